@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes that are read by position: a file, a part of one, or memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace fsdp::formats {
+
+// Thread-safe: `read_at` may be called by several threads at once.
+class ByteSource {
+ public:
+  ByteSource() = default;
+  ByteSource(const ByteSource&) = delete;
+  ByteSource& operator=(const ByteSource&) = delete;
+  virtual ~ByteSource() = default;
+
+  virtual std::uint64_t size() const = 0;
+  // Fills `out` from byte `offset` on.  Throws: kTruncated where the source ends before, kIo.
+  virtual void read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+// `count` bytes from `offset` on, as a buffer.  The range is checked against the size before anything is
+// allocated.  Throws: kTruncated, kIo.
+std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset, std::uint64_t count);
+
+// Bytes in memory.  Lifetime: the bytes outlive the source.
+class MemorySource : public ByteSource {
+ public:
+  explicit MemorySource(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  std::uint64_t size() const override { return bytes_.size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+// `length` bytes of `base` from `offset` on, seen as a source of its own.
+class SourceRange : public ByteSource {
+ public:
+  // Requires: the range lies inside `base` (checked: kTruncated).
+  SourceRange(std::shared_ptr<const ByteSource> base, std::uint64_t offset, std::uint64_t length);
+  std::uint64_t size() const override { return length_; }
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  std::shared_ptr<const ByteSource> base_;
+  std::uint64_t offset_;
+  std::uint64_t length_;
+};
+
+// Keeps the first and the last bytes of `base` in memory: the headers of a small archive then cost two reads.
+// Lifetime: `base` outlives it.
+class EndsCache : public ByteSource {
+ public:
+  EndsCache(const ByteSource& base, std::uint64_t head_bytes, std::uint64_t tail_bytes);
+  std::uint64_t size() const override { return base_.size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
+
+ private:
+  const ByteSource& base_;
+  std::vector<std::byte> head_;
+  std::vector<std::byte> tail_;
+  std::uint64_t tail_offset_;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/base/text.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <vector>
+
+#include "formats/base/error.h"
+
+namespace fsdp::formats {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// Length of the UTF-8 sequence at `at`, 0 where there is none.
+std::size_t utf8_length(std::string_view text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(at);
+  if (first < 0x80) return 1;
+  std::size_t length = 0;
+  std::uint32_t code = 0;
+  if (first >= 0xC2 && first <= 0xDF) {
+    length = 2;
+    code = first & 0x1FU;
+  } else if (first >= 0xE0 && first <= 0xEF) {
+    length = 3;
+    code = first & 0x0FU;
+  } else if (first >= 0xF0 && first <= 0xF4) {
+    length = 4;
+    code = first & 0x07U;
+  } else {
+    return 0;
+  }
+  if (at + length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
+    code = (code << 6U) | (byte(at + i) & 0x3FU);
+  }
+  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
+  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
+  return overlong || surrogate || code > 0x10FFFF ? 0 : length;
+}
+
+void append_hex(std::string& out, char c) {
+  std::array<char, 8> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  out += buffer.data();
+}
+
+}  // namespace
+
+std::string escape(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
+    const std::size_t length = utf8_length(text, at);
+    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
+    // U+0080 to U+009F are terminal controls as well.
+    const bool c1 = length == 2 && static_cast<unsigned char>(c) == 0xC2 &&
+                    static_cast<unsigned char>(text[at + 1]) < 0xA0;
+    if (length == 0 || control) {
+      append_hex(out, c);
+      ++at;
+    } else if (c1) {
+      append_hex(out, c);
+      append_hex(out, text[at + 1]);
+      at += 2;
+    } else if (c == '\\') {
+      out += "\\\\";
+      ++at;
+    } else {
+      out.append(text.substr(at, length));
+      at += length;
+    }
+  }
+  return out;
+}
+
+std::string quote(std::string_view text, std::size_t limit) {
+  std::size_t end = 0;
+  std::size_t count = 0;
+  while (end < text.size() && count < limit) {
+    end += std::max<std::size_t>(1, utf8_length(text, end));
+    ++count;
+  }
+  return "'" + escape(text.substr(0, end)) + (end < text.size() ? "..." : "") + "'";
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  if (bytes < 1024) return std::to_string(bytes) + " B";
+  constexpr std::array<const char*, 6> kUnits = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024.0;
+  std::size_t unit = 0;
+  while (value >= 1023.95 && unit + 1 < kUnits.size()) {
+    value /= 1024.0;
+    ++unit;
+  }
+  std::array<char, 32> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%.1f %s", value, kUnits[unit]);
+  return buffer.data();
+}
+
+std::string group_digits(std::uint64_t number) {
+  std::string digits = std::to_string(number);
+  for (std::size_t at = digits.size(); at > 3;) {
+    at -= 3;
+    digits.insert(at, 1, ',');
+  }
+  return digits;
+}
+
+std::string shape_text(std::span<const std::int64_t> shape) {
+  std::string out = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    if (i != 0) out += ", ";
+    out += std::to_string(shape[i]);
+  }
+  return out + "]";
+}
+
+std::uint64_t parse_size(std::string_view text) {
+  const auto refuse = [&] {
+    return Error(ErrorCode::kUsage, "size " + quote(text) + " is not a number of bytes such as 256MiB or 5GB");
+  };
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !(number >= 0)) throw refuse();
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  double factor = 1;
+  if (!unit.empty() && unit != "B") {
+    constexpr std::string_view kPrefixes = "KMGT";
+    const std::size_t power = kPrefixes.find(static_cast<char>(std::toupper(unit[0])));
+    if (power == std::string_view::npos) throw refuse();
+    const std::string_view rest = unit.substr(1);
+    if (rest.empty() || rest == "iB") {
+      factor = std::pow(1024.0, static_cast<double>(power + 1));
+    } else if (rest == "B") {
+      factor = std::pow(1000.0, static_cast<double>(power + 1));
+    } else {
+      throw refuse();
+    }
+  }
+  const double bytes = number * factor;
+  if (bytes >= 9.0e18) throw refuse();
+  return static_cast<std::uint64_t>(bytes);
+}
+
+bool natural_less(std::string_view a, std::string_view b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      const auto run = [](std::string_view text, std::size_t& at) {
+        while (at < text.size() && text[at] == '0') ++at;
+        const std::size_t begin = at;
+        while (at < text.size() && is_digit(text[at])) ++at;
+        return text.substr(begin, at - begin);
+      };
+      const std::string_view x = run(a, i);
+      const std::string_view y = run(b, j);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+    } else {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i;
+      ++j;
+    }
+  }
+  if ((a.size() - i) != (b.size() - j)) return a.size() - i < b.size() - j;
+  return a < b;  // "01" and "1" are equal as numbers: keep a strict order.
+}
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t length = utf8_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    std::vector<std::size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 1; i <= word.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= candidate.size(); ++j) {
+        const std::size_t substitute = diagonal + (word[i - 1] == candidate[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+}  // namespace fsdp::formats

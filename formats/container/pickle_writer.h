@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes pickle protocol 2 with the opcodes that torch.load(weights_only=True) accepts.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "formats/container/pickle_value.h"
+
+namespace fsdp::formats {
+
+struct PickleWriterOptions {
+  // The key under which a storage stands in the new archive.  Empty: the one it has.
+  std::function<std::string(const StorageRef&)> storage_key;
+};
+
+// One value as a complete pickle stream, PROTO to STOP.  Values that share a node are written once and fetched
+// from the memo (so aliases, and tied parameters, stay what they were); equal strings are shared as well.
+// Names of Python 3's builtins are written as protocol 2 has them (__builtin__).  bytes are _codecs.encode
+// calls, sets are set([...]) calls.  Iterative: depth cannot exhaust the stack.
+// Requires: no kOpaque inside.
+std::string write_pickle(const Value& value, const PickleWriterOptions& options = {});
+
+}  // namespace fsdp::formats

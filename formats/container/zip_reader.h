@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the directory of a zip archive, strictly; entries are located, never extracted to disk.
+// Source: PKWARE APPNOTE 6.3.10, clauses in brackets.  Zip64: yes.  Encryption, spanning: kUnsupported.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/base/byte_source.h"
+
+namespace fsdp::formats {
+
+struct ZipEntry {                       // [4.3.12]
+  std::string name;
+  std::uint64_t header_offset;          // of the local header, from the start of the archive
+  std::uint64_t data_offset;            // of the first data byte, from the start of the archive
+  std::uint64_t compressed_bytes;
+  std::uint64_t uncompressed_bytes;
+  std::uint32_t crc;                    // of the uncompressed bytes
+  bool deflated;                        // method 8; otherwise stored
+};
+
+struct ZipLimits {
+  std::uint64_t max_entries = 1'000'000;
+};
+
+// A zip archive that begins at byte 0 of its source and ends with its last byte.
+//
+// Strict, since readers that are lenient differ from each other: exactly one end record, at the very end;
+// zip64 records agree with the classic ones; every local header agrees with its central one (name, method,
+// flags, and sizes and CRC where given there or in a data descriptor); no two entries overlap; no name twice;
+// no absolute name, "..", backslash or NUL; alignment padding (extra field "FB") holds only 'Z'.
+class ZipReader {
+ public:
+  // Reads the directory and every local header.
+  // Throws: kZipEocd, kZipFraming, kZip64, kZipMismatch, kZipOverlap, kZipDuplicate, kZipName, kZipExtent,
+  // kZipPadding, kLimitEntries, kUnsupported, kTruncated, kIo.
+  explicit ZipReader(const ByteSource& source, const ZipLimits& limits = {});
+
+  const std::vector<ZipEntry>& entries() const { return entries_; }  // in the order of the directory
+  // The entry of that full name, nullptr where there is none.
+  const ZipEntry* find(std::string_view name) const;
+  // True where every CRC field of the archive is 0 though some entry has bytes: it was written without them.
+  bool without_crcs() const { return without_crcs_; }
+
+ private:
+  std::vector<ZipEntry> entries_;
+  std::unordered_map<std::string_view, std::size_t> by_name_;
+  bool without_crcs_ = false;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// One safetensors file: u64 N, N bytes of JSON, then the tensors' bytes without holes.
+// Source: the README of huggingface/safetensors, "Format".
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/base/byte_source.h"
+#include "formats/base/dtype.h"
+
+namespace fsdp::formats::safetensors {
+
+struct Tensor {
+  std::string name;
+  DType dtype;
+  std::vector<std::int64_t> shape;  // in elements of `dtype`; for kFloat4E2M1FNx2 the last dimension is halved
+  std::uint64_t begin;              // of its bytes, from the start of the file
+  std::uint64_t bytes;
+};
+
+struct Header {
+  std::vector<Tensor> tensors;  // in file order of their bytes, ties in header order
+  std::vector<std::pair<std::string, std::string>> metadata;  // __metadata__, empty where absent
+  std::uint64_t data_offset = 0;  // where the tensors' bytes begin
+  std::uint64_t end = 0;          // where the last one ends, from the start of the file
+};
+
+enum class Trailing { kRefuse, kAllow };
+
+// Reads and checks a header.  Stricter than the reference implementation where its README is (duplicate names,
+// a header that does not begin with '{'), never looser.
+// `offset`: where the safetensors data begin in `source` (DCP puts them behind other items); positions in the
+// result count from the start of `source`.  kAllow: bytes may follow the last tensor.
+// Throws: kStHeader, kStJson, kStDuplicate, kStField, kStDtype, kStShape, kStOffsets, kStSize, kStMetadata,
+// kName, kJsonDepth, kTruncated, kIo.
+Header read_header(const ByteSource& source, std::uint64_t offset = 0, Trailing trailing = Trailing::kRefuse);
+
+// The start of a file (length, JSON padded with blanks to a multiple of 8) for tensors laid out in this order
+// without holes; sets `begin` of each.  `metadata` values go under __metadata__.
+// Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kStHeader where the JSON exceeds 100 MB.
+std::string make_header(std::vector<Tensor>& tensors, const std::vector<std::pair<std::string, std::string>>& metadata);
+
+}  // namespace fsdp::formats::safetensors
