@@ -38,6 +38,16 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 import truth
 
 OUT = os.path.join(HERE, "golden", torch.__version__.split("+")[0])
+
+
+def work_in_out():
+    """Relative names, as `.metadata` keeps the path it was saved to."""
+    global OUT
+    os.makedirs(OUT, exist_ok=True)
+    os.chdir(OUT)
+    OUT = ""
+
+
 PUT_IN, READ_BACK = "put in", "read back"
 
 
@@ -308,6 +318,7 @@ class Where:
 # ---------------------------------------------------------------- several processes
 
 def worker(rank, world, port_file):
+    work_in_out()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method="file://" + port_file, rank=rank, world_size=world)
     from torch.distributed.device_mesh import init_device_mesh
@@ -366,7 +377,7 @@ def sums():
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    os.makedirs(OUT, exist_ok=True)
+    work_in_out()
     folders()
     files()
     hugging_face()
