@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by tests/run.sh, tests/bench/run.sh and samples/quickstart.sh: installs what is missing on Debian 12 or
+# Ubuntu 24.04 and later, once.
+#
+#   step TITLE COMMAND...   runs COMMAND, says how long it took; on failure says so and ends the script
+#   need_packages GROUP...  installs the missing Debian packages of the groups `tool` and `test`
+#   need_python             sets PYTHON to one with the packages of requirements.txt
+#   FSDP_CACHE              where downloads live, outside the tree; a second clone finds them there
+
+PROVISION_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+export LC_ALL=C.UTF-8 PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
+unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+if [ -z "${FSDP_CACHE:-}" ]; then
+  if [ -n "${XDG_CACHE_HOME:-}" ]; then
+    FSDP_CACHE=$XDG_CACHE_HOME/fsdp
+  elif [ -n "${HOME:-}" ] && mkdir -p "$HOME/.cache/fsdp" 2>/dev/null; then
+    FSDP_CACHE=$HOME/.cache/fsdp
+  else
+    FSDP_CACHE=/var/tmp/fsdp-$(id -u)   # no home to keep a cache in
+  fi
+fi
+mkdir -p "$FSDP_CACHE" || exit 2
+export FSDP_CACHE
+
+say() { printf '%s\n' "$*" >&2; }
+die() { say "error: $*"; exit 2; }
+
+step() {
+  local title=$1 begin=$EPOCHREALTIME status=0 ms
+  shift
+  say "== $title"
+  "$@" || status=$?
+  ms=$(((${EPOCHREALTIME/[.,]/} - ${begin/[.,]/}) / 1000))
+  say "   $(printf '%d.%d s' $((ms / 1000)) $((ms % 1000 / 100))): $title$([ $status = 0 ] || printf ' FAILED')"
+  [ $status = 0 ] || exit $status
+}
+
+# Names with | are alternatives: the first that is installed or on offer is taken.
+packages_of() {
+  case $1 in
+    tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nlohmann-json3-dev libcli11-dev ;;
+    python) echo python3 python3-venv ;;
+    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace gcovr \
+      'clang-16|clang-18|clang-19|clang' 'libclang-rt-16-dev|libclang-rt-18-dev|libclang-rt-19-dev|libclang-rt-dev' \
+      'llvm-16|llvm-18|llvm-19|llvm' ;;
+    *) die "no package group '$1'" ;;
+  esac
+}
+
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+offered() { apt-cache show "$1" >/dev/null 2>&1; }
+
+# Prints, of `a|b|c`, the one to have, prefixed with + where it is still to be installed.
+choose() {
+  local names name
+  IFS='|' read -ra names <<<"$1"
+  for name in "${names[@]}"; do installed "$name" && { echo "$name"; return; }; done
+  for name in "${names[@]}"; do offered "$name" && { echo "+$name"; return; }; done
+  echo "+${names[0]}"
+}
+
+missing_of() {
+  local group name
+  for group in "$@"; do
+    for name in $(packages_of "$group"); do
+      name=$(choose "$name")
+      case $name in +*) echo "${name#+}" ;; esac
+    done
+  done | sort -u
+}
+
+need_packages() {
+  local missing sudo='' log
+  if ! command -v apt-get >/dev/null; then
+    say "no apt-get here: taking it that these are installed: $(for g in "$@"; do packages_of "$g"; done | tr '\n' ' ')"
+    return
+  fi
+  [ -n "$(missing_of "$@")" ] || return 0
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "these packages are missing, and installing them needs root or sudo: $(missing_of "$@" | tr '\n' ' ')"
+    sudo=sudo
+  fi
+  log=$(mktemp)
+  step "package lists" quietly "$log" $sudo apt-get -o DPkg::Lock::Timeout=300 update -q
+  missing=$(missing_of "$@")   # again: the lists now say which alternative exists
+  step "packages: $(echo $missing)" quietly "$log" $sudo env DEBIAN_FRONTEND=noninteractive \
+    apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends $missing
+  rm -f "$log"
+}
+
+# Runs a command with its output in a file, shown only when the command fails.
+quietly() {
+  local log=$1 status=0
+  shift
+  "$@" >"$log" 2>&1 || { status=$?; tail -n 40 "$log" >&2; }
+  return $status
+}
+
+# A pyenv or conda may stand before Debian's python3 and lack a version or venv: Debian's is asked first.
+find_python3() {
+  local candidate
+  for candidate in ${FSDP_PYTHON:-} /usr/bin/python3 python3 python3.13 python3.12 python3.11 python3.10; do
+    if "$candidate" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; then
+      command -v "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+# All of torch's own dependencies are installed: the wheel's libtorch_cuda needs nearly every CUDA library merely to be
+# loaded, so that leaving out the rest would save little and be one more thing to go wrong.  About 4.6 GB.
+make_venv() {
+  local base=$1 dir=$2 log=$dir.log
+  rm -rf "$dir" && "$base" -m venv "$dir" || return
+  # No pip cache: the environment itself is the cache.
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 10 --timeout 60 \
+    -r "$PROVISION_DIR/requirements.txt" || return
+  PYTHONDONTWRITEBYTECODE= "$dir/bin/python" - <<'CHECK' || return
+import tempfile
+import numpy, safetensors.torch, zstandard
+import torch, torch.distributed as dist
+import torch.distributed.checkpoint, torch.distributed.fsdp, torch.distributed.tensor
+with tempfile.TemporaryDirectory() as tmp:
+    dist.init_process_group("gloo", init_method=f"file://{tmp}/store", rank=0, world_size=1)
+    t = torch.ones(1)
+    dist.all_reduce(t)
+    dist.destroy_process_group()
+assert t.item() == 1
+CHECK
+  rm -f "$log"
+  touch "$dir/.ready"
+}
+
+need_python() {
+  local base key dir
+  base=$(find_python3) || die "no python3 between 3.10 and 3.13 with venv; install python3-venv"
+  key=$({ grep -v '^ *#' "$PROVISION_DIR/requirements.txt"; "$base" -V; echo "$base"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/python-$key
+  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
+    (
+      flock 9   # two clones at once: one installs, the other waits
+      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null ||
+        step "PyTorch environment in $dir" make_venv "$base" "$dir"
+    ) 9>"$dir.lock" || exit
+  fi
+  PYTHON=$dir/bin/python
+}
+
+# Only where the tools are too old for the presets, which is a plainer message than CMake's own.
+need_cmake() {
+  local version
+  version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
+  [ "$(printf '%s\n' 3.25 "${version:-0}" | sort -V | head -n 1)" = 3.25 ] ||
+    die "cmake ${version:-(none)} is too old: 3.25 or later is needed (Debian 12, Ubuntu 24.04)"
+}
