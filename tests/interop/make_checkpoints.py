@@ -72,6 +72,7 @@ def cases(rank, world):
         yield "tensors", objects.tensors(), {}
         yield "values", objects.values(), {}
         yield "values_threads", objects.values(), dict(thread_count=3)
+        yield "beyond_weights_only", objects.values_beyond_weights_only(), {}
         yield "namespace", objects.namespace(), {}
         yield "plain_training", objects.plain_training(), {}
         yield "not_flattened", objects.plain_training(), dict(planner=DefaultSavePlanner(flatten_state_dict=False))

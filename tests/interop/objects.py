@@ -41,14 +41,23 @@ def values():
         "numbers": {"big": 2**70, "negative_big": -(2**70), "huge": 10**400, "int_edges": [0, -1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, -(2**31), 2**63],
                     "floats": [0.0, -0.0, 1e308, 5e-324, float("inf"), 0.1], "complex": 1.5 - 2j, "bools": [True, False]},
         "text": {"empty": "", "unicode": "h\u00e9llo \U0001f600\n\0", "long": "x" * 70000},
-        "bytes": {"empty": b"", "some": bytes(range(256)), "bytearray": bytearray(b"\x00\xff")},
-        "sets": {"set": {1, 2, 3}, "empty": set(), "frozenset": frozenset({"a"})},
-        "numpy": {"float64": np.float64(1.5), "float32": np.float32(2.5), "int64": np.int64(-7), "bool": np.bool_(True),
-                  "array": np.arange(6, dtype=np.int32).reshape(2, 3), "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "empty": np.zeros((0, 2))},
+        "bytes": {"some": bytes(range(256)), "bytearray": bytearray(b"\x00\xff")},
+        "sets": {"set": {1, 2, 3}, "empty": set()},
         "torch": {"size": torch.Size([2, 3]), "dtype": torch.bfloat16, "device": torch.device("cpu"), "cuda": torch.device("cuda", 1)},
         "ordered": collections.OrderedDict([("b", 1), ("a", torch.ones(1))]),
-        "ordered_in_tuple": (collections.OrderedDict([("b", 1), ("a", 2)]), collections.Counter("abca"), collections.defaultdict(list, {"k": [1]})),
+        "ordered_in_tuple": (collections.OrderedDict([("b", 1), ("a", 2)]), collections.Counter("abca")),
         "none": None, "rng": torch.get_rng_state(),
+    }
+
+
+def values_beyond_weights_only():
+    """What PyTorch itself reads back with weights_only=False alone."""
+    return {
+        "numpy": {"float64": np.float64(1.5), "float32": np.float32(2.5), "int64": np.int64(-7), "bool": np.bool_(True),
+                  "array": np.arange(6, dtype=np.int32).reshape(2, 3), "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+                  "empty": np.zeros((0, 2))},
+        "empty_bytes": b"", "frozenset": frozenset({"a"}), "defaultdict": (collections.defaultdict(list, {"k": [1]}),),
+        "w": torch.ones(2),
     }
 
 

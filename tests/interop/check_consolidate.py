@@ -1,0 +1,266 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks fsdp-ckpt on one checkpoint against what PyTorch says is in it.
+
+  python check_consolidate.py CASE --tool PATH      CASE holds ckpt/ and truth.json, or full.pt and full_truth.json
+
+1. `verify` has nothing to say.            2. `inspect --json` agrees with `.metadata` as PyTorch reads it.
+3. `consolidate` to .pt loads with plain torch.load as exactly the truth: nesting, container types, order, dtype, shape, bytes.
+4. `consolidate` to .safetensors, whole and split with an index, holds the same tensors, read by the safetensors library.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+warnings.simplefilter("ignore")
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+
+import torch
+from safetensors import safe_open
+
+import truth
+
+# What the safetensors format names, of the dtypes PyTorch has.
+IN_SAFETENSORS = {"torch." + n for n in """float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool uint16 uint32 uint64 complex64
+float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2""".split()}
+SPLIT_BYTES = 4096
+
+
+class Failure(Exception):
+    pass
+
+
+class Case:
+    def __init__(self, folder, tool):
+        self.folder, self.tool = folder, tool
+        self.is_file = os.path.exists(os.path.join(folder, "full.pt"))
+        self.path = os.path.join(folder, "full.pt" if self.is_file else "ckpt")
+        name = os.path.join(folder, "full_truth.json" if self.is_file else "truth.json")
+        self.truth = None
+        if os.path.exists(name):
+            with open(name, encoding="utf-8") as f:
+                self.truth = json.load(f)
+        self.allow = [x for g in (self.truth or {}).get("allow", []) for x in ("--allow-global", g)]
+
+    def run(self, verb, *args, expect=0):
+        command = [self.tool, verb, *args, *self.allow]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != expect:
+            raise Failure(f"{verb}: exit {done.returncode}, expected {expect}\n  {' '.join(command)}\n{done.stderr[-2000:]}{done.stdout[-2000:]}")
+        return done.stdout
+
+
+def compare(what, want, got):
+    lines = truth.diff(want, got)
+    if lines:
+        raise Failure(f"{what}: {len(lines)} differences\n  " + "\n  ".join(lines[:20]))
+
+
+def compare_flat(want, got):
+    """For a truth that came without a tree: the paths in order, and what is at each."""
+    keep = ("dtype", "shape", "sha256", "value", "empty")
+    want = [(k, {x: v[x] for x in keep if x in v}) for k, v in want.items()]
+    got = [(k, {x: v[x] for x in keep if x in v}) for k, v in got.items()]
+    w, g = dict(want), dict(got)
+    lines = [f"{k}: missing" for k in w if k not in g] + [f"{k}: not expected" for k in g if k not in w]
+    lines += [f"{k}: expected {w[k]}, found {g[k]}" for k in w if k in g and w[k] != g[k]]
+    if not lines and [k for k, _ in want] != [k for k, _ in got]:
+        first = next(i for i, (a, b) in enumerate(zip(want, got)) if a[0] != b[0])
+        lines = [f"order: place {first}: expected {want[first][0]!r}, found {got[first][0]!r}"]
+    if lines:
+        raise Failure("the .pt differs from the truth\n  " + "\n  ".join(lines[:20]))
+
+
+def storages(x, path=(), out=None):
+    """Which places share a storage: how PyTorch sees tied tensors and views."""
+    out = {} if out is None else out
+    if isinstance(x, torch.Tensor):
+        if x.layout is torch.strided and x.numel():
+            out.setdefault(x.untyped_storage().data_ptr(), []).append((path, x.storage_offset(), x.stride()))
+    elif isinstance(x, dict):
+        for k, v in x.items():
+            storages(v, path + (k,), out)
+    elif isinstance(x, (list, tuple)):
+        for i, v in enumerate(x):
+            storages(v, path + (i,), out)
+    return sorted((g for g in out.values() if len(g) > 1), key=str)
+
+
+def check_pt(case, tmp):
+    out = os.path.join(tmp, "out.pt")
+    case.run("consolidate", case.path, out)
+    weights_only = case.truth["weights_only"] if "weights_only" in (case.truth or {}) else loads_weights_only(case)
+    got = torch.load(out, weights_only=weights_only)
+    if weights_only and not case.is_file:   # a plain reader may map the file too
+        truth_of_mapped = truth.describe(torch.load(out, weights_only=True, mmap=True))
+        compare("mmap", truth.describe(got), truth_of_mapped)
+    if case.truth is None:
+        return got
+    if "tree" in case.truth:
+        compare("the .pt differs from the truth", case.truth["tree"], truth.describe(got))
+    else:
+        compare_flat(case.truth["items"], truth.flat(got))
+    if case.is_file:
+        source = torch.load(case.path, weights_only=False)
+        if storages(source) != storages(got):
+            raise Failure(f"shared storages: expected {storages(source)}, found {storages(got)}")
+    return got
+
+
+def loads_weights_only(case):
+    """A full file by PyTorch says it itself; for a folder, ask for it and leave no excuse but values PyTorch refuses too."""
+    if not case.is_file:
+        return case.truth is None or not any(str(v.get("class", "")).startswith("numpy") for v in leaves(case.truth.get("tree", {})))
+    try:
+        torch.load(case.path, weights_only=True)
+        return True
+    except Exception:
+        return False
+
+
+def leaves(tree):
+    if "container" in tree:
+        for _, v in tree["items"]:
+            yield from leaves(v)
+    else:
+        yield tree
+
+
+def read_metadata(case):
+    """`.metadata` as this PyTorch reads it, or None where it cannot (other versions' folders)."""
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.metadata import Metadata
+    if case.is_file or not os.path.exists(os.path.join(case.path, ".metadata")):
+        return None
+    try:
+        meta = FileSystemReader(case.path).read_metadata()
+        return meta if isinstance(meta, Metadata) else None
+    except Exception as why:
+        print(f"  .metadata not compared: this PyTorch cannot read it ({str(why).splitlines()[0][:80]})")
+        return None
+
+
+def check_inspect(case):
+    said = json.loads(case.run("inspect", case.path, "--json"))
+    if said.get("schema") != "fsdp-ckpt/inspect/1":
+        raise Failure(f"inspect: schema {said.get('schema')!r}")
+    meta = read_metadata(case)
+    if meta is None:
+        return said
+    tensors = {k: v for k, v in meta.state_dict_metadata.items() if hasattr(v, "chunks")}
+    where = {(i.fqn, tuple(i.offset)): s for i, s in meta.storage_data.items() if i.offset is not None}
+    plan = meta.planner_data or {}
+
+    def expected(key, t):
+        chunks = sorted([list(c.offsets), list(c.sizes), where[key, tuple(c.offsets)].relative_path] for c in t.chunks)
+        return {"dtype": str(t.properties.dtype)[len("torch."):], "shape": list(t.size), "path": list(plan.get(key, (key,))), "chunks": chunks}
+
+    def found(t):
+        chunks = sorted([c["offset"], c["shape"], c["file"]] for c in t["chunks"])
+        return {"dtype": t["dtype"], "shape": t["shape"], "path": t["path"], "chunks": chunks}
+
+    want, got = {k: expected(k, t) for k, t in tensors.items()}, {t["key"]: found(t) for t in said["tensors"]}
+    lines = [f"{k!r}: expected {want.get(k)}, found {got.get(k)}" for k in {**want, **got} if want.get(k) != got.get(k)]
+    values = sorted(k for k in meta.state_dict_metadata if k not in tensors)
+    if values != sorted(v["key"] for v in said["values"]):
+        lines.append(f"values: expected {values}, found {sorted(v['key'] for v in said['values'])}")
+    if lines:
+        raise Failure("inspect differs from .metadata\n  " + "\n  ".join(lines[:10]))
+    return said
+
+
+def at_path(obj, path):
+    for step in path:
+        obj = obj[step]
+    return obj
+
+
+def check_safetensors(case, tmp, said, full):
+    """`full` is what step 3 compared with the truth."""
+    want = {t["key"]: truth.describe(at_path(full, t["path"])) for t in said["tensors"]}
+    for t in want.values():
+        t.pop("class", None)
+    unfit = [k for k, t in want.items() if t["dtype"] not in IN_SAFETENSORS or "layout" in t or "qscheme" in t]
+    skip = [x for k in unfit for x in ("--exclude", "".join("\\" + c if c in "*?[]\\" else c for c in k))]
+    want = {k: t for k, t in want.items() if k not in unfit}
+    if not want:
+        return
+    drop = ["--drop-values"] if said["values"] or case.is_file else []
+    if said["values"]:
+        case.run("consolidate", case.path, os.path.join(tmp, "refused.safetensors"), *skip, expect=2)
+    if unfit:
+        case.run("consolidate", case.path, os.path.join(tmp, "refused.safetensors"), *drop, expect=2)
+    if os.path.exists(os.path.join(tmp, "refused.safetensors")):
+        raise Failure("safetensors: a refused output was written")
+    one = os.path.join(tmp, "out.safetensors")
+    case.run("consolidate", case.path, one, *skip, *drop)
+    compare("the .safetensors differs", want, read_safetensors(one))
+    split = os.path.join(tmp, "split")
+    case.run("consolidate", case.path, split, "--to", "safetensors", "--max-shard-size", str(SPLIT_BYTES), *skip, *drop)
+    with open(os.path.join(split, "model.safetensors.index.json"), encoding="utf-8") as f:
+        index = json.load(f)
+    got = {}
+    for name in sorted(set(index["weight_map"].values())):
+        part = read_safetensors(os.path.join(split, name))
+        wrong = [k for k in part if index["weight_map"].get(k) != name]
+        if wrong:
+            raise Failure(f"split: {name} holds {wrong[:5]}, which the index does not place there")
+        if len(part) > 1 and sum(nbytes(t) for t in part.values()) > SPLIT_BYTES:
+            raise Failure(f"split: {name} is larger than asked for")
+        got.update(part)
+    compare("the split safetensors differ", want, got)
+    total = sum(nbytes(t) for t in want.values())
+    if index["metadata"]["total_size"] != total:
+        raise Failure(f"split: total_size {index['metadata']['total_size']}, expected {total}")
+
+
+def nbytes(t):
+    n = getattr(torch, t["dtype"][len("torch."):]).itemsize
+    for s in t["shape"]:
+        n *= s
+    return n
+
+
+def read_safetensors(path):
+    with safe_open(path, framework="pt") as f:
+        return {k: truth.describe(f.get_tensor(k)) for k in f.keys()}
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("case")
+    ap.add_argument("--tool", required=True)
+    args = ap.parse_args()
+    case = Case(args.case, args.tool)
+    failures = 0
+    with tempfile.TemporaryDirectory() as tmp:
+        state = {}
+        steps = [("verify", lambda: check_verify(case)), ("inspect", lambda: state.update(said=check_inspect(case))),
+                 ("consolidate to .pt", lambda: state.update(full=check_pt(case, tmp))),
+                 ("consolidate to .safetensors", lambda: check_safetensors(case, tmp, state["said"], state["full"]))]
+        for name, step in steps:
+            try:
+                step()
+                print(f"ok    {name}")
+            except KeyError as missing:
+                failures += 1
+                print(f"FAIL  {name}: not possible without {missing}" if missing.args[0] in ("said", "full") else f"FAIL  {name}: KeyError {missing}")
+            except Exception as why:
+                failures += 1
+                print(f"FAIL  {name}: {why if isinstance(why, Failure) else repr(why)}")
+    sys.exit(1 if failures else 0)
+
+
+def check_verify(case):
+    case.run("verify", case.path)
+    findings = json.loads(case.run("verify", case.path, "--json")).get("findings")
+    if findings != []:
+        raise Failure(f"verify --json: findings {findings}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Installs what is missing, builds, and runs every test.
+#
+#   tests/run.sh [--fuzz-seconds N]     N seconds of fuzzing a target (default 20), 0 for none
+#
+# The last line counts the tests: "N passed, N failed".  Exit: 0 all passed, 1 some failed, 2 could not run.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$ROOT/tests/support/provision.sh"
+. "$ROOT/tests/support/corpus.sh"
+cd "$ROOT"
+
+FUZZ_SECONDS=20
+[ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
+JOBS=$(nproc)
+
+need_packages tool test
+need_cmake
+need_python
+need_corpus
+
+step "configure" cmake --preset ci -DFSDP_TEST_PYTHON="$PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
+step "build" cmake --build --preset ci -j "$JOBS"
+
+# A failing test must not end the script: the count comes last.
+report=build/ci/tests.xml
+rm -f "$report"
+run_ctest() { ctest --preset ci -j "$JOBS" --no-tests=error --output-junit "$ROOT/$report" || true; }
+step "tests" run_ctest
+[ -s "$report" ] || die "ctest left no report"
+
+# tests, failed, skipped of the first line's attributes
+count() { grep -m1 '<testsuite' -A6 "$report" | grep -o "\b$1=\"[0-9]*\"" | head -n1 | tr -dc 0-9; }
+total=$(count tests) failed=$(count failures) skipped=$(($(count skipped) + $(count disabled)))
+passed=$((total - failed - skipped))
+
+if [ "$FUZZ_SECONDS" != 0 ] && [ -x tests/fuzz/run.sh ]; then
+  run_fuzz() { if tests/fuzz/run.sh --seconds "$FUZZ_SECONDS"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi; }
+  step "fuzzing, $FUZZ_SECONDS s a target" run_fuzz
+fi
+
+closing="$passed passed, $failed failed"
+[ "$skipped" = 0 ] || closing+=", $skipped skipped"
+echo "$closing"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]

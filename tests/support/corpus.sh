@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced after provision.sh: the checkpoints that PyTorch makes for the tests, made once for a generator and a PyTorch.
+
+make_corpus() {
+  local dir=$1 work
+  work=$(mktemp -d "$FSDP_CACHE/corpus.XXXXXX")
+  quietly "$work/log" "$PYTHON" "$PROVISION_DIR/../interop/make_checkpoints.py" "$work/corpus" || return
+  rm -rf "$dir" && mv "$work/corpus" "$dir" && rm -rf "$work"
+}
+
+# Sets CORPUS.
+need_corpus() {
+  local interop=$PROVISION_DIR/../interop key
+  key=$({ cat "$interop"/{make_checkpoints,models,objects}.py "$PROVISION_DIR"/{truth.py,requirements.txt}; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  CORPUS=$FSDP_CACHE/corpus-$key
+  [ -d "$CORPUS" ] || step "checkpoints by PyTorch in $CORPUS" make_corpus "$CORPUS"
+}
