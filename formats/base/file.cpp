@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"

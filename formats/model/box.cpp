@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/box.h"
+
+#include <algorithm>
+
+namespace fsdp::formats {
+
+Box whole_box(std::span<const std::int64_t> shape) {
+  return {std::vector<std::int64_t>(shape.size(), 0), {shape.begin(), shape.end()}};
+}
+
+std::uint64_t volume(BoxView box) {
+  std::uint64_t result = 1;
+  for (const std::int64_t size : box.size) result *= static_cast<std::uint64_t>(size);
+  return result;
+}
+
+std::optional<Box> intersect(BoxView a, BoxView b) {
+  Box result;
+  result.offset.reserve(a.rank());
+  result.size.reserve(a.rank());
+  for (std::size_t d = 0; d < a.rank(); ++d) {
+    const std::int64_t begin = std::max(a.offset[d], b.offset[d]);
+    const std::int64_t end = std::min(a.offset[d] + a.size[d], b.offset[d] + b.size[d]);
+    if (begin >= end) return std::nullopt;
+    result.offset.push_back(begin);
+    result.size.push_back(end - begin);
+  }
+  return result;
+}
+
+std::string box_text(BoxView box) {
+  std::string out = "[";
+  for (std::size_t d = 0; d < box.rank(); ++d) {
+    if (d != 0) out += ", ";
+    out += std::to_string(box.offset[d]) + ":" + std::to_string(box.offset[d] + box.size[d]);
+  }
+  return out + "]";
+}
+
+std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> shape) {
+  std::vector<std::int64_t> strides(shape.size());
+  std::int64_t stride = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<std::int64_t>(shape[d], 1);
+  }
+  return strides;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Axis-aligned regions of a tensor.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace fsdp::formats {
+
+// A region of a tensor, in elements: index i lies inside iff offset[d] <= i[d] < offset[d] + size[d] for every
+// dimension d.  Rank 0 holds one element.  Lifetime: the view's numbers belong to someone else.
+struct BoxView {
+  std::span<const std::int64_t> offset;
+  std::span<const std::int64_t> size;
+  std::size_t rank() const { return size.size(); }
+};
+
+// A region that owns its numbers.
+struct Box {
+  std::vector<std::int64_t> offset;
+  std::vector<std::int64_t> size;
+  BoxView view() const { return {offset, size}; }
+};
+
+// The whole of a tensor of that shape.
+Box whole_box(std::span<const std::int64_t> shape);
+
+// Elements inside.  Requires: sizes are not negative and their product was checked (checked_numel).
+std::uint64_t volume(BoxView box);
+
+// The part `a` and `b` share, in the coordinates they are given in; nullopt where they do not meet.  Rank 0
+// always meets.  Requires: the same rank.
+std::optional<Box> intersect(BoxView a, BoxView b);
+
+// "[0:4, 8:16]"; "[]" for rank 0.
+std::string box_text(BoxView box);
+
+// Strides, in elements, of a dense row-major tensor.
+std::vector<std::int64_t> row_major_strides(std::span<const std::int64_t> shape);
+
+}  // namespace fsdp::formats

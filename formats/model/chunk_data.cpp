@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/chunk_data.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "formats/base/crc32.h"
+#include "formats/model/box.h"
+
+namespace fsdp::formats {
+namespace {
+
+// A span read whole although only part of it is wanted must hold at least one wanted byte in this many ...
+constexpr std::uint64_t kMaxReadAmplification = 8;
+// ... unless it is so small that one read is cheaper than several.
+constexpr std::uint64_t kSmallSpanBytes = 64 * 1024;
+
+// A block of elements to move: sizes, and strides on both sides, in elements.
+struct Block {
+  std::vector<std::int64_t> size;
+  std::vector<std::int64_t> from_stride;
+  std::vector<std::int64_t> to_stride;
+};
+
+// Drops dimensions of one element and joins neighbours that are dense on both sides.
+Block simplified(const Block& block) {
+  Block out;
+  for (std::size_t d = 0; d < block.size.size(); ++d) {
+    if (block.size[d] == 1) continue;
+    if (!out.size.empty() && out.from_stride.back() == block.from_stride[d] * block.size[d] &&
+        out.to_stride.back() == block.to_stride[d] * block.size[d]) {
+      out.size.back() *= block.size[d];
+      out.from_stride.back() = block.from_stride[d];
+      out.to_stride.back() = block.to_stride[d];
+    } else {
+      out.size.push_back(block.size[d]);
+      out.from_stride.push_back(block.from_stride[d]);
+      out.to_stride.push_back(block.to_stride[d]);
+    }
+  }
+  return out;
+}
+
+void move_block(const Block& block, std::size_t dim, const std::byte* from, std::byte* to, std::size_t item) {
+  if (dim == block.size.size()) {
+    std::memcpy(to, from, item);
+    return;
+  }
+  const auto count = static_cast<std::size_t>(block.size[dim]);
+  const auto from_step = static_cast<std::size_t>(block.from_stride[dim]) * item;
+  const auto to_step = static_cast<std::size_t>(block.to_stride[dim]) * item;
+  const bool last = dim + 1 == block.size.size();
+  if (last && from_step == item && to_step == item) {
+    std::memcpy(to, from, count * item);
+    return;
+  }
+  if (last) {
+    for (std::size_t i = 0; i < count; ++i) std::memcpy(to + i * to_step, from + i * from_step, item);
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) move_block(block, dim + 1, from + i * from_step, to + i * to_step, item);
+}
+
+std::uint64_t product(std::span<const std::int64_t> sizes) {
+  std::uint64_t result = 1;
+  for (const std::int64_t size : sizes) result *= static_cast<std::uint64_t>(size);
+  return result;
+}
+
+class Gatherer {
+ public:
+  Gatherer(const ChunkData& data, std::span<std::byte> out, std::span<std::byte> scratch)
+      : data_(data), item_(item_bytes(data.dtype)), out_(out), scratch_(scratch) {}
+
+  // `from` and `to` are element positions in the storage and in `out`.
+  void run(const Block& block, std::uint64_t from, std::uint64_t to) {
+    std::uint64_t span = 1;
+    for (std::size_t d = 0; d < block.size.size(); ++d) {
+      span += static_cast<std::uint64_t>(block.size[d] - 1) * static_cast<std::uint64_t>(block.from_stride[d]);
+    }
+    const std::uint64_t wanted = product(block.size) * item_;
+    const std::uint64_t bytes = span * item_;
+    const bool dense_target = block.size.empty() || (block.size.size() == 1 && block.to_stride[0] == 1);
+    if (bytes == wanted && dense_target && (block.size.empty() || block.from_stride[0] == 1)) {
+      read(from, out_.subspan(to * item_, bytes));
+      return;
+    }
+    const bool worth_it = bytes <= kSmallSpanBytes || bytes / kMaxReadAmplification <= wanted;
+    if (bytes <= scratch_.size() && worth_it) {
+      const auto buffer = scratch_.subspan(0, bytes);
+      read(from, buffer);
+      move_block(block, 0, buffer.data(), out_.data() + to * item_, item_);
+      return;
+    }
+    split(block, from, to);
+  }
+
+ private:
+  void read(std::uint64_t element, std::span<std::byte> out) {
+    data_.source->read_at(data_.storage_offset + element * item_, out);
+  }
+
+  // Halves the dimension that strides the furthest: the parts lie closer together.
+  void split(const Block& block, std::uint64_t from, std::uint64_t to) {
+    std::size_t widest = 0;
+    for (std::size_t d = 1; d < block.size.size(); ++d) {
+      if (block.from_stride[d] * block.size[d] > block.from_stride[widest] * block.size[widest]) widest = d;
+    }
+    Block low = block;
+    Block high = block;
+    low.size[widest] = block.size[widest] / 2;
+    high.size[widest] = block.size[widest] - low.size[widest];
+    const auto skipped = static_cast<std::uint64_t>(low.size[widest]);
+    const std::uint64_t high_from = from + skipped * static_cast<std::uint64_t>(block.from_stride[widest]);
+    const std::uint64_t high_to = to + skipped * static_cast<std::uint64_t>(block.to_stride[widest]);
+    run(simplified(low), from, to);
+    run(simplified(high), high_from, high_to);
+  }
+
+  const ChunkData& data_;
+  std::uint64_t item_;
+  std::span<std::byte> out_;
+  std::span<std::byte> scratch_;
+};
+
+void flip_sign(std::span<std::byte> elements, std::size_t step, std::size_t sign_byte) {
+  for (std::size_t i = sign_byte; i < elements.size(); i += step) elements[i] ^= std::byte{0x80};
+}
+
+}  // namespace
+
+void transform_elements(const ChunkData& data, std::span<std::byte> elements) {
+  const auto item = static_cast<std::size_t>(item_bytes(data.dtype));
+  const auto unit = static_cast<std::size_t>(swap_unit_bytes(data.dtype));
+  if (data.swap_bytes && unit > 1) {
+    for (std::size_t at = 0; at + unit <= elements.size(); at += unit) {
+      std::reverse(elements.begin() + static_cast<std::ptrdiff_t>(at),
+                   elements.begin() + static_cast<std::ptrdiff_t>(at + unit));
+    }
+  }
+  // Little-endian IEEE numbers: the sign is the top bit of the last byte; of a complex, each half has one.
+  if (data.conjugate) flip_sign(elements, item, item - 1);
+  if (data.negate) flip_sign(elements, unit, unit - 1);
+}
+
+std::optional<DenseRun> gather(const ChunkData& data, std::span<const std::int64_t> chunk_size,
+                               std::span<const std::int64_t> begin, std::span<const std::int64_t> size,
+                               std::span<std::byte> out, std::span<const std::int64_t> out_strides,
+                               std::span<std::byte> scratch) {
+  const std::vector<std::int64_t> strides = data.strides.empty() ? row_major_strides(chunk_size) : data.strides;
+  const std::uint64_t item = item_bytes(data.dtype);
+  std::uint64_t from = data.first;
+  for (std::size_t d = 0; d < begin.size(); ++d) {
+    from += static_cast<std::uint64_t>(begin[d]) * static_cast<std::uint64_t>(strides[d]);
+  }
+  const Block block = simplified({{size.begin(), size.end()}, strides, {out_strides.begin(), out_strides.end()}});
+  // One dense run in row-major order of the sub-box, small enough to be read at once: its CRC comes for free.
+  const std::vector<std::int64_t> dense = row_major_strides(size);
+  bool contiguous = true;
+  for (std::size_t d = 0; d < size.size(); ++d) contiguous = contiguous && (size[d] == 1 || strides[d] == dense[d]);
+  const std::uint64_t bytes = product(size) * item;
+  if (contiguous && bytes <= scratch.size()) {
+    const auto buffer = scratch.subspan(0, bytes);
+    data.source->read_at(data.storage_offset + from * item, buffer);
+    move_block(block, 0, buffer.data(), out.data(), item);
+    return DenseRun{from * item, bytes, crc32(0, buffer)};
+  }
+  Gatherer(data, out, scratch).run(block, from, 0);
+  return std::nullopt;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CRC of a long run of bytes from the CRCs of its parts, whatever order they are read in.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace fsdp::formats {
+
+class CrcLedger {
+ public:
+  // `crc` is that of the `bytes` bytes from `begin` on.
+  void add(std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc);
+  // The CRC of bytes [0, total) where the parts tile them exactly (the same part twice counts once), else
+  // nothing.
+  std::optional<std::uint32_t> total(std::uint64_t total) const;
+
+ private:
+  struct Part {
+    std::uint64_t begin;
+    std::uint64_t bytes;
+    std::uint32_t crc;
+  };
+  std::vector<Part> parts_;
+};
+
+}  // namespace fsdp::formats

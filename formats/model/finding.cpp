@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/finding.h"
+
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+
+std::string finding_text(const Finding& finding) {
+  std::string out;
+  if (!finding.file.empty()) out += escape(finding.file) + ": ";
+  if (!finding.key.empty()) out += quote(finding.key, 200) + ": ";
+  return out + finding.message;
+}
+
+void throw_if_damaged(const Findings& findings, const std::string& where) {
+  const Finding* first = nullptr;
+  std::size_t others = 0;
+  for (const Finding& finding : findings) {
+    if (finding.severity != Finding::Severity::kDamage) continue;
+    if (first == nullptr) {
+      first = &finding;
+    } else {
+      ++others;
+    }
+  }
+  if (first == nullptr) return;
+  std::string message = where + ": " + finding_text(*first);
+  if (others != 0) message += cat("; and ", others, " more: run fsdp-ckpt verify");
+  throw Error(first->code, message);
+}
+
+}  // namespace fsdp::formats
