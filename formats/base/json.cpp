@@ -55,8 +55,10 @@ std::string place(std::string_view text, std::size_t at, std::uint64_t base_offs
 // The reason alone out of "[json.exception.parse_error.101] parse error at line 1, column 2: syntax
 // error while parsing value - invalid literal; last read: '...'".
 std::string reason(std::string_view what) {
-  const std::size_t begin = what.find(": ");
-  if (begin != std::string_view::npos) what.remove_prefix(begin + 2);
+  for (const std::string_view mark : {"] ", ": "}) {
+    const std::size_t begin = what.find(mark);
+    if (begin != std::string_view::npos) what.remove_prefix(begin + mark.size());
+  }
   // What was read last is cut out of the middle: it may be as long as the text.
   const std::size_t last_read = what.find("; last read: '");
   if (last_read == std::string_view::npos) return escape(what.substr(0, 200));
@@ -79,7 +81,9 @@ class Events {
   bool number_unsigned(std::uint64_t value) { return scalar(value); }
   bool number_float(double value, const std::string& digits) {
     if (digits.find_first_of(".eE") != std::string::npos) return scalar(value);
-    handler_.big_integer(digits);
+    const auto behind = static_cast<std::size_t>(reached_ - text_.data());
+    handler_.big_integer(digits,
+                         options_.base_offset + text_.rfind(digits, behind - digits.size()));
     return true;
   }
   bool string(std::string& value) { return scalar(std::move(value)); }
@@ -302,8 +306,9 @@ const Json* Json::find(std::string_view key) const {
   return found == members->end() ? nullptr : &found->second;
 }
 
-void JsonHandler::big_integer(std::string_view digits) {
-  throw Error(ErrorCode::kJson, "integer " + quote(digits, 40) + " does not fit 64 bits");
+void JsonHandler::big_integer(std::string_view digits, std::uint64_t offset) {
+  throw Error(ErrorCode::kJson,
+              cat("integer ", quote(digits, 40), " at byte ", offset, " does not fit 64 bits"));
 }
 
 void parse_json_stream(std::string_view text, JsonHandler& handler, const JsonOptions& options) {

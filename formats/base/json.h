@@ -84,7 +84,7 @@ class JsonHandler {
   // A string, number, boolean or null.
   virtual void value(Json scalar) = 0;
   // An integer that 64 bits cannot hold, as it is written.  Throws: kJson, unless overridden.
-  virtual void big_integer(std::string_view digits);
+  virtual void big_integer(std::string_view digits, std::uint64_t offset);
 };
 
 // As parse_json, but tells `handler`; what the handler throws comes through.  The handler has been
