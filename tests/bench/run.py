@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measurements of tests/bench/run.sh.
+
+Every command is a process of its own: wall time from start to end, peak resident memory by wait4 (ru_maxrss).  The rounds of a
+table are interleaved (A B C, A B C, ...), and the table gives medians with the least and the most.  The input is in the page cache
+(read once before); what a command wrote is removed and the disk synced before the next one starts.
+MB/s are 10^6 bytes of the input a second.
+"""
+import argparse
+import hashlib
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BY_PYTORCH = os.path.join(HERE, "by_pytorch.py")
+MIB = 1 << 20
+
+
+class Bench:
+    def __init__(self, args):
+        self.args, self.tool = args, os.path.abspath(args.tool)
+        self.work = os.path.join(args.cache, f"bench-work-{os.getpid()}")
+        self.threads = str(os.cpu_count())
+
+    def input(self, name, script, *params):
+        """Made once for a script, its parameters and a PyTorch; under the cache."""
+        with open(os.path.join(HERE, script), "rb") as f:
+            key = hashlib.sha256(f.read() + sys.executable.encode()).hexdigest()[:12]
+        path = os.path.join(self.args.cache, f"bench-{name}-{key}")
+        if not os.path.isdir(path):
+            print(f"making {path}", file=sys.stderr, flush=True)
+            shutil.rmtree(path + ".part", ignore_errors=True)
+            subprocess.run([sys.executable, os.path.join(HERE, script), path + ".part", *map(str, params)], check=True)
+            os.rename(path + ".part", path)
+        return path
+
+    def once(self, command, inner=False):
+        """(seconds, MiB at peak); `inner`: the seconds the command itself prints."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        os.makedirs(self.work)
+        os.sync()
+        begin = time.perf_counter()
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.work, text=True)
+        out, err = child.stdout.read(), child.stderr.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        seconds = time.perf_counter() - begin
+        if status:
+            sys.exit(f"{' '.join(command)}: {os.waitstatus_to_exitcode(status)}\n{out[-2000:]}{err[-2000:]}")
+        return float(out.split()[-1]) if inner else seconds, usage.ru_maxrss / 1024
+
+    def rounds(self, commands, rounds=None):
+        """commands: name -> (argv, inner).  Returns name -> [(seconds, MiB)]."""
+        took = {name: [] for name in commands}
+        for i in range(rounds or self.args.rounds):
+            for name, (argv, inner) in commands.items():
+                took[name].append(self.once(argv, inner))
+                print(f"  round {i + 1}: {name}: {took[name][-1][0]:.3f} s", file=sys.stderr, flush=True)
+        shutil.rmtree(self.work, ignore_errors=True)
+        return took
+
+
+def size_of(folder):
+    return sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(folder) for f in fs)
+
+
+def warm(folder):
+    for name in sorted(os.listdir(folder)):
+        with open(os.path.join(folder, name), "rb") as f:
+            while f.read(8 * MIB):
+                pass
+
+
+def table(title, took, amount=None, baseline=None):
+    print(f"\n### {title}\n\n| command | median s | least - most | MB/s | peak MiB | ratio |\n|---|---:|---:|---:|---:|---:|")
+    base = statistics.median(s for s, _ in took[baseline]) if baseline else None
+    for name, runs in took.items():
+        seconds = [s for s, _ in runs]
+        mid = statistics.median(seconds)
+        rate = f"{amount / mid / 1e6:,.0f}" if amount else ""
+        print(f"| {name} | {mid:.3f} | {min(seconds):.3f} - {max(seconds):.3f} | {rate} | {max(m for _, m in runs):,.0f} |"
+              f" {f'{mid / base:.2f}' if base else ''} |")
+    sys.stdout.flush()
+
+
+def shell(text):
+    return ["sh", "-c", text]
+
+
+def copy(b):
+    folder = b.input("2gb", "make_folder.py", 2)
+    warm(folder)
+    amount = size_of(folder)
+    full = [b.tool, "consolidate", folder, "full.pt", "-q", "--threads", b.threads]
+    took = b.rounds({
+        "cp -r": (["cp", "-r", folder, "copy"], False),
+        "consolidate --no-sync": (full + ["--no-sync"], False),
+        "cp -r, each file synced": (shell(f"cp -r '{folder}' copy && sync copy/* copy/.metadata copy"), False),
+        "consolidate": (full, False),
+        "consolidate to safetensors": ([b.tool, "consolidate", folder, "full.safetensors", "--drop-values", "-q", "--threads", b.threads], False),
+    })
+    took.update(b.rounds({"PyTorch dcp_to_torch_save, without imports": ([sys.executable, BY_PYTORCH, "consolidate", folder, "full.pt"], True)},
+                         min(3, b.args.rounds)))
+    table(f"One full state dict from {amount / 1e9:.2f} GB, 2 ranks, model and AdamW state; every CRC-32 checked", took, amount, "cp -r")
+    shutil.rmtree(b.work, ignore_errors=True)
+    os.makedirs(b.work)
+    subprocess.run(full, check=True, cwd=b.work)
+    subprocess.run([sys.executable, BY_PYTORCH, "consolidate", folder, "theirs.pt"], check=True, cwd=b.work, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, BY_PYTORCH, "equal", "full.pt", "theirs.pt"], check=True, cwd=b.work, stdout=subprocess.DEVNULL)
+    shutil.rmtree(b.work)
+    print("\nBoth files hold the same: every tensor and value compared.")
+
+
+def memory(b):
+    print("\n### Peak memory of consolidate\n\n| folder | s | peak MiB |\n|---|---:|---:|")
+    for gigabytes in (2, b.args.large):
+        folder = b.input(f"{gigabytes:g}gb", "make_folder.py", gigabytes)
+        seconds, peak = b.once([b.tool, "consolidate", folder, "full.pt", "-q", "--threads", b.threads])
+        print(f"| {size_of(folder) / 1e9:.2f} GB | {seconds:.2f} | {peak:,.0f} |", flush=True)
+        if gigabytes > 2:
+            shutil.rmtree(folder)
+    shutil.rmtree(b.work, ignore_errors=True)
+
+
+def verify(b):
+    folder = b.input("2gb", "make_folder.py", 2)
+    warm(folder)
+    took = b.rounds({"cat > /dev/null": (shell(f"cat '{folder}'/.metadata '{folder}'/* > /dev/null"), False),
+                     "verify": ([b.tool, "verify", folder, "-q", "--threads", b.threads], False),
+                     "verify --fast": ([b.tool, "verify", folder, "-q", "--fast"], False)})
+    table("verify: structure and every CRC-32 of 2 GB", took, size_of(folder), "cat > /dev/null")
+
+
+def inspect(b):
+    folder = b.input("2gb", "make_folder.py", 2)
+    took = b.rounds({"inspect": ([b.tool, "inspect", folder], False),
+                     "PyTorch reads .metadata, without imports": ([sys.executable, BY_PYTORCH, "metadata", folder], True),
+                     "PyTorch reads .metadata, whole process": ([sys.executable, BY_PYTORCH, "metadata", folder], False)})
+    table("inspect of the 2 GB folder", took)
+
+
+def metadata(b):
+    for ranks in (64, 1024):
+        folder = b.input(f"metadata-{ranks}x2000", "make_metadata.py", ranks, 2000)
+        warm_one = os.path.join(folder, ".metadata")
+        with open(warm_one, "rb") as f:
+            amount = len(f.read())
+        commands = {"inspect": ([b.tool, "inspect", folder], False)}
+        took = b.rounds(commands)
+        took.update(b.rounds({"PyTorch reads .metadata, without imports": ([sys.executable, BY_PYTORCH, "metadata", folder], True)}, 1))
+        table(f"inspect of {ranks} ranks x 2,000 tensors: {ranks * 2000:,} chunks, {amount / 1e6:.0f} MB of .metadata", took, amount, "inspect")
+
+
+PARTS = {"copy": copy, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata}
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--tool", required=True)
+    ap.add_argument("--cache", required=True)
+    ap.add_argument("--rounds", type=int, default=5)
+    ap.add_argument("--only", default=",".join(PARTS))
+    ap.add_argument("--large", type=float, default=8, help="gigabytes of the larger folder of `memory`")
+    args = ap.parse_args()
+    bench = Bench(args)
+    with open("/proc/cpuinfo") as f:
+        cpu = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), platform.machine())
+    version = subprocess.run([bench.tool, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    print(f"{time.strftime('%Y-%m-%d')}, {cpu}, {bench.threads} threads, Linux {platform.release()}, {version}, {args.rounds} rounds")
+    for name in args.only.split(","):
+        PARTS[name](bench)
+
+
+if __name__ == "__main__":
+    main()

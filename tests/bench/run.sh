@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Measures fsdp-ckpt against cp, cat and PyTorch, side by side in one run, and prints markdown tables.
+#
+#   tests/bench/run.sh [--rounds N] [--only copy,memory,verify,inspect,metadata] [--large GB] [--tool PATH]
+#
+# Needs about 8 GB of disk (26 GB with the `memory` part's 8 GB folder, removed afterwards).
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$ROOT/tests/support/provision.sh"
+case " $* " in
+  *" --tool "*) tool=() ;;
+  *) tool=(--tool "$ROOT/build/tools/tools/fsdp-ckpt") ;;
+esac
+
+need_packages tool python
+need_cmake
+need_python
+cd "$ROOT"
+build() { cmake --preset tools >/dev/null && cmake --build --preset tools -j "$(nproc)"; }
+[ ${#tool[@]} = 0 ] || step "build" build
+exec "$PYTHON" tests/bench/run.py --cache "$FSDP_CACHE" "${tool[@]}" "$@"
