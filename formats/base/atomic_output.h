@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Outputs that appear whole or not at all: a temporary name beside the destination, fsync, rename, fsync of
-// the folder.
+// Outputs that appear whole or not at all: a temporary name beside the destination, fsync, rename,
+// fsync of the folder.
+//
+// Whatever moment the process is killed or the power fails at, the destination is what it was or
+// the new one, complete.  What a killed run leaves is one temporary name, which no reader takes for
+// a checkpoint and which the next run of the same destination removes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -15,39 +20,52 @@ namespace fsdp::formats {
 
 struct OutputOptions {
   bool replace = false;  // an existing destination is replaced, else kExists
-  bool sync = true;      // fsync files and folder, so that what was reported as done survives a power cut
+  bool sync =
+      true;  // fsync files and folder, so that what was reported as done survives a power cut
 };
 
 // One file being written under a temporary name.  Thread-safe: `write_at`.
 class OutputFile {
  public:
+  // `name` stands in messages.
   OutputFile(FileDescriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
-  // Takes disk space for `bytes` at once, so that a full disk is an early error.  Throws: kNoSpace, kIo.
+  // Makes the file `bytes` long and takes the disk space for it at once, so that a full disk is an
+  // early error. Throws: kNoSpace saying what is wanted and free, kIo.
   void reserve(std::uint64_t bytes);
   // Throws: kNoSpace, kIo.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  // fsync and close, both checked; a failed fsync is final.  Throws: kIo, kNoSpace.
+  // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped what it
+  // could not write, and a second one would say that all is well.  Finishing what is finished does
+  // nothing. Throws: kIo, kNoSpace.
   void finish(bool sync);
   const std::string& name() const { return name_; }
 
  private:
   FileDescriptor fd_;
   std::string name_;
+  bool failed_ = false;
 };
 
 // A single file that appears at `destination` by `commit`; destroyed before, it leaves nothing.
 //
-// The temporary is ".<name>.fsdp-tmp" in the destination's folder, locked (flock) while it is written: a
-// second writer of the same destination gets kBusy, and what a killed run left behind is taken over.
+// The temporary is ".<name>.fsdp-tmp" in the destination's folder, locked (flock) while it is
+// written: a second writer of the same destination gets kBusy, and what a killed run left behind is
+// removed.  Where the file system has no locks, a temporary that exists already is kBusy, for
+// nobody can tell whether its writer lives. Permissions are as the umask gives.
 class AtomicFile {
  public:
-  // Throws: kExists, kBusy, kNotFound (no such folder), kNotRegular (destination is a folder or device), kIo.
+  // Throws: kUsage (a destination that names no file: empty, "." or with a slash behind it),
+  // kExists, kBusy, kNotFound (no such folder), kNotRegular (destination is a folder, link or
+  // device), kIo, kNoSpace.
   AtomicFile(const std::filesystem::path& destination, const OutputOptions& options);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
   OutputFile& file() { return *file_; }
-  // fsync, rename into place (refusing one that appeared meanwhile unless `replace`), fsync of the folder.
+  // Finishes the file, renames it into place (refusing one that appeared meanwhile unless
+  // `replace`), and fsyncs the folder. Throws: kExists, kIo, kNoSpace.  The destination is as
+  // before, but where the message says that the new one is in place: then only the last fsync
+  // failed.
   void commit();
 
  private:
@@ -58,18 +76,24 @@ class AtomicFile {
 
 // A folder of files that appears at `destination` by `commit`, all of it at once.
 //
-// An existing destination is replaced only where `replace` is set and it is empty or holds nothing but regular
-// files that a checkpoint consists of (*.safetensors, *.json, *.distcp, .metadata, *.pt); anything else is
-// kExists naming what is in the way.  The exchange is atomic (renameat2); the old folder is removed after it.
+// An existing destination is replaced only where `replace` is set and it is empty or holds nothing
+// but regular files that a checkpoint consists of (*.safetensors, *.json, *.distcp, *.metadata,
+// *.pt); anything else is kExists naming what is in the way.  The exchange is atomic (renameat2);
+// the old folder is removed after it. Temporary name, locks and permissions are as with AtomicFile.
+// A slash behind the destination is allowed.
 class AtomicDirectory {
  public:
-  // Throws: as AtomicFile; kUnsupported where the file system cannot exchange names and `replace` is needed.
+  // Throws: as AtomicFile (kNotRegular: destination is no folder); kUnsupported where the file
+  // system cannot exchange two names and `replace` needs it.
   AtomicDirectory(const std::filesystem::path& destination, const OutputOptions& options);
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
   ~AtomicDirectory();
-  // A new file of that plain name in the folder; `commit` finishes it.
+  // A new file of that plain name in the folder.  `commit` finishes it; with many files the caller
+  // does so earlier, each open one being a descriptor.  Lifetime: of the result, as long as this.
+  // Throws: kPath (no plain name), kExists (added before), kIo, kNoSpace.
   OutputFile& add_file(const std::string& name);
+  // Throws: as AtomicFile; kBusy, kUnsupported.
   void commit();
 
  private:

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/base/byte_source.h"
@@ -23,6 +24,8 @@ class FileDescriptor {
   ~FileDescriptor();
   int get() const { return fd_; }
   void reset();
+  // The descriptor, which is the caller's to close from here on.
+  int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;

@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/base/atomic_output.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/output_place.h"
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Whether the last renameat2 failed because the file system or kernel does not know its flag.
+bool flag_unsupported() {
+  return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
+}
+
+Error exists(const OutputPlace& place) {
+  return Error(ErrorCode::kExists, place.shown() + ": exists; use --overwrite to replace it");
+}
+
+Error appeared(const OutputPlace& place) {
+  return Error(
+      ErrorCode::kExists,
+      place.shown() + ": appeared while it was being written; use --overwrite to replace it");
+}
+
+// Renames the temporary to the destination where nothing stands there; false where something does.
+bool rename_to_free_name(const OutputPlace& place, OutputKind kind) {
+  const int folder = place.parent();
+  const char* from = place.temporary().c_str();
+  const char* to = place.name().c_str();
+  if (::renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0) return true;
+  if (errno == EEXIST) return false;
+  if (!flag_unsupported()) throw_errno(place.shown() + ": renaming the finished output");
+  if (kind == OutputKind::kFolder) {
+    // Plain rename replaces an empty folder at most.
+    if (::renameat(folder, from, folder, to) == 0) return true;
+    if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) return false;
+    throw_errno(place.shown() + ": renaming the finished output");
+  }
+  // NFS: a hard link never replaces.
+  if (::linkat(folder, from, folder, to, 0) != 0) {
+    if (errno == EEXIST) return false;
+    throw_errno(place.shown() + ": linking the finished output");
+  }
+  if (::unlinkat(folder, from, 0) != 0)
+    throw_errno(place.shown() + ": removing " + place.shown_temporary());
+  return true;
+}
+
+void sync_parent_after_rename(const OutputPlace& place) {
+  try {
+    place.sync_parent();
+  } catch (const Error& e) {
+    throw Error(e.code(),
+                cat(e.what(), "; the new one is in place, but may not survive a power cut"));
+  }
+}
+
+bool belongs_to_checkpoint(const std::string& name) {
+  constexpr std::string_view kEndings[] = {".safetensors", ".json", ".distcp", ".metadata", ".pt"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+// Throws kExists naming a member that replacing the folder would lose and that is no part of a
+// checkpoint.
+void check_replaceable(int folder, const std::string& shown) {
+  for (const std::string& name : names_in(folder, shown)) {
+    struct stat info {};
+    if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) continue;
+      throw_errno(cat(shown, ": ", quote(name)));
+    }
+    if (S_ISREG(info.st_mode) && belongs_to_checkpoint(name)) continue;
+    throw Error(ErrorCode::kExists,
+                cat(shown, ": holds ", quote(name),
+                    ", which is no file of a checkpoint; remove it or choose another destination"));
+  }
+}
+
+FileDescriptor open_destination_folder(const OutputPlace& place) {
+  FileDescriptor fd(::openat(place.parent(), place.name().c_str(),
+                             O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd.get() < 0) throw_errno(place.shown());
+  return fd;
+}
+
+Error cannot_exchange(const OutputPlace& place) {
+  return Error(
+      ErrorCode::kUnsupported,
+      place.shown() +
+          ": this file system cannot exchange two names at once, so the old folder would be gone "
+          "before the new one is there; remove it first or choose another destination");
+}
+
+}  // namespace
+
+// ---- OutputFile
+
+void OutputFile::reserve(std::uint64_t bytes) {
+  if (bytes > static_cast<std::uint64_t>(INT64_MAX)) {
+    throw Error(ErrorCode::kNoSpace,
+                cat(name_, ": ", bytes, " bytes are wanted, more than any file can hold"));
+  }
+  const auto length = static_cast<off_t>(bytes);
+  int rc = 0;
+  // Not posix_fallocate: where the file system cannot reserve, that one writes the zeros itself.
+  if (length != 0) {
+    do {
+      rc = ::fallocate(fd_.get(), 0, 0, length);
+    } while (rc != 0 && errno == EINTR);
+  }
+  if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) rc = ::ftruncate(fd_.get(), length);
+  if (rc == 0) return;
+  const int number = errno;
+  std::string what = cat(name_, ": ", bytes, " bytes (", human_bytes(bytes), ") are wanted");
+  struct statvfs info {};
+  if (::fstatvfs(fd_.get(), &info) == 0) {
+    const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
+    what += cat(", ", free, " bytes (", human_bytes(free), ") are free");
+  }
+  errno = number;
+  throw_errno(what);
+}
+
+void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (bytes.size() > static_cast<std::uint64_t>(INT64_MAX) ||
+      offset > static_cast<std::uint64_t>(INT64_MAX) - bytes.size()) {
+    throw Error(ErrorCode::kNoSpace, cat(name_, ": ", bytes.size(), " bytes at byte ", offset,
+                                         " are beyond what any file can hold"));
+  }
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      if (written == 0) errno = EIO;
+      throw_errno(cat(name_, ": writing ", bytes.size(), " bytes at byte ", offset));
+    }
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void OutputFile::finish(bool sync) {
+  if (failed_)
+    throw Error(ErrorCode::kIo,
+                name_ + ": could not be finished before, and cannot be finished now");
+  if (fd_.get() < 0) return;
+  failed_ = true;
+  FileDescriptor fd = std::move(fd_);
+  if (sync && ::fsync(fd.get()) != 0) throw_errno(name_ + ": fsync");
+  // Linux closes the descriptor whatever close returns, EINTR included.
+  if (::close(fd.release()) != 0 && errno != EINTR) throw_errno(name_ + ": close");
+  failed_ = false;
+}
+
+// ---- AtomicFile
+
+struct AtomicFile::Impl {
+  Impl(const std::filesystem::path& destination, const OutputOptions& chosen)
+      : options(chosen), place(destination, OutputKind::kFile) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    if (lock.get() < 0 || committed) return;
+    if (place.stands_for(place.temporary(), lock.get()))
+      ::unlinkat(place.parent(), place.temporary().c_str(), 0);
+  }
+
+  void check_destination() const {
+    const auto info = place.existing();
+    if (!info) return;
+    if (S_ISDIR(info->st_mode))
+      throw Error(ErrorCode::kNotRegular, place.shown() + ": is a folder, expected a file");
+    if (S_ISLNK(info->st_mode)) {
+      throw Error(ErrorCode::kNotRegular,
+                  place.shown() + ": is a symbolic link; name the file it leads to");
+    }
+    if (!S_ISREG(info->st_mode)) {
+      throw Error(ErrorCode::kNotRegular,
+                  place.shown() + ": is no regular file and cannot be replaced by one");
+    }
+    if (!options.replace) throw exists(place);
+  }
+
+  const OutputOptions options;
+  const OutputPlace place;
+  FileDescriptor
+      lock;  // shares the lock of the file being written, and keeps it over the file's close
+  bool committed = false;
+};
+
+AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
+    : impl_(std::make_unique<Impl>(destination, options)) {
+  impl_->check_destination();
+  impl_->lock = impl_->place.claim();
+  FileDescriptor fd(::fcntl(impl_->lock.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (fd.get() < 0) throw_errno(impl_->place.shown());
+  file_ = std::make_unique<OutputFile>(std::move(fd), impl_->place.shown());
+}
+
+AtomicFile::~AtomicFile() = default;
+
+void AtomicFile::commit() {
+  const OutputPlace& place = impl_->place;
+  file_->finish(impl_->options.sync);
+  if (impl_->options.replace) {
+    impl_->check_destination();
+    if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
+                   place.name().c_str()) != 0) {
+      throw_errno(place.shown() + ": renaming the finished output");
+    }
+  } else if (!rename_to_free_name(place, OutputKind::kFile)) {
+    throw appeared(place);
+  }
+  impl_->committed = true;
+  if (impl_->options.sync) sync_parent_after_rename(place);
+}
+
+// ---- AtomicDirectory
+
+struct AtomicDirectory::Impl {
+  enum class Standing { kNothing, kEmptyFolder, kFolder };
+
+  Impl(const std::filesystem::path& destination, const OutputOptions& chosen)
+      : options(chosen), place(destination, OutputKind::kFolder) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    if (folder.get() < 0 || committed) return;
+    files.clear();
+    if (!place.stands_for(place.temporary(), folder.get())) return;
+    try {
+      remove_files_in(folder.get(), place.shown());
+      ::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR);
+    } catch (const std::exception&) {
+      // The leftover stays for the next run.
+    }
+  }
+
+  // Throws where what stands at the destination must stay.
+  Standing check_destination() const {
+    const auto info = place.existing();
+    if (!info) return Standing::kNothing;
+    if (S_ISLNK(info->st_mode)) {
+      throw Error(ErrorCode::kNotRegular,
+                  place.shown() + ": is a symbolic link; name the folder it leads to");
+    }
+    if (!S_ISDIR(info->st_mode))
+      throw Error(ErrorCode::kNotRegular, place.shown() + ": is no folder");
+    if (!options.replace) throw exists(place);
+    const FileDescriptor old = open_destination_folder(place);
+    check_replaceable(old.get(), place.shown());
+    return names_in(old.get(), place.shown()).empty() ? Standing::kEmptyFolder : Standing::kFolder;
+  }
+
+  // Throws kUnsupported where two names cannot be exchanged.
+  void try_exchange() const {
+    constexpr const char* kNames[] = {".exchange-1", ".exchange-2"};
+    for (const char* name : kNames) {
+      if (::mkdirat(folder.get(), name, 0700) != 0)
+        throw_errno(place.shown() + ": " + place.shown_temporary());
+    }
+    const bool failed =
+        ::renameat2(folder.get(), kNames[0], folder.get(), kNames[1], RENAME_EXCHANGE) != 0;
+    const int number = errno;
+    for (const char* name : kNames) ::unlinkat(folder.get(), name, AT_REMOVEDIR);
+    errno = number;
+    if (failed && flag_unsupported()) throw cannot_exchange(place);
+    if (failed) throw_errno(place.shown() + ": exchanging two names");
+  }
+
+  void replace_destination();
+
+  // The new folder is in place.
+  void end() {
+    committed = true;
+    folder.reset();  // and its lock, which would keep others from replacing it
+    if (options.sync) sync_parent_after_rename(place);
+  }
+
+  const OutputOptions options;
+  const OutputPlace place;
+  FileDescriptor folder;  // the temporary, locked
+  std::vector<std::unique_ptr<OutputFile>> files;
+  bool committed = false;
+};
+
+// Puts the new folder in the old one's place and removes the old one.  The old one is locked first:
+// from the exchange on it bears the temporary's name.  See Note [claiming a temporary name].
+void AtomicDirectory::Impl::replace_destination() {
+  const FileDescriptor old = open_destination_folder(place);
+  if (try_lock(old.get(), place.shown()) == Locked::kBusy) {
+    throw Error(ErrorCode::kBusy, place.shown() + ": is locked by another process");
+  }
+  check_replaceable(old.get(), place.shown());
+  const auto exchange = [&] {
+    return ::renameat2(place.parent(), place.temporary().c_str(), place.parent(),
+                       place.name().c_str(), RENAME_EXCHANGE) == 0;
+  };
+  if (!exchange()) {
+    if (!flag_unsupported())
+      throw_errno(place.shown() + ": exchanging the finished output with the old one");
+    // Plain rename replaces an empty folder at most, which needs no exchange.
+    if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
+                   place.name().c_str()) != 0) {
+      throw cannot_exchange(place);
+    }
+    return end();
+  }
+  try {
+    // What someone put into the old folder between the look and the exchange would be lost.
+    if (!place.stands_for(place.temporary(), old.get())) throw appeared(place);
+    check_replaceable(old.get(), place.shown());
+  } catch (const Error&) {
+    if (!exchange()) committed = true;  // both folders stay, the new one in place
+    throw;
+  }
+  end();
+  remove_files_in(old.get(), place.shown());
+  if (::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR) != 0) {
+    throw_errno(cat(place.shown(), ": the new one is in place; removing the old one, ",
+                    place.shown_temporary()));
+  }
+}
+
+AtomicDirectory::AtomicDirectory(const std::filesystem::path& destination,
+                                 const OutputOptions& options)
+    : impl_(std::make_unique<Impl>(destination, options)) {
+  const Impl::Standing standing = impl_->check_destination();
+  impl_->folder = impl_->place.claim();
+  if (standing == Impl::Standing::kFolder) impl_->try_exchange();
+}
+
+AtomicDirectory::~AtomicDirectory() = default;
+
+OutputFile& AtomicDirectory::add_file(const std::string& name) {
+  const std::string shown = cat(impl_->place.shown(), "/", escape(name));
+  if (name.empty() || name == "." || name == ".." ||
+      name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
+    throw Error(ErrorCode::kPath,
+                cat(impl_->place.shown(), ": ", quote(name), " is no name of a file in a folder"));
+  }
+  FileDescriptor fd = open_for_output(impl_->folder.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() < 0) {
+    if (errno == EEXIST) throw Error(ErrorCode::kExists, shown + ": is written twice");
+    throw_errno(shown);
+  }
+  impl_->files.push_back(std::make_unique<OutputFile>(std::move(fd), shown));
+  return *impl_->files.back();
+}
+
+void AtomicDirectory::commit() {
+  const OutputPlace& place = impl_->place;
+  for (const auto& file : impl_->files) file->finish(impl_->options.sync);
+  if (impl_->options.sync && ::fsync(impl_->folder.get()) != 0 && errno != EINVAL) {
+    throw_errno(place.shown() + ": fsync");
+  }
+  while (!rename_to_free_name(place, OutputKind::kFolder)) {
+    if (!impl_->options.replace) throw appeared(place);
+    // Nothing: what stood there went away meanwhile.
+    if (impl_->check_destination() == Impl::Standing::kNothing) continue;
+    impl_->replace_destination();
+    return;
+  }
+  impl_->end();
+}
+
+std::uint64_t free_bytes(const std::filesystem::path& folder) {
+  struct statvfs info {};
+  if (::statvfs(folder.c_str(), &info) != 0) throw_errno(escape(folder.native()));
+  return std::uint64_t{info.f_bavail} * info.f_frsize;
+}
+
+}  // namespace fsdp::formats

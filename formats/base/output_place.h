@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The place where an output will appear: its folder held open, its name, and a temporary name
+// beside it that one writer at a time owns.  For atomic_output alone.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/base/file.h"
+
+namespace fsdp::formats {
+
+enum class OutputKind { kFile, kFolder };
+
+// Note [claiming a temporary name]
+// The temporary's name follows from the destination's, so two writers of one destination meet
+// there.  Who holds the flock of the inode *that the name stands for* owns the name: only the owner
+// renames or removes it.  A lock is therefore worth something only after a look whether the name
+// still stands for the locked inode.  The kernel drops the lock of a killed process, which makes
+// its leftover recognisable.
+class OutputPlace {
+ public:
+  // Throws: kUsage, kNotFound (no such folder), kIo.
+  OutputPlace(const std::filesystem::path& destination, OutputKind kind);
+
+  int parent() const { return parent_.get(); }
+  const std::string& name() const { return name_; }
+  const std::string& temporary() const { return temporary_; }
+  // The destination, and a member of it or of its folder, escaped for messages.
+  const std::string& shown() const { return shown_; }
+  std::string shown_temporary() const;
+
+  // What stands at the destination now, links not followed; nothing where nothing does.  Throws:
+  // kIo.
+  std::optional<struct stat> existing() const;
+
+  // Creates the temporary, empty and locked; a leftover of a killed run is removed first.
+  // See Note [claiming a temporary name].
+  // Throws: kBusy, kExists (a leftover folder with more in it than files), kNotRegular, kIo,
+  // kNoSpace.
+  FileDescriptor claim() const;
+  // Whether `name` in the destination's folder stands for the inode that `fd` is open on.
+  bool stands_for(const std::string& name, int fd) const;
+
+  // Makes the names of the destination's folder durable.  Throws: kIo.
+  void sync_parent() const;
+
+ private:
+  FileDescriptor create() const;
+  void remove_leftover() const;
+
+  OutputKind kind_;
+  FileDescriptor parent_;
+  std::string name_;
+  std::string temporary_;
+  std::string shown_;
+};
+
+enum class Locked { kYes, kBusy, kUnsupported };
+// Takes the exclusive lock of an open file or folder, or says why not, at once.  Throws: kIo.
+Locked try_lock(int fd, const std::string& shown);
+
+// Names in an open folder, "." and ".." left out, sorted.  Throws: kIo.
+std::vector<std::string> names_in(int folder, const std::string& shown);
+
+// Removes the regular files of an open folder; a name that is gone already is no error.
+// Throws: kExists naming a member that is no regular file, before anything is removed; kIo.
+void remove_files_in(int folder, const std::string& shown);
+
+// Opens for an output; a descriptor is never 0, 1 or 2, where a stray message of this process would
+// be written into the file.  Throws nothing: the caller looks at the descriptor and errno.
+FileDescriptor open_for_output(int folder, const std::string& name, int flags,
+                               mode_t mode) noexcept;
+
+}  // namespace fsdp::formats
