@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of deflate (zip method 8) and zstd (the checkpoint extension stream.zstd), in bounded memory.
+// Streams of deflate (zip method 8) and zstd (the checkpoint extension stream.zstd), in bounded
+// memory.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,17 @@ namespace fsdp::formats {
 // Receives decompressed bytes in order.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
+// Bytes that one byte of deflate can stand for at most.
+constexpr std::uint64_t kMaxDeflateRatio = 1032;
+
 // Inflates the raw deflate stream that fills `source`; exactly `expected_bytes` must come out.
-// Throws: kLimitRatio where more would come out, kTruncated, kZipMismatch where it is no deflate stream.
+// Throws: kLimitRatio where more would come out, or `expected_bytes` cannot, kTruncated,
+// kZipMismatch where it is no deflate stream.
 void inflate(const ByteSource& source, std::uint64_t expected_bytes, const ByteSink& sink);
 
 // Decodes the zstd frames that fill `source`.
-// Throws: kLimitRatio above `max_bytes`, kTruncated, kUnsupported where it is no zstd stream or needs a window
-// above 128 MiB.
+// Throws: kLimitRatio above `max_bytes`, kTruncated, kUnsupported where it is no zstd stream or
+// needs a window above 128 MiB.
 void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& sink);
 
 }  // namespace fsdp::formats

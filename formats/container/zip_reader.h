@@ -1,54 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads the directory of a zip archive, strictly; entries are located, never extracted to disk.
-// Source: PKWARE APPNOTE 6.3.10, clauses in brackets.  Zip64: yes.  Encryption, spanning: kUnsupported.
+// Source: PKWARE APPNOTE 6.3.10, clauses in brackets.  Zip64: yes.  Encryption, spanning:
+// kUnsupported.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "formats/base/byte_source.h"
 
 namespace fsdp::formats {
 
-struct ZipEntry {                       // [4.3.12]
+struct ZipEntry {  // [4.3.12]
   std::string name;
-  std::uint64_t header_offset;          // of the local header, from the start of the archive
-  std::uint64_t data_offset;            // of the first data byte, from the start of the archive
+  std::uint64_t header_offset;  // of the local header, from the start of the archive
+  std::uint64_t data_offset;    // of the first data byte, from the start of the archive
   std::uint64_t compressed_bytes;
   std::uint64_t uncompressed_bytes;
-  std::uint32_t crc;                    // of the uncompressed bytes
-  bool deflated;                        // method 8; otherwise stored
+  std::uint32_t crc;  // of the uncompressed bytes
+  bool deflated;      // method 8; otherwise stored
 };
 
 struct ZipLimits {
   std::uint64_t max_entries = 1'000'000;
+  std::uint64_t max_directory_bytes = std::uint64_t{1} << 30;  // it is read as a whole
 };
 
 // A zip archive that begins at byte 0 of its source and ends with its last byte.
 //
-// Strict, since readers that are lenient differ from each other: exactly one end record, at the very end;
-// zip64 records agree with the classic ones; every local header agrees with its central one (name, method,
-// flags, and sizes and CRC where given there or in a data descriptor); no two entries overlap; no name twice;
-// no absolute name, "..", backslash or NUL; alignment padding (extra field "FB") holds only 'Z'.
+// Strict, since readers that are lenient differ from each other: exactly one end record, at the
+// very end; zip64 records agree with the classic ones; every local header agrees with its central
+// one (name, method, flags, time, and sizes and CRC where given there or in a data descriptor);
+// entries and directory follow one another without a gap or an overlap; no name twice; no absolute
+// name, "..", backslash or NUL; alignment padding (extra field "FB") holds only 'Z' and aligns.
+//
+// What torch.save writes is known to the last bit, so an archive of its kind must match in every
+// field: in such an archive each flipped bit is an error here or a wrong CRC of an entry's bytes.
 class ZipReader {
  public:
   // Reads the directory and every local header.
-  // Throws: kZipEocd, kZipFraming, kZip64, kZipMismatch, kZipOverlap, kZipDuplicate, kZipName, kZipExtent,
-  // kZipPadding, kLimitEntries, kUnsupported, kTruncated, kIo.
+  // Throws: kZipEocd, kZipFraming, kZip64, kZipMismatch, kZipOverlap, kZipDuplicate, kZipName,
+  // kZipExtent, kZipPadding, kLimitEntries, kLimitRatio, kLimitSize, kUnsupported, and what the
+  // source throws.
   explicit ZipReader(const ByteSource& source, const ZipLimits& limits = {});
 
-  const std::vector<ZipEntry>& entries() const { return entries_; }  // in the order of the directory
+  const std::vector<ZipEntry>& entries() const {
+    return entries_;
+  }  // in the order of the directory
   // The entry of that full name, nullptr where there is none.
   const ZipEntry* find(std::string_view name) const;
-  // True where every CRC field of the archive is 0 though some entry has bytes: it was written without them.
+  // True where every CRC field of the archive is 0 though some entry has bytes: it was written
+  // without them.
   bool without_crcs() const { return without_crcs_; }
 
  private:
   std::vector<ZipEntry> entries_;
-  std::unordered_map<std::string_view, std::size_t> by_name_;
+  std::vector<std::size_t> by_name_;  // positions in entries_, sorted by name
   bool without_crcs_ = false;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lays out a zip archive exactly as torch.save does: stored records, payloads aligned by an "FB" extra field
-// of 'Z', data descriptors, zip64 where needed and a zip64 end record always.
+// Lays out a zip archive exactly as torch.save does: stored records, payloads aligned by an "FB"
+// extra field of 'Z', data descriptors, zip64 where needed and a zip64 end record always.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -12,26 +13,28 @@
 
 namespace fsdp::formats {
 
-// All positions follow from names and sizes alone, so payloads may be written in any order, by any thread, and
-// before their CRCs are known.  Nothing here does I/O.
+// All positions follow from names and sizes alone, so payloads may be written in any order, by any
+// thread, and before their CRCs are known.  Nothing here does I/O.
 class ZipWriter {
  public:
   // Writes `bytes` at `offset` of the archive.
   using WriteAt = std::function<void(std::uint64_t offset, std::span<const std::byte> bytes)>;
 
-  // `prefix` is the folder every record stands in ("archive").  Requires: alignment is a power of two, at
-  // most 32768.
+  // `prefix` is the folder every record stands in ("archive").  Requires: alignment is a power of
+  // two, at most 32768.
   explicit ZipWriter(std::string prefix, std::uint64_t alignment = 64);
 
   // Appends a record of `bytes` bytes named prefix/name.  Returns its number.
+  // Throws: kZipName where the name exceeds 65535 bytes, kOverflow.
   std::size_t add(std::string_view name, std::uint64_t bytes);
   // Where the first byte of the record's payload goes.
   std::uint64_t payload_offset(std::size_t record) const;
   // Bytes of the whole archive with the records added so far.
   std::uint64_t archive_bytes() const;
-  // CRC-32 of the record's payload.
+  // CRC-32 of the record's payload; 0 until it is set.
   void set_crc(std::size_t record, std::uint32_t crc);
-  // Everything but the payloads: local headers, data descriptors, directory, end records.
+  // Everything but the payloads: local headers, data descriptors, directory, end records.  Pieces
+  // come in ascending order, what is adjacent as one, and the end records last.
   void write_structure(const WriteAt& write_at) const;
 
  private:
@@ -42,10 +45,15 @@ class ZipWriter {
     std::uint64_t bytes;
     std::uint32_t crc = 0;
   };
+  static void encode_local(const Record& record, std::vector<std::byte>& out);
+  static void encode_central(const Record& record, std::vector<std::byte>& out);
+  void encode_ends(std::uint64_t directory_bytes, std::vector<std::byte>& out) const;
+
   std::string prefix_;
   std::uint64_t alignment_;
   std::vector<Record> records_;
   std::uint64_t end_ = 0;  // where the next local header, or the directory, begins
+  std::uint64_t directory_bytes_ = 0;
 };
 
 }  // namespace fsdp::formats
