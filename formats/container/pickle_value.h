@@ -2,6 +2,7 @@
 // What a pickle stream describes, as inert data: nothing in it can run.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,7 +17,7 @@
 namespace fsdp::formats {
 
 class Value;
-struct ValueNode;
+struct ValueAccess;
 
 // A Python name that a stream refers to; it is never looked up or called.
 struct GlobalName {
@@ -28,45 +29,97 @@ struct GlobalName {
 
 // A torch.save storage: the bytes of one record, seen as elements of a type.
 struct StorageRef {
-  std::string key;        // record data/<key> of the archive
-  DType dtype;            // kUInt8 where untyped
-  bool untyped = false;   // saved as UntypedStorage: `numel` counts bytes
+  std::string key;       // record data/<key> of the archive
+  DType dtype;           // kUInt8 where untyped
+  bool untyped = false;  // saved as UntypedStorage: `numel` counts bytes
   std::uint64_t numel = 0;
-  std::string location;   // "cpu", "cuda:0"
+  std::string location;       // "cpu", "cuda:0"
   std::uint64_t archive = 0;  // which archive of a whole the key is in; 0 where there is but one
 };
 
-// The result of calling something: kept as what would be called with what, and what is then put into it.
+// The result of calling something: kept as what would be called with what, and what is then put
+// into it.
 struct ObjectData;
 
 enum class ValueKind : std::uint8_t {
-  kNone, kBool, kInt, kFloat,
-  kOpaque,   // a host's own record: a tag and a number (see PickleHost)
-  kString, kBytes, kByteArray,
-  kBigInt,   // an integer outside 64 bits: little-endian two's complement bytes
-  kList, kTuple, kDict, kSet, kFrozenSet,
-  kGlobal, kObject, kStorage,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kOpaque,  // a host's own record: a tag and a number (see PickleHost)
+  kString,
+  kBytes,
+  kByteArray,
+  kBigInt,  // an integer outside 64 bits: little-endian two's complement bytes
+  kList,
+  kTuple,
+  kDict,
+  kSet,
+  kFrozenSet,
+  kGlobal,
+  kObject,
+  kStorage,
 };
 
-// A handle to one value, 16 bytes; copies share the value.  Reference counts are not atomic: values that share
-// nodes belong to one thread at a time.  Destruction is iterative: depth cannot exhaust the stack.
-// Values are acyclic by construction.
+// "list", "dict", "global": for messages.
+std::string_view kind_name(ValueKind kind) noexcept;
+
+// What every node begins with; the rest of it is in pickle_node.h, which only the pickle code
+// includes.
+struct ValueNode {
+  union {
+    std::uint64_t references = 1;
+    ValueNode* next_dead;  // links the nodes that are being destroyed
+  };
+  std::uint32_t depth = 0;
+  std::uint32_t tuple_size = 0;  // items that follow the node of a tuple
+  ValueKind kind = ValueKind::kNone;
+  bool sealed = false;      // something holds it, so that its content and depth are final
+  bool unhashable = false;  // Python refuses it as a key
+};
+
+// A handle to one value, 16 bytes; copies share the value.  Reference counts are not atomic: values
+// that share nodes belong to one thread at a time.  Destruction is iterative: depth cannot exhaust
+// the stack. Values are acyclic by construction.
 class Value {
  public:
   using Entry = std::pair<Value, Value>;
 
   Value() noexcept = default;  // None
-  Value(const Value& other) noexcept;
-  Value(Value&& other) noexcept;
-  Value& operator=(const Value& other) noexcept;
-  Value& operator=(Value&& other) noexcept;
-  ~Value();
+  Value(const Value& other) noexcept
+      : kind_(other.kind_), in_memo_(other.in_memo_), tag_(other.tag_), word_(other.word_) {
+    if (ValueNode* const shared = node()) ++shared->references;
+  }
+  Value(Value&& other) noexcept
+      : kind_(other.kind_), in_memo_(other.in_memo_), tag_(other.tag_), word_(other.word_) {
+    other.kind_ = ValueKind::kNone;
+  }
+  Value& operator=(const Value& other) noexcept {
+    Value copy(other);
+    swap(copy);
+    return *this;
+  }
+  Value& operator=(Value&& other) noexcept {
+    Value taken(std::move(other));
+    swap(taken);
+    return *this;
+  }
+  ~Value() {
+    ValueNode* const held = node();
+    if (held != nullptr && --held->references == 0) destroy(held);
+  }
+  void swap(Value& other) noexcept {
+    std::swap(kind_, other.kind_);
+    std::swap(in_memo_, other.in_memo_);
+    std::swap(tag_, other.tag_);
+    std::swap(word_, other.word_);
+  }
 
   static Value boolean(bool value) noexcept;
   static Value integer(std::int64_t value) noexcept;
   static Value floating(double value) noexcept;
   static Value opaque(std::uint32_t tag, std::uint64_t payload) noexcept;
-  static Value string(std::string text);              // UTF-8, lone surrogates as three bytes
+  static Value string(std::string text);  // UTF-8, lone surrogates as three bytes
   static Value bytes(std::string bytes);
   static Value byte_array(std::string bytes);
   static Value big_int(std::string twos_complement);  // little-endian
@@ -90,48 +143,55 @@ class Value {
   const GlobalName* as_global() const noexcept;
   const ObjectData* as_object() const noexcept;
   const StorageRef* as_storage() const noexcept;
-  std::int32_t global_tag() const noexcept;             // what PickleHost::global gave; -1 if no kGlobal
-  std::uint32_t opaque_tag() const noexcept;            // Requires: kOpaque
-  std::uint64_t opaque_payload() const noexcept;        // Requires: kOpaque
+  std::int32_t global_tag() const noexcept;       // what PickleHost::global gave; -1 if no kGlobal
+  std::uint32_t opaque_tag() const noexcept;      // Requires: kOpaque
+  std::uint64_t opaque_payload() const noexcept;  // Requires: kOpaque
   // The items of a list, tuple, set or frozen set; empty for other kinds.
   std::span<const Value> items() const noexcept;
   // The entries of a dict in insertion order; empty for other kinds.
   std::span<const Entry> entries() const noexcept;
-  // The entry of a dict whose key is this string, nullptr where there is none.
+  // The value of a dict under this key, nullptr where there is none.  Large dicts are indexed by
+  // the first call.
   const Value* find(std::string_view key) const noexcept;
 
-  // Same node or, for the kinds held in the handle, same content.  Two handles with one identity alias.
-  const void* identity() const noexcept;  // nullptr for the kinds without a node
+  // The node: two handles with one identity alias.  nullptr for the kinds held in the handle and
+  // for ().
+  const void* identity() const noexcept { return node(); }
   // Levels of nesting: 0 for what holds nothing.
-  std::uint32_t depth() const noexcept;
+  std::uint32_t depth() const noexcept { return node() == nullptr ? 0 : node()->depth; }
 
  private:
-  friend class PickleMachine;
+  friend struct ValueAccess;
+  Value(ValueKind kind, std::uint64_t word, std::uint32_t tag = 0) noexcept
+      : kind_(kind), tag_(tag), word_(word) {}
+  // The empty tuple has none.
+  ValueNode* node() const noexcept {
+    return kind_ < ValueKind::kString ? nullptr : std::bit_cast<ValueNode*>(word_);
+  }
+  static void destroy(ValueNode* node) noexcept;
+
   ValueKind kind_ = ValueKind::kNone;
-  std::uint32_t tag_ = 0;
-  union {
-    bool boolean_;
-    std::int64_t integer_;
-    double floating_;
-    std::uint64_t payload_ = 0;
-    ValueNode* node_;
-  };
+  bool in_memo_ = false;    // a stream's memo holds this kOpaque as well
+  std::uint32_t tag_ = 0;   // of a kGlobal or kOpaque
+  std::uint64_t word_ = 0;  // the content of the kinds without a node, else the node's address
 };
 
 struct ObjectData {
-  Value callable;                   // a kGlobal, or the object a nested name was taken from
-  Value args;                       // a kTuple
-  bool by_new = false;              // made by NEWOBJ (cls.__new__(*args)) rather than by REDUCE (callable(*args))
-  bool built = false;               // BUILD was applied: `state` counts even where it is None
+  Value callable;  // a kGlobal, or the object a nested name was taken from
+  Value args;      // a kTuple
+  bool by_new =
+      false;  // made by NEWOBJ (cls.__new__(*args)) rather than by REDUCE (callable(*args))
+  bool built = false;  // BUILD was applied: `state` counts even where it is None
   Value state;
-  std::vector<Value> list_items;          // appended to it
-  std::vector<Value::Entry> dict_items;   // set in it: how an OrderedDict gets its entries
+  std::vector<Value> list_items;         // appended to it
+  std::vector<Value::Entry> dict_items;  // set in it: how an OrderedDict gets its entries
 };
 
 // Whether `value` is an object made by calling `module.name`.
 bool is_call_of(const Value& value, std::string_view module, std::string_view name);
 
 // The entries of a dict, or of an OrderedDict, defaultdict or Counter; nothing for other values.
+// Lifetime: those of `value`.
 std::optional<std::span<const Value::Entry>> mapping_entries(const Value& value);
 
 }  // namespace fsdp::formats

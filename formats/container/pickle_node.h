@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nodes that pickle values point to, and access to them for the code that builds values.
+// Only pickle_value, pickle_key_index and pickle_machine include it.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/container/pickle_key_index.h"
+#include "formats/container/pickle_value.h"
+
+namespace fsdp::formats {
+
+struct TextNode : ValueNode {  // kString, kBytes, kByteArray, kBigInt
+  std::string text;
+};
+
+struct TupleNode : ValueNode {  // `tuple_size` values follow it in the same allocation
+  Value* items() noexcept { return reinterpret_cast<Value*>(this + 1); }
+};
+static_assert(sizeof(TupleNode) % alignof(Value) == 0);
+
+struct ListNode : ValueNode {
+  std::vector<Value> items;
+};
+
+struct SetNode : ValueNode {  // kSet, kFrozenSet
+  std::vector<Value> items;
+  std::unique_ptr<KeyIndex> index;
+};
+
+struct DictNode : ValueNode {
+  std::vector<Value::Entry> entries;
+  std::unique_ptr<KeyIndex> index;
+};
+
+struct GlobalNode : ValueNode {
+  GlobalName name;
+};
+
+struct ObjectNode : ValueNode {
+  ObjectData data;
+  std::unique_ptr<KeyIndex> index;  // of data.dict_items
+};
+
+struct StorageNode : ValueNode {
+  StorageRef storage;
+};
+
+// Nodes alive in this thread, plus the values their containers hold.  Not exact where values made
+// by one thread are destroyed by another; a reader only looks at its change while it runs.
+extern constinit thread_local std::int64_t live_value_count;
+
+struct ValueAccess {
+  static ValueNode* node(const Value& value) noexcept { return value.node(); }
+  static bool in_memo(const Value& value) noexcept { return value.in_memo_; }
+  static void set_in_memo(Value& value) noexcept { value.in_memo_ = true; }
+  static bool is_same(const Value& a, const Value& b) noexcept {
+    return a.kind_ == b.kind_ && a.tag_ == b.tag_ && a.word_ == b.word_;
+  }
+  // A handle that takes over the reference a new node begins with.
+  static Value handle(ValueNode* node, std::uint32_t tag = 0) noexcept {
+    return {node->kind, std::bit_cast<std::uint64_t>(node), tag};
+  }
+
+  // The node of a value whose kind has been looked at.
+  template <typename Node>
+  static Node& as(const Value& value) noexcept {
+    return *static_cast<Node*>(value.node());
+  }
+
+  // A node of that kind with one reference, which the caller hands to `handle`.
+  template <typename Node>
+  static Node* make(ValueKind kind) {
+    Node* const node = new Node;
+    node->kind = kind;
+    ++live_value_count;
+    return node;
+  }
+  // A tuple of the values, which are moved from.
+  static Value make_tuple(std::span<Value> items);
+
+  // Marks what `child` refers to as held by something.  Returns the depth that its holder has at
+  // least.
+  static std::uint32_t hold(const Value& child) noexcept {
+    ValueNode* const node = child.node();
+    if (node == nullptr) return 1;
+    if (!node->sealed) seal(*node);
+    return node->depth + 1;
+  }
+  static void hold(ValueNode& holder, const Value& child) noexcept {
+    holder.depth = std::max(holder.depth, hold(child));
+  }
+  static bool is_hashable(const Value& value) noexcept {
+    return value.node() == nullptr || !value.node()->unhashable;
+  }
+
+ private:
+  static void seal(ValueNode& node) noexcept;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The opcodes of pickle: their names, the shape of their arguments, and which of them are accepted.
+// Source: the opcode documentation in CPython's Lib/pickletools.py.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace fsdp::formats {
+
+// The accepted ones: those that Python's pickler and torch.save write for data.
+enum class PickleOp : std::uint8_t {
+  kMark = '(',
+  kStop = '.',
+  kProto = 0x80,
+  kFrame = 0x95,
+  kNone = 'N',
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kBinFloat = 'G',
+  kShortBinString = 'U',
+  kBinString = 'T',
+  kShortBinUnicode = 0x8c,
+  kBinUnicode = 'X',
+  kBinUnicode8 = 0x8d,
+  kShortBinBytes = 'C',
+  kBinBytes = 'B',
+  kBinBytes8 = 0x8e,
+  kByteArray8 = 0x96,
+  kEmptyTuple = ')',
+  kTuple = 't',
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kEmptyList = ']',
+  kAppend = 'a',
+  kAppends = 'e',
+  kEmptyDict = '}',
+  kSetItem = 's',
+  kSetItems = 'u',
+  kEmptySet = 0x8f,
+  kAddItems = 0x90,
+  kFrozenSet = 0x91,
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kMemoize = 0x94,
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kGlobal = 'c',
+  kStackGlobal = 0x93,
+  kReduce = 'R',
+  kNewObj = 0x81,
+  kBuild = 'b',
+  kBinPersid = 'Q',
+};
+
+// What follows the opcode byte.
+enum class PickleArgument : std::uint8_t {
+  kRefused,  // the opcode is not accepted
+  kNothing,
+  kByte1,
+  kByte2,
+  kByte4,
+  kByte8,  // a number of that many bytes
+  kLength1,
+  kLength4,
+  kLength8,        // an unsigned length of that many bytes, then as many bytes
+  kSignedLength4,  // the same, where a negative length can be written
+  kTwoLines,       // two lines of text, each ended by '\n'
+};
+
+struct PickleOpcode {
+  std::string_view name;  // empty for bytes that are no opcode at all
+  PickleArgument argument = PickleArgument::kRefused;
+};
+
+namespace internal {
+
+constexpr std::array<PickleOpcode, 256> make_pickle_opcodes() {
+  std::array<PickleOpcode, 256> table{};
+  const auto accept = [&table](PickleOp op, std::string_view name, PickleArgument argument) {
+    table[static_cast<std::uint8_t>(op)] = {name, argument};
+  };
+  using Op = PickleOp;
+  using Argument = PickleArgument;
+  accept(Op::kMark, "MARK", Argument::kNothing);
+  accept(Op::kStop, "STOP", Argument::kNothing);
+  accept(Op::kProto, "PROTO", Argument::kByte1);
+  accept(Op::kFrame, "FRAME", Argument::kByte8);
+  accept(Op::kNone, "NONE", Argument::kNothing);
+  accept(Op::kNewTrue, "NEWTRUE", Argument::kNothing);
+  accept(Op::kNewFalse, "NEWFALSE", Argument::kNothing);
+  accept(Op::kBinInt, "BININT", Argument::kByte4);
+  accept(Op::kBinInt1, "BININT1", Argument::kByte1);
+  accept(Op::kBinInt2, "BININT2", Argument::kByte2);
+  accept(Op::kLong1, "LONG1", Argument::kLength1);
+  accept(Op::kLong4, "LONG4", Argument::kSignedLength4);
+  accept(Op::kBinFloat, "BINFLOAT", Argument::kByte8);
+  accept(Op::kShortBinString, "SHORT_BINSTRING", Argument::kLength1);
+  accept(Op::kBinString, "BINSTRING", Argument::kSignedLength4);
+  accept(Op::kShortBinUnicode, "SHORT_BINUNICODE", Argument::kLength1);
+  accept(Op::kBinUnicode, "BINUNICODE", Argument::kLength4);
+  accept(Op::kBinUnicode8, "BINUNICODE8", Argument::kLength8);
+  accept(Op::kShortBinBytes, "SHORT_BINBYTES", Argument::kLength1);
+  accept(Op::kBinBytes, "BINBYTES", Argument::kLength4);
+  accept(Op::kBinBytes8, "BINBYTES8", Argument::kLength8);
+  accept(Op::kByteArray8, "BYTEARRAY8", Argument::kLength8);
+  accept(Op::kEmptyTuple, "EMPTY_TUPLE", Argument::kNothing);
+  accept(Op::kTuple, "TUPLE", Argument::kNothing);
+  accept(Op::kTuple1, "TUPLE1", Argument::kNothing);
+  accept(Op::kTuple2, "TUPLE2", Argument::kNothing);
+  accept(Op::kTuple3, "TUPLE3", Argument::kNothing);
+  accept(Op::kEmptyList, "EMPTY_LIST", Argument::kNothing);
+  accept(Op::kAppend, "APPEND", Argument::kNothing);
+  accept(Op::kAppends, "APPENDS", Argument::kNothing);
+  accept(Op::kEmptyDict, "EMPTY_DICT", Argument::kNothing);
+  accept(Op::kSetItem, "SETITEM", Argument::kNothing);
+  accept(Op::kSetItems, "SETITEMS", Argument::kNothing);
+  accept(Op::kEmptySet, "EMPTY_SET", Argument::kNothing);
+  accept(Op::kAddItems, "ADDITEMS", Argument::kNothing);
+  accept(Op::kFrozenSet, "FROZENSET", Argument::kNothing);
+  accept(Op::kBinPut, "BINPUT", Argument::kByte1);
+  accept(Op::kLongBinPut, "LONG_BINPUT", Argument::kByte4);
+  accept(Op::kMemoize, "MEMOIZE", Argument::kNothing);
+  accept(Op::kBinGet, "BINGET", Argument::kByte1);
+  accept(Op::kLongBinGet, "LONG_BINGET", Argument::kByte4);
+  accept(Op::kGlobal, "GLOBAL", Argument::kTwoLines);
+  accept(Op::kStackGlobal, "STACK_GLOBAL", Argument::kNothing);
+  accept(Op::kReduce, "REDUCE", Argument::kNothing);
+  accept(Op::kNewObj, "NEWOBJ", Argument::kNothing);
+  accept(Op::kBuild, "BUILD", Argument::kNothing);
+  accept(Op::kBinPersid, "BINPERSID", Argument::kNothing);
+
+  const auto refuse = [&table](unsigned char byte, std::string_view name) {
+    table[byte].name = name;
+  };
+  refuse('I', "INT");
+  refuse('L', "LONG");
+  refuse('F', "FLOAT");
+  refuse('S', "STRING");
+  refuse('V', "UNICODE");
+  refuse('l', "LIST");
+  refuse('d', "DICT");
+  refuse('0', "POP");
+  refuse('1', "POP_MARK");
+  refuse('2', "DUP");
+  refuse('p', "PUT");
+  refuse('g', "GET");
+  refuse('i', "INST");
+  refuse('o', "OBJ");
+  refuse('P', "PERSID");
+  refuse(0x82, "EXT1");
+  refuse(0x83, "EXT2");
+  refuse(0x84, "EXT4");
+  refuse(0x92, "NEWOBJ_EX");
+  refuse(0x97, "NEXT_BUFFER");
+  refuse(0x98, "READONLY_BUFFER");
+  return table;
+}
+
+}  // namespace internal
+
+// By opcode byte.
+inline constexpr std::array<PickleOpcode, 256> kPickleOpcodes = internal::make_pickle_opcodes();
+
+}  // namespace fsdp::formats

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A cursor over a pickle stream that reads its source in blocks and knows which opcode it is at.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "formats/base/byte_source.h"
+#include "formats/base/error.h"
+#include "formats/container/pickle_opcodes.h"
+
+namespace fsdp::formats {
+
+// Lengths are compared with what remains of the source before anything is allocated or read.
+// Lifetime: the source outlives the reader.
+class PickleReader {
+ public:
+  PickleReader(const ByteSource& source, std::uint64_t offset);
+
+  // The next opcode byte.  Throws: kTruncated where there is none, kOpcode where it is not
+  // accepted.
+  PickleOp opcode() {
+    opcode_offset_ = offset();
+    if (at_ == end_ && !fill(1)) throw_without_stop();
+    opcode_ = *at_++;
+    if (kPickleOpcodes[opcode_].argument == PickleArgument::kRefused) throw_refused();
+    return static_cast<PickleOp>(opcode_);
+  }
+
+  // Little-endian arguments.  Throws: kTruncated.
+  std::uint8_t u8() { return *take(1); }
+  std::uint16_t u16() { return static_cast<std::uint16_t>(little_endian(take(2), 2)); }
+  std::uint32_t u32() { return static_cast<std::uint32_t>(little_endian(take(4), 4)); }
+  std::uint64_t u64() { return little_endian(take(8), 8); }
+  // A length written as a signed number.  Throws: kIntRange where it is negative, kTruncated.
+  std::uint32_t signed_length();
+
+  // The bytes of an argument, valid until the next call.  Throws: kTruncated.
+  std::string_view bytes(std::uint64_t count) {
+    if (count > static_cast<std::uint64_t>(end_ - at_)) return bytes_across_blocks(count);
+    const std::string_view text(reinterpret_cast<const char*>(at_),
+                                static_cast<std::size_t>(count));
+    at_ += count;
+    return text;
+  }
+  void skip(std::uint64_t count) {
+    if (count > static_cast<std::uint64_t>(end_ - at_)) return skip_across_blocks(count);
+    at_ += count;
+  }
+  // The text up to the next '\n', which is skipped.  Valid until the next call.
+  // Throws: kTruncated; kGlobal where a line is longer than any name is.
+  std::string_view line();
+
+  std::uint64_t offset() const {
+    return block_offset_ + static_cast<std::uint64_t>(at_ - block_.get());
+  }
+  std::uint64_t opcode_offset() const { return opcode_offset_; }
+  std::uint64_t source_bytes() const { return source_bytes_; }
+  // How many blocks were read: a cheap sign that many bytes have passed since it was last looked
+  // at.
+  std::uint64_t block_count() const { return block_count_; }
+
+  // "BINGET at byte 31".
+  std::string where() const;
+  // Throws an error about the current opcode: "BINGET at byte 31: <symptom>".
+  [[noreturn]] void fail(ErrorCode code, std::string_view symptom) const;
+
+ private:
+  const unsigned char* take(std::size_t count) {
+    if (static_cast<std::size_t>(end_ - at_) < count && !fill(count)) throw_short(count);
+    const unsigned char* const bytes = at_;
+    at_ += count;
+    return bytes;
+  }
+  static std::uint64_t little_endian(const unsigned char* bytes, unsigned count) {
+    std::uint64_t number = 0;
+    for (unsigned i = 0; i < count; ++i) number |= std::uint64_t{bytes[i]} << (8U * i);
+    return number;
+  }
+  // Reads on until at least `count` bytes stand at the cursor; false where the source ends before.
+  // Requires: count is at most a block.
+  bool fill(std::size_t count);
+  std::string_view bytes_across_blocks(std::uint64_t count);
+  void skip_across_blocks(std::uint64_t count);
+  [[noreturn]] void throw_short(std::uint64_t count) const;
+  [[noreturn]] void throw_without_stop() const;
+  [[noreturn]] void throw_refused() const;
+
+  const ByteSource& source_;
+  std::uint64_t source_bytes_;
+  std::unique_ptr<unsigned char[]> block_;
+  std::uint64_t block_offset_;  // of the first byte of the block, in the source
+  const unsigned char* at_;
+  const unsigned char* end_;
+  std::uint64_t block_count_ = 0;
+  std::uint64_t opcode_offset_ = 0;
+  std::uint8_t opcode_ = 0;
+  std::string long_bytes_;  // what `bytes` returns where it is not inside one block
+};
+
+}  // namespace fsdp::formats

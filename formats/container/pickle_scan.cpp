@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/container/pickle_scan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/container/pickle_opcodes.h"
+#include "formats/container/pickle_reader.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::uint64_t kNoFrame = std::numeric_limits<std::uint64_t>::max();
+constexpr unsigned kMinProtocol = 2;
+constexpr unsigned kMaxProtocol = 5;
+constexpr unsigned kFirstFramedProtocol = 4;
+
+class Scanner {
+ public:
+  Scanner(const ByteSource& source, std::uint64_t offset)
+      : reader_(source, offset), begin_offset_(offset) {}
+
+  PickleScan run(bool whole) {
+    protocol();
+    while (step()) {
+    }
+    const std::uint64_t end = reader_.offset();
+    if (frame_end_ != kNoFrame) {
+      reader_.fail(ErrorCode::kFrame,
+                   cat("the pickle ends, but its frame goes on to byte ", frame_end_));
+    }
+    if (whole && end != reader_.source_bytes()) {
+      throw Error(ErrorCode::kTrailing, cat(reader_.source_bytes() - end,
+                                            " bytes follow the end of the pickle at byte ", end));
+    }
+    PickleScan result;
+    result.end_offset = end;
+    result.fetched = std::move(fetched_);
+    result.fetched.make_ranks();
+    return result;
+  }
+
+ private:
+  void protocol() {
+    if (reader_.source_bytes() == 0) throw Error(ErrorCode::kEmpty, "pickle is empty");
+    if (begin_offset_ >= reader_.source_bytes()) {
+      throw Error(ErrorCode::kTruncated, cat("no pickle begins at byte ", begin_offset_, ": only ",
+                                             reader_.source_bytes(), " bytes"));
+    }
+    if (reader_.opcode() != PickleOp::kProto) {
+      reader_.fail(ErrorCode::kProto, "a pickle of protocol 2 to 5 begins with PROTO");
+    }
+    protocol_ = reader_.u8();
+    if (protocol_ < kMinProtocol || protocol_ > kMaxProtocol) {
+      reader_.fail(ErrorCode::kProto, cat("protocol ", protocol_, " is none of 2 to 5"));
+    }
+  }
+
+  // One opcode with its argument; false after STOP.
+  bool step() {
+    const PickleOp op = reader_.opcode();
+    switch (op) {
+      case PickleOp::kProto:
+        reader_.fail(ErrorCode::kProto, "PROTO stands only at the beginning");
+      case PickleOp::kFrame:
+        frame();
+        return true;
+      case PickleOp::kBinPut:
+        put(reader_.u8());
+        break;
+      case PickleOp::kLongBinPut:
+        put(reader_.u32());
+        break;
+      case PickleOp::kMemoize:
+        put(put_count_);
+        break;
+      case PickleOp::kBinGet:
+        get(reader_.u8());
+        break;
+      case PickleOp::kLongBinGet:
+        get(reader_.u32());
+        break;
+      default:
+        argument(kPickleOpcodes[static_cast<std::uint8_t>(op)].argument);
+        break;
+    }
+    if (reader_.offset() >= frame_end_) {
+      if (reader_.offset() > frame_end_) {
+        reader_.fail(ErrorCode::kFrame, cat("crosses the end of its frame at byte ", frame_end_));
+      }
+      frame_end_ = kNoFrame;
+    }
+    return op != PickleOp::kStop;
+  }
+
+  void argument(PickleArgument argument) {
+    switch (argument) {
+      case PickleArgument::kRefused:  // `opcode` has thrown
+      case PickleArgument::kNothing:
+        return;
+      case PickleArgument::kByte1:
+        return reader_.skip(1);
+      case PickleArgument::kByte2:
+        return reader_.skip(2);
+      case PickleArgument::kByte4:
+        return reader_.skip(4);
+      case PickleArgument::kByte8:
+        return reader_.skip(8);
+      case PickleArgument::kLength1:
+        return reader_.skip(reader_.u8());
+      case PickleArgument::kLength4:
+        return reader_.skip(reader_.u32());
+      case PickleArgument::kLength8:
+        return reader_.skip(reader_.u64());
+      case PickleArgument::kSignedLength4:
+        return reader_.skip(reader_.signed_length());
+      case PickleArgument::kTwoLines:
+        reader_.line();
+        reader_.line();
+        return;
+    }
+  }
+
+  void frame() {
+    const std::uint64_t length = reader_.u64();
+    if (protocol_ < kFirstFramedProtocol) {
+      reader_.fail(ErrorCode::kFrame, cat("protocol ", protocol_, " has no frames"));
+    }
+    if (frame_end_ != kNoFrame) {
+      reader_.fail(ErrorCode::kFrame,
+                   cat("begins inside the frame that ends at byte ", frame_end_));
+    }
+    if (length >= kNoFrame - reader_.offset()) {
+      reader_.fail(ErrorCode::kFrame, cat("its length ", length, " is beyond any file"));
+    }
+    // A frame that is longer than the stream is no error yet: a stream that was cut short is named
+    // as such.
+    if (length != 0) frame_end_ = reader_.offset() + length;
+  }
+
+  void put(std::uint64_t slot) {
+    // A pickler counts its slots up from 0, so that it cannot have used more of them than it wrote
+    // opcodes.
+    if (slot > reader_.opcode_offset() - begin_offset_) {
+      reader_.fail(ErrorCode::kMemo,
+                   cat("memo slot ", slot, " is out of order: only ", put_count_, " are in use"));
+    }
+    if (!defined_.insert(slot)) {
+      reader_.fail(ErrorCode::kMemo, cat("memo slot ", slot, " is in use already"));
+    }
+    ++put_count_;
+  }
+
+  void get(std::uint64_t slot) {
+    if (!defined_.contains(slot)) {
+      reader_.fail(ErrorCode::kMemo, cat("memo slot ", slot, " is not defined"));
+    }
+    fetched_.insert(slot);
+  }
+
+  PickleReader reader_;
+  std::uint64_t begin_offset_;
+  unsigned protocol_ = 0;
+  std::uint64_t frame_end_ = kNoFrame;
+  std::uint64_t put_count_ = 0;
+  SlotSet defined_;
+  SlotSet fetched_;
+};
+
+}  // namespace
+
+bool SlotSet::insert(std::uint64_t slot) {
+  const auto word = static_cast<std::size_t>(slot / 64);
+  if (word >= words_.size()) words_.resize(std::max(word + 1, words_.size() * 2));
+  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
+  if ((words_[word] & bit) != 0) return false;
+  words_[word] |= bit;
+  ++count_;
+  return true;
+}
+
+void SlotSet::make_ranks() {
+  ranks_.clear();
+  ranks_.reserve(words_.size());
+  std::uint32_t rank = 0;
+  for (const std::uint64_t word : words_) {
+    ranks_.push_back(rank);
+    rank += static_cast<std::uint32_t>(std::popcount(word));
+  }
+}
+
+PickleScan scan_pickle(const ByteSource& source, std::uint64_t offset, bool whole) {
+  return Scanner(source, offset).run(whole);
+}
+
+}  // namespace fsdp::formats
