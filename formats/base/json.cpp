@@ -154,7 +154,7 @@ class Events {
 // Makes a Json of the events.
 class TreeBuilder : public JsonHandler {
  public:
-  explicit TreeBuilder(std::string_view text) : text_(text) {}
+  TreeBuilder(std::string_view text, const JsonOptions& options) : text_(text), options_(options) {}
 
   void begin_object() override { open_.push_back({true, {}, {}, {}}); }
   void begin_array() override { open_.push_back({false, {}, {}, {}}); }
@@ -204,13 +204,15 @@ class TreeBuilder : public JsonHandler {
         order.begin(), order.end(),
         [&](std::size_t a, std::size_t b) { return members[a].first == members[b].first; });
     if (same == order.end()) return;
-    const auto at = static_cast<std::size_t>(object.key_offsets[*std::next(same)]);
-    throw Error(ErrorCode::kJson,
-                cat("key ", quote(members[*same].first), " at ", place(text_, at, 0),
-                    " stands in the same object a second time"));
+    const auto at =
+        static_cast<std::size_t>(object.key_offsets[*std::next(same)] - options_.base_offset);
+    throw Error(options_.duplicate_code, cat("key ", quote(members[*same].first), " at ",
+                                             place(text_, at, options_.base_offset),
+                                             " stands in the same object a second time"));
   }
 
   std::string_view text_;
+  const JsonOptions& options_;
   std::vector<Open> open_;
   Json result_;
 };
@@ -328,9 +330,9 @@ void parse_json_stream(std::string_view text, JsonHandler& handler, const JsonOp
                             TextIterator(text.data() + text.size(), &reached), &events);
 }
 
-Json parse_json(std::string_view text, std::size_t max_depth) {
-  TreeBuilder builder(text);
-  parse_json_stream(text, builder, {max_depth, 0});
+Json parse_json(std::string_view text, const JsonOptions& options) {
+  TreeBuilder builder(text, options);
+  parse_json_stream(text, builder, options);
   return builder.take();
 }
 

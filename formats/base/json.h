@@ -10,6 +10,8 @@
 #include <variant>
 #include <vector>
 
+#include "formats/base/error.h"
+
 namespace fsdp::formats {
 
 // A JSON value.  Objects keep the order of their members.
@@ -63,7 +65,7 @@ struct JsonOptions {
 // object, depth above `max_depth`, integers beyond 64 bits, numbers beyond a double, a byte order
 // mark, invalid UTF-8 and anything else RFC 8259 does not allow are refused. Throws: kJson naming
 // the byte offset (duplicate keys included, with the key), kJsonDepth.
-Json parse_json(std::string_view text, std::size_t max_depth = 128);
+Json parse_json(std::string_view text, const JsonOptions& options = {});
 
 // Is told what a JSON text consists of, in its order: for a text whose tree would take far more
 // memory than the text, and for one whose errors need other codes.
