@@ -56,15 +56,15 @@ class Json {
 };
 
 struct JsonOptions {
-  std::size_t max_depth = 128;  // of arrays and objects inside each other
-  std::uint64_t base_offset =
-      0;  // where the text begins in its file; shifts the offsets named and told
+  std::size_t max_depth = 128;    // of arrays and objects inside each other
+  std::uint64_t base_offset = 0;  // where the text begins in its file; shifts the offsets named
+  ErrorCode duplicate_code = ErrorCode::kJson;  // what a duplicate key is to parse_json
 };
 
 // Parses exactly one JSON text (leading and trailing blanks allowed).  Duplicate keys of one
 // object, depth above `max_depth`, integers beyond 64 bits, numbers beyond a double, a byte order
-// mark, invalid UTF-8 and anything else RFC 8259 does not allow are refused. Throws: kJson naming
-// the byte offset (duplicate keys included, with the key), kJsonDepth.
+// mark, invalid UTF-8 and anything else RFC 8259 does not allow are refused.
+// Throws: kJson naming the byte offset (duplicate keys included, with the key), kJsonDepth.
 Json parse_json(std::string_view text, const JsonOptions& options = {});
 
 // Is told what a JSON text consists of, in its order: for a text whose tree would take far more
@@ -89,8 +89,9 @@ class JsonHandler {
   virtual void big_integer(std::string_view digits, std::uint64_t offset);
 };
 
-// As parse_json, but tells `handler`; what the handler throws comes through.  The handler has been
-// told only of what was valid so far when this throws. Throws: kJson, kJsonDepth.
+// As parse_json, but tells `handler`; what the handler throws comes through.  It has been told only
+// of what was valid so far when this throws.
+// Throws: kJson, kJsonDepth.
 void parse_json_stream(std::string_view text, JsonHandler& handler,
                        const JsonOptions& options = {});
 
