@@ -117,8 +117,11 @@ class PickleMachine {
   std::vector<Value> memo_;  // by rank among the fetched slots
   std::vector<bool> memo_is_set_;
   std::uint64_t put_count_ = 0;
-  std::unordered_map<std::string, Value> globals_;  // by "module\nname"
-  std::string global_name_;                         // reused for look-ups
+  struct NameHash {
+    std::size_t operator()(std::string_view name) const noexcept { return KeyIndex::hash(name); }
+  };
+  std::unordered_map<std::string, Value, NameHash> globals_;  // by "module\nname"
+  std::string global_name_;                                   // reused for look-ups
   std::int64_t live_before_;
 };
 

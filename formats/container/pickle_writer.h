@@ -15,11 +15,11 @@ struct PickleWriterOptions {
   std::function<std::string(const StorageRef&)> storage_key;
 };
 
-// One value as a complete pickle stream, PROTO to STOP.  Values that share a node are written once and fetched
-// from the memo (so aliases, and tied parameters, stay what they were); equal strings are shared as well.
-// Names of Python 3's builtins are written as protocol 2 has them (__builtin__).  bytes are _codecs.encode
-// calls, sets are set([...]) calls.  Iterative: depth cannot exhaust the stack.
-// Requires: no kOpaque inside.
+// One value as a complete pickle stream, PROTO to STOP.  Values that share a node are written once
+// and fetched from the memo (so aliases, and tied parameters, stay what they were); equal strings
+// are shared as well. Names of Python 3's builtins are written as protocol 2 has them
+// (__builtin__).  bytes are _codecs.encode calls, sets are set([...]) calls.  Iterative: depth
+// cannot exhaust the stack. Requires: no kOpaque inside.
 std::string write_pickle(const Value& value, const PickleWriterOptions& options = {});
 
 }  // namespace fsdp::formats

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds what a value refers to more than once, and numbers it in the order of writing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "formats/container/pickle_key_index.h"
+#include "formats/container/pickle_value.h"
+
+namespace fsdp::formats {
+
+// Nodes are shared by identity; equal strings, and equal names of globals, are shared whatever node
+// they are. Storages are not: torch.save writes each reference to one in full. Lifetime: `root`
+// outlives it and does not change.
+class PickleSharing {
+ public:
+  explicit PickleSharing(const Value& root);
+  // The slot of a value written before, nothing where it was not, or is referred to only once.
+  std::optional<std::uint32_t> slot(const Value& value);
+  // Gives the value that has just been written the next slot; nothing where no other reference
+  // follows.
+  std::optional<std::uint32_t> take_slot(const Value& value);
+
+ private:
+  static constexpr std::uint32_t kOnce = UINT32_MAX;           // seen once
+  static constexpr std::uint32_t kUnwritten = UINT32_MAX - 1;  // seen again, not written yet
+  using Slot = std::uint32_t;                                  // kOnce, kUnwritten, or the slot
+  using Name = std::pair<std::string_view, std::string_view>;  // module, name
+  struct TextHash {
+    std::size_t operator()(std::string_view text) const noexcept { return KeyIndex::hash(text); }
+    std::size_t operator()(const Name& name) const noexcept {
+      return KeyIndex::hash(name.first) * 31 + KeyIndex::hash(name.second);
+    }
+  };
+
+  // Counts one more reference; false where what the value holds has been counted before.
+  bool note(const Value& value);
+  Slot* find(const Value& value);
+
+  std::unordered_map<const void*, Slot> nodes_;  // those with more than one reference
+  std::unordered_map<std::string_view, Slot, TextHash> strings_;
+  std::unordered_map<Name, Slot, TextHash> names_;
+  std::uint32_t next_slot_ = 0;
+};
+
+}  // namespace fsdp::formats
