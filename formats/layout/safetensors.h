@@ -17,15 +17,15 @@ namespace fsdp::formats::safetensors {
 struct Tensor {
   std::string name;
   DType dtype;
-  std::vector<std::int64_t>
-      shape;            // in elements of `dtype`; for kFloat4E2M1FNx2 the last dimension is halved
+  // In elements of `dtype`: for kFloat4E2M1FNx2 the last dimension is half of what the file says.
+  std::vector<std::int64_t> shape;
   std::uint64_t begin;  // of its bytes, from the start of the file
   std::uint64_t bytes;
 };
 
 struct Header {
-  std::vector<Tensor>
-      tensors;  // in file order of their bytes; of two at one place the empty one first
+  // In file order of their bytes; of two that begin at one place the empty one first.
+  std::vector<Tensor> tensors;
   std::vector<std::pair<std::string, std::string>> metadata;  // __metadata__, empty where absent
   std::uint64_t data_offset = 0;                              // where the tensors' bytes begin
   std::uint64_t end = 0;  // where the last one ends, from the start of the file
@@ -34,20 +34,21 @@ struct Header {
 enum class Trailing { kRefuse, kAllow };
 
 // Reads and checks a header.  Stricter than the reference implementation where its README is
-// (duplicate names, a header that does not begin with '{'), never looser.  Unknown fields of a
-// tensor are ignored, as it does. `offset`: where the safetensors data begin in `source` (DCP puts
-// them behind other items); positions in the result and in messages count from the start of
-// `source`.  kAllow: bytes may follow the last tensor. Throws: kStHeader (length), kStJson,
-// kStDuplicate, kStField, kStDtype, kStShape, kStOffsets, kStSize, kStMetadata, kName, kJsonDepth,
-// kIo.
+// (duplicate names, a header that does not begin with '{') and with names that cannot be printed,
+// never looser.  Unknown fields of a tensor are ignored, as it does.
+// `offset`: where the safetensors data begin in `source` (DCP puts them behind other items);
+// positions in the result and in messages count from the start of `source`.
+// kAllow: bytes may follow the last tensor.
+// Throws: kStHeader (length), kStJson, kStDuplicate, kStField, kStDtype, kStShape, kStOffsets,
+// kStSize, kStMetadata, kName, kJsonDepth, kIo.
 Header read_header(const ByteSource& source, std::uint64_t offset = 0,
                    Trailing trailing = Trailing::kRefuse);
 
 // The start of a file (length, JSON padded with blanks to a multiple of 8) for tensors laid out in
 // this order without holes; sets `begin` of each.  `metadata` goes under __metadata__, which is
 // left out where it is empty. Throws: kUnsupported naming a tensor whose dtype safetensors lacks,
-// kName, kStDuplicate, kStShape, kStSize
-// (`bytes` is not what dtype and shape make), kStMetadata, kStHeader where the JSON exceeds 100 MB.
+// kName, kStDuplicate, kStShape, kStSize (`bytes` is not what dtype and shape make), kStMetadata,
+// kStHeader where the JSON exceeds 100 MB.
 std::string make_header(std::vector<Tensor>& tensors,
                         const std::vector<std::pair<std::string, std::string>>& metadata);
 
