@@ -46,8 +46,8 @@ class Case:
                 self.truth = json.load(f)
         self.allow = [x for g in (self.truth or {}).get("allow", []) for x in ("--allow-global", g)]
 
-    def run(self, verb, *args, expect=0):
-        command = [self.tool, verb, *args, *self.allow]
+    def run(self, verb, *args, expect=0, allow=True):
+        command = [self.tool, verb, *args, *(self.allow if allow else [])]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != expect:
             raise Failure(f"{verb}: exit {done.returncode}, expected {expect}\n  {' '.join(command)}\n{done.stderr[-2000:]}{done.stdout[-2000:]}")
@@ -92,6 +92,10 @@ def storages(x, path=(), out=None):
 
 def check_pt(case, tmp):
     out = os.path.join(tmp, "out.pt")
+    if case.allow:
+        case.run("consolidate", case.path, out, expect=2, allow=False)
+        if os.path.exists(out):
+            raise Failure("an output with a global that is not allowed was written")
     case.run("consolidate", case.path, out)
     weights_only = case.truth["weights_only"] if "weights_only" in (case.truth or {}) else loads_weights_only(case)
     got = torch.load(out, weights_only=weights_only)
