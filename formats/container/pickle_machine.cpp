@@ -32,10 +32,11 @@ using Node = ValueAccess;
 
 // Executes one stream.  The stack holds values; a mark is the height of the stack when it was set.
 //
-// Note [open and sealed]: a list, dict, set or object is open while it stands on the stack and
-// sealed from the moment that something else holds it.  Only open ones change, and an open one
-// cannot be fetched from the memo, so that nothing ever holds itself, and the depth of what is held
-// is final.
+// Note [open and sealed]: a list, dict, set or object is open until something else refers to it: a
+// container that takes it, a call, or a fetch from the memo.  Then it is sealed and never changes
+// again.  Python's pickler completes each container before it writes the next reference, unless the
+// container holds itself; so nothing that is read holds itself, and the depth of what is held is
+// final.
 class PickleMachine {
  public:
   PickleMachine(const ByteSource& source, std::uint64_t offset, PickleHost& host,
@@ -427,8 +428,8 @@ void PickleMachine::tuple(std::span<Value> items, std::size_t height) {
 
 void PickleMachine::check_open(const Value& container) const {
   if (Node::node(container)->sealed) {
-    fail(ErrorCode::kType,
-         cat("would change a ", kind_name(container.kind()), " that something else holds already"));
+    fail(ErrorCode::kCycle, cat("would change a ", kind_name(container.kind()),
+                                " that is referred to already, as one that holds itself is"));
   }
 }
 
@@ -540,19 +541,7 @@ void PickleMachine::get(std::uint64_t slot) {
     fail(ErrorCode::kMemo, cat("memo slot ", slot, " is not defined"));
   }
   const Value& value = memo_[fetched_.rank(slot)];
-  switch (value.kind()) {
-    case ValueKind::kList:
-    case ValueKind::kDict:
-    case ValueKind::kSet:
-    case ValueKind::kObject:
-      if (!Node::node(value)->sealed) {
-        fail(ErrorCode::kCycle, cat("fetches a ", kind_name(value.kind()),
-                                    " that is still being filled: it would hold itself"));
-      }
-      break;
-    default:
-      break;
-  }
+  Node::hold(value);
   push(value);
 }
 

@@ -46,11 +46,11 @@ struct PickleLimits {
 //
 // The machine holds to CPython's semantics for the opcodes that PyTorch and Python's pickler write;
 // all others are refused by name and offset.  Strings of Python 2 become kString where they are
-// ASCII, else kBytes.  A container that something else holds no longer changes, and one that is
-// still being filled cannot be fetched: so that no value holds itself.  Frames must nest as the
-// protocol says.  The stream is read in blocks and twice: a first pass finds which memo slots are
-// ever fetched, so that the second keeps only those; memory is that of the result, not of the memo.
-// Lengths are compared with the bytes left before anything is allocated.
+// ASCII, else kBytes.  A container that anything refers to no longer changes (kCycle), so that no
+// value holds itself.  Frames must nest as the protocol says.  The stream is read in blocks and
+// twice: a first pass finds which memo slots are ever fetched, so that the second keeps only those;
+// memory is that of the result, not of the memo.  Lengths are compared with the bytes left before
+// anything is allocated.
 //
 // Throws: kEmpty, kTruncated, kTrailing, kOpcode, kProto, kGlobal, kMemo, kReduce, kBuild, kType,
 // kStack, kFrame, kIntRange, kUtf8, kCycle, kKey, kPersid, kLimitDepth, kLimitNodes, kLimitSize;
