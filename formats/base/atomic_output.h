@@ -30,13 +30,15 @@ class OutputFile {
   // `name` stands in messages.
   OutputFile(FileDescriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
   // Makes the file `bytes` long and takes the disk space for it at once, so that a full disk is an
-  // early error. Throws: kNoSpace saying what is wanted and free, kIo.
+  // early error.
+  // Throws: kNoSpace saying what is wanted and free, kIo.
   void reserve(std::uint64_t bytes);
   // Throws: kNoSpace, kIo.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped what it
   // could not write, and a second one would say that all is well.  Finishing what is finished does
-  // nothing. Throws: kIo, kNoSpace.
+  // nothing.
+  // Throws: kIo, kNoSpace.
   void finish(bool sync);
   const std::string& name() const { return name_; }
 
@@ -51,7 +53,7 @@ class OutputFile {
 // The temporary is ".<name>.fsdp-tmp" in the destination's folder, locked (flock) while it is
 // written: a second writer of the same destination gets kBusy, and what a killed run left behind is
 // removed.  Where the file system has no locks, a temporary that exists already is kBusy, for
-// nobody can tell whether its writer lives. Permissions are as the umask gives.
+// nobody can tell whether its writer lives.  Permissions are as the umask gives.
 class AtomicFile {
  public:
   // Throws: kUsage (a destination that names no file: empty, "." or with a slash behind it),
@@ -63,9 +65,9 @@ class AtomicFile {
   ~AtomicFile();
   OutputFile& file() { return *file_; }
   // Finishes the file, renames it into place (refusing one that appeared meanwhile unless
-  // `replace`), and fsyncs the folder. Throws: kExists, kIo, kNoSpace.  The destination is as
-  // before, but where the message says that the new one is in place: then only the last fsync
-  // failed.
+  // `replace`), and fsyncs the folder.
+  // Throws: kExists, kIo, kNoSpace.  The destination is then as before, unless the message says
+  // that the new one is in place: only what follows the rename failed.
   void commit();
 
  private:
@@ -79,8 +81,8 @@ class AtomicFile {
 // An existing destination is replaced only where `replace` is set and it is empty or holds nothing
 // but regular files that a checkpoint consists of (*.safetensors, *.json, *.distcp, *.metadata,
 // *.pt); anything else is kExists naming what is in the way.  The exchange is atomic (renameat2);
-// the old folder is removed after it. Temporary name, locks and permissions are as with AtomicFile.
-// A slash behind the destination is allowed.
+// the old folder is removed after it.  Temporary name, locks and permissions are as with
+// AtomicFile.  A slash behind the destination is allowed.
 class AtomicDirectory {
  public:
   // Throws: as AtomicFile (kNotRegular: destination is no folder); kUnsupported where the file

@@ -30,12 +30,12 @@ class OutputPlace {
   int parent() const { return parent_.get(); }
   const std::string& name() const { return name_; }
   const std::string& temporary() const { return temporary_; }
-  // The destination, and a member of it or of its folder, escaped for messages.
+  // The destination and the temporary for messages, escaped.
   const std::string& shown() const { return shown_; }
   std::string shown_temporary() const;
 
-  // What stands at the destination now, links not followed; nothing where nothing does.  Throws:
-  // kIo.
+  // What stands at the destination now, links not followed; nothing where nothing does.
+  // Throws: kIo.
   std::optional<struct stat> existing() const;
 
   // Creates the temporary, empty and locked; a leftover of a killed run is removed first.

@@ -45,10 +45,11 @@ Header read_header(const ByteSource& source, std::uint64_t offset = 0,
                    Trailing trailing = Trailing::kRefuse);
 
 // The start of a file (length, JSON padded with blanks to a multiple of 8) for tensors laid out in
-// this order without holes; sets `begin` of each.  `metadata` goes under __metadata__, which is
-// left out where it is empty. Throws: kUnsupported naming a tensor whose dtype safetensors lacks,
-// kName, kStDuplicate, kStShape, kStSize (`bytes` is not what dtype and shape make), kStMetadata,
-// kStHeader where the JSON exceeds 100 MB.
+// this order without holes; sets `begin` of each.  `metadata` goes under __metadata__, which stays
+// away where it is empty.
+// Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStDuplicate,
+// kStShape, kStSize (`bytes` is not what dtype and shape make), kStMetadata, kStHeader (more than
+// 100 MB).
 std::string make_header(std::vector<Tensor>& tensors,
                         const std::vector<std::pair<std::string, std::string>>& metadata);
 
