@@ -24,7 +24,7 @@ namespace {
 // Longest relative path that a checkpoint may name; the kernel's own limit on a path.
 constexpr std::size_t kMaxPathBytes = 4096;
 
-std::int64_t mtime_ns(const struct stat& info) {
+std::int64_t mtime_of(const struct stat& info) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
 }
 
@@ -127,7 +127,7 @@ File::File(FileDescriptor fd, std::string name) : fd_(std::move(fd)), name_(std:
                                             ", expected a regular file");
   }
   size_ = static_cast<std::uint64_t>(info.st_size);
-  mtime_ns_ = mtime_ns(info);
+  mtime_ns_ = mtime_of(info);
 }
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
@@ -141,7 +141,7 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
 void File::check_unchanged() const {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);
-  if (static_cast<std::uint64_t>(info.st_size) != size_ || mtime_ns(info) != mtime_ns_) {
+  if (static_cast<std::uint64_t>(info.st_size) != size_ || mtime_of(info) != mtime_ns_) {
     throw Error(ErrorCode::kChanged, name_ + ": was written to while it was being read");
   }
 }

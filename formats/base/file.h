@@ -46,7 +46,9 @@ class File : public ByteSource {
   // The path or name it was opened under, escaped, for messages.
   const std::string& name() const { return name_; }
   int fd() const { return fd_.get(); }
-  // Throws: kChanged where inode size or modification time are not what they were when it was opened.
+  // Modification time when it was opened, in nanoseconds since the epoch.
+  std::int64_t mtime_ns() const { return mtime_ns_; }
+  // Throws: kChanged where size or modification time are not what they were when it was opened.
   void check_unchanged() const;
 
  private:

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every file name of a torch.distributed.checkpoint folder.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace fsdp::formats::dcp {
+
+inline constexpr std::string_view kMetadataName = ".metadata";
+// What the coordinator writes before it renames it to .metadata.
+inline constexpr std::string_view kMetadataTempName = ".metadata.tmp";
+// Beside .metadata in Lightning's folders: the rest of the trainer's state.
+inline constexpr std::string_view kLightningMetaName = "meta.pt";
+
+// "__3_0.distcp" -> 3.
+std::optional<std::int64_t> rank_of_data_file(std::string_view name);
+// "__3.metadata" -> 3: what each rank writes where no coordinator gathers.
+std::optional<std::int64_t> rank_of_local_metadata(std::string_view name);
+// "__3_0.distcp" from (3, 0).
+std::string data_file_name(std::int64_t rank, std::int64_t number);
+
+}  // namespace fsdp::formats::dcp

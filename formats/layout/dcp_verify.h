@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that can be checked of a torch.distributed.checkpoint folder.
+#pragma once
+
+#include "formats/base/file.h"
+#include "formats/layout/checkpoint.h"
+#include "formats/layout/file_pool.h"
+#include "formats/layout/spill.h"
+
+namespace fsdp::formats::dcp {
+
+struct FolderUnderTest {
+  const Index& index;
+  const Findings& opening;  // what reading the metadata found
+  const Directory& folder;
+  FilePool& pool;
+  Spill& spill;
+  bool rank_local;          // replicated items may lie in several files
+};
+
+// Coverage and extents from the metadata alone; then (not `fast`) every item: its archive's structure, each
+// record's CRC, dtype and shape against the metadata, the names in its pickle.
+// Throws: kInterrupted, kIo.
+VerifyReport verify_folder(const FolderUnderTest& folder, const VerifyOptions& options);
+
+}  // namespace fsdp::formats::dcp

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the tensors of a checkpoint as one safetensors file, or as several with a Hugging Face index.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/base/atomic_output.h"
+#include "formats/layout/checkpoint.h"
+#include "formats/model/copy.h"
+
+namespace fsdp::formats::safetensors {
+
+struct WriterOptions {
+  // Most bytes of tensors a file; a larger tensor has a file of its own.  Nothing: one file for all.
+  std::optional<std::uint64_t> max_shard_bytes;
+};
+
+class Writer {
+ public:
+  struct File {
+    std::string name;        // within the output folder; unused for a single file
+    std::string header;
+    std::vector<std::size_t> tensors;  // in file order, positions in the checkpoint's index
+    std::vector<std::uint64_t> begins;  // of each one's bytes
+    std::uint64_t bytes = 0;
+  };
+
+  // Tensors that share their bytes (same storage, offset and shape) are written once: the names left out stand in
+  // __metadata__ with the name that was kept, as safetensors' own save_model does.
+  // Lifetime: the checkpoint outlives the writer.
+  // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStHeader.
+  Writer(const Checkpoint& checkpoint, const WriterOptions& options);
+
+  const std::vector<File>& files() const { return files_; }
+  // The text of model.safetensors.index.json; empty for a single file without a limit on its size.
+  const std::string& index() const { return index_; }
+  // Left out, and the name that holds its bytes.
+  const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
+
+  // One piece a tensor.  `outputs` are the files, in the order of `files`.
+  std::vector<TargetPiece> pieces(const std::vector<OutputFile*>& outputs) const;
+  // Writes the headers.
+  void finish(const std::vector<OutputFile*>& outputs) const;
+
+ private:
+  void find_tied(std::vector<std::size_t>& kept);
+
+  const Checkpoint& checkpoint_;
+  std::vector<File> files_;
+  std::string index_;
+  std::vector<std::pair<std::string, std::string>> tied_;
+};
+
+}  // namespace fsdp::formats::safetensors

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/torch_save.h"
+
+#include <array>
+#include <cstdio>
+#include <map>
+#include <unordered_map>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/text.h"
+#include "formats/layout/parallel_check.h"
+#include "formats/layout/state_tree.h"
+#include "formats/layout/torch_file.h"
+
+namespace fsdp::formats {
+namespace {
+
+std::string hex(std::uint32_t crc) {
+  std::array<char, 16> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%08x", crc);
+  return buffer.data();
+}
+
+class TorchSaveCheckpoint : public Checkpoint {
+ public:
+  explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
+    try {
+      torch_ = read_torch_file(*file_);
+    } catch (const Error& error) {
+      throw error.in(file_->name());
+    }
+    description_ = {file_->name(), "torch", torch_.legacy ? "legacy" : "zip", std::nullopt, 1};
+    index_.files.push_back({.name = std::filesystem::path(file_->name()).filename().native(), .bytes = file_->size(), .rank = {}});
+    for (Leaf& leaf : leaves_of(torch_.root)) add(std::move(leaf));
+  }
+
+  ChunkData chunk(const TensorEntry& tensor, std::size_t) const override {
+    return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
+  }
+  Value value(const ValueEntry& value) const override { return leaves_.at(value.path); }
+  ChunkData storage(const StorageRef& storage) const override { return storage_data(torch_, storage, place(), spill_); }
+  std::optional<Value> tree() const override { return torch_.root; }
+  void check_unchanged() const override { file_->check_unchanged(); }
+
+  VerifyReport verify(const VerifyOptions& options) const override {
+    VerifyReport report;
+    report.findings = findings_;
+    const std::string& name = index_.files[0].name;
+    for (const std::string& global : torch_.unknown_globals) {
+      if (!options.allowed_globals.contains(global)) report.findings.push_back(global_finding(global, name, {}));
+    }
+    if (options.fast) {
+      report.items = torch_.entries.size();
+      return report;
+    }
+    if (torch_.legacy || torch_.without_crcs) {
+      report.items = torch_.storages.size();
+      for (const auto& [key, record] : torch_.records) report.bytes_unchecked += record.bytes;
+      return report;
+    }
+    const auto keys = keys_by_record();
+    run_checks(
+        torch_.entries.size(), options, report,
+        [&](std::size_t i, std::span<std::byte> buffer) { return check_entry(torch_.entries[i], keys, buffer); },
+        [&](std::size_t i, const Error& error) {
+          Finding finding = finding_from(error, file_->name());
+          finding.file = name;
+          finding.bytes = ByteRange{torch_.entries[i].data_offset,
+                                    torch_.entries[i].data_offset + torch_.entries[i].compressed_bytes};
+          return finding;
+        });
+    return report;
+  }
+
+ private:
+  StreamPlace place() const { return {file_, file_->name(), 0, 0}; }
+
+  void add(Leaf leaf) {
+    // Keys of different types may read the same, as 3 and '3' do.
+    for (int again = 2; !leaves_.emplace(leaf.path, leaf.value).second; ++again) {
+      const std::string mark = "#" + std::to_string(again);
+      leaf.path.back() = std::get<std::string>(leaf.path.back()) + mark;
+      leaf.key += mark;
+    }
+    if (const auto tensor = dense_tensor(leaf.value)) {
+      const StorageRecord& record = torch_.records.at(tensor->storage->key);
+      TensorEntry entry{leaf.key, leaf.path, tensor->dtype, tensor->shape, ChunkList(tensor->shape.size())};
+      const Box whole = whole_box(entry.shape);
+      entry.chunks.add(whole.offset, whole.size, {0, 0, record.offset, record.compressed_bytes});
+      index_.add(std::move(entry));
+    } else {
+      index_.add(ValueEntry{leaf.key, leaf.path, {}});
+    }
+  }
+
+  // The first tensor that lies in each record, for messages.
+  std::unordered_map<std::uint64_t, std::string> keys_by_record() const {
+    std::unordered_map<std::uint64_t, std::string> keys;
+    for (const TensorEntry& tensor : index_.tensors) keys.try_emplace(tensor.chunks.location(0).offset, tensor.key);
+    return keys;
+  }
+
+  CheckResult check_entry(const ZipEntry& entry, const std::unordered_map<std::uint64_t, std::string>& keys,
+                          std::span<std::byte> buffer) const {
+    TorchFile one;
+    one.entries = {entry};
+    CheckResult result;
+    result.bytes_checked = check_entries(*file_, one, buffer, [&](const ZipEntry& bad, std::uint32_t computed) {
+      const auto key = keys.find(bad.data_offset);
+      result.findings.push_back(
+          {.code = ErrorCode::kZipCrc,
+           .message = cat("record ", quote(bad.name), " at byte ", bad.data_offset, ": CRC-32 stored ", hex(bad.crc),
+                          ", computed ", hex(computed)),
+           .file = index_.files[0].name,
+           .key = key == keys.end() ? std::string() : key->second,
+           .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
+    });
+    return result;
+  }
+
+  std::shared_ptr<const File> file_;
+  TorchFile torch_;
+  mutable Spill spill_;
+  std::map<KeyPath, Value> leaves_;
+};
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_torch_save(const std::filesystem::path& path) {
+  return std::make_unique<TorchSaveCheckpoint>(File::open(path));
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/torch_save_writer.h"
+
+#include <map>
+#include <utility>
+
+#include "formats/base/crc32.h"
+#include "formats/container/pickle_writer.h"
+#include "formats/layout/source_pieces.h"
+#include "formats/layout/state_tree.h"
+
+namespace fsdp::formats {
+namespace {
+
+// The folder inside the archive, as torch.save names it when it writes to a stream.
+constexpr std::string_view kPrefix = "archive";
+constexpr std::uint64_t kAlignment = 64;
+
+}  // namespace
+
+TorchSaveWriter::TorchSaveWriter(const Checkpoint& checkpoint, const Value& root)
+    : checkpoint_(checkpoint), zip_(std::string(kPrefix), kAlignment) {
+  std::map<std::pair<std::uint64_t, std::string>, std::size_t> numbers;
+  PickleWriterOptions options;
+  options.storage_key = [&](const StorageRef& storage) {
+    const auto [at, fresh] = numbers.try_emplace({storage.archive, storage.key}, storages_.size());
+    if (fresh) storages_.push_back(storage);
+    return std::to_string(at->second);
+  };
+  std::string pickle = write_pickle(root, options);
+  // The order of torch.save: PyTorch can compute where storages lie from it, without reading their headers.
+  add_small("data.pkl", std::move(pickle));
+  add_small(".format_version", "1");
+  add_small(".storage_alignment", std::to_string(kAlignment));
+  add_small("byteorder", "little");
+  for (std::size_t i = 0; i < storages_.size(); ++i) {
+    const std::uint64_t bytes = storages_[i].numel * item_bytes(storages_[i].dtype);
+    storage_records_.push_back(zip_.add("data/" + std::to_string(i), bytes));
+  }
+  add_small("version", "3\n");
+}
+
+void TorchSaveWriter::add_small(std::string_view name, std::string bytes) {
+  const std::size_t number = zip_.add(name, bytes.size());
+  zip_.set_crc(number, crc32(0, std::as_bytes(std::span(bytes))));
+  small_.push_back({number, std::move(bytes)});
+}
+
+std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file) const {
+  std::vector<TargetPiece> pieces;
+  pieces.reserve(storages_.size());
+  for (std::size_t i = 0; i < storages_.size(); ++i) {
+    const StorageRef& storage = storages_[i];
+    TargetPiece piece = storage.archive == kTensorArchive
+                            ? whole_tensor_piece(checkpoint_, static_cast<std::size_t>(std::stoull(storage.key)))
+                            : storage_piece(checkpoint_, storage);
+    piece.file = &file;
+    piece.offset = zip_.payload_offset(storage_records_[i]);
+    pieces.push_back(std::move(piece));
+  }
+  return pieces;
+}
+
+void TorchSaveWriter::finish(OutputFile& file, std::span<const std::uint32_t> crcs) {
+  for (std::size_t i = 0; i < storage_records_.size(); ++i) zip_.set_crc(storage_records_[i], crcs[i]);
+  for (const SmallRecord& record : small_) {
+    file.write_at(zip_.payload_offset(record.number), std::as_bytes(std::span(record.bytes)));
+  }
+  zip_.write_structure([&](std::uint64_t offset, std::span<const std::byte> bytes) { file.write_at(offset, bytes); });
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/open.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/file.h"
+#include "formats/base/text.h"
+#include "formats/layout/dcp.h"
+#include "formats/layout/dcp_names.h"
+#include "formats/layout/safetensors_checkpoint.h"
+#include "formats/layout/torch_file.h"
+#include "formats/layout/torch_save.h"
+
+namespace fsdp::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Near misses named in a message, at most.
+constexpr std::size_t kMaxSuggestions = 5;
+
+enum class Kind { kNothing, kDcp, kSafetensors, kTorch };
+
+Kind kind_of_folder(const fs::path& folder) {
+  if (dcp::is_dcp_folder(folder)) return Kind::kDcp;
+  if (safetensors::is_safetensors_folder(folder)) return Kind::kSafetensors;
+  return Kind::kNothing;
+}
+
+Kind kind_of_file(const ByteSource& file) {
+  switch (sniff_torch_stream(file)) {
+    case TorchStream::kZip:
+    case TorchStream::kLegacy:
+    case TorchStream::kTar:
+      return Kind::kTorch;
+    case TorchStream::kOther:
+      break;
+  }
+  return safetensors::looks_like_safetensors(file) ? Kind::kSafetensors : Kind::kNothing;
+}
+
+// Whether `path` would open, without any of its errors.
+bool is_checkpoint(const fs::path& path) {
+  try {
+    if (fs::is_directory(path)) return kind_of_folder(path) != Kind::kNothing;
+    return fs::is_regular_file(path) && kind_of_file(*File::open(path)) != Kind::kNothing;
+  } catch (const std::exception&) {
+    return false;  // what cannot be looked into is no suggestion
+  }
+}
+
+// Checkpoints in the folder, and the folder above.
+std::vector<std::string> near_misses(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::vector<std::string> names = Directory::open(folder).list();
+  for (const std::string& name : names) {
+    if (found.size() == kMaxSuggestions) break;
+    if (is_checkpoint(folder / name)) found.push_back(escape((folder / name).native()));
+  }
+  const fs::path above = fs::absolute(folder).lexically_normal().parent_path();
+  if (fs::is_directory(above) && above != folder && kind_of_folder(above) != Kind::kNothing) {
+    found.push_back(escape(above.native()));
+  }
+  return found;
+}
+
+std::string suggestion(const std::vector<std::string>& paths) {
+  if (paths.empty()) return {};
+  std::string text = paths.size() == 1 ? "; this is one: " : "; these are: ";
+  for (std::size_t i = 0; i < paths.size(); ++i) text += (i == 0 ? "" : ", ") + paths[i];
+  return text;
+}
+
+std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions& options) {
+  switch (kind_of_folder(path)) {
+    case Kind::kDcp:
+      return dcp::open_dcp(path, options.allowed_globals);
+    case Kind::kSafetensors:
+      return safetensors::open_folder(path);
+    default:
+      break;
+  }
+  const std::vector<std::string> names = Directory::open(path).list();
+  const bool interrupted = std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.ends_with(".distcp") || name == ".metadata.tmp";
+  });
+  // Data files without metadata: its reader says what kind of unfinished save this is.
+  if (interrupted) return dcp::open_dcp(path, options.allowed_globals);
+  throw Error(ErrorCode::kUnknownFormat, escape(path.native()) + ": is no checkpoint" + suggestion(near_misses(path)));
+}
+
+std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
+  const std::string name = path.filename();
+  // The metadata or one data file of a folder stands for the folder.
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (name == dcp::kMetadataName || dcp::rank_of_data_file(name)) return open_folder(folder, options);
+  if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
+  const auto file = File::open(path);
+  if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
+  switch (kind_of_file(*file)) {
+    case Kind::kTorch:
+      return open_torch_save(path);
+    case Kind::kSafetensors:
+      return safetensors::open_file(path);
+    default:
+      break;
+  }
+  if (name.ends_with(".safetensors")) return safetensors::open_file(path);  // its reader says what is wrong
+  throw Error(ErrorCode::kUnknownFormat,
+              file->name() + ": is no checkpoint: neither a torch.save nor a safetensors file");
+}
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& options) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) {
+    std::string hint;
+    const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");
+    if (fs::is_directory(above, error)) {
+      std::vector<std::string> names = Directory::open(above).list();
+      const std::string near = nearest(path.filename().native(), names);
+      if (!near.empty()) hint = "; did you mean " + escape((above / near).native()) + "?";
+    }
+    throw Error(ErrorCode::kNotFound, escape(path.native()) + ": no such file or folder" + hint);
+  }
+  return fs::is_directory(status) ? open_folder(path, options) : open_file(path, options);
+}
+
+}  // namespace fsdp::formats

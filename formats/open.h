@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The front door: finds out what a path holds and opens it.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "formats/layout/checkpoint.h"
+
+namespace fsdp::formats {
+
+struct OpenOptions {
+  // Names in pickles that count as plain data beside those the formats know, as "module.name".
+  std::set<std::string> allowed_globals;
+};
+
+// Detects the layout from content, never from a name alone, and opens the checkpoint: metadata is read, data is
+// not.
+// Throws: kNotFound; kUnknownFormat naming near misses one level up and down; what the layouts throw.
+std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path, const OpenOptions& options = {});
+
+}  // namespace fsdp::formats
