@@ -115,7 +115,7 @@ make_venv() {
   local base=$1 dir=$2 log=$dir.log
   rm -rf "$dir" && "$base" -m venv "$dir" || return
   # No pip cache: the environment itself is the cache.
-  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 10 --timeout 60 \
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements.txt" || return
   PYTHONDONTWRITEBYTECODE= "$dir/bin/python" - <<'CHECK' || return
 import tempfile
