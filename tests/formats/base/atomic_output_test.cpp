@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/base/atomic_output.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <functional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "formats/base/interrupt.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden.h"
+#include "tests/support/temp_dir.h"
+
+namespace fsdp::formats {
+namespace {
+
+using fsdp::test::expect_error;
+using fsdp::test::TempDir;
+using fsdp::test::to_bytes;
+using fsdp::test::write_file;
+
+std::string content(const std::filesystem::path& path) {
+  return fsdp::test::to_text(fsdp::test::read_file(path));
+}
+
+// Names in a folder, hidden ones too.
+std::set<std::string> names(const std::filesystem::path& folder) {
+  std::set<std::string> result;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    result.insert(entry.path().filename().string());
+  }
+  return result;
+}
+
+void write_folder(const std::filesystem::path& path, const OutputOptions& options,
+                  std::string_view text) {
+  AtomicDirectory folder(path, options);
+  folder.add_file("a.safetensors").write_at(0, to_bytes(text));
+  folder.add_file(".metadata").write_at(0, to_bytes(text));
+  folder.commit();
+}
+
+// Runs `body` in a child, which ends without destructors by SIGKILL when `body` returns.
+void run_and_kill(const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    try {
+      body();
+    } catch (...) {
+      ::_exit(1);
+    }
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+}
+
+TEST(AtomicFile, nothing_shows_until_commit_and_no_temporary_after_it) {
+  TempDir dir;
+  AtomicFile output(dir / "x.bin", {});
+  output.file().write_at(6, to_bytes("world"));
+  output.file().write_at(0, to_bytes("hello "));
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{".x.bin.fsdp-tmp"});
+  output.commit();
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"x.bin"});
+  EXPECT_EQ(content(dir / "x.bin"), "hello world");
+}
+
+TEST(AtomicFile, destroyed_before_commit_leaves_nothing) {
+  TempDir dir;
+  { AtomicFile output(dir / "x.bin", {}); }
+  EXPECT_TRUE(names(dir.path()).empty());
+}
+
+TEST(AtomicFile, an_existing_destination_is_refused_or_replaced_as_asked) {
+  TempDir dir;
+  write_file(dir / "x.bin", "old");
+  expect_error(ErrorCode::kExists, "x.bin: exists; use --overwrite",
+               [&] { AtomicFile(dir / "x.bin", {}); });
+  {
+    AtomicFile output(dir / "x.bin", {.replace = true});
+    output.file().write_at(0, to_bytes("new"));
+    EXPECT_EQ(content(dir / "x.bin"), "old");
+    output.commit();
+  }
+  EXPECT_EQ(content(dir / "x.bin"), "new");
+  EXPECT_EQ(names(dir.path()).size(), 1u);
+}
+
+TEST(AtomicFile, a_destination_that_appears_meanwhile_is_not_overwritten) {
+  TempDir dir;
+  {
+    AtomicFile output(dir / "x.bin", {});
+    write_file(dir / "x.bin", "someone else's");
+    expect_error(ErrorCode::kExists, "appeared while it was being written",
+                 [&] { output.commit(); });
+  }
+  EXPECT_EQ(content(dir / "x.bin"), "someone else's");
+  EXPECT_EQ(names(dir.path()).size(), 1u);
+}
+
+TEST(AtomicFile, destinations_that_name_no_file_are_refused) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "folder");
+  std::filesystem::create_symlink("folder", dir / "link");
+  std::filesystem::create_symlink("nowhere", dir / "dangling");
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  write_file(dir / "file", "");
+  const struct {
+    std::filesystem::path path;
+    ErrorCode code;
+    const char* fragment;
+  } kCases[] = {
+      {"", ErrorCode::kUsage, "the destination is empty"},
+      {".", ErrorCode::kUsage, ".: names no file"},
+      {"..", ErrorCode::kUsage, "..: names no file"},
+      {"/", ErrorCode::kUsage, "/: names no file"},
+      {dir / "x/", ErrorCode::kUsage, "x/: names no file"},
+      {std::string("a\0b", 3), ErrorCode::kUsage, "a\\x00b: contains a NUL byte"},
+      {dir / "absent/x", ErrorCode::kNotFound, "absent/': No such file or directory"},
+      {dir / "file/x", ErrorCode::kNotFound, "file/': Not a directory"},
+      {dir / "folder", ErrorCode::kNotRegular, "is a folder"},
+      {dir / "link", ErrorCode::kNotRegular, "is a symbolic link"},
+      {dir / "dangling", ErrorCode::kNotRegular, "is a symbolic link"},
+      {dir / "pipe", ErrorCode::kNotRegular, "is no regular file"},
+      {"/dev/null", ErrorCode::kNotRegular, "is no regular file"},
+      {dir / std::string(300, 'n'), ErrorCode::kIo, "File name too long"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.path);
+    for (const bool replace : {false, true}) {
+      expect_error(c.code, c.fragment, [&] { AtomicFile(c.path, {.replace = replace}); });
+    }
+  }
+  EXPECT_EQ(names(dir.path()),
+            (std::set<std::string>{"folder", "link", "dangling", "pipe", "file"}));
+}
+
+TEST(AtomicFile, a_relative_destination_goes_where_the_folder_is_even_when_it_is_renamed) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "before");
+  const std::filesystem::path cwd = std::filesystem::current_path();
+  std::filesystem::current_path(dir.path());
+  {
+    AtomicFile output("before/x", {});
+    std::filesystem::rename("before", "after");
+    output.commit();
+    AtomicFile here("plain", {});
+    here.commit();
+  }
+  std::filesystem::current_path(cwd);
+  EXPECT_TRUE(std::filesystem::exists(dir / "after/x"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "plain"));
+}
+
+TEST(AtomicFile, a_second_writer_is_told_that_it_is_busy) {
+  TempDir dir;
+  AtomicFile first(dir / "x", {});
+  expect_error(ErrorCode::kBusy, "is being written by another process, which holds '.x.fsdp-tmp'",
+               [&] { AtomicFile(dir / "x", {}); });
+  AtomicFile other(dir / "y", {});
+  first.commit();
+  EXPECT_NO_THROW(AtomicFile(dir / "x", {.replace = true}));
+}
+
+TEST(AtomicFile, is_busy_until_the_rename_even_with_its_file_closed) {
+  TempDir dir;
+  AtomicFile first(dir / "x", {});
+  first.file().finish(true);
+  expect_error(ErrorCode::kBusy, "which holds", [&] { AtomicFile(dir / "x", {}); });
+  EXPECT_NO_THROW(first.commit());
+}
+
+TEST(AtomicFile, of_many_writers_at_once_each_succeeds_or_is_busy_or_too_late) {
+  TempDir dir;
+  std::atomic<int> committed{0};
+  std::atomic<int> unexpected{0};
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 8; ++i) {
+    writers.emplace_back([&] {
+      for (int round = 0; round < 50; ++round) {
+        try {
+          AtomicFile output(dir / "x", {.replace = true, .sync = false});
+          output.file().write_at(0, to_bytes("whole"));
+          output.commit();
+          ++committed;
+        } catch (const Error& e) {
+          if (e.code() != ErrorCode::kBusy) ++unexpected;
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_GT(committed, 0);
+  EXPECT_EQ(unexpected, 0);
+  EXPECT_EQ(content(dir / "x"), "whole");
+  EXPECT_EQ(names(dir.path()).size(), 1u);
+}
+
+TEST(AtomicFile, a_killed_writer_leaves_the_destination_and_the_next_one_takes_over) {
+  TempDir dir;
+  write_file(dir / "x", "old");
+  run_and_kill([&] {
+    AtomicFile output(dir / "x", {.replace = true});
+    output.file().reserve(1 << 20);
+    output.file().write_at(0, to_bytes("half of the new"));
+    ::kill(::getpid(), SIGKILL);
+  });
+  EXPECT_EQ(content(dir / "x"), "old");
+  EXPECT_EQ(names(dir.path()), (std::set<std::string>{"x", ".x.fsdp-tmp"}));
+  AtomicFile output(dir / "x", {.replace = true});
+  output.file().write_at(0, to_bytes("new"));
+  output.commit();
+  EXPECT_EQ(content(dir / "x"), "new");
+  EXPECT_EQ(names(dir.path()).size(), 1u);
+}
+
+TEST(AtomicFile, what_bears_the_temporary_name_but_is_no_leftover_stays) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / ".x.fsdp-tmp");
+  expect_error(ErrorCode::kNotRegular, "is in the way; remove it",
+               [&] { AtomicFile(dir / "x", {}); });
+  write_file(dir / "precious", "data");
+  std::filesystem::create_symlink("precious", dir / ".y.fsdp-tmp");
+  expect_error(ErrorCode::kNotRegular, "is in the way; remove it",
+               [&] { AtomicFile(dir / "y", {}); });
+  std::filesystem::create_hard_link(dir / "precious", dir / ".z.fsdp-tmp");
+  AtomicFile(dir / "z", {}).commit();
+  EXPECT_EQ(content(dir / "precious"), "data");
+}
+
+TEST(AtomicFile, permissions_are_as_the_umask_gives_even_after_a_leftover) {
+  TempDir dir;
+  write_file(dir / ".x.fsdp-tmp", "left");
+  std::filesystem::permissions(dir / ".x.fsdp-tmp", std::filesystem::perms::owner_all);
+  const mode_t before = ::umask(027);
+  AtomicFile(dir / "x", {}).commit();
+  AtomicDirectory(dir / "folder", {}).commit();
+  ::umask(before);
+  EXPECT_EQ(std::filesystem::status(dir / "x").permissions(), std::filesystem::perms{0640});
+  EXPECT_EQ(std::filesystem::status(dir / "folder").permissions(), std::filesystem::perms{0750});
+}
+
+TEST(AtomicFile, reserve_makes_the_file_that_long_and_takes_the_space) {
+  TempDir dir;
+  AtomicFile output(dir / "x", {});
+  output.file().reserve(0);
+  output.file().reserve(1 << 20);
+  output.file().write_at(5, to_bytes("x"));
+  output.commit();
+  EXPECT_EQ(std::filesystem::file_size(dir / "x"), std::uintmax_t{1} << 20);
+}
+
+TEST(AtomicFile, a_size_beyond_any_file_is_no_space) {
+  TempDir dir;
+  AtomicFile output(dir / "x", {});
+  expect_error(ErrorCode::kNoSpace, "more than any file can hold",
+               [&] { output.file().reserve(UINT64_MAX); });
+  expect_error(ErrorCode::kNoSpace, "9223372036854775807 bytes (8.0 EiB) are wanted",
+               [&] { output.file().reserve(INT64_MAX); });
+  expect_error(ErrorCode::kNoSpace, "at byte 18446744073709551615",
+               [&] { output.file().write_at(UINT64_MAX, to_bytes("x")); });
+}
+
+TEST(AtomicFile, several_threads_write_their_parts) {
+  TempDir dir;
+  AtomicFile output(dir / "x", {});
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&output, i] {
+        const auto part = to_bytes(std::string(100'000, static_cast<char>('a' + i)));
+        output.file().write_at(static_cast<std::uint64_t>(i) * part.size(), part);
+      });
+    }
+  }
+  output.commit();
+  const std::string text = content(dir / "x");
+  ASSERT_EQ(text.size(), 400'000u);
+  for (std::size_t i = 0; i < text.size(); ++i)
+    ASSERT_EQ(text[i], static_cast<char>('a' + i / 100'000));
+}
+
+TEST(AtomicFile, a_limit_on_file_size_is_no_space_and_keeps_the_destination) {
+  TempDir dir;
+  write_file(dir / "x", "old");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    int result = 0;
+    for (const bool reserve : {true, false}) {
+      try {
+        AtomicFile output(dir / "x", {.replace = true});
+        if (reserve) output.file().reserve(5000);
+        output.file().write_at(0, to_bytes(std::string(5000, 'n')));
+        output.commit();
+        result |= 1;
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::kNoSpace) result |= 2;
+      }
+    }
+    ::_exit(result);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(content(dir / "x"), "old");
+  EXPECT_EQ(names(dir.path()).size(), 1u);
+}
+
+TEST(AtomicFile, a_full_disk_is_an_early_error_that_says_what_is_wanted_and_free) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "small");
+  if (::mount("tmpfs", (dir / "small").c_str(), "tmpfs", 0, "size=1m") != 0) {
+    GTEST_SKIP() << "needs root to mount a small tmpfs";
+  }
+  const auto unmount = [&](void*) { ::umount2((dir / "small").c_str(), MNT_DETACH); };
+  int anchor = 0;
+  const std::unique_ptr<void, decltype(unmount)> mounted(&anchor, unmount);
+  write_file(dir / "small/x", "old");
+  {
+    AtomicFile output(dir / "small/x", {.replace = true});
+    expect_error(ErrorCode::kNoSpace, "x: 2097152 bytes (2.0 MiB) are wanted, 10",
+                 [&] { output.file().reserve(2 << 20); });
+    expect_error(ErrorCode::kNoSpace, "No space left on device", [&] {
+      for (std::uint64_t at = 0;; at += 65536)
+        output.file().write_at(at, to_bytes(std::string(65536, 'n')));
+    });
+  }
+  EXPECT_EQ(content(dir / "small/x"), "old");
+  EXPECT_EQ(names(dir / "small").size(), 1u);
+  EXPECT_LE(free_bytes(dir / "small"), 1u << 20);
+}
+
+TEST(AtomicFile, no_output_takes_the_descriptor_of_a_closed_standard_stream) {
+  TempDir dir;
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (const int fd : {0, 1, 2}) ::close(fd);
+    int result = 0;
+    try {
+      AtomicFile output(dir / "x", {});
+      AtomicDirectory folder(dir / "folder", {});
+      folder.add_file("a.json");
+      for (const int fd : {0, 1, 2}) {
+        if (::write(fd, "stray", 5) >= 0) result = 1;
+      }
+      output.commit();
+      folder.commit();
+    } catch (...) {
+      result = 2;
+    }
+    ::_exit(result);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(content(dir / "x"), "");
+}
+
+TEST(OutputFile, a_failed_fsync_is_final) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  FileDescriptor reading(ends[0]);
+  OutputFile pipe(FileDescriptor(ends[1]), "pipe");  // fsync of a pipe fails with EINVAL
+  expect_error(ErrorCode::kIo, "pipe: fsync", [&] { pipe.finish(true); });
+  expect_error(ErrorCode::kIo, "cannot be finished now", [&] { pipe.finish(true); });
+}
+
+TEST(OutputFile, finishing_twice_is_once) {
+  TempDir dir;
+  AtomicFile output(dir / "x", {});
+  output.file().finish(true);
+  output.file().finish(true);
+  output.commit();
+  expect_error(ErrorCode::kIo, "Bad file descriptor",
+               [&] { output.file().write_at(0, to_bytes("late")); });
+}
+
+TEST(AtomicDirectory, appears_with_all_its_files_at_once) {
+  TempDir dir;
+  AtomicDirectory folder(dir / "out/", {});
+  folder.add_file("a.safetensors").write_at(0, to_bytes("a"));
+  folder.add_file("b.json").write_at(0, to_bytes("b"));
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{".out.fsdp-tmp"});
+  folder.commit();
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+  EXPECT_EQ(names(dir / "out"), (std::set<std::string>{"a.safetensors", "b.json"}));
+}
+
+TEST(AtomicDirectory, destroyed_before_commit_leaves_nothing) {
+  TempDir dir;
+  {
+    AtomicDirectory folder(dir / "out", {});
+    folder.add_file("a.safetensors");
+  }
+  EXPECT_TRUE(names(dir.path()).empty());
+}
+
+TEST(AtomicDirectory, names_of_files_are_plain_and_used_once) {
+  TempDir dir;
+  AtomicDirectory folder(dir / "out", {});
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("a/b"),
+        std::string("/etc/x"), std::string("a\0b", 3)}) {
+    expect_error(ErrorCode::kPath, "is no name of a file in a folder",
+                 [&] { folder.add_file(name); });
+  }
+  folder.add_file("a.json");
+  expect_error(ErrorCode::kExists, "out/a.json: is written twice",
+               [&] { folder.add_file("a.json"); });
+}
+
+TEST(AtomicDirectory, destinations_that_cannot_be_a_folder_are_refused) {
+  TempDir dir;
+  write_file(dir / "file", "");
+  std::filesystem::create_directory(dir / "real");
+  std::filesystem::create_symlink("real", dir / "link");
+  const struct {
+    std::filesystem::path path;
+    ErrorCode code;
+    const char* fragment;
+  } kCases[] = {
+      {"", ErrorCode::kUsage, "empty"},
+      {".", ErrorCode::kUsage, "names no folder that could be created"},
+      {"..//", ErrorCode::kUsage, "names no folder that could be created"},
+      {"///", ErrorCode::kUsage, "names no folder that could be created"},
+      {dir / "absent/out", ErrorCode::kNotFound, "absent/'"},
+      {dir / "file", ErrorCode::kNotRegular, "is no folder"},
+      {dir / "link", ErrorCode::kNotRegular, "is a symbolic link"},
+      {dir / "link/", ErrorCode::kNotRegular, "is a symbolic link"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.path);
+    expect_error(c.code, c.fragment, [&] { AtomicDirectory(c.path, {.replace = true}); });
+  }
+  expect_error(ErrorCode::kExists, "real: exists; use --overwrite",
+               [&] { AtomicDirectory(dir / "real", {}); });
+}
+
+TEST(AtomicDirectory, an_old_checkpoint_is_exchanged_for_the_new_one) {
+  TempDir dir;
+  for (const char* text : {"first", "second", "third"}) {
+    write_folder(dir / "out", {.replace = true}, text);
+    EXPECT_EQ(content(dir / "out/.metadata"), text);
+    EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+  }
+}
+
+TEST(AtomicDirectory, an_empty_folder_is_replaced) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "out");
+  write_folder(dir / "out", {.replace = true}, "new");
+  EXPECT_EQ(content(dir / "out/.metadata"), "new");
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+}
+
+TEST(AtomicDirectory, a_folder_with_anything_foreign_in_it_is_refused) {
+  const struct {
+    const char* name;
+    std::function<void(const std::filesystem::path&)> create;
+  } kCases[] = {
+      {"notes.txt", [](const auto& path) { write_file(path, "mine"); }},
+      {"sub.pt", [](const auto& path) { std::filesystem::create_directory(path); }},
+      {"link.safetensors",
+       [](const auto& path) { std::filesystem::create_symlink("a.safetensors", path); }},
+      {".x.fsdp-tmp", [](const auto& path) { write_file(path, "left"); }},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.name);
+    TempDir dir;
+    write_folder(dir / "out", {}, "old");
+    c.create(dir.path() / "out" / c.name);
+    expect_error(ErrorCode::kExists,
+                 "out: holds '" + std::string(c.name) + "', which is no file of a checkpoint",
+                 [&] { AtomicDirectory(dir / "out", {.replace = true}); });
+    EXPECT_EQ(content(dir / "out/.metadata"), "old");
+    EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+  }
+}
+
+TEST(AtomicDirectory, a_foreign_file_that_appears_meanwhile_keeps_the_old_folder) {
+  TempDir dir;
+  write_folder(dir / "out", {}, "old");
+  {
+    AtomicDirectory folder(dir / "out", {.replace = true});
+    folder.add_file("a.safetensors");
+    write_file(dir / "out/notes.txt", "mine");
+    expect_error(ErrorCode::kExists, "'notes.txt'", [&] { folder.commit(); });
+  }
+  EXPECT_EQ(content(dir / "out/notes.txt"), "mine");
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+}
+
+TEST(AtomicDirectory, a_destination_that_appears_or_goes_meanwhile_is_seen) {
+  TempDir dir;
+  {
+    AtomicDirectory folder(dir / "out", {});
+    std::filesystem::create_directory(dir / "out");
+    expect_error(ErrorCode::kExists, "appeared while it was being written",
+                 [&] { folder.commit(); });
+  }
+  AtomicDirectory folder(dir / "out", {.replace = true});
+  std::filesystem::remove(dir / "out");
+  folder.add_file("a.json");
+  folder.commit();
+  EXPECT_EQ(names(dir / "out"), std::set<std::string>{"a.json"});
+}
+
+TEST(AtomicDirectory, a_second_writer_is_busy_and_a_committed_one_is_not) {
+  TempDir dir;
+  AtomicDirectory first(dir / "out", {});
+  expect_error(ErrorCode::kBusy, "which holds '.out.fsdp-tmp'",
+               [&] { AtomicDirectory(dir / "out/", {}); });
+  first.commit();
+  EXPECT_NO_THROW(write_folder(dir / "out", {.replace = true}, "new"));
+}
+
+TEST(AtomicDirectory, a_killed_writer_leaves_the_old_one_and_the_next_takes_over) {
+  TempDir dir;
+  write_folder(dir / "out", {}, "old");
+  run_and_kill([&] {
+    AtomicDirectory folder(dir / "out", {.replace = true});
+    folder.add_file("a.safetensors").write_at(0, to_bytes("half"));
+    ::kill(::getpid(), SIGKILL);
+  });
+  EXPECT_EQ(content(dir / "out/.metadata"), "old");
+  EXPECT_EQ(names(dir.path()), (std::set<std::string>{"out", ".out.fsdp-tmp"}));
+  write_folder(dir / "out", {.replace = true}, "new");
+  EXPECT_EQ(content(dir / "out/.metadata"), "new");
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+}
+
+TEST(AtomicDirectory, a_leftover_with_a_folder_in_it_is_not_ours_to_remove) {
+  TempDir dir;
+  std::filesystem::create_directories(dir / ".out.fsdp-tmp/sub");
+  write_file(dir / ".out.fsdp-tmp/a", "kept");
+  expect_error(ErrorCode::kExists, "holds 'sub', which is no regular file",
+               [&] { AtomicDirectory(dir / "out", {}); });
+  EXPECT_EQ(content(dir / ".out.fsdp-tmp/a"), "kept");
+}
+
+TEST(AtomicDirectory, of_many_writers_at_once_each_succeeds_or_is_busy) {
+  TempDir dir;
+  std::atomic<int> committed{0};
+  std::atomic<int> unexpected{0};
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 6; ++i) {
+    writers.emplace_back([&] {
+      for (int round = 0; round < 40; ++round) {
+        try {
+          write_folder(dir / "out", {.replace = true, .sync = false}, "whole");
+          ++committed;
+        } catch (const Error& e) {
+          if (e.code() != ErrorCode::kBusy && unexpected++ == 0) ADD_FAILURE() << e.what();
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  EXPECT_GT(committed, 0);
+  EXPECT_EQ(content(dir / "out/a.safetensors"), "whole");
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+}
+
+// The reader of a folder that is being replaced finds the old one or the new one, never a mix of
+// them.
+TEST(AtomicDirectory, a_reader_meanwhile_sees_the_old_or_the_new) {
+  TempDir dir;
+  write_folder(dir / "out", {}, "00");
+  std::atomic<bool> done{false};
+  std::jthread reader([&] {
+    while (!done) {
+      const int fd = ::open((dir / "out").c_str(), O_RDONLY | O_DIRECTORY);
+      if (fd < 0) {
+        ADD_FAILURE() << "the destination was away";
+        return;
+      }
+      ::close(fd);
+    }
+  });
+  for (int i = 1; i < 100; ++i)
+    write_folder(dir / "out", {.replace = true, .sync = false}, std::to_string(i));
+  done = true;
+}
+
+TEST(FreeBytes, names_a_folder_that_is_not_there) {
+  EXPECT_GT(free_bytes("/"), 0u);
+  expect_error(ErrorCode::kNotFound, "/no/such/folder: No such file",
+               [] { free_bytes("/no/such/folder"); });
+}
+
+TEST(Interrupt, is_thrown_once_a_signal_asked_to_stop) {
+  EXPECT_NO_THROW(throw_if_interrupted());
+  interrupt_signal = SIGTERM;
+  EXPECT_TRUE(interrupted());
+  expect_error(ErrorCode::kInterrupted, "interrupted", [] { throw_if_interrupted(); });
+  interrupt_signal = 0;
+}
+
+}  // namespace
+}  // namespace fsdp::formats
