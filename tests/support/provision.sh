@@ -14,7 +14,7 @@ unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 if [ -z "${FSDP_CACHE:-}" ]; then
   if [ -n "${XDG_CACHE_HOME:-}" ]; then
     FSDP_CACHE=$XDG_CACHE_HOME/fsdp
-  elif [ -n "${HOME:-}" ] && mkdir -p "$HOME/.cache/fsdp" 2>/dev/null; then
+  elif [ -d "${HOME:-}" ] && mkdir -p "$HOME/.cache/fsdp" 2>/dev/null; then
     FSDP_CACHE=$HOME/.cache/fsdp
   else
     FSDP_CACHE=/var/tmp/fsdp-$(id -u)   # no home to keep a cache in
