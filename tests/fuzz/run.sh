@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the fuzz targets (clang++-16, ASan and UBSan), replays each one's corpus, then fuzzes it.
+# Run: tests/fuzz/run.sh [--seconds N | --runs N] [target...]     every target for 20 seconds without arguments
+# Inputs found go to build/fuzz/work/<target>/, findings to build/fuzz/findings/<target>/.
+# A target `zip` is fuzz_zip.cpp; corpus/zip/ and zip.dict are taken where they exist.
+set -u
+cd "$(dirname "$0")/../.." || exit 2
+fuzz=tests/fuzz build=build/fuzz
+limit=-max_total_time=20
+
+usage() { sed -n '4,6s/^# //p' "$0" >&2; exit 2; }
+
+targets=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --seconds) limit=-max_total_time=${2:?}; shift ;;
+    --runs) limit=-runs=${2:?}; shift ;;
+    -*) usage ;;
+    *) [ -f "$fuzz/fuzz_$1.cpp" ] || { echo "no target $1: no $fuzz/fuzz_$1.cpp" >&2; exit 2; }
+       targets+=("$1") ;;
+  esac
+  shift
+done
+if [ ${#targets[@]} -eq 0 ]; then
+  for source in "$fuzz"/fuzz_*.cpp; do
+    target=${source##*/fuzz_}
+    targets+=("${target%.cpp}")
+  done
+fi
+
+{ [ -f "$build/build.ninja" ] || cmake --preset fuzz; } > /dev/null || exit 2
+log=$(mktemp) || exit 2
+trap 'rm -f "$log"' EXIT
+cmake --build "$build" -j "$(nproc)" --target "${targets[@]/#/fuzz_}" > "$log" 2>&1 || { cat "$log" >&2; exit 2; }
+
+# Twice the largest input of the corpus, at least 4096 bytes.
+max_len() {
+  local file size most=4096
+  for file in "$@"; do
+    size=$(($(stat -c %s "$file") * 2))
+    if [ "$size" -gt "$most" ]; then most=$size; fi
+  done
+  echo "$most"
+}
+
+# Runs a target with these arguments; leaves what it printed in $log.
+run() {
+  local target=$1
+  shift
+  "$(find "$build" -name "fuzz_$target" -type f)" -timeout=5 -rss_limit_mb=512 -print_final_stats=1 \
+    -artifact_prefix="$build/findings/$target/" "$@" > "$log" 2>&1
+}
+executions() { sed -n 's/^stat::number_of_executed_units: *//p' "$log"; }
+
+passed=0 failed=0
+for target in "${targets[@]}"; do
+  mkdir -p "$build/work/$target" "$build/findings/$target"
+  corpus=()
+  for file in "$fuzz/corpus/$target"/*; do [ -f "$file" ] && corpus+=("$file"); done
+  options=(-max_len="$(max_len ${corpus[@]+"${corpus[@]}"})")
+  [ -f "$fuzz/$target.dict" ] && options+=(-dict="$fuzz/$target.dict")
+  folders=("$build/work/$target")
+  [ ${#corpus[@]} -gt 0 ] && folders+=("$fuzz/corpus/$target")
+  if { [ ${#corpus[@]} -eq 0 ] || run "$target" "${corpus[@]}"; } &&
+    run "$target" "$limit" "${options[@]}" "${folders[@]}"; then
+    echo "ok   $target: ${#corpus[@]} inputs replayed, $(executions) executions"
+    passed=$((passed + 1))
+  else
+    echo "FAIL $target:"
+    grep -E 'ERROR|SUMMARY|runtime error|Test unit written|what\(\)|    #[0-9] ' "$log" | head -20
+    failed=$((failed + 1))
+  fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
