@@ -25,7 +25,7 @@ class PickleReader {
     opcode_offset_ = offset();
     if (at_ == end_ && !fill(1)) throw_without_stop();
     opcode_ = *at_++;
-    if (kPickleOpcodes[opcode_].argument == PickleArgument::kRefused) throw_refused();
+    if (kPickleArguments[opcode_] == PickleArgument::kRefused) throw_refused();
     return static_cast<PickleOp>(opcode_);
   }
 

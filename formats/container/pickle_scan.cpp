@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/container/pickle_scan.h"
 
-#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
@@ -83,7 +83,7 @@ class Scanner {
         get(reader_.u32());
         break;
       default:
-        argument(kPickleOpcodes[static_cast<std::uint8_t>(op)].argument);
+        argument(kPickleArguments[static_cast<std::uint8_t>(op)]);
         break;
     }
     if (reader_.offset() >= frame_end_) {
@@ -170,26 +170,6 @@ class Scanner {
 };
 
 }  // namespace
-
-bool SlotSet::insert(std::uint64_t slot) {
-  const auto word = static_cast<std::size_t>(slot / 64);
-  if (word >= words_.size()) words_.resize(std::max(word + 1, words_.size() * 2));
-  const std::uint64_t bit = std::uint64_t{1} << (slot % 64);
-  if ((words_[word] & bit) != 0) return false;
-  words_[word] |= bit;
-  ++count_;
-  return true;
-}
-
-void SlotSet::make_ranks() {
-  ranks_.clear();
-  ranks_.reserve(words_.size());
-  std::uint32_t rank = 0;
-  for (const std::uint64_t word : words_) {
-    ranks_.push_back(rank);
-    rank += static_cast<std::uint32_t>(std::popcount(word));
-  }
-}
 
 PickleScan scan_pickle(const ByteSource& source, std::uint64_t offset, bool whole) {
   return Scanner(source, offset).run(whole);

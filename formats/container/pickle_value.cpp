@@ -76,22 +76,6 @@ std::string_view kind_name(ValueKind kind) noexcept {
   return "value";
 }
 
-Value Value::boolean(bool value) noexcept {
-  return {ValueKind::kBool, value ? 1U : 0U};
-}
-
-Value Value::integer(std::int64_t value) noexcept {
-  return {ValueKind::kInt, static_cast<std::uint64_t>(value)};
-}
-
-Value Value::floating(double value) noexcept {
-  return {ValueKind::kFloat, std::bit_cast<std::uint64_t>(value)};
-}
-
-Value Value::opaque(std::uint32_t tag, std::uint64_t payload) noexcept {
-  return {ValueKind::kOpaque, payload, tag};
-}
-
 Value Value::string(std::string text) {
   return make_text(ValueKind::kString, std::move(text));
 }
@@ -119,7 +103,7 @@ Value Value::tuple(std::vector<Value> items) {
 
 Value Value::set(std::vector<Value> items) {
   Value result = frozen_set(std::move(items));
-  result.kind_ = ValueKind::kSet;
+  result.head_.kind = ValueKind::kSet;
   result.node()->kind = ValueKind::kSet;
   result.node()->unhashable = true;
   return result;
@@ -214,7 +198,7 @@ void Value::destroy(ValueNode* node) noexcept {
   DeadNodes dead(node);
   const auto drop = [&dead](Value& value) {
     ValueNode* const child = value.node();
-    value.kind_ = ValueKind::kNone;
+    value.head_.kind = ValueKind::kNone;
     if (child != nullptr && --child->references == 0) dead.add(child);
   };
   const auto drop_items = [&](std::vector<Value>& items) {
@@ -274,56 +258,30 @@ void Value::destroy(ValueNode* node) noexcept {
   }
 }
 
-std::optional<bool> Value::as_bool() const noexcept {
-  if (kind_ != ValueKind::kBool) return std::nullopt;
-  return word_ != 0;
-}
-
-std::optional<std::int64_t> Value::as_int() const noexcept {
-  if (kind_ != ValueKind::kInt) return std::nullopt;
-  return static_cast<std::int64_t>(word_);
-}
-
-std::optional<double> Value::as_float() const noexcept {
-  if (kind_ != ValueKind::kFloat) return std::nullopt;
-  return std::bit_cast<double>(word_);
-}
-
 const std::string* Value::as_string() const noexcept {
-  return kind_ == ValueKind::kString ? &ValueAccess::as<TextNode>(*this).text : nullptr;
+  return kind() == ValueKind::kString ? &ValueAccess::as<TextNode>(*this).text : nullptr;
 }
 
 const std::string* Value::as_bytes() const noexcept {
-  const bool is_bytes =
-      kind_ == ValueKind::kBytes || kind_ == ValueKind::kByteArray || kind_ == ValueKind::kBigInt;
+  const bool is_bytes = kind() == ValueKind::kBytes || kind() == ValueKind::kByteArray ||
+                        kind() == ValueKind::kBigInt;
   return is_bytes ? &ValueAccess::as<TextNode>(*this).text : nullptr;
 }
 
 const GlobalName* Value::as_global() const noexcept {
-  return kind_ == ValueKind::kGlobal ? &ValueAccess::as<GlobalNode>(*this).name : nullptr;
+  return kind() == ValueKind::kGlobal ? &ValueAccess::as<GlobalNode>(*this).name : nullptr;
 }
 
 const ObjectData* Value::as_object() const noexcept {
-  return kind_ == ValueKind::kObject ? &ValueAccess::as<ObjectNode>(*this).data : nullptr;
+  return kind() == ValueKind::kObject ? &ValueAccess::as<ObjectNode>(*this).data : nullptr;
 }
 
 const StorageRef* Value::as_storage() const noexcept {
-  return kind_ == ValueKind::kStorage ? &ValueAccess::as<StorageNode>(*this).storage : nullptr;
-}
-
-std::int32_t Value::global_tag() const noexcept {
-  return kind_ == ValueKind::kGlobal ? static_cast<std::int32_t>(tag_) : -1;
-}
-
-std::uint32_t Value::opaque_tag() const noexcept {
-  return tag_;
-}
-std::uint64_t Value::opaque_payload() const noexcept {
-  return word_;
+  return kind() == ValueKind::kStorage ? &ValueAccess::as<StorageNode>(*this).storage : nullptr;
 }
 
 std::span<const Value> Value::items() const noexcept {
-  switch (kind_) {
+  switch (kind()) {
     case ValueKind::kTuple:
       if (node() == nullptr) return {};
       return {static_cast<TupleNode*>(node())->items(), node()->tuple_size};
@@ -338,12 +296,12 @@ std::span<const Value> Value::items() const noexcept {
 }
 
 std::span<const Value::Entry> Value::entries() const noexcept {
-  if (kind_ != ValueKind::kDict) return {};
+  if (kind() != ValueKind::kDict) return {};
   return ValueAccess::as<DictNode>(*this).entries;
 }
 
 const Value* Value::find(std::string_view key) const noexcept {
-  if (kind_ != ValueKind::kDict) return nullptr;
+  if (kind() != ValueKind::kDict) return nullptr;
   auto& dict = ValueAccess::as<DictNode>(*this);
   const auto is_key = [&](std::size_t i) {
     const std::string* const text = dict.entries[i].first.as_string();

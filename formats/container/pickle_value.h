@@ -86,13 +86,11 @@ class Value {
   using Entry = std::pair<Value, Value>;
 
   Value() noexcept = default;  // None
-  Value(const Value& other) noexcept
-      : kind_(other.kind_), in_memo_(other.in_memo_), tag_(other.tag_), word_(other.word_) {
+  Value(const Value& other) noexcept : head_(other.head_), word_(other.word_) {
     if (ValueNode* const shared = node()) ++shared->references;
   }
-  Value(Value&& other) noexcept
-      : kind_(other.kind_), in_memo_(other.in_memo_), tag_(other.tag_), word_(other.word_) {
-    other.kind_ = ValueKind::kNone;
+  Value(Value&& other) noexcept : head_(other.head_), word_(other.word_) {
+    other.head_.kind = ValueKind::kNone;
   }
   Value& operator=(const Value& other) noexcept {
     Value copy(other);
@@ -109,16 +107,20 @@ class Value {
     if (held != nullptr && --held->references == 0) destroy(held);
   }
   void swap(Value& other) noexcept {
-    std::swap(kind_, other.kind_);
-    std::swap(in_memo_, other.in_memo_);
-    std::swap(tag_, other.tag_);
+    std::swap(head_, other.head_);
     std::swap(word_, other.word_);
   }
 
-  static Value boolean(bool value) noexcept;
-  static Value integer(std::int64_t value) noexcept;
-  static Value floating(double value) noexcept;
-  static Value opaque(std::uint32_t tag, std::uint64_t payload) noexcept;
+  static Value boolean(bool value) noexcept { return {ValueKind::kBool, value ? 1U : 0U}; }
+  static Value integer(std::int64_t value) noexcept {
+    return {ValueKind::kInt, static_cast<std::uint64_t>(value)};
+  }
+  static Value floating(double value) noexcept {
+    return {ValueKind::kFloat, std::bit_cast<std::uint64_t>(value)};
+  }
+  static Value opaque(std::uint32_t tag, std::uint64_t payload) noexcept {
+    return {ValueKind::kOpaque, payload, tag};
+  }
   static Value string(std::string text);  // UTF-8, lone surrogates as three bytes
   static Value bytes(std::string bytes);
   static Value byte_array(std::string bytes);
@@ -132,20 +134,33 @@ class Value {
   static Value object(ObjectData data);
   static Value storage(StorageRef storage);
 
-  ValueKind kind() const noexcept { return kind_; }
-  bool is_none() const noexcept { return kind_ == ValueKind::kNone; }
+  ValueKind kind() const noexcept { return head_.kind; }
+  bool is_none() const noexcept { return kind() == ValueKind::kNone; }
   // Each gives nothing where the value is of another kind.
-  std::optional<bool> as_bool() const noexcept;
-  std::optional<std::int64_t> as_int() const noexcept;  // kInt only; kBool is no integer here
-  std::optional<double> as_float() const noexcept;      // kFloat only
-  const std::string* as_string() const noexcept;        // kString only
-  const std::string* as_bytes() const noexcept;         // kBytes, kByteArray, kBigInt
+  std::optional<bool> as_bool() const noexcept {
+    return kind() == ValueKind::kBool ? std::optional<bool>(word_ != 0) : std::nullopt;
+  }
+  // kInt only; kBool is no integer here.
+  std::optional<std::int64_t> as_int() const noexcept {
+    if (kind() != ValueKind::kInt) return std::nullopt;
+    return static_cast<std::int64_t>(word_);
+  }
+  // kFloat only.
+  std::optional<double> as_float() const noexcept {
+    if (kind() != ValueKind::kFloat) return std::nullopt;
+    return std::bit_cast<double>(word_);
+  }
+  const std::string* as_string() const noexcept;  // kString only
+  const std::string* as_bytes() const noexcept;   // kBytes, kByteArray, kBigInt
   const GlobalName* as_global() const noexcept;
   const ObjectData* as_object() const noexcept;
   const StorageRef* as_storage() const noexcept;
-  std::int32_t global_tag() const noexcept;       // what PickleHost::global gave; -1 if no kGlobal
-  std::uint32_t opaque_tag() const noexcept;      // Requires: kOpaque
-  std::uint64_t opaque_payload() const noexcept;  // Requires: kOpaque
+  // What PickleHost::global gave; -1 if no kGlobal.
+  std::int32_t global_tag() const noexcept {
+    return kind() == ValueKind::kGlobal ? static_cast<std::int32_t>(head_.tag) : -1;
+  }
+  std::uint32_t opaque_tag() const noexcept { return head_.tag; }  // Requires: kOpaque
+  std::uint64_t opaque_payload() const noexcept { return word_; }  // Requires: kOpaque
   // The items of a list, tuple, set or frozen set; empty for other kinds.
   std::span<const Value> items() const noexcept;
   // The entries of a dict in insertion order; empty for other kinds.
@@ -162,17 +177,22 @@ class Value {
 
  private:
   friend struct ValueAccess;
+  struct Head {
+    ValueKind kind = ValueKind::kNone;
+    bool in_memo =
+        false;  // a stream's memo holds it as well; says so of a kOpaque, which has no node
+    std::uint16_t unused = 0;
+    std::uint32_t tag = 0;  // of a kGlobal or kOpaque
+  };
   Value(ValueKind kind, std::uint64_t word, std::uint32_t tag = 0) noexcept
-      : kind_(kind), tag_(tag), word_(word) {}
+      : head_{.kind = kind, .tag = tag}, word_(word) {}
   // The empty tuple has none.
   ValueNode* node() const noexcept {
-    return kind_ < ValueKind::kString ? nullptr : std::bit_cast<ValueNode*>(word_);
+    return kind() < ValueKind::kString ? nullptr : std::bit_cast<ValueNode*>(word_);
   }
   static void destroy(ValueNode* node) noexcept;
 
-  ValueKind kind_ = ValueKind::kNone;
-  bool in_memo_ = false;    // a stream's memo holds this kOpaque as well
-  std::uint32_t tag_ = 0;   // of a kGlobal or kOpaque
+  Head head_;
   std::uint64_t word_ = 0;  // the content of the kinds without a node, else the node's address
 };
 
