@@ -51,7 +51,7 @@ class Case:
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != expect:
             raise Failure(f"{verb}: exit {done.returncode}, expected {expect}\n  {' '.join(command)}\n{done.stderr[-2000:]}{done.stdout[-2000:]}")
-        return done.stdout
+        return done.stdout if expect == 0 else done.stdout + done.stderr
 
 
 def compare(what, want, got):
@@ -73,6 +73,10 @@ def compare_flat(want, got):
         lines = [f"order: place {first}: expected {want[first][0]!r}, found {got[first][0]!r}"]
     if lines:
         raise Failure("the .pt differs from the truth\n  " + "\n  ".join(lines[:20]))
+
+
+def in_order(tree):
+    return {**tree, "items": sorted(tree["items"], key=lambda item: item[0])}
 
 
 def storages(x, path=(), out=None):
@@ -104,7 +108,9 @@ def check_pt(case, tmp):
         compare("mmap", truth.describe(got), truth_of_mapped)
     if case.truth is None:
         return got
-    if "tree" in case.truth:
+    if not case.truth.get("ordered", True):
+        compare("the .pt differs from the truth", in_order(case.truth["tree"]), in_order(truth.describe(got)))
+    elif "tree" in case.truth:
         compare("the .pt differs from the truth", case.truth["tree"], truth.describe(got))
     else:
         compare_flat(case.truth["items"], truth.flat(got))
@@ -246,6 +252,8 @@ def main():
         steps = [("verify", lambda: check_verify(case)), ("inspect", lambda: state.update(said=check_inspect(case))),
                  ("consolidate to .pt", lambda: state.update(full=check_pt(case, tmp))),
                  ("consolidate to .safetensors", lambda: check_safetensors(case, tmp, state["said"], state["full"]))]
+        if "refused" in (case.truth or {}):
+            steps = [("refusal", lambda: check_refusal(case, tmp))]
         for name, step in steps:
             try:
                 step()
@@ -257,6 +265,17 @@ def main():
                 failures += 1
                 print(f"FAIL  {name}: {why if isinstance(why, Failure) else repr(why)}")
     sys.exit(1 if failures else 0)
+
+
+def check_refusal(case, tmp):
+    """PyTorch cannot read it back either: both verbs say why, and nothing is written."""
+    out = os.path.join(tmp, "out.pt")
+    for verb, args, exit_code in ("verify", [], 1), ("consolidate", [out], 2):
+        said = case.run(verb, case.path, *args, expect=exit_code)
+        if case.truth["refused"] not in said:
+            raise Failure(f"{verb}: does not say {case.truth['refused']!r}: {said}")
+    if os.path.exists(out):
+        raise Failure("an output was written")
 
 
 def check_verify(case):
