@@ -17,7 +17,8 @@ import tempfile
 import warnings
 
 warnings.simplefilter("ignore")
-sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "support"))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support")]   # HERE: for objects.Config in a pickle
 
 import torch
 from safetensors import safe_open

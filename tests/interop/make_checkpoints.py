@@ -34,7 +34,7 @@ import models
 import objects
 import truth
 
-ALLOW = {"namespace_w1": ["argparse.Namespace"]}
+ALLOW = {"own_class_w1": ["objects.Config"]}
 
 
 def dtensors(world):
@@ -73,7 +73,7 @@ def cases(rank, world):
         yield "values", objects.values(), {}
         yield "values_threads", objects.values(), dict(thread_count=3)
         yield "beyond_weights_only", objects.values_beyond_weights_only(), {}
-        yield "namespace", objects.namespace(), {}
+        yield "own_class", objects.own_class(), {}
         yield "plain_training", objects.plain_training(), {}
         yield "not_flattened", objects.plain_training(), dict(planner=DefaultSavePlanner(flatten_state_dict=False))
     if world == 2:

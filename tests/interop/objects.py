@@ -2,6 +2,7 @@
 """Odd but legal contents of a checkpoint: every dtype, strange tensors, containers, keys and values."""
 import argparse
 import collections
+import dataclasses
 
 import numpy as np
 import torch
@@ -57,13 +58,19 @@ def values_beyond_weights_only():
                   "array": np.arange(6, dtype=np.int32).reshape(2, 3), "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
                   "empty": np.zeros((0, 2))},
         "empty_bytes": b"", "frozenset": frozenset({"a"}), "defaultdict": (collections.defaultdict(list, {"k": [1]}),),
-        "w": torch.ones(2),
+        "namespace": argparse.Namespace(lr=0.1, layers=[1, 2], name="run"), "w": torch.ones(2),
     }
 
 
-def namespace():
-    """Needs argparse.Namespace to be allowed by name."""
-    return {"w": torch.ones(2), "args": argparse.Namespace(lr=0.1, layers=[1, 2], name="run")}
+@dataclasses.dataclass
+class Config:
+    lr: float
+    layers: list
+
+
+def own_class():
+    """Needs objects.Config to be allowed by name."""
+    return {"w": torch.ones(2), "config": Config(0.1, [1, 2])}
 
 
 def plain_training():
