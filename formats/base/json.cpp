@@ -225,6 +225,21 @@ std::size_t character_length(std::string_view text) {
   return 0;
 }
 
+// A quote, a backslash or a control character.
+void append_escape(std::string& out, char c) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  constexpr std::string_view kNamed = "\"\\\b\f\n\r\t";
+  constexpr std::string_view kNames = "\"\\bfnrt";
+  out += '\\';
+  if (const std::size_t named = kNamed.find(c); named != std::string_view::npos) {
+    out += kNames[named];
+    return;
+  }
+  out += "u00";
+  out += kDigits[static_cast<unsigned char>(c) >> 4U];
+  out += kDigits[static_cast<unsigned char>(c) & 0x0FU];
+}
+
 void append_double(std::string& out, double number) {
   if (!std::isfinite(number)) {
     out += "null";
@@ -343,46 +358,24 @@ std::string to_text(const Json& json, int indent) {
 }
 
 void append_json_string(std::string& out, std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+  const auto plain = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
+  };
   out += '"';
   for (std::size_t at = 0; at < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    if (byte == '"' || byte == '\\') {
-      out += '\\';
-      out += text[at++];
-    } else if (byte < 0x20) {
-      switch (byte) {
-        case '\b':
-          out += "\\b";
-          break;
-        case '\f':
-          out += "\\f";
-          break;
-        case '\n':
-          out += "\\n";
-          break;
-        case '\r':
-          out += "\\r";
-          break;
-        case '\t':
-          out += "\\t";
-          break;
-        default:
-          out += "\\u00";
-          out += kDigits[byte >> 4U];
-          out += kDigits[byte & 0x0FU];
-      }
-      ++at;
-    } else if (byte < 0x80) {
-      out += text[at++];
-    } else if (const std::size_t length = character_length(text.substr(at)); length != 0) {
-      out += text.substr(at, length);
-      at += length;
-    } else {
-      out += kReplacement;
-      ++at;
+    const std::size_t begin = at;
+    while (at < text.size() && plain(text[at])) ++at;
+    out += text.substr(begin, at - begin);
+    if (at == text.size()) break;
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      append_escape(out, text[at++]);
+      continue;
     }
+    const std::size_t length = character_length(text.substr(at));
+    out += length == 0 ? kReplacement : text.substr(at, length);
+    at += std::max<std::size_t>(length, 1);
   }
   out += '"';
 }
