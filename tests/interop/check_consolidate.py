@@ -280,6 +280,10 @@ def check_refusal(case, tmp):
 
 
 def check_verify(case):
+    if case.allow:
+        said = case.run("verify", case.path, expect=1, allow=False)
+        if not all(name in said for name in case.truth["allow"]):
+            raise Failure(f"verify does not name the globals {case.truth['allow']}: {said}")
     case.run("verify", case.path)
     findings = json.loads(case.run("verify", case.path, "--json")).get("findings")
     if findings != []:
