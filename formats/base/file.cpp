@@ -170,6 +170,8 @@ std::shared_ptr<File> Directory::open_member_if_present(const std::string& relat
     if (errno == ENAMETOOLONG) throw refuse(ErrorCode::kPath, "is too long for this file system");
     throw_errno(folder + "/" + escape(relative_path));
   }
+  struct stat info {};
+  if (::fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode)) throw refuse(ErrorCode::kPath, "is a folder");
   return std::make_shared<File>(std::move(fd), escape((path_ / relative_path).native()));
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -134,7 +135,7 @@ std::uint64_t parse_size(std::string_view text) {
   double factor = 1;
   if (!unit.empty() && unit != "B") {
     constexpr std::string_view kPrefixes = "KMGT";
-    const std::size_t power = kPrefixes.find(static_cast<char>(std::toupper(unit[0])));
+    const std::size_t power = kPrefixes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit[0]))));
     if (power == std::string_view::npos) throw refuse();
     const std::string_view rest = unit.substr(1);
     if (rest.empty() || rest == "iB") {
