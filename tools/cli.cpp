@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/cli.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <iostream>
+#include <new>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+#include "formats/base/json.h"
+#include "formats/base/text.h"
+#include "tools/consolidate.h"
+#include "tools/inspect.h"
+#include "tools/verify.h"
+
+namespace fsdp::cli {
+namespace {
+
+constexpr int kFailed = 2;
+// A shell's way of telling which signal ended a command.
+constexpr int kSignalBase = 128;
+constexpr unsigned kMaxThreads = 1024;
+constexpr std::uint64_t kMinMemory = 16U << 20U;
+
+constexpr std::array kVerbs = {"inspect", "ls", "consolidate", "verify"};
+
+constexpr const char* kDescription =
+    "Inspects, verifies and consolidates sharded PyTorch checkpoints: torch.distributed.checkpoint folders,\n"
+    "torch.save files and safetensors.  Needs no Python, and runs nothing of what it reads.";
+constexpr const char* kFooter =
+    "Exit status: 0 done, sound; 1 damage was found; 2 it could not be done.\n"
+    "'fsdp-ckpt VERB --help' explains a verb.";
+
+// What was typed, before its words are given meaning.
+struct Typed {
+  CommonOptions common;
+  std::string progress = "auto";
+  std::string color = "auto";
+  std::string max_memory = "256MiB";
+  unsigned threads = 0;
+  std::string values = "auto";
+  std::string max_shard_size;
+  std::vector<std::string> globals;
+  InspectOptions inspect;
+  VerifyCommand verify;
+  ConsolidateOptions consolidate;
+  std::size_t depth = SIZE_MAX;
+};
+
+When when_of(const std::string& word) {
+  if (word == "always") return When::kAlways;
+  return word == "never" ? When::kNever : When::kAuto;
+}
+
+void add_common(CLI::App& verb, Typed& typed) {
+  verb.add_option("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format")->required();
+  verb.add_option("-k,--keys", typed.common.keys.include, "Only keys that match GLOB: * stays within dots, ** does not")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  verb.add_option("--exclude", typed.common.keys.exclude, "Not the keys that match GLOB")
+      ->type_name("GLOB")
+      ->allow_extra_args(false);
+  verb.add_option("--allow-global", typed.globals, "Take this Python name in a pickle for plain data")
+      ->type_name("MODULE.NAME")
+      ->allow_extra_args(false);
+  verb.add_flag("--json", typed.common.json, "One JSON object on standard output");
+  verb.add_flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries");
+  verb.add_option("--progress", typed.progress, "Progress on standard error")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN");
+  verb.add_option("--color", typed.color, "Colours in the output; NO_COLOR turns them off as well")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN");
+  verb.add_option("--threads", typed.threads, "Threads; the number of cores if not given")
+      ->check(CLI::Range(1U, kMaxThreads))
+      ->type_name("N");
+  verb.add_option("--max-memory", typed.max_memory, "Memory to stay within; 256MiB if not given")->type_name("SIZE");
+}
+
+CLI::App* add_inspect(CLI::App& app, Typed& typed) {
+  CLI::App* verb = app.add_subcommand("inspect", "Show what is in a checkpoint; reads metadata alone");
+  verb->alias("ls");
+  add_common(*verb, typed);
+  verb->add_flag("--fold", typed.inspect.fold, "Fold numbered layers that are alike to #");
+  verb->add_option("--depth", typed.depth, "Levels of the tree to show")->type_name("N");
+  verb->add_flag("--chunks", typed.inspect.chunks, "Show where each chunk lies");
+  verb->add_flag("--files", typed.inspect.files, "List the files");
+  verb->add_option("--values", typed.values, "Read the values that are no tensors; auto: while there are few")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->type_name("WHEN");
+  verb->footer(
+      "Examples:\n"
+      "  fsdp-ckpt inspect step-400 --fold\n"
+      "  fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'");
+  return verb;
+}
+
+CLI::App* add_verify(CLI::App& app, Typed& typed) {
+  CLI::App* verb = app.add_subcommand("verify", "Name every damage: holes, missing files, wrong checksums, unsafe pickles");
+  add_common(*verb, typed);
+  verb->add_flag("--fast", typed.verify.fast, "Metadata and sizes alone, no data");
+  verb->add_flag("--strict", typed.verify.strict, "Warnings count as damage");
+  verb->add_flag("--require-checksums", typed.verify.require_checksums, "Data without a checksum counts as damage");
+  verb->footer(
+      "Examples:\n"
+      "  fsdp-ckpt verify step-400\n"
+      "  fsdp-ckpt verify step-400 --fast --json");
+  return verb;
+}
+
+CLI::App* add_consolidate(CLI::App& app, Typed& typed) {
+  CLI::App* verb = app.add_subcommand("consolidate", "Join a sharded checkpoint into one full state dict");
+  add_common(*verb, typed);
+  ConsolidateOptions& o = typed.consolidate;
+  verb->add_option("OUT", o.destination, "File to write, or folder with --max-shard-size")->required();
+  verb->add_option("--to", o.format, "Format; by the suffix of OUT if not given")
+      ->check(CLI::IsMember({"pt", "safetensors"}))
+      ->type_name("pt|safetensors");
+  verb->add_option("--max-shard-size", typed.max_shard_size,
+                   "safetensors: a folder of files of at most SIZE, with a Hugging Face index")
+      ->type_name("SIZE");
+  verb->add_flag("--drop-values", o.drop_values, "safetensors: leave out what is no tensor");
+  verb->add_flag("-n,--dry-run", o.dry_run, "Say what would be read and written, and write nothing");
+  verb->add_flag("--force", o.force, "Replace OUT where it exists");
+  verb->add_flag("!--no-sync", o.sync, "Do not wait until the output is safe from a power cut");
+  verb->footer(
+      "Examples:\n"
+      "  fsdp-ckpt consolidate step-400 full.pt\n"
+      "  fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'");
+  return verb;
+}
+
+// Names of the verbs, for a word that is none.
+std::string verb_hint(const std::string& word) {
+  const std::vector<std::string> verbs(kVerbs.begin(), kVerbs.end());
+  const std::string near = formats::nearest(word, verbs);
+  return near.empty() ? std::string("; fsdp-ckpt --help lists them") : "; did you mean " + near + "?";
+}
+
+bool wants_json(const std::vector<std::string>& args) {
+  return std::find(args.begin(), args.end(), "--json") != args.end();
+}
+
+void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out, std::ostream& err) {
+  err << "fsdp-ckpt: error[" << code_name(code) << "]: " << message << '\n';
+  if (!json) return;
+  formats::Json::Object object;
+  object.emplace_back("schema", "fsdp-ckpt/error/1");
+  object.emplace_back("code", code_name(code));
+  object.emplace_back("message", message);
+  out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+}
+
+// Gives the words their meaning.
+void interpret(Typed& typed) {
+  CommonOptions& common = typed.common;
+  common.progress = when_of(typed.progress);
+  common.color = when_of(typed.color);
+  common.threads = typed.threads != 0 ? typed.threads : std::max(1U, std::thread::hardware_concurrency());
+  common.max_memory_bytes = formats::parse_size(typed.max_memory);
+  if (common.max_memory_bytes < kMinMemory) {
+    throw Error(ErrorCode::kUsage, formats::cat("--max-memory is ", formats::human_bytes(common.max_memory_bytes),
+                                                ", at least ", formats::human_bytes(kMinMemory)));
+  }
+  common.allowed_globals.insert(typed.globals.begin(), typed.globals.end());
+  for (const auto* globs : {&common.keys.include, &common.keys.exclude}) {
+    for (const std::string& glob : *globs) (void)formats::glob_matches(glob, "");  // refuses a broken one now
+  }
+  typed.inspect.depth = typed.depth;
+  typed.inspect.values = when_of(typed.values);
+  if (!typed.max_shard_size.empty()) {
+    typed.consolidate.max_shard_bytes = formats::parse_size(typed.max_shard_size);
+    if (*typed.consolidate.max_shard_bytes == 0) throw Error(ErrorCode::kUsage, "--max-shard-size is 0");
+  }
+  typed.inspect.common = typed.verify.common = typed.consolidate.common = common;
+}
+
+// Terminals are looked for only where the real streams are used, not those of a test.
+bool is_terminal(const std::ostream& stream) {
+  if (&stream == &std::cout) return ::isatty(STDOUT_FILENO) == 1;
+  return &stream == &std::cerr && ::isatty(STDERR_FILENO) == 1;
+}
+
+Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream& err) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool plain = no_color != nullptr && *no_color != '\0';
+  Streams streams{out, err};
+  streams.color = common.color == When::kAlways || (common.color == When::kAuto && !plain && is_terminal(out));
+  streams.show_progress =
+      !common.quiet && (common.progress == When::kAlways || (common.progress == When::kAuto && is_terminal(err)));
+  return streams;
+}
+
+int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  Typed typed;
+  CLI::App app(kDescription, "fsdp-ckpt");
+  app.set_version_flag("--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
+  app.require_subcommand(1);
+  app.footer(kFooter);
+  app.get_formatter()->column_width(30);
+  const CLI::App* inspect_verb = add_inspect(app, typed);
+  const CLI::App* consolidate_verb = add_consolidate(app, typed);
+  const CLI::App* verify_verb = add_verify(app, typed);
+  const bool known = args.empty() || args[0].starts_with('-') || std::any_of(kVerbs.begin(), kVerbs.end(), [&](const char* verb) {
+    return args[0] == verb;
+  });
+  if (!known) {
+    throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(args[0]) + verb_hint(args[0]));
+  }
+  try {
+    // CLI11 takes the words last first.
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
+  } catch (const CLI::CallForHelp&) {
+    for (const CLI::App* verb : app.get_subcommands()) {
+      out << verb->help();
+      return 0;
+    }
+    out << app.help();
+    return 0;
+  } catch (const CLI::Success& request) {  // --version
+    out << request.what() << '\n';
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    if (args.empty()) message = "no verb was given; fsdp-ckpt --help lists them";
+    throw Error(ErrorCode::kUsage, formats::escape(message));
+  }
+  interpret(typed);
+  const Streams streams = streams_for(typed.common, out, err);
+  if (inspect_verb->parsed()) return inspect(typed.inspect, streams);
+  if (consolidate_verb->parsed()) return consolidate(typed.consolidate, streams);
+  if (verify_verb->parsed()) return verify(typed.verify, streams);
+  throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+  const bool json = wants_json(args);
+  try {
+    return parse_and_run(args, out, err);
+  } catch (const Error& error) {
+    print_error(error.code(), error.what(), json, out, err);
+    if (error.code() == ErrorCode::kInterrupted) return kSignalBase + formats::interrupt_signal.load();
+  } catch (const std::bad_alloc&) {
+    print_error(ErrorCode::kOutOfMemory, "out of memory; nothing was written", json, out, err);
+  } catch (const std::exception& error) {
+    print_error(ErrorCode::kIo, formats::escape(error.what()), json, out, err);
+  }
+  return kFailed;
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/inspect.h"
+
+#include <map>
+#include <ostream>
+
+#include "formats/base/text.h"
+#include "formats/open.h"
+#include "tools/key_tree.h"
+#include "tools/table.h"
+#include "tools/value_text.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+
+// Reading a value is a small read each; more than these are read on request only.
+constexpr std::size_t kManyValues = 2000;
+constexpr std::size_t kValueWidth = 60;
+
+std::string count_of(std::uint64_t count, std::string_view noun) {
+  return formats::group_digits(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+std::string format_name(const formats::CheckpointDescription& d) {
+  if (d.format == "dcp") {
+    if (d.layout == "generic") return "sharded checkpoint (torch.distributed.checkpoint)";
+    return "sharded checkpoint (torch.distributed.checkpoint, " + d.layout + ")";
+  }
+  if (d.format == "torch") return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
+  if (d.layout == "hf") return "safetensors folder";
+  if (d.layout == "hf-sharded") return "sharded safetensors folder";
+  return "safetensors file";
+}
+
+void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, std::ostream& out) {
+  const auto& d = checkpoint.description();
+  std::uint64_t file_bytes = 0;
+  for (const auto& file : checkpoint.index().files) file_bytes += file.bytes.value_or(0);
+  out << d.path << ": " << format_name(d) << ", " << count_of(static_cast<std::uint64_t>(d.ranks), "rank") << ", "
+      << count_of(checkpoint.index().files.size(), "file") << ", " << formats::human_bytes(file_bytes) << '\n';
+  out << count_of(tree.tensors, "tensor") << ", " << count_of(tree.numel, "element") << ", "
+      << formats::human_bytes(tree.bytes) << "; " << count_of(tree.values, "value") << '\n';
+  std::map<formats::DType, std::pair<std::uint64_t, std::uint64_t>> by_dtype;
+  for (const auto& tensor : checkpoint.index().tensors) {
+    auto& [numel, bytes] = by_dtype[tensor.dtype];
+    numel += tensor.numel();
+    bytes += tensor.bytes();
+  }
+  if (by_dtype.size() > 1) {
+    std::string line;
+    for (const auto& [dtype, sums] : by_dtype) {
+      line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ", formats::human_bytes(sums.second));
+    }
+    out << line << '\n';
+  }
+}
+
+class TreePrinter {
+ public:
+  TreePrinter(const InspectOptions& options, const formats::Checkpoint& checkpoint, bool read_values)
+      : options_(options),
+        checkpoint_(checkpoint),
+        read_values_(read_values),
+        table_({Align::kLeft, Align::kLeft, Align::kLeft, Align::kRight, Align::kLeft}) {}
+
+  void print(const KeyNode& tree, std::ostream& out) {
+    children(tree, "", 1);
+    table_.print(out);
+  }
+
+ private:
+  void children(const KeyNode& node, const std::string& indent, std::size_t depth) {
+    if (depth > options_.depth) return;
+    for (std::size_t i = 0; i < node.children.size(); ++i) {
+      const bool last = i + 1 == node.children.size();
+      const bool top = depth == 1;
+      line(*node.children[i], top ? "" : indent + (last ? "└─ " : "├─ "));
+      const std::string below = top ? "" : indent + (last ? "   " : "│  ");
+      if (options_.chunks && node.children[i]->tensor != nullptr) chunk_lines(*node.children[i]->tensor, below);
+      children(*node.children[i], below, depth + 1);
+    }
+  }
+
+  void line(const KeyNode& node, const std::string& lead) {
+    std::string name = lead + (node.name.empty() ? "''" : formats::escape(node.name));
+    if (node.copies > 1) name += cat(" ×", node.copies);
+    const formats::TensorEntry* tensor = node.tensor;
+    if (tensor != nullptr && node.children.empty()) {
+      std::string chunks;
+      if (tensor->chunks.size() > 1) chunks = cat(tensor->chunks.size(), " chunks");
+      table_.add({name, std::string(formats::torch_name(tensor->dtype)), formats::shape_text(tensor->shape),
+                  formats::human_bytes(node.bytes), chunks});
+      return;
+    }
+    if (node.value != nullptr && node.children.empty()) {
+      if (!read_values_) {
+        table_.add({name, "value", "", "", ""});
+        return;
+      }
+      const formats::Value value = checkpoint_.value(*node.value);
+      table_.add({name, type_name(value), value_text(value, kValueWidth), "", ""});
+      return;
+    }
+    std::string contents;
+    if (node.tensors != 0) contents = count_of(node.numel, "element");
+    if (node.tensors == 0) contents = count_of(node.values, "value");
+    table_.add({name, "", contents, node.tensors == 0 ? "" : formats::human_bytes(node.bytes), ""});
+  }
+
+  void chunk_lines(const formats::TensorEntry& tensor, const std::string& indent) {
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
+      const formats::Location& place = tensor.chunks.location(c);
+      table_.add_line(cat(indent, "   ", formats::box_text(tensor.chunks.box(c)), "  ",
+                          formats::escape(checkpoint_.index().files[place.file].name), " at byte ", place.offset, ", ",
+                          place.length, " bytes"));
+    }
+  }
+
+  const InspectOptions& options_;
+  const formats::Checkpoint& checkpoint_;
+  bool read_values_;
+  Table table_;
+};
+
+void print_files(const formats::Checkpoint& checkpoint, std::ostream& out) {
+  Table table({Align::kLeft, Align::kRight, Align::kLeft});
+  for (const auto& file : checkpoint.index().files) {
+    table.add({formats::escape(file.name), file.bytes ? formats::human_bytes(*file.bytes) : "missing",
+               file.rank ? cat("rank ", *file.rank) : ""});
+  }
+  table.print(out);
+}
+
+}  // namespace
+
+bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
+  if (options.values == When::kAuto) return checkpoint.index().values.size() <= kManyValues;
+  return options.values == When::kAlways;
+}
+
+int inspect(const InspectOptions& options, const Streams& streams) {
+  const auto checkpoint = formats::open_checkpoint(options.common.path, {options.common.allowed_globals});
+  if (!options.common.keys.everything()) {
+    checkpoint->keep([&](const std::string& key) { return options.common.keys.selects(key); });
+  }
+  if (options.common.json) {
+    print_inspect_json(options, *checkpoint, streams.out);
+  } else {
+    const auto tree = key_tree(checkpoint->index(), options.fold);
+    print_heading(*checkpoint, *tree, streams.out);
+    if (options.files) {
+      streams.out << '\n';
+      print_files(*checkpoint, streams.out);
+    }
+    if (!tree->children.empty() && options.depth > 0) {
+      streams.out << '\n';
+      const bool values = reads_values(options, *checkpoint);
+      TreePrinter(options, *checkpoint, values).print(*tree, streams.out);
+      if (!values && options.values == When::kAuto && !options.common.quiet) {
+        streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value") << " not read; --values always reads them\n";
+      }
+    }
+  }
+  for (const formats::Finding& finding : checkpoint->findings()) {
+    if (options.common.quiet) break;
+    streams.err << "fsdp-ckpt: warning[" << code_name(finding.code) << "]: " << formats::finding_text(finding) << '\n';
+  }
+  return 0;
+}
+
+}  // namespace fsdp::cli

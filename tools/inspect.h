@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt inspect: what is in a checkpoint.
+#pragma once
+
+#include <cstddef>
+
+#include "formats/layout/checkpoint.h"
+#include "tools/common.h"
+
+namespace fsdp::cli {
+
+struct InspectOptions {
+  CommonOptions common;
+  std::size_t depth = SIZE_MAX;  // levels of the tree that are shown
+  bool fold = false;             // layer numbers folded to #
+  bool chunks = false;           // each chunk: box, file, bytes
+  bool files = false;            // each file: bytes, rank
+  When values = When::kAuto;     // values are read (kAuto: while there are few)
+};
+
+// Reads metadata alone, and the values where they are wanted.  Returns the exit status.
+// Throws: Error.
+int inspect(const InspectOptions& options, const Streams& streams);
+
+// Whether `options` want the values of this checkpoint read.
+bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);
+
+// The same as one JSON object, schema fsdp-ckpt/inspect/1 (docs/cli.md).
+void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint, std::ostream& out);
+
+}  // namespace fsdp::cli

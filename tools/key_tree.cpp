@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/key_tree.h"
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "formats/base/text.h"
+
+namespace fsdp::cli {
+namespace {
+
+// A node while keys are still being added: children found by name.
+struct Branch {
+  std::unordered_map<std::string, std::unique_ptr<Branch>> children;
+  const formats::TensorEntry* tensor = nullptr;
+  const formats::ValueEntry* value = nullptr;
+};
+
+std::vector<std::string> parts_of(const formats::KeyPath& path) {
+  std::vector<std::string> parts;
+  for (const formats::PathStep& step : path) {
+    const auto* name = std::get_if<std::string>(&step);
+    if (name == nullptr) {
+      parts.push_back(std::to_string(std::get<std::int64_t>(step)));
+      continue;
+    }
+    std::size_t begin = 0;
+    for (std::size_t dot = name->find('.'); dot != std::string::npos; dot = name->find('.', begin)) {
+      parts.push_back(name->substr(begin, dot - begin));
+      begin = dot + 1;
+    }
+    parts.push_back(name->substr(begin));
+  }
+  return parts;
+}
+
+Branch& branch_at(Branch& root, const formats::KeyPath& path) {
+  Branch* at = &root;
+  for (std::string& part : parts_of(path)) {
+    auto& child = at->children[std::move(part)];
+    if (!child) child = std::make_unique<Branch>();
+    at = child.get();
+  }
+  return *at;
+}
+
+bool is_number(const std::string& name) {
+  return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// What makes two subtrees alike.
+std::string signature(const KeyNode& node) {
+  std::string text;
+  if (node.tensor != nullptr) {
+    text += std::string(formats::torch_name(node.tensor->dtype)) + formats::shape_text(node.tensor->shape);
+  }
+  if (node.value != nullptr) text += "value";
+  text += '(';
+  for (const auto& child : node.children) text += child->name + '=' + signature(*child) + ',';
+  return text + ')';
+}
+
+void fold_children(KeyNode& node) {
+  std::map<std::string, KeyNode*> alike;
+  std::vector<std::unique_ptr<KeyNode>> kept;
+  for (auto& child : node.children) {
+    if (!is_number(child->name)) {
+      kept.push_back(std::move(child));
+      continue;
+    }
+    const auto [at, fresh] = alike.try_emplace(signature(*child), child.get());
+    if (fresh) {
+      kept.push_back(std::move(child));
+      continue;
+    }
+    KeyNode& first = *at->second;
+    ++first.copies;
+    first.name = "#";
+    first.tensors += child->tensors;
+    first.values += child->values;
+    first.numel += child->numel;
+    first.bytes += child->bytes;
+  }
+  node.children = std::move(kept);
+}
+
+std::unique_ptr<KeyNode> finished(std::string name, Branch& branch, bool fold) {
+  auto node = std::make_unique<KeyNode>();
+  node->name = std::move(name);
+  node->tensor = branch.tensor;
+  node->value = branch.value;
+  if (node->tensor != nullptr) {
+    node->tensors = 1;
+    node->numel = node->tensor->numel();
+    node->bytes = node->tensor->bytes();
+  }
+  if (node->value != nullptr) node->values = 1;
+  for (auto& [child_name, child] : branch.children) node->children.push_back(finished(child_name, *child, fold));
+  std::sort(node->children.begin(), node->children.end(),
+            [](const auto& a, const auto& b) { return formats::natural_less(a->name, b->name); });
+  for (const auto& child : node->children) {
+    node->tensors += child->tensors;
+    node->values += child->values;
+    node->numel += child->numel;
+    node->bytes += child->bytes;
+  }
+  if (fold) fold_children(*node);
+  return node;
+}
+
+// a -> b -> c without a branch is one line a.b.c.
+void join_chains(KeyNode& node, bool top) {
+  for (auto& child : node.children) join_chains(*child, false);
+  if (top || node.children.size() != 1 || node.tensor != nullptr || node.value != nullptr) return;
+  std::unique_ptr<KeyNode> child = std::move(node.children[0]);
+  if (child->copies != 1 || node.copies != 1) {
+    node.children[0] = std::move(child);
+    return;
+  }
+  child->name = node.name + "." + child->name;
+  KeyNode joined = std::move(*child);
+  node = std::move(joined);
+}
+
+}  // namespace
+
+std::unique_ptr<KeyNode> key_tree(const formats::Index& index, bool fold) {
+  Branch root;
+  for (const formats::TensorEntry& tensor : index.tensors) branch_at(root, tensor.path).tensor = &tensor;
+  for (const formats::ValueEntry& value : index.values) branch_at(root, value.path).value = &value;
+  auto tree = finished({}, root, fold);
+  join_chains(*tree, true);
+  return tree;
+}
+
+}  // namespace fsdp::cli

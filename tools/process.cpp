@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <iostream>
+
+#include "formats/base/interrupt.h"
+
+namespace fsdp::cli {
+namespace {
+
+// 128 + SIGPIPE: what a shell reports of a command that the signal ended.
+constexpr int kPipeStatus = 141;
+constexpr int kFailedStatus = 2;
+
+extern "C" void note_signal(int number) { formats::interrupt_signal.store(number); }
+
+}  // namespace
+
+void prepare_process() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+  }
+  struct sigaction action {};
+  ::sigemptyset(&action.sa_mask);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    ::sigaction(number, nullptr, &before);
+    if (before.sa_handler == SIG_IGN) continue;
+    action.sa_handler = &note_signal;
+    ::sigaction(number, &action, nullptr);
+  }
+  action.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &action, nullptr);
+}
+
+int finish_process(int status) {
+  errno = 0;
+  std::cout.flush();
+  if (std::cout.good()) return status;
+  if (errno == EPIPE) return kPipeStatus;
+  std::cerr << "fsdp-ckpt: error[IO]: standard output: could not be written\n";
+  return kFailedStatus;
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/value_text.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "formats/base/text.h"
+#include "formats/layout/tensor_value.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::Value;
+using formats::ValueKind;
+
+constexpr std::size_t kMaxJsonParts = 10'000;
+// What is nested deeper than this is not for a line of text.
+constexpr std::size_t kMaxTextDepth = 20;
+
+// Shortest text that reads back as the same number, with a point or exponent, as Python has it.
+std::string float_text(double number) {
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  std::array<char, 40> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
+  std::string text(buffer.data(), end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+// Little-endian two's complement to decimal.
+std::string big_int_text(const std::string& bytes) {
+  std::string magnitude = bytes;
+  const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
+  if (negative) {
+    unsigned carry = 1;
+    for (char& c : magnitude) {
+      const unsigned sum = (static_cast<unsigned char>(c) ^ 0xFFU) + carry;
+      c = static_cast<char>(sum & 0xFFU);
+      carry = sum >> 8U;
+    }
+  }
+  std::string digits;
+  bool more = true;
+  while (more) {
+    unsigned rest = 0;
+    more = false;
+    for (std::size_t i = magnitude.size(); i-- > 0;) {
+      const unsigned current = rest * 256U + static_cast<unsigned char>(magnitude[i]);
+      magnitude[i] = static_cast<char>(current / 10U);
+      rest = current % 10U;
+      more = more || magnitude[i] != 0;
+    }
+    digits.insert(digits.begin(), static_cast<char>('0' + rest));
+  }
+  return (negative ? "-" : "") + digits;
+}
+
+class TextWriter {
+ public:
+  explicit TextWriter(std::size_t limit) : limit_(limit) {}
+  std::string take() { return std::move(out_); }
+
+  void write(const Value& value, std::size_t depth) {
+    if (full()) return;
+    if (depth > kMaxTextDepth) {
+      put("...");
+      return;
+    }
+    switch (value.kind()) {
+      case ValueKind::kNone: put("None"); break;
+      case ValueKind::kBool: put(*value.as_bool() ? "True" : "False"); break;
+      case ValueKind::kInt: put(std::to_string(*value.as_int())); break;
+      case ValueKind::kFloat: put(float_text(*value.as_float())); break;
+      case ValueKind::kString: put(formats::quote(*value.as_string(), limit_)); break;
+      case ValueKind::kBytes: put("b" + formats::quote(*value.as_bytes(), limit_)); break;
+      case ValueKind::kByteArray: put("bytearray(b" + formats::quote(*value.as_bytes(), limit_) + ")"); break;
+      case ValueKind::kBigInt: put(big_int_text(*value.as_bytes())); break;
+      case ValueKind::kOpaque: put("..."); break;
+      case ValueKind::kList: sequence("[", value.items(), "]", depth); break;
+      case ValueKind::kTuple: sequence("(", value.items(), value.items().size() == 1 ? ",)" : ")", depth); break;
+      case ValueKind::kSet: sequence("{", value.items(), "}", depth); break;
+      case ValueKind::kFrozenSet: sequence("frozenset({", value.items(), "})", depth); break;
+      case ValueKind::kDict: mapping(value.entries(), depth); break;
+      case ValueKind::kGlobal: put(formats::escape(value.as_global()->dotted())); break;
+      case ValueKind::kStorage: put("storage " + formats::quote(value.as_storage()->key)); break;
+      case ValueKind::kObject: object(value, depth); break;
+    }
+  }
+
+ private:
+  bool full() const { return out_.size() >= limit_; }
+  void put(const std::string& text) {
+    out_ += text;
+    if (out_.size() > limit_) {
+      // Not within a UTF-8 sequence.
+      std::size_t end = limit_;
+      while (end > 0 && (static_cast<unsigned char>(out_[end]) & 0xC0U) == 0x80U) --end;
+      out_.resize(end);
+      out_ += "...";
+      limit_ = 0;
+    }
+  }
+  void sequence(const char* open, std::span<const Value> items, const char* close, std::size_t depth) {
+    put(open);
+    for (std::size_t i = 0; i < items.size() && !full(); ++i) {
+      if (i != 0) put(", ");
+      write(items[i], depth + 1);
+    }
+    if (!full()) put(close);
+  }
+  void mapping(std::span<const Value::Entry> entries, std::size_t depth) {
+    put("{");
+    for (std::size_t i = 0; i < entries.size() && !full(); ++i) {
+      if (i != 0) put(", ");
+      write(entries[i].first, depth + 1);
+      if (!full()) put(": ");
+      write(entries[i].second, depth + 1);
+    }
+    if (!full()) put("}");
+  }
+  void object(const Value& value, std::size_t depth) {
+    if (const auto tensor = formats::dense_tensor(value)) {
+      put(formats::cat("tensor(", formats::torch_name(tensor->dtype), formats::shape_text(tensor->shape), ")"));
+      return;
+    }
+    const formats::ObjectData& data = *value.as_object();
+    write(data.callable, depth + 1);
+    if (const auto entries = formats::mapping_entries(value)) {
+      if (full()) return;
+      put("(");
+      mapping(*entries, depth);
+      if (!full()) put(")");
+      return;
+    }
+    if (!full()) sequence("(", data.args.items(), ")", depth);
+  }
+
+  std::size_t limit_;
+  std::string out_;
+};
+
+formats::Json json_of(const Value& value, std::size_t& parts) {
+  if (++parts > kMaxJsonParts) return "...";
+  switch (value.kind()) {
+    case ValueKind::kNone: return nullptr;
+    case ValueKind::kBool: return *value.as_bool();
+    case ValueKind::kInt: return *value.as_int();
+    case ValueKind::kFloat:
+      if (std::isfinite(*value.as_float())) return *value.as_float();
+      break;
+    case ValueKind::kString: return *value.as_string();
+    case ValueKind::kList:
+    case ValueKind::kTuple: {
+      formats::Json::Array items;
+      for (const Value& item : value.items()) {
+        if (parts > kMaxJsonParts) break;
+        items.push_back(json_of(item, parts));
+      }
+      return items;
+    }
+    default:
+      break;
+  }
+  if (const auto entries = formats::mapping_entries(value)) {
+    formats::Json::Object members;
+    for (const auto& [key, member] : *entries) {
+      if (parts > kMaxJsonParts) break;
+      const std::string* name = key.as_string();
+      members.emplace_back(name != nullptr ? *name : value_text(key, 80), json_of(member, parts));
+    }
+    return members;
+  }
+  return value_text(value, 1000);
+}
+
+}  // namespace
+
+std::string type_name(const Value& value) {
+  switch (value.kind()) {
+    case ValueKind::kNone: return "NoneType";
+    case ValueKind::kBool: return "bool";
+    case ValueKind::kInt:
+    case ValueKind::kBigInt: return "int";
+    case ValueKind::kFloat: return "float";
+    case ValueKind::kString: return "str";
+    case ValueKind::kBytes: return "bytes";
+    case ValueKind::kByteArray: return "bytearray";
+    case ValueKind::kList: return "list";
+    case ValueKind::kTuple: return "tuple";
+    case ValueKind::kDict: return "dict";
+    case ValueKind::kSet: return "set";
+    case ValueKind::kFrozenSet: return "frozenset";
+    case ValueKind::kOpaque: return "record";
+    case ValueKind::kStorage: return "torch.UntypedStorage";
+    case ValueKind::kGlobal:
+      return formats::dtype_from_torch_name(value.as_global()->name) && value.as_global()->module == "torch" ? "torch.dtype"
+                                                                                                              : "type";
+    case ValueKind::kObject: break;
+  }
+  if (formats::dense_tensor(value)) return "torch.Tensor";
+  if (const std::string special = formats::special_tensor(value); !special.empty()) return special + " tensor";
+  const formats::GlobalName* callable = value.as_object()->callable.as_global();
+  if (callable == nullptr) return "object";
+  // Names as Python 3 has them.
+  if (callable->module == "__builtin__" || callable->module == "builtins") return formats::escape(callable->name);
+  return formats::escape(callable->dotted());
+}
+
+std::string value_text(const Value& value, std::size_t limit) {
+  TextWriter writer(limit);
+  writer.write(value, 0);
+  return writer.take();
+}
+
+formats::Json value_json(const Value& value) {
+  std::size_t parts = 0;
+  return json_of(value, parts);
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "formats/base/interrupt.h"
+#include "formats/base/json.h"
+#include "formats/base/text.h"
+#include "formats/open.h"
+#include "tools/progress.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Finding;
+
+// Errors that say nothing about the checkpoint itself.
+bool is_no_finding(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUsage:
+    case ErrorCode::kNotFound:
+    case ErrorCode::kUnknownFormat:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kIo:
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kInterrupted:
+    case ErrorCode::kChanged:
+    case ErrorCode::kNoSpace:
+      return true;
+    default:
+      return false;
+  }
+}
+
+struct Outcome {
+  std::string path;
+  std::string format;
+  formats::VerifyReport report;
+  std::size_t files = 0;
+};
+
+Outcome examine(const VerifyCommand& command, const Streams& streams) {
+  Outcome outcome;
+  outcome.path = formats::escape(command.common.path);
+  try {
+    const auto checkpoint = formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
+    outcome.format = checkpoint->description().format;
+    if (!command.common.keys.everything()) {
+      checkpoint->keep([&](const std::string& key) { return command.common.keys.selects(key); });
+    }
+    outcome.files = checkpoint->index().files.size();
+    std::uint64_t total = 0;
+    for (const auto& file : checkpoint->index().files) total += file.bytes.value_or(0);
+    Progress progress(streams.err, streams.show_progress, "verify", total);
+    formats::VerifyOptions options;
+    options.fast = command.fast;
+    options.threads = command.common.threads;
+    options.allowed_globals = command.common.allowed_globals;
+    options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
+    options.cancelled = [] { return formats::interrupted(); };
+    outcome.report = checkpoint->verify(options);
+    checkpoint->check_unchanged();
+  } catch (const Error& error) {
+    if (is_no_finding(error.code())) throw;
+    // It could not even be opened: that is what is wrong with it.
+    outcome.report.findings.push_back(
+        {.code = error.code(), .message = error.what(), .file = {}, .key = {}, .bytes = {}});
+  }
+  return outcome;
+}
+
+formats::Json finding_json(const Finding& finding) {
+  formats::Json::Object object;
+  object.emplace_back("severity", finding.severity == Finding::Severity::kDamage ? "damage" : "warning");
+  object.emplace_back("code", code_name(finding.code));
+  object.emplace_back("file", finding.file.empty() ? formats::Json() : formats::Json(finding.file));
+  object.emplace_back("key", finding.key.empty() ? formats::Json() : formats::Json(finding.key));
+  object.emplace_back("begin", finding.bytes ? formats::Json(finding.bytes->begin) : formats::Json());
+  object.emplace_back("end", finding.bytes ? formats::Json(finding.bytes->end) : formats::Json());
+  object.emplace_back("message", finding.message);
+  return object;
+}
+
+void print_json(const Outcome& outcome, bool sound, std::ostream& out) {
+  formats::Json::Array findings;
+  for (const Finding& finding : outcome.report.findings) findings.push_back(finding_json(finding));
+  formats::Json::Object object;
+  object.emplace_back("schema", "fsdp-ckpt/verify/1");
+  object.emplace_back("path", outcome.path);
+  object.emplace_back("format", outcome.format.empty() ? formats::Json() : formats::Json(outcome.format));
+  object.emplace_back("sound", sound);
+  object.emplace_back("items", outcome.report.items);
+  object.emplace_back("bytes_checked", outcome.report.bytes_checked);
+  object.emplace_back("bytes_unchecked", outcome.report.bytes_unchecked);
+  object.emplace_back("findings", std::move(findings));
+  out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+}
+
+void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound, std::size_t damage, const Streams& streams) {
+  const char* green = streams.color ? "\x1b[32m" : "";
+  const char* red = streams.color ? "\x1b[31m" : "";
+  const char* plain = streams.color ? "\x1b[0m" : "";
+  for (const Finding& finding : outcome.report.findings) {
+    const bool warning = finding.severity == Finding::Severity::kWarning;
+    if (warning && command.common.quiet) continue;
+    streams.out << (warning ? "warning[" : "damage[") << code_name(finding.code) << "]: " << formats::finding_text(finding);
+    if (finding.bytes) streams.out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
+    streams.out << '\n';
+  }
+  if (!sound) {
+    streams.out << outcome.path << ": " << red << "damaged" << plain << ", " << damage
+                << (damage == 1 ? " finding" : " findings") << '\n';
+    return;
+  }
+  if (command.common.quiet) return;
+  const auto& report = outcome.report;
+  streams.out << outcome.path << ": " << green << "sound" << plain << ", " << formats::group_digits(report.items)
+              << (report.items == 1 ? " item in " : " items in ") << outcome.files << (outcome.files == 1 ? " file" : " files");
+  if (command.fast) {
+    streams.out << ", metadata and sizes alone (--fast)\n";
+    return;
+  }
+  if (report.bytes_checked != 0) streams.out << ", " << formats::human_bytes(report.bytes_checked) << " checked against CRC-32";
+  if (report.bytes_unchecked != 0) {
+    streams.out << ", " << formats::human_bytes(report.bytes_unchecked) << " carry no checksum: structure only";
+  }
+  streams.out << '\n';
+}
+
+}  // namespace
+
+int verify(const VerifyCommand& command, const Streams& streams) {
+  Outcome outcome = examine(command, streams);
+  auto& findings = outcome.report.findings;
+  if (command.require_checksums && outcome.report.bytes_unchecked != 0) {
+    findings.push_back({.code = ErrorCode::kUnchecked,
+                        .message = cat(outcome.report.bytes_unchecked, " bytes carry no checksum"),
+                        .file = {}, .key = {}, .bytes = {}});
+  }
+  if (command.strict) {
+    for (Finding& finding : findings) finding.severity = Finding::Severity::kDamage;
+  }
+  const auto damage = static_cast<std::size_t>(std::count_if(findings.begin(), findings.end(), [](const Finding& f) {
+    return f.severity == Finding::Severity::kDamage;
+  }));
+  if (command.common.json) {
+    print_json(outcome, damage == 0, streams.out);
+  } else {
+    print_text(command, outcome, damage == 0, damage, streams);
+  }
+  return damage == 0 ? 0 : 1;
+}
+
+}  // namespace fsdp::cli
