@@ -28,7 +28,7 @@ using Node = ValueAccess;
 
 [[noreturn]] void throw_duplicate(const Value& key) {
   std::string text;
-  if (const std::string* const name = key.as_string()) text = " " + quote(*name);
+  if (const std::string* const name = key.as_string()) text = cat(" ", quote(*name));
   if (const auto number = key.as_int()) text = cat(" ", *number);
   throw Error(ErrorCode::kKey, cat("the key", text, " occurs twice"));
 }
@@ -68,6 +68,28 @@ void fill_set(SetNode& set, std::span<Value> items) {
 }
 
 }  // namespace
+
+Value make_list() {
+  auto* const node = Node::make<ListNode>(ValueKind::kList);
+  node->unhashable = true;
+  return Node::handle(node);
+}
+
+Value make_dict() {
+  auto* const node = Node::make<DictNode>(ValueKind::kDict);
+  node->unhashable = true;
+  return Node::handle(node);
+}
+
+Value make_object(const Value& callable, Value args, bool by_new) {
+  auto* const node = Node::make<ObjectNode>(ValueKind::kObject);
+  Node::hold(*node, callable);
+  Node::hold(*node, args);
+  node->data.callable = callable;
+  node->data.args = std::move(args);
+  node->data.by_new = by_new;
+  return Node::handle(node);
+}
 
 void check_open(const Value& container) {
   if (Node::node(container)->sealed) {

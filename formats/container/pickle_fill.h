@@ -15,6 +15,11 @@ namespace fsdp::formats {
 // container holds itself; so nothing that is read holds itself, and the depth of what is held is
 // final.
 
+// Empty containers and objects, without the detours of Value's functions for filled ones.
+Value make_list();
+Value make_dict();
+Value make_object(const Value& callable, Value args, bool by_new);
+
 // The items are moved from, and sealed.  Throws: kType where the first argument is of another kind,
 // or an object that was built; kCycle where it is sealed; kKey for keys that Python refuses or that
 // occur twice; kStack for an odd number of keys and values.

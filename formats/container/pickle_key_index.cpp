@@ -107,6 +107,9 @@ constexpr std::uint64_t kNameHash = 255;  // beside the kinds, for hash(string_v
 }  // namespace
 
 bool equal_keys(const Value& a, const Value& b) noexcept {
+  if (a.kind() == ValueKind::kString && b.kind() == ValueKind::kString) {
+    return a.identity() == b.identity() || *a.as_string() == *b.as_string();
+  }
   if (is_number(a.kind()) && is_number(b.kind())) {
     const auto x = integral(a);
     const auto y = integral(b);
@@ -117,8 +120,6 @@ bool equal_keys(const Value& a, const Value& b) noexcept {
   switch (a.kind()) {
     case ValueKind::kNone:
       return true;
-    case ValueKind::kString:
-      return a.identity() == b.identity() || *a.as_string() == *b.as_string();
     case ValueKind::kBytes:
     case ValueKind::kBigInt:
       return a.identity() == b.identity() || *a.as_bytes() == *b.as_bytes();

@@ -38,13 +38,14 @@ class PickleMachine {
       : reader_(source, offset),
         host_(host),
         limits_(limits),
+        stack_(limits.max_nodes),
         memo_(std::move(scan.fetched)),
         live_before_(live_value_count) {}
 
   Value run();
 
  private:
-  bool step();
+  void execute();
 
   // Numbers and text.
   void long_int(std::string_view bytes);
@@ -122,14 +123,7 @@ class PickleMachine {
 };
 
 Value PickleMachine::run() {
-  std::uint64_t block = 0;
-  while (step()) {
-    // What stands on the stack without a node of its own is counted from time to time only.
-    if (reader_.block_count() != block) {
-      block = reader_.block_count();
-      check_value_count();
-    }
-  }
+  execute();
   if (stack_.mark_count() != 0) fail(ErrorCode::kStack, "the pickle ends with an open MARK");
   if (stack_.size() != 1) {
     fail(ErrorCode::kStack,
@@ -140,171 +134,173 @@ Value PickleMachine::run() {
   return stack_.pop();
 }
 
-// One opcode; false after STOP.
-bool PickleMachine::step() {
-  switch (const PickleOp op = reader_.opcode()) {
-    case PickleOp::kProto:
-      reader_.skip(1);
-      break;
-    case PickleOp::kFrame:
-      reader_.skip(8);
-      break;
-    case PickleOp::kMark:
-      if (stack_.mark_count() >= limits_.max_depth + kSpareMarks) throw_too_deep();
-      stack_.mark();
-      break;
-    case PickleOp::kStop:
-      return false;
-    case PickleOp::kNone:
-      stack_.push(Value());
-      break;
-    case PickleOp::kNewTrue:
-      stack_.push(Value::boolean(true));
-      break;
-    case PickleOp::kNewFalse:
-      stack_.push(Value::boolean(false));
-      break;
-    case PickleOp::kBinInt:
-      stack_.push(Value::integer(static_cast<std::int32_t>(reader_.u32())));
-      break;
-    case PickleOp::kBinInt1:
-      stack_.push(Value::integer(reader_.u8()));
-      break;
-    case PickleOp::kBinInt2:
-      stack_.push(Value::integer(reader_.u16()));
-      break;
-    case PickleOp::kLong1:
-      long_int(reader_.bytes(reader_.u8()));
-      break;
-    case PickleOp::kLong4: {
-      const std::uint32_t length = reader_.signed_length();
-      if (length > kMaxIntBytes) {
-        fail(ErrorCode::kIntRange,
-             cat("an int of ", length, " bytes; at most ", kMaxIntBytes, " are read"));
+void PickleMachine::execute() {
+  for (;;) {
+    switch (const PickleOp op = reader_.opcode()) {
+      case PickleOp::kProto:
+        reader_.skip(1);
+        break;
+      case PickleOp::kFrame:
+        reader_.skip(8);
+        break;
+      case PickleOp::kMark:
+        if (stack_.mark_count() >= limits_.max_depth + kSpareMarks) throw_too_deep();
+        stack_.mark();
+        break;
+      case PickleOp::kStop:
+        return;
+      case PickleOp::kNone:
+        stack_.push(Value());
+        break;
+      case PickleOp::kNewTrue:
+        stack_.push(Value::boolean(true));
+        break;
+      case PickleOp::kNewFalse:
+        stack_.push(Value::boolean(false));
+        break;
+      case PickleOp::kBinInt:
+        stack_.push(Value::integer(static_cast<std::int32_t>(reader_.u32())));
+        break;
+      case PickleOp::kBinInt1:
+        stack_.push(Value::integer(reader_.u8()));
+        break;
+      case PickleOp::kBinInt2:
+        stack_.push(Value::integer(reader_.u16()));
+        break;
+      case PickleOp::kLong1:
+        long_int(reader_.bytes(reader_.u8()));
+        break;
+      case PickleOp::kLong4: {
+        const std::uint32_t length = reader_.signed_length();
+        if (length > kMaxIntBytes) {
+          fail(ErrorCode::kIntRange,
+               cat("an int of ", length, " bytes; at most ", kMaxIntBytes, " are read"));
+        }
+        long_int(reader_.bytes(length));
+        break;
       }
-      long_int(reader_.bytes(length));
-      break;
-    }
-    case PickleOp::kBinFloat:
-      stack_.push(Value::floating(std::bit_cast<double>(__builtin_bswap64(reader_.u64()))));
-      break;
+      case PickleOp::kBinFloat:
+        stack_.push(Value::floating(std::bit_cast<double>(__builtin_bswap64(reader_.u64()))));
+        break;
 
-    case PickleOp::kShortBinString:
-      python2_text(reader_.u8());
-      break;
-    case PickleOp::kBinString:
-      python2_text(reader_.signed_length());
-      break;
-    case PickleOp::kShortBinUnicode:
-      text(reader_.u8(), ValueKind::kString);
-      break;
-    case PickleOp::kBinUnicode:
-      text(reader_.u32(), ValueKind::kString);
-      break;
-    case PickleOp::kBinUnicode8:
-      text(reader_.u64(), ValueKind::kString);
-      break;
-    case PickleOp::kShortBinBytes:
-      text(reader_.u8(), ValueKind::kBytes);
-      break;
-    case PickleOp::kBinBytes:
-      text(reader_.u32(), ValueKind::kBytes);
-      break;
-    case PickleOp::kBinBytes8:
-      text(reader_.u64(), ValueKind::kBytes);
-      break;
-    case PickleOp::kByteArray8:
-      text(reader_.u64(), ValueKind::kByteArray);
-      break;
+      case PickleOp::kShortBinString:
+        python2_text(reader_.u8());
+        break;
+      case PickleOp::kBinString:
+        python2_text(reader_.signed_length());
+        break;
+      case PickleOp::kShortBinUnicode:
+        text(reader_.u8(), ValueKind::kString);
+        break;
+      case PickleOp::kBinUnicode:
+        text(reader_.u32(), ValueKind::kString);
+        break;
+      case PickleOp::kBinUnicode8:
+        text(reader_.u64(), ValueKind::kString);
+        break;
+      case PickleOp::kShortBinBytes:
+        text(reader_.u8(), ValueKind::kBytes);
+        break;
+      case PickleOp::kBinBytes:
+        text(reader_.u32(), ValueKind::kBytes);
+        break;
+      case PickleOp::kBinBytes8:
+        text(reader_.u64(), ValueKind::kBytes);
+        break;
+      case PickleOp::kByteArray8:
+        text(reader_.u64(), ValueKind::kByteArray);
+        break;
 
-    case PickleOp::kEmptyTuple:
-      stack_.push(Node::make_tuple({}));
-      break;
-    case PickleOp::kTuple: {
-      need_mark();
-      Value result = Node::make_tuple(stack_.since_mark());
-      stack_.drop_mark();
-      push_new(std::move(result));
-      break;
-    }
-    case PickleOp::kTuple1:
-      tuple(1);
-      break;
-    case PickleOp::kTuple2:
-      tuple(2);
-      break;
-    case PickleOp::kTuple3:
-      tuple(3);
-      break;
-    case PickleOp::kEmptyList:
-      push_new(Value::list({}));
-      break;
-    case PickleOp::kEmptyDict:
-      push_new(Value::dict({}));
-      break;
-    case PickleOp::kEmptySet:
-      push_new(Value::set({}));
-      break;
-    case PickleOp::kAppend:
-      fill(1, append_items);
-      break;
-    case PickleOp::kAppends:
-      fill_since_mark(append_items);
-      break;
-    case PickleOp::kSetItem:
-      fill(2, set_items);
-      break;
-    case PickleOp::kSetItems:
-      fill_since_mark(set_items);
-      break;
-    case PickleOp::kAddItems:
-      fill_since_mark(add_items);
-      break;
-    case PickleOp::kFrozenSet: {
-      need_mark();
-      Value result = located([&] { return make_frozen_set(stack_.since_mark()); });
-      stack_.drop_mark();
-      push_new(std::move(result));
-      break;
-    }
+      case PickleOp::kEmptyTuple:
+        stack_.push(Node::make_tuple({}));
+        break;
+      case PickleOp::kTuple: {
+        need_mark();
+        Value result = Node::make_tuple(stack_.since_mark());
+        stack_.drop_mark();
+        push_new(std::move(result));
+        break;
+      }
+      case PickleOp::kTuple1:
+        tuple(1);
+        break;
+      case PickleOp::kTuple2:
+        tuple(2);
+        break;
+      case PickleOp::kTuple3:
+        tuple(3);
+        break;
+      case PickleOp::kEmptyList:
+        push_new(make_list());
+        break;
+      case PickleOp::kEmptyDict:
+        push_new(make_dict());
+        break;
+      case PickleOp::kEmptySet:
+        push_new(Value::set({}));
+        break;
+      case PickleOp::kAppend:
+        fill(1, append_items);
+        break;
+      case PickleOp::kAppends:
+        fill_since_mark(append_items);
+        break;
+      case PickleOp::kSetItem:
+        fill(2, set_items);
+        break;
+      case PickleOp::kSetItems:
+        fill_since_mark(set_items);
+        break;
+      case PickleOp::kAddItems:
+        fill_since_mark(add_items);
+        break;
+      case PickleOp::kFrozenSet: {
+        need_mark();
+        Value result = located([&] { return make_frozen_set(stack_.since_mark()); });
+        stack_.drop_mark();
+        push_new(std::move(result));
+        break;
+      }
 
-    case PickleOp::kBinPut:
-      put(reader_.u8());
-      break;
-    case PickleOp::kLongBinPut:
-      put(reader_.u32());
-      break;
-    case PickleOp::kMemoize:
-      put(put_count_);
-      break;
-    case PickleOp::kBinGet:
-      get(reader_.u8());
-      break;
-    case PickleOp::kLongBinGet:
-      get(reader_.u32());
-      break;
+      case PickleOp::kBinPut:
+        put(reader_.u8());
+        break;
+      case PickleOp::kLongBinPut:
+        put(reader_.u32());
+        break;
+      case PickleOp::kMemoize:
+        put(put_count_);
+        break;
+      case PickleOp::kBinGet:
+        get(reader_.u8());
+        break;
+      case PickleOp::kLongBinGet:
+        get(reader_.u32());
+        break;
 
-    case PickleOp::kGlobal: {
-      // The second line may replace the block that holds the first.
-      const std::string module(reader_.line());
-      global(module, reader_.line());
-      break;
+      case PickleOp::kGlobal: {
+        // The second line may replace the block that holds the first.
+        const std::string module(reader_.line());
+        global(module, reader_.line());
+        break;
+      }
+      case PickleOp::kStackGlobal:
+        stack_global();
+        break;
+      case PickleOp::kReduce:
+      case PickleOp::kNewObj:
+        call(op);
+        break;
+      case PickleOp::kBuild:
+        build();
+        break;
+      case PickleOp::kBinPersid:
+        persistent_id();
+        break;
+      default:
+        reader_.refuse();
     }
-    case PickleOp::kStackGlobal:
-      stack_global();
-      break;
-    case PickleOp::kReduce:
-    case PickleOp::kNewObj:
-      call(op);
-      break;
-    case PickleOp::kBuild:
-      build();
-      break;
-    case PickleOp::kBinPersid:
-      persistent_id();
-      break;
   }
-  return true;
 }
 
 void PickleMachine::throw_underflow(std::size_t count) const {
@@ -485,18 +481,11 @@ void PickleMachine::persistent_id() {
 }  // namespace
 
 Value PickleHost::reduce(const Value& callable, Value args) {
-  ObjectData data;
-  data.callable = callable;
-  data.args = std::move(args);
-  return Value::object(std::move(data));
+  return make_object(callable, std::move(args), false);
 }
 
 Value PickleHost::new_object(const Value& cls, Value args) {
-  ObjectData data;
-  data.callable = cls;
-  data.args = std::move(args);
-  data.by_new = true;
-  return Value::object(std::move(data));
+  return make_object(cls, std::move(args), true);
 }
 
 Value PickleHost::build(Value object, Value state, bool /*shared*/) {
@@ -507,8 +496,9 @@ Value PickleHost::build(Value object, Value state, bool /*shared*/) {
 Value PickleHost::persistent_id(Value id) {
   const std::span<const Value> items = id.items();
   const std::string* const kind = items.empty() ? nullptr : items[0].as_string();
-  throw Error(ErrorCode::kPersid, cat("a persistent id", kind == nullptr ? "" : " " + quote(*kind),
-                                      " has no meaning here"));
+  throw Error(ErrorCode::kPersid,
+              cat("a persistent id", kind == nullptr ? "" : cat(" ", quote(*kind)),
+                  " has no meaning here"));
 }
 
 Value read_pickle(const ByteSource& source, PickleHost& host, const PickleLimits& limits) {

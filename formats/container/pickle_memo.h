@@ -2,6 +2,9 @@
 // The memo of a pickle stream: which of its slots are ever fetched, and the values of those.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -70,15 +73,24 @@ class PickleMemo {
     values_[fetched_.rank(slot)] = value;
   }
   // nullptr where nothing was put.
-  const Value* get(std::uint64_t slot) const {
+  const Value* get(std::uint64_t slot) {
+    Recent& recent = recent_[slot % recent_.size()];
+    if (recent.value != nullptr && recent.slot == slot) return recent.value;
     if (!fetched_.contains(slot)) return nullptr;
     const Value& value = values_[fetched_.rank(slot)];
-    return ValueAccess::in_memo(value) ? &value : nullptr;
+    if (!ValueAccess::in_memo(value)) return nullptr;
+    recent = {slot, &value};
+    return &value;
   }
 
  private:
+  struct Recent {
+    std::uint64_t slot = 0;
+    const Value* value = nullptr;
+  };
   SlotSet fetched_;
-  std::vector<Value> values_;  // by rank
+  std::vector<Value> values_;       // by rank
+  std::array<Recent, 256> recent_;  // class names and field names are fetched over and over
 };
 
 }  // namespace fsdp::formats

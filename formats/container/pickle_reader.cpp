@@ -27,9 +27,17 @@ PickleReader::PickleReader(const ByteSource& source, std::uint64_t offset)
       at_(block_.get()),
       end_(block_.get()) {}
 
+void PickleReader::remember_opcode() {
+  if (opcode_at_ == nullptr) return;
+  opcode_offset_ = opcode_offset();
+  opcode_ = *opcode_at_;
+  opcode_at_ = nullptr;
+}
+
 bool PickleReader::fill(std::size_t count) {
   const std::uint64_t from = offset();
   if (from > source_bytes_ || source_bytes_ - from < count) return false;
+  remember_opcode();
   const auto kept = static_cast<std::size_t>(end_ - at_);
   std::memmove(block_.get(), at_, kept);
   block_offset_ = from;
@@ -38,7 +46,6 @@ bool PickleReader::fill(std::size_t count) {
   source_.read_at(from + kept, std::as_writable_bytes(std::span(block_.get() + kept, size - kept)));
   at_ = block_.get();
   end_ = block_.get() + size;
-  ++block_count_;
   return true;
 }
 
@@ -60,6 +67,7 @@ std::string_view PickleReader::bytes_across_blocks(std::uint64_t count) {
 void PickleReader::skip_across_blocks(std::uint64_t count) {
   const std::uint64_t from = offset();
   if (count > source_bytes_ - from) throw_short(count);
+  remember_opcode();
   block_offset_ = from + count;
   at_ = block_.get();
   end_ = block_.get();
@@ -95,7 +103,7 @@ std::uint32_t PickleReader::signed_length() {
 }
 
 std::string PickleReader::where() const {
-  return cat(kPickleOpcodes[opcode_].name, " at byte ", opcode_offset_);
+  return cat(kPickleOpcodes[opcode_byte()].name, " at byte ", opcode_offset());
 }
 
 void PickleReader::fail(ErrorCode code, std::string_view symptom) const {
@@ -108,18 +116,20 @@ void PickleReader::throw_short(std::uint64_t count) const {
 }
 
 void PickleReader::throw_without_stop() const {
-  throw Error(ErrorCode::kTruncated, cat("pickle ends at byte ", opcode_offset_, " without STOP"));
+  throw Error(ErrorCode::kTruncated, cat("pickle ends at byte ", offset(), " without STOP"));
 }
 
-void PickleReader::throw_refused() const {
+void PickleReader::refuse() const {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  const std::string byte = {'0', 'x', kDigits[opcode_ >> 4U], kDigits[opcode_ & 15U]};
-  const std::string_view name = kPickleOpcodes[opcode_].name;
+  const std::uint8_t code = opcode_byte();
+  const std::string byte = {'0', 'x', kDigits[code >> 4U], kDigits[code & 15U]};
+  const std::string_view name = kPickleOpcodes[code].name;
   if (name.empty()) {
-    throw Error(ErrorCode::kOpcode, cat(byte, " at byte ", opcode_offset_, " is no pickle opcode"));
+    throw Error(ErrorCode::kOpcode,
+                cat(byte, " at byte ", opcode_offset(), " is no pickle opcode"));
   }
-  throw Error(ErrorCode::kOpcode, cat("opcode ", name, " (", byte, ") at byte ", opcode_offset_,
-                                      " is not accepted: data needs none of its kind"));
+  throw Error(ErrorCode::kOpcode, cat("opcode ", name, " (", byte, ") at byte ", opcode_offset(),
+                                      " is not accepted; no pickler writes it for data"));
 }
 
 }  // namespace fsdp::formats

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,21 +20,27 @@ class PickleReader {
  public:
   PickleReader(const ByteSource& source, std::uint64_t offset);
 
-  // The next opcode byte.  Throws: kTruncated where there is none, kOpcode where it is not
-  // accepted.
+  // The next opcode byte, which need not be an accepted one.  Throws: kTruncated where there is
+  // none.
   PickleOp opcode() {
-    opcode_offset_ = offset();
     if (at_ == end_ && !fill(1)) throw_without_stop();
-    opcode_ = *at_++;
-    if (kPickleArguments[opcode_] == PickleArgument::kRefused) throw_refused();
-    return static_cast<PickleOp>(opcode_);
+    opcode_at_ = at_;
+    return static_cast<PickleOp>(*at_++);
   }
+  // Throws kOpcode about the current opcode.
+  [[noreturn]] void refuse() const;
 
   // Little-endian arguments.  Throws: kTruncated.
   std::uint8_t u8() { return *take(1); }
-  std::uint16_t u16() { return static_cast<std::uint16_t>(little_endian(take(2), 2)); }
-  std::uint32_t u32() { return static_cast<std::uint32_t>(little_endian(take(4), 4)); }
-  std::uint64_t u64() { return little_endian(take(8), 8); }
+  std::uint16_t u16() {
+    const unsigned char* const b = take(2);
+    return static_cast<std::uint16_t>(b[0] | b[1] << 8U);
+  }
+  std::uint32_t u32() { return little_endian_32(take(4)); }
+  std::uint64_t u64() {
+    const unsigned char* const b = take(8);
+    return little_endian_32(b) | std::uint64_t{little_endian_32(b + 4)} << 32U;
+  }
   // A length written as a signed number.  Throws: kIntRange where it is negative, kTruncated.
   std::uint32_t signed_length();
 
@@ -53,14 +60,24 @@ class PickleReader {
   // Throws: kTruncated; kGlobal where a line is longer than any name is.
   std::string_view line();
 
+  // Written so that compilers make one load of it.
+  static std::uint32_t little_endian_32(const unsigned char* b) {
+    return b[0] | std::uint32_t{b[1]} << 8U | std::uint32_t{b[2]} << 16U |
+           std::uint32_t{b[3]} << 24U;
+  }
+
   std::uint64_t offset() const {
     return block_offset_ + static_cast<std::uint64_t>(at_ - block_.get());
   }
-  std::uint64_t opcode_offset() const { return opcode_offset_; }
+  std::uint64_t opcode_offset() const {
+    if (opcode_at_ == nullptr) return opcode_offset_;
+    return block_offset_ + static_cast<std::uint64_t>(opcode_at_ - block_.get());
+  }
   std::uint64_t source_bytes() const { return source_bytes_; }
-  // How many blocks were read: a cheap sign that many bytes have passed since it was last looked
-  // at.
-  std::uint64_t block_count() const { return block_count_; }
+  // What the block holds from the cursor on, and a step in it.  Requires: count is at most its
+  // size.
+  std::span<const unsigned char> in_block() const { return {at_, end_}; }
+  void advance(std::size_t count) { at_ += count; }
 
   // "BINGET at byte 31".
   std::string where() const;
@@ -74,11 +91,6 @@ class PickleReader {
     at_ += count;
     return bytes;
   }
-  static std::uint64_t little_endian(const unsigned char* bytes, unsigned count) {
-    std::uint64_t number = 0;
-    for (unsigned i = 0; i < count; ++i) number |= std::uint64_t{bytes[i]} << (8U * i);
-    return number;
-  }
   // Reads on until at least `count` bytes stand at the cursor; false where the source ends before.
   // Requires: count is at most a block.
   bool fill(std::size_t count);
@@ -86,7 +98,9 @@ class PickleReader {
   void skip_across_blocks(std::uint64_t count);
   [[noreturn]] void throw_short(std::uint64_t count) const;
   [[noreturn]] void throw_without_stop() const;
-  [[noreturn]] void throw_refused() const;
+  // Keeps the current opcode in mind while the block is replaced.
+  void remember_opcode();
+  std::uint8_t opcode_byte() const { return opcode_at_ == nullptr ? opcode_ : *opcode_at_; }
 
   const ByteSource& source_;
   std::uint64_t source_bytes_;
@@ -94,7 +108,8 @@ class PickleReader {
   std::uint64_t block_offset_;  // of the first byte of the block, in the source
   const unsigned char* at_;
   const unsigned char* end_;
-  std::uint64_t block_count_ = 0;
+  const unsigned char* opcode_at_ =
+      nullptr;  // in the block; nullptr where it is not there any more:
   std::uint64_t opcode_offset_ = 0;
   std::uint8_t opcode_ = 0;
   std::string long_bytes_;  // what `bytes` returns where it is not inside one block

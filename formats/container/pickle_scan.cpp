@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/container/pickle_scan.h"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -17,6 +21,63 @@ constexpr unsigned kMinProtocol = 2;
 constexpr unsigned kMaxProtocol = 5;
 constexpr unsigned kFirstFramedProtocol = 4;
 
+// The slots that were put.  Picklers count them up from 0, so that most need no bit of their own.
+class DefinedSlots {
+ public:
+  // Returns false where the slot is defined already.
+  bool insert(std::uint64_t slot) {
+    if (contains(slot)) return false;
+    if (slot == dense_) {
+      ++dense_;
+      return true;
+    }
+    return others_.insert(slot);
+  }
+  bool contains(std::uint64_t slot) const {
+    return slot < dense_ || (others_.count() != 0 && others_.contains(slot));
+  }
+
+ private:
+  std::uint64_t dense_ = 0;  // all slots below it are defined
+  SlotSet others_;
+};
+
+constexpr std::ptrdiff_t kMaxPlainArgument = 8;
+
+// The bytes of an opcode with its argument, of a short string those of its length; 0 where `step`
+// has to see it.
+constexpr std::array<std::uint8_t, 256> make_plain_bytes() {
+  std::array<std::uint8_t, 256> table{};
+  for (std::size_t byte = 0; byte < table.size(); ++byte) {
+    switch (kPickleArguments[byte]) {
+      case PickleArgument::kNothing:
+        table[byte] = 1;
+        break;
+      case PickleArgument::kByte1:
+      case PickleArgument::kLength1:
+        table[byte] = 2;
+        break;
+      case PickleArgument::kByte2:
+        table[byte] = 3;
+        break;
+      case PickleArgument::kByte4:
+        table[byte] = 5;
+        break;
+      case PickleArgument::kByte8:
+        table[byte] = 9;
+        break;
+      default:
+        break;
+    }
+  }
+  for (const PickleOp op : {PickleOp::kProto, PickleOp::kFrame, PickleOp::kStop, PickleOp::kBinPut,
+                            PickleOp::kLongBinPut}) {
+    table[static_cast<std::uint8_t>(op)] = 0;
+  }
+  return table;
+}
+constexpr std::array<std::uint8_t, 256> kPlainBytes = make_plain_bytes();
+
 class Scanner {
  public:
   Scanner(const ByteSource& source, std::uint64_t offset)
@@ -24,8 +85,9 @@ class Scanner {
 
   PickleScan run(bool whole) {
     protocol();
-    while (step()) {
-    }
+    do {
+      skip_plain();
+    } while (step());
     const std::uint64_t end = reader_.offset();
     if (frame_end_ != kNoFrame) {
       reader_.fail(ErrorCode::kFrame,
@@ -56,6 +118,40 @@ class Scanner {
     if (protocol_ < kMinProtocol || protocol_ > kMaxProtocol) {
       reader_.fail(ErrorCode::kProto, cat("protocol ", protocol_, " is none of 2 to 5"));
     }
+  }
+
+  // Steps over the opcodes of fixed size, short strings and fetches that lie inside the block and
+  // the frame. What remains, and every error, is left to `step`.
+  void skip_plain() {
+    std::span<const unsigned char> bytes = reader_.in_block();
+    if (frame_end_ != kNoFrame) {
+      bytes = bytes.first(static_cast<std::size_t>(
+          std::min<std::uint64_t>(bytes.size(), frame_end_ - reader_.offset())));
+    }
+    const unsigned char* at = bytes.data();
+    const unsigned char* const end = at + bytes.size();
+    while (end - at > kMaxPlainArgument) {
+      const auto op = static_cast<PickleOp>(*at);
+      std::size_t length = 1;
+      if (op == PickleOp::kMemoize) {
+        if (!defined_.insert(put_count_)) break;
+        ++put_count_;
+      } else if (op == PickleOp::kBinGet || op == PickleOp::kLongBinGet) {
+        const bool is_long = op == PickleOp::kLongBinGet;
+        const std::uint64_t slot = is_long ? PickleReader::little_endian_32(at + 1) : at[1];
+        if (!defined_.contains(slot)) break;
+        fetched_.insert(slot);
+        length = is_long ? 5 : 2;
+      } else {
+        length = kPlainBytes[*at];
+        if (length == 0) break;
+        if (kPickleArguments[*at] == PickleArgument::kLength1) length += at[1];
+        if (length > static_cast<std::size_t>(end - at)) break;
+      }
+      at += length;
+    }
+    reader_.advance(static_cast<std::size_t>(at - bytes.data()));
+    if (reader_.offset() == frame_end_) frame_end_ = kNoFrame;
   }
 
   // One opcode with its argument; false after STOP.
@@ -97,7 +193,8 @@ class Scanner {
 
   void argument(PickleArgument argument) {
     switch (argument) {
-      case PickleArgument::kRefused:  // `opcode` has thrown
+      case PickleArgument::kRefused:
+        reader_.refuse();
       case PickleArgument::kNothing:
         return;
       case PickleArgument::kByte1:
@@ -165,7 +262,7 @@ class Scanner {
   unsigned protocol_ = 0;
   std::uint64_t frame_end_ = kNoFrame;
   std::uint64_t put_count_ = 0;
-  SlotSet defined_;
+  DefinedSlots defined_;
   SlotSet fetched_;
 };
 

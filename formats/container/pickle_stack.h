@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "formats/base/error.h"
+#include "formats/base/text.h"
 #include "formats/container/pickle_value.h"
 
 namespace fsdp::formats {
@@ -16,7 +19,7 @@ namespace fsdp::formats {
 // Only what stands above the last mark is within reach.
 class PickleStack {
  public:
-  PickleStack() = default;
+  explicit PickleStack(std::uint64_t max_values) : max_values_(max_values) {}
   PickleStack(const PickleStack&) = delete;
   PickleStack& operator=(const PickleStack&) = delete;
   ~PickleStack() {
@@ -27,6 +30,7 @@ class PickleStack {
   std::size_t size() const { return size_; }
   std::size_t reachable() const { return size_ - fence_; }
 
+  // Throws: kLimitNodes where it would grow far beyond max_values.
   void push(Value value) {
     if (size_ == capacity_) grow();
     std::construct_at(values_ + size_, std::move(value));
@@ -71,6 +75,10 @@ class PickleStack {
 
  private:
   void grow() {
+    if (capacity_ > max_values_) {
+      throw Error(ErrorCode::kLimitNodes,
+                  cat("more than ", max_values_, " values are on the stack"));
+    }
     const std::size_t capacity = std::max<std::size_t>(64, capacity_ * 2);
     Value* const values = std::allocator<Value>().allocate(capacity);
     std::uninitialized_move_n(values_, size_, values);
@@ -79,6 +87,7 @@ class PickleStack {
     capacity_ = capacity;
   }
 
+  const std::uint64_t max_values_;
   Value* values_ = nullptr;
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
