@@ -86,8 +86,8 @@ TEST(SourceRange, must_lie_inside_its_base) {
 TEST(EndsCache, gives_the_bytes_of_its_base) {
   const auto bytes = counting(0, 12);
   const MemorySource base(bytes);
-  for (const std::uint64_t head : {0, 1, 5, 12, 100}) {
-    for (const std::uint64_t tail : {0, 1, 5, 12, 100}) {
+  for (const std::uint64_t head : {0U, 1U, 5U, 12U, 100U}) {
+    for (const std::uint64_t tail : {0U, 1U, 5U, 12U, 100U}) {
       expect_ranges(EndsCache(base, head, tail), 0, 12);
     }
   }

@@ -52,7 +52,7 @@ TEST(ZipRecords, a_descriptor_is_told_by_its_size) {
     std::vector<std::byte> bytes;
     encode_descriptor(descriptor, wide, bytes);
     ASSERT_EQ(bytes.size(), wide ? 24U : 16U);
-    for (const std::size_t skipped : {0, 4}) {
+    for (const std::size_t skipped : {0U, 4U}) {
       const auto decoded = decode_descriptor(std::span(bytes).subspan(skipped));
       ASSERT_TRUE(decoded) << wide << skipped;
       EXPECT_EQ(decoded->crc, descriptor.crc);
@@ -79,7 +79,7 @@ TEST(ZipRecords, extra_fields_must_fill_their_bytes) {
   EXPECT_EQ((*fields)[1].id, kExtraPadding);
   EXPECT_TRUE((*fields)[1].data.empty());
   EXPECT_TRUE(split_extra({})->empty());
-  for (const std::size_t length : {1, 3, 4, 11, 13, 15}) {
+  for (const std::size_t length : {1U, 3U, 4U, 11U, 13U, 15U}) {
     EXPECT_FALSE(split_extra(std::span(bytes).first(length))) << length;
   }
 }

@@ -158,7 +158,7 @@ TEST(ZipWriter, zip64_begins_at_all_ones) {
 }
 
 TEST(ZipWriter, aligns_every_payload) {
-  for (const std::uint64_t alignment : {1, 2, 64, 4096, 32768}) {
+  for (const std::uint64_t alignment : {1U, 2U, 64U, 4096U, 32768U}) {
     ZipWriter writer("archive", alignment);
     std::vector<Piece> pieces;
     for (std::uint64_t i = 0; i < 8; ++i) {
