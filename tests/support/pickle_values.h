@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading and comparing pickle values in tests, without any meaning given to the names in them.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "formats/container/pickle_machine.h"
+#include "formats/container/pickle_value.h"
+
+namespace fsdp::test {
+
+// Accepts every name.  Folds only what the writer spells as a call because protocol 2 has no opcode
+// for it: bytes, bytearrays, sets, frozen sets, nested names, storages.
+class FoldingHost : public formats::PickleHost {
+ public:
+  std::int32_t global(std::string_view module, std::string_view name) override;
+  formats::Value reduce(const formats::Value& callable, formats::Value args) override;
+  formats::Value persistent_id(formats::Value id) override;
+};
+
+// Reads a whole stream with a FoldingHost.
+formats::Value read_folded(std::string_view pickle, const formats::PickleLimits& limits = {});
+
+// Where two values differ, "" where they do not.  What one shares the other has to share too;
+// strings and names are compared by content, storages by what the writer writes of them.
+std::string difference(const formats::Value& a, const formats::Value& b);
+
+}  // namespace fsdp::test
