@@ -21,28 +21,28 @@ need_packages tool python
 need_cmake
 need_python
 
-say "# 2. The tool itself is one native binary that needs neither Python nor PyTorch."
+say; say "# 2. The tool itself is one native binary that needs neither Python nor PyTorch."
 build() { cmake --preset tools >/dev/null && cmake --build --preset tools -j "$(nproc)"; }
 step "build" build
 TOOL=$ROOT/build/tools/tools/fsdp-ckpt
 
-say "# 3. Two ranks train a small GPT with fully_shard and save model, AdamW state and step: one file a rank."
+say; say "# 3. Two ranks train a small GPT with fully_shard and save model, AdamW state and step: one file a rank."
 rm -rf "$OUT"
 mkdir -p "$OUT"
 step "training" "$PYTHON" -m torch.distributed.run --standalone --nproc-per-node 2 samples/train_gpt_fsdp.py "$OUT/step-40"
 ls -Al "$OUT/step-40" >&2
 
 cd "$OUT"
-say "# 4. What is in it: read from .metadata alone."
-show "$TOOL" inspect step-40
+say; say "# 4. What is in it: read from .metadata alone."
+show "$TOOL" inspect step-40 --fold
 
-say "# 5. Is it whole?  Every byte range, every shape, every checksum."
+say; say "# 5. Is it whole?  Every byte range, every shape, every checksum."
 show "$TOOL" verify step-40
 
-say "# 6. One full state dict, and one file of the model's weights for other programs."
+say; say "# 6. One full state dict, and one file of the model's weights for other programs."
 show "$TOOL" consolidate step-40 full.pt
 show "$TOOL" consolidate step-40 model.safetensors --keys 'model.**'
 
-say "# 7. Plain torch.load(weights_only=True) opens it; PyTorch's own reading of the folder is the judge."
+say; say "# 7. Plain torch.load(weights_only=True) opens it; PyTorch's own reading of the folder is the judge."
 step "comparison" "$PYTHON" "$ROOT/samples/compare_with_pytorch.py" step-40 full.pt
-say "# Done: $OUT holds step-40/, full.pt and model.safetensors."
+say; say "# Done: $OUT holds step-40/, full.pt and model.safetensors."
