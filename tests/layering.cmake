@@ -2,6 +2,8 @@
 # Fails where an include points up: base <- container <- layout, base <- model <- layout, formats <- tools;
 # where LibTorch leaks in; and where a third party leaves its one file.
 # Run: cmake -DROOT=<source folder> -P tests/layering.cmake
+cmake_policy(VERSION 3.25)
+
 function(refuse folder pattern why)
   file(GLOB_RECURSE files ${ROOT}/${folder}/*.h ${ROOT}/${folder}/*.cpp)
   foreach(file ${files})
