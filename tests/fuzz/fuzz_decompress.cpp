@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Any bytes read as a zstd stream and as a raw deflate stream, against a limit.
+#include <algorithm>
+#include <cstdlib>
+
+#include "formats/base/byte_source.h"
+#include "formats/base/error.h"
+#include "formats/container/decompress.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Small, so that a few bytes of input reach it.
+constexpr std::uint64_t kLimit = 1 << 20;
+
+// Counts what comes out, never more than the limit.
+struct Counter {
+  std::uint64_t bytes = 0;
+  ByteSink sink() {
+    return [this](std::span<const std::byte> piece) {
+      bytes += piece.size();
+      if (piece.empty() || bytes > kLimit) std::abort();
+    };
+  }
+};
+
+void fuzz(std::span<const std::byte> bytes) {
+  const MemorySource source(bytes);
+  try {
+    Counter counter;
+    unzstd(source, kLimit, counter.sink());
+  } catch (const Error&) {
+  }
+  // How much comes out is not known before: what did come out is what must be expected.
+  Counter first;
+  try {
+    inflate(source, std::min<std::uint64_t>(kLimit, bytes.size() * kMaxDeflateRatio), first.sink());
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::kTruncated) return;
+  }
+  try {
+    Counter second;
+    inflate(source, first.bytes, second.sink());
+    if (second.bytes != first.bytes) std::abort();
+  } catch (const Error&) {
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::formats
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  fsdp::formats::fuzz(std::as_bytes(std::span(data, size)));
+  return 0;
+}
