@@ -34,7 +34,8 @@ ls -Al "$OUT/step-40" >&2
 
 cd "$OUT"
 say; say "# 4. What is in it: read from .metadata alone."
-show "$TOOL" inspect step-40 --fold
+show "$TOOL" inspect step-40 --depth 2
+show "$TOOL" inspect step-40 --fold --keys 'model.**'
 
 say; say "# 5. Is it whole?  Every byte range, every shape, every checksum."
 show "$TOOL" verify step-40

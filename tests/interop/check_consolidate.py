@@ -2,18 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks fsdp-ckpt on one checkpoint against what PyTorch says is in it.
 
-  python check_consolidate.py CASE --tool PATH      CASE holds ckpt/ and truth.json, or full.pt and full_truth.json
+  python check_consolidate.py CASE... --tool PATH      a CASE holds ckpt/ and truth.json, or full.pt and full_truth.json
 
 1. `verify` has nothing to say.            2. `inspect --json` agrees with `.metadata` as PyTorch reads it.
 3. `consolidate` to .pt loads with plain torch.load as exactly the truth: nesting, container types, order, dtype, shape, bytes.
 4. `consolidate` to .safetensors, whole and split with an index, holds the same tensors, read by the safetensors library.
 """
 import argparse
+import contextlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 import warnings
 
 warnings.simplefilter("ignore")
@@ -254,33 +258,6 @@ def compare_named(what, want, got):
     compare(what, as_tree(want), as_tree(got))
 
 
-def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("case")
-    ap.add_argument("--tool", required=True)
-    args = ap.parse_args()
-    case = Case(args.case, args.tool)
-    failures = 0
-    with tempfile.TemporaryDirectory() as tmp:
-        state = {}
-        steps = [("verify", lambda: check_verify(case)), ("inspect", lambda: state.update(said=check_inspect(case))),
-                 ("consolidate to .pt", lambda: state.update(full=check_pt(case, tmp))),
-                 ("consolidate to .safetensors", lambda: check_safetensors(case, tmp, state["said"], state["full"]))]
-        if "refused" in (case.truth or {}):
-            steps = [("refusal", lambda: check_refusal(case, tmp))]
-        for name, step in steps:
-            try:
-                step()
-                print(f"ok    {name}")
-            except KeyError as missing:
-                failures += 1
-                print(f"FAIL  {name}: not possible without {missing}" if missing.args[0] in ("said", "full") else f"FAIL  {name}: KeyError {missing}")
-            except Exception as why:
-                failures += 1
-                print(f"FAIL  {name}: {why if isinstance(why, Failure) else repr(why)}")
-    sys.exit(1 if failures else 0)
-
-
 def check_refusal(case, tmp):
     """PyTorch cannot read it back either: nothing is damaged, but joining it is refused by name, and nothing is written."""
     out = os.path.join(tmp, "out.pt")
@@ -301,6 +278,57 @@ def check_verify(case):
     findings = json.loads(case.run("verify", case.path, "--json")).get("findings")
     if findings != []:
         raise Failure(f"verify --json: findings {findings}")
+
+
+def check(case):
+    """Prints a line a step; returns whether all passed."""
+    with tempfile.TemporaryDirectory() as tmp:
+        state, passed = {}, True
+
+        def consolidate():
+            state["full"] = check_pt(case, tmp)
+
+        def safetensors():
+            if len(state) != 2:
+                raise Failure("not possible without what failed above")
+            check_safetensors(case, tmp, state["said"], state["full"])
+
+        steps = {"verify": lambda: check_verify(case), "inspect": lambda: state.update(said=check_inspect(case)),
+                 "consolidate to .pt": consolidate, "consolidate to .safetensors": safetensors}
+        if "refused" in (case.truth or {}):
+            steps = {"refusal": lambda: check_refusal(case, tmp)}
+        for name, step in steps.items():
+            try:
+                step()
+                print(f"ok    {name}")
+            except Exception as why:
+                passed = False
+                print(f"FAIL  {name}: {why if isinstance(why, Failure) else traceback.format_exc()}")
+        return passed
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("case", nargs="+")
+    ap.add_argument("--tool", required=True)
+    ap.add_argument("--results", help="folder for a file a case, named by its last two path components: PASS or FAIL, then the steps")
+    args = ap.parse_args()
+    if args.results:
+        shutil.rmtree(args.results, ignore_errors=True)   # no result of an earlier run stands for one of this run
+    all_passed = True
+    for folder in args.case:
+        folder = os.path.abspath(folder)
+        name = ".".join(folder.split(os.sep)[-2:])
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            passed = check(Case(folder, args.tool))
+        all_passed &= passed
+        print(f"{'PASS' if passed else 'FAIL'}  {name}\n{text.getvalue()}", end="", flush=True)
+        if args.results:
+            os.makedirs(args.results, exist_ok=True)
+            with open(os.path.join(args.results, name), "w", encoding="utf-8") as f:
+                f.write(f"{'PASS' if passed else 'FAIL'}\n{text.getvalue()}")
+    sys.exit(0 if all_passed or args.results else 1)
 
 
 if __name__ == "__main__":
