@@ -267,20 +267,21 @@ struct AtomicDirectory::Impl {
     return names_in(old.get(), place.shown()).empty() ? Standing::kEmptyFolder : Standing::kFolder;
   }
 
-  // Throws kUnsupported where two names cannot be exchanged.
+  // Throws kUnsupported where two names cannot be exchanged.  Tried on files, which the next run
+  // can remove if this one is killed here.
   void try_exchange() const {
-    constexpr const char* kNames[] = {".exchange-1", ".exchange-2"};
+    const auto fail = [&] { throw_errno(place.shown() + ": trying to exchange two names"); };
+    constexpr const char* kNames[] = {"exchange-1", "exchange-2"};
     for (const char* name : kNames) {
-      if (::mkdirat(folder.get(), name, 0700) != 0)
-        throw_errno(place.shown() + ": " + place.shown_temporary());
+      if (open_for_output(folder.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0600).get() < 0) fail();
     }
-    const bool failed =
-        ::renameat2(folder.get(), kNames[0], folder.get(), kNames[1], RENAME_EXCHANGE) != 0;
-    const int number = errno;
-    for (const char* name : kNames) ::unlinkat(folder.get(), name, AT_REMOVEDIR);
-    errno = number;
-    if (failed && flag_unsupported()) throw cannot_exchange(place);
-    if (failed) throw_errno(place.shown() + ": exchanging two names");
+    if (::renameat2(folder.get(), kNames[0], folder.get(), kNames[1], RENAME_EXCHANGE) != 0) {
+      if (flag_unsupported()) throw cannot_exchange(place);
+      fail();
+    }
+    for (const char* name : kNames) {
+      if (::unlinkat(folder.get(), name, 0) != 0) fail();
+    }
   }
 
   void replace_destination();
@@ -330,10 +331,14 @@ void AtomicDirectory::Impl::replace_destination() {
     throw;
   }
   end();
-  remove_files_in(old.get(), place.shown());
-  if (::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR) != 0) {
-    throw_errno(cat(place.shown(), ": the new one is in place; removing the old one, ",
-                    place.shown_temporary()));
+  try {
+    remove_files_in(old.get(), place.shown());
+    if (::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR) != 0) {
+      throw_errno(place.shown());
+    }
+  } catch (const Error& e) {
+    throw Error(e.code(), cat(e.what(), "; the new one is in place, the old one, ",
+                              place.shown_temporary(), ", is yet to be removed"));
   }
 }
 
