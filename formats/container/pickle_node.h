@@ -58,10 +58,10 @@ extern constinit thread_local std::int64_t live_value_count;
 
 struct ValueAccess {
   static ValueNode* node(const Value& value) noexcept { return value.node(); }
-  static bool in_memo(const Value& value) noexcept { return value.head_.in_memo; }
-  static void set_in_memo(Value& value) noexcept { value.head_.in_memo = true; }
+  static bool in_memo(const Value& value) noexcept { return (value.head_ & Value::kInMemo) != 0; }
+  static void set_in_memo(Value& value) noexcept { value.head_ |= Value::kInMemo; }
   static bool is_same(const Value& a, const Value& b) noexcept {
-    return a.head_.kind == b.head_.kind && a.head_.tag == b.head_.tag && a.word_ == b.word_;
+    return a.kind() == b.kind() && a.tag() == b.tag() && a.word_ == b.word_;
   }
   // A handle that takes over the reference a new node begins with.
   static Value handle(ValueNode* node, std::uint32_t tag = 0) noexcept {

@@ -119,17 +119,20 @@ void PickleReader::throw_without_stop() const {
   throw Error(ErrorCode::kTruncated, cat("pickle ends at byte ", offset(), " without STOP"));
 }
 
-void PickleReader::refuse() const {
+std::string PickleReader::opcode_hex() const {
   constexpr std::string_view kDigits = "0123456789abcdef";
-  const std::uint8_t code = opcode_byte();
-  const std::string byte = {'0', 'x', kDigits[code >> 4U], kDigits[code & 15U]};
-  const std::string_view name = kPickleOpcodes[code].name;
+  return {'0', 'x', kDigits[opcode_byte() >> 4U], kDigits[opcode_byte() & 15U]};
+}
+
+void PickleReader::refuse() const {
+  const std::string_view name = kPickleOpcodes[opcode_byte()].name;
   if (name.empty()) {
     throw Error(ErrorCode::kOpcode,
-                cat(byte, " at byte ", opcode_offset(), " is no pickle opcode"));
+                cat(opcode_hex(), " at byte ", opcode_offset(), " is no pickle opcode"));
   }
-  throw Error(ErrorCode::kOpcode, cat("opcode ", name, " (", byte, ") at byte ", opcode_offset(),
-                                      " is not accepted; no pickler writes it for data"));
+  throw Error(ErrorCode::kOpcode,
+              cat("opcode ", name, " (", opcode_hex(), ") at byte ", opcode_offset(),
+                  " is not accepted; no pickler writes it for data"));
 }
 
 }  // namespace fsdp::formats

@@ -79,6 +79,8 @@ class PickleReader {
   std::span<const unsigned char> in_block() const { return {at_, end_}; }
   void advance(std::size_t count) { at_ += count; }
 
+  // The current opcode: "0x68".
+  std::string opcode_hex() const;
   // "BINGET at byte 31".
   std::string where() const;
   // Throws an error about the current opcode: "BINGET at byte 31: <symptom>".

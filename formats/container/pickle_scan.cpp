@@ -112,7 +112,9 @@ class Scanner {
                                              reader_.source_bytes(), " bytes"));
     }
     if (reader_.opcode() != PickleOp::kProto) {
-      reader_.fail(ErrorCode::kProto, "a pickle of protocol 2 to 5 begins with PROTO");
+      throw Error(ErrorCode::kProto,
+                  cat("pickle begins with ", reader_.opcode_hex(), " at byte ", begin_offset_,
+                      ", expected PROTO (0x80) and protocol 2 to 5"));
     }
     protocol_ = reader_.u8();
     if (protocol_ < kMinProtocol || protocol_ > kMaxProtocol) {

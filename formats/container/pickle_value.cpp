@@ -34,6 +34,14 @@ void hold_entries(ValueNode& holder, std::span<const Value::Entry> entries) {
   live_value_count += 2 * static_cast<std::int64_t>(entries.size());
 }
 
+Value make_set(ValueKind kind, std::vector<Value> items) {
+  auto* const node = ValueAccess::make<SetNode>(kind);
+  node->unhashable = kind == ValueKind::kSet;
+  hold_items(*node, items);
+  node->items = std::move(items);
+  return ValueAccess::handle(node);
+}
+
 }  // namespace
 
 std::string_view kind_name(ValueKind kind) noexcept {
@@ -102,18 +110,11 @@ Value Value::tuple(std::vector<Value> items) {
 }
 
 Value Value::set(std::vector<Value> items) {
-  Value result = frozen_set(std::move(items));
-  result.head_.kind = ValueKind::kSet;
-  result.node()->kind = ValueKind::kSet;
-  result.node()->unhashable = true;
-  return result;
+  return make_set(ValueKind::kSet, std::move(items));
 }
 
 Value Value::frozen_set(std::vector<Value> items) {
-  auto* const node = ValueAccess::make<SetNode>(ValueKind::kFrozenSet);
-  hold_items(*node, items);
-  node->items = std::move(items);
-  return ValueAccess::handle(node);
+  return make_set(ValueKind::kFrozenSet, std::move(items));
 }
 
 Value Value::dict(std::vector<Entry> entries) {
@@ -198,7 +199,7 @@ void Value::destroy(ValueNode* node) noexcept {
   DeadNodes dead(node);
   const auto drop = [&dead](Value& value) {
     ValueNode* const child = value.node();
-    value.head_.kind = ValueKind::kNone;
+    value.head_ = 0;
     if (child != nullptr && --child->references == 0) dead.add(child);
   };
   const auto drop_items = [&](std::vector<Value>& items) {

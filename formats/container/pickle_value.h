@@ -33,8 +33,8 @@ struct StorageRef {
   DType dtype;           // kUInt8 where untyped
   bool untyped = false;  // saved as UntypedStorage: `numel` counts bytes
   std::uint64_t numel = 0;
-  std::string location;       // "cpu", "cuda:0"
-  std::uint64_t archive = 0;  // which archive of a whole the key is in; 0 where there is but one
+  std::string location = "cpu";  // "cpu", "cuda:0"
+  std::uint64_t archive = 0;     // which archive of a whole the key is in; 0 where there is but one
 };
 
 // The result of calling something: kept as what would be called with what, and what is then put
@@ -42,7 +42,7 @@ struct StorageRef {
 struct ObjectData;
 
 enum class ValueKind : std::uint8_t {
-  kNone,
+  kNone = 0,
   kBool,
   kInt,
   kFloat,
@@ -89,9 +89,7 @@ class Value {
   Value(const Value& other) noexcept : head_(other.head_), word_(other.word_) {
     if (ValueNode* const shared = node()) ++shared->references;
   }
-  Value(Value&& other) noexcept : head_(other.head_), word_(other.word_) {
-    other.head_.kind = ValueKind::kNone;
-  }
+  Value(Value&& other) noexcept : head_(other.head_), word_(other.word_) { other.head_ = 0; }
   Value& operator=(const Value& other) noexcept {
     Value copy(other);
     swap(copy);
@@ -134,7 +132,7 @@ class Value {
   static Value object(ObjectData data);
   static Value storage(StorageRef storage);
 
-  ValueKind kind() const noexcept { return head_.kind; }
+  ValueKind kind() const noexcept { return static_cast<ValueKind>(head_ & 0xFFU); }
   bool is_none() const noexcept { return kind() == ValueKind::kNone; }
   // Each gives nothing where the value is of another kind.
   std::optional<bool> as_bool() const noexcept {
@@ -157,9 +155,9 @@ class Value {
   const StorageRef* as_storage() const noexcept;
   // What PickleHost::global gave; -1 if no kGlobal.
   std::int32_t global_tag() const noexcept {
-    return kind() == ValueKind::kGlobal ? static_cast<std::int32_t>(head_.tag) : -1;
+    return kind() == ValueKind::kGlobal ? static_cast<std::int32_t>(tag()) : -1;
   }
-  std::uint32_t opaque_tag() const noexcept { return head_.tag; }  // Requires: kOpaque
+  std::uint32_t opaque_tag() const noexcept { return tag(); }      // Requires: kOpaque
   std::uint64_t opaque_payload() const noexcept { return word_; }  // Requires: kOpaque
   // The items of a list, tuple, set or frozen set; empty for other kinds.
   std::span<const Value> items() const noexcept;
@@ -177,22 +175,19 @@ class Value {
 
  private:
   friend struct ValueAccess;
-  struct Head {
-    ValueKind kind = ValueKind::kNone;
-    bool in_memo =
-        false;  // a stream's memo holds it as well; says so of a kOpaque, which has no node
-    std::uint16_t unused = 0;
-    std::uint32_t tag = 0;  // of a kGlobal or kOpaque
-  };
   Value(ValueKind kind, std::uint64_t word, std::uint32_t tag = 0) noexcept
-      : head_{.kind = kind, .tag = tag}, word_(word) {}
+      : head_(static_cast<std::uint64_t>(kind) | std::uint64_t{tag} << 32U), word_(word) {}
+  std::uint32_t tag() const noexcept { return static_cast<std::uint32_t>(head_ >> 32U); }
   // The empty tuple has none.
   ValueNode* node() const noexcept {
     return kind() < ValueKind::kString ? nullptr : std::bit_cast<ValueNode*>(word_);
   }
   static void destroy(ValueNode* node) noexcept;
 
-  Head head_;
+  // The kind in the lowest byte, the tag of a kGlobal or kOpaque in the upper half; kInMemo says of
+  // a kOpaque, which has no node, that the memo of a stream holds it as well.
+  static constexpr std::uint64_t kInMemo = 0x100;
+  std::uint64_t head_ = 0;
   std::uint64_t word_ = 0;  // the content of the kinds without a node, else the node's address
 };
 
