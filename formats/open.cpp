@@ -62,8 +62,9 @@ std::vector<std::string> near_misses(const fs::path& folder) {
     if (found.size() == kMaxSuggestions) break;
     if (is_checkpoint(folder / name)) found.push_back(escape((folder / name).native()));
   }
+  // Stray safetensors files beside the folder are no reason to name what lies above it.
   const fs::path above = fs::absolute(folder).lexically_normal().parent_path();
-  if (fs::is_directory(above) && above != folder && kind_of_folder(above) != Kind::kNothing) {
+  if (fs::is_directory(above) && above != folder && kind_of_folder(above) == Kind::kDcp) {
     found.push_back(escape(above.native()));
   }
   return found;
@@ -71,7 +72,7 @@ std::vector<std::string> near_misses(const fs::path& folder) {
 
 std::string suggestion(const std::vector<std::string>& paths) {
   if (paths.empty()) return {};
-  std::string text = paths.size() == 1 ? "; this is one: " : "; these are: ";
+  std::string text = paths.size() == 1 ? "; this is one: " : "; these are some: ";
   for (std::size_t i = 0; i < paths.size(); ++i) text += (i == 0 ? "" : ", ") + paths[i];
   return text;
 }
@@ -126,7 +127,8 @@ std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOpti
     if (fs::is_directory(above, error)) {
       std::vector<std::string> names = Directory::open(above).list();
       const std::string near = nearest(path.filename().native(), names);
-      if (!near.empty()) hint = "; did you mean " + escape((above / near).native()) + "?";
+      const fs::path meant = path.has_parent_path() ? above / near : fs::path(near);
+      if (!near.empty()) hint = "; did you mean " + escape(meant.native()) + "?";
     }
     throw Error(ErrorCode::kNotFound, escape(path.native()) + ": no such file or folder" + hint);
   }

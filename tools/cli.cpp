@@ -37,6 +37,12 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Exit status: 0 done, sound; 1 damage was found; 2 it could not be done.\n"
     "'fsdp-ckpt VERB --help' explains a verb.";
+// The groups of options that help shows, in this order.
+constexpr const char* kOwnOptions = "Options";
+constexpr const char* kCommonOptions = "Options of every verb";
+// Help: blanks before a name, and the column that its explanation begins in.
+constexpr std::size_t kHelpIndent = 2;
+constexpr std::size_t kHelpColumn = 32;
 
 // What was typed, before its words are given meaning.
 struct Typed {
@@ -61,27 +67,31 @@ When when_of(const std::string& word) {
 
 void add_common(CLI::App& verb, Typed& typed) {
   verb.add_option("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format")->required();
-  verb.add_option("-k,--keys", typed.common.keys.include, "Only keys that match GLOB: * stays within dots, ** does not")
+  const auto shared = [](CLI::Option* option) { return option->group(kCommonOptions); };
+  shared(verb.add_option("-k,--keys", typed.common.keys.include,
+                         "Only keys that match GLOB: * stays within dots, ** does not"))
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  verb.add_option("--exclude", typed.common.keys.exclude, "Not the keys that match GLOB")
+  shared(verb.add_option("--exclude", typed.common.keys.exclude, "Not the keys that match GLOB"))
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  verb.add_option("--allow-global", typed.globals, "Take this Python name in a pickle for plain data")
+  shared(verb.add_option("--allow-global", typed.globals, "Take this Python name in a pickle for plain data"))
       ->type_name("MODULE.NAME")
       ->allow_extra_args(false);
-  verb.add_flag("--json", typed.common.json, "One JSON object on standard output");
-  verb.add_flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries");
-  verb.add_option("--progress", typed.progress, "Progress on standard error")
+  shared(verb.add_flag("--json", typed.common.json, "One JSON object on standard output"));
+  shared(verb.add_flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries"));
+  shared(verb.add_option("--progress", typed.progress, "Progress on standard error: auto, always or never"))
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
-  verb.add_option("--color", typed.color, "Colours in the output; NO_COLOR turns them off as well")
+  shared(verb.add_option("--color", typed.color, "Colours: auto, always or never; NO_COLOR is heeded"))
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
-  verb.add_option("--threads", typed.threads, "Threads; the number of cores if not given")
+  shared(verb.add_option("--threads", typed.threads, "Threads; as many as cores if not given"))
       ->check(CLI::Range(1U, kMaxThreads))
       ->type_name("N");
-  verb.add_option("--max-memory", typed.max_memory, "Memory to stay within; 256MiB if not given")->type_name("SIZE");
+  shared(verb.add_option("--max-memory", typed.max_memory, "Memory to stay within; 256MiB if not given"))
+      ->type_name("SIZE");
+  verb.get_help_ptr()->description("Print this help")->group(kCommonOptions);
 }
 
 CLI::App* add_inspect(CLI::App& app, Typed& typed) {
@@ -92,7 +102,7 @@ CLI::App* add_inspect(CLI::App& app, Typed& typed) {
   verb->add_option("--depth", typed.depth, "Levels of the tree to show")->type_name("N");
   verb->add_flag("--chunks", typed.inspect.chunks, "Show where each chunk lies");
   verb->add_flag("--files", typed.inspect.files, "List the files");
-  verb->add_option("--values", typed.values, "Read the values that are no tensors; auto: while there are few")
+  verb->add_option("--values", typed.values, "Read what is no tensor: auto (while it is little), always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
   verb->footer(
@@ -120,11 +130,11 @@ CLI::App* add_consolidate(CLI::App& app, Typed& typed) {
   add_common(*verb, typed);
   ConsolidateOptions& o = typed.consolidate;
   verb->add_option("OUT", o.destination, "File to write, or folder with --max-shard-size")->required();
-  verb->add_option("--to", o.format, "Format; by the suffix of OUT if not given")
+  verb->add_option("--to", o.format, "pt or safetensors; by the suffix of OUT if not given")
       ->check(CLI::IsMember({"pt", "safetensors"}))
-      ->type_name("pt|safetensors");
+      ->type_name("FORMAT");
   verb->add_option("--max-shard-size", typed.max_shard_size,
-                   "safetensors: a folder of files of at most SIZE, with a Hugging Face index")
+                   "safetensors: a folder of files of at most SIZE, with an index")
       ->type_name("SIZE");
   verb->add_flag("--drop-values", o.drop_values, "safetensors: leave out what is no tensor");
   verb->add_flag("-n,--dry-run", o.dry_run, "Say what would be read and written, and write nothing");
@@ -135,6 +145,76 @@ CLI::App* add_consolidate(CLI::App& app, Typed& typed) {
       "  fsdp-ckpt consolidate step-400 full.pt\n"
       "  fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'");
   return verb;
+}
+
+// One line of help: what is typed, and what it does.
+std::string help_line(const std::string& typed, const std::string& explanation) {
+  std::string line = std::string(kHelpIndent, ' ') + typed;
+  line += line.size() + 2 <= kHelpColumn ? std::string(kHelpColumn - line.size(), ' ') : "\n" + std::string(kHelpColumn, ' ');
+  return line + explanation + '\n';
+}
+
+// "-k, --keys GLOB"; long names stand below each other.
+std::string option_text(const CLI::Option& option) {
+  std::string text;
+  for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
+  text = text.empty() ? "    " : text + ", ";
+  for (const std::string& name : option.get_lnames()) text += "--" + name;
+  if (option.get_type_size_max() == 0) return text;  // a flag
+  const std::string type = option.get_type_name();
+  return text + " " + type.substr(0, type.find(':'));  // CLI11 puts the values allowed behind a colon
+}
+
+std::string help_text(const CLI::App& app) {
+  const bool top = app.get_parent() == nullptr;
+  std::string text = app.get_description() + "\n\nUsage: fsdp-ckpt " + (top ? "VERB" : app.get_name()) + " [OPTIONS]";
+  std::string positionals;
+  std::string groups;
+  for (const char* group : {kOwnOptions, kCommonOptions}) {
+    std::string lines;
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_positional()) continue;
+      if (option->get_group() == group) lines += help_line(option_text(*option), option->get_description());
+    }
+    if (!lines.empty()) groups += std::string("\n") + group + ":\n" + lines;
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) continue;
+    text += " " + option->get_name(true);
+    positionals += help_line(option->get_name(true), option->get_description());
+  }
+  text += "\n";
+  if (!positionals.empty()) text += "\n" + positionals;
+  if (top) {
+    text += "\nVerbs:\n";
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+      std::string names = verb->get_name();
+      for (const std::string& alias : verb->get_aliases()) names += ", " + alias;
+      text += help_line(names, verb->get_description());
+    }
+  }
+  return text + groups + "\n" + app.get_footer() + "\n";
+}
+
+// What CLI11 says of words it could not take, and what would have been right.
+std::string parse_message(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& args) {
+  const auto chosen = app.get_subcommands();
+  if (args.empty()) return "no verb was given; fsdp-ckpt --help lists them";
+  if (chosen.empty() || args[0].starts_with('-')) {
+    return "the first word must be a verb, not " + formats::quote(args[0]) + "; fsdp-ckpt --help lists them";
+  }
+  const CLI::App& verb = *chosen.front();
+  const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return formats::escape(error.what()) + help;
+  const std::vector<std::string> extras = app.remaining(true);
+  const std::string extra = extras.empty() ? args.back() : extras.front();
+  if (!extra.starts_with('-')) return "unexpected argument " + formats::quote(extra) + help;
+  std::vector<std::string> names;
+  for (const CLI::Option* option : verb.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  const std::string near = formats::nearest(extra, names);
+  return "unknown option " + formats::quote(extra) + (near.empty() ? help : "; did you mean " + near + "?");
 }
 
 // Names of the verbs, for a word that is none.
@@ -167,7 +247,7 @@ void interpret(Typed& typed) {
   common.max_memory_bytes = formats::parse_size(typed.max_memory);
   if (common.max_memory_bytes < kMinMemory) {
     throw Error(ErrorCode::kUsage, formats::cat("--max-memory is ", formats::human_bytes(common.max_memory_bytes),
-                                                ", at least ", formats::human_bytes(kMinMemory)));
+                                                ", but at least ", formats::human_bytes(kMinMemory), " is needed"));
   }
   common.allowed_globals.insert(typed.globals.begin(), typed.globals.end());
   for (const auto* globs : {&common.keys.include, &common.keys.exclude}) {
@@ -204,7 +284,8 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
   app.set_version_flag("--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
   app.require_subcommand(1);
   app.footer(kFooter);
-  app.get_formatter()->column_width(30);
+  app.get_help_ptr()->description("Print this help");
+  app.get_option("--version")->description("Print the version");
   const CLI::App* inspect_verb = add_inspect(app, typed);
   const CLI::App* consolidate_verb = add_consolidate(app, typed);
   const CLI::App* verify_verb = add_verify(app, typed);
@@ -218,19 +299,14 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
     // CLI11 takes the words last first.
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
-    for (const CLI::App* verb : app.get_subcommands()) {
-      out << verb->help();
-      return 0;
-    }
-    out << app.help();
+    const auto chosen = app.get_subcommands();
+    out << help_text(chosen.empty() ? app : *chosen.front());
     return 0;
   } catch (const CLI::Success& request) {  // --version
     out << request.what() << '\n';
     return 0;
   } catch (const CLI::ParseError& error) {
-    std::string message = error.what();
-    if (args.empty()) message = "no verb was given; fsdp-ckpt --help lists them";
-    throw Error(ErrorCode::kUsage, formats::escape(message));
+    throw Error(ErrorCode::kUsage, parse_message(error, app, args));
   }
   interpret(typed);
   const Streams streams = streams_for(typed.common, out, err);

@@ -293,7 +293,7 @@ class Consolidation {
     out << destination << ": " << contents;
     if (summary_.files.size() > 1) out << " in " << summary_.files.size() << " files";
     if (summary_.unchecked_bytes == 0) {
-      out << ", every checksum compared";
+      out << ", all data matched its CRC-32";
     } else {
       out << ", " << formats::human_bytes(summary_.unchecked_bytes) << " carried no checksum";
     }

@@ -36,22 +36,28 @@ std::string format_name(const formats::CheckpointDescription& d) {
 
 void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, std::ostream& out) {
   const auto& d = checkpoint.description();
+  const auto& files = checkpoint.index().files;
   std::uint64_t file_bytes = 0;
-  for (const auto& file : checkpoint.index().files) file_bytes += file.bytes.value_or(0);
-  out << d.path << ": " << format_name(d) << ", " << count_of(static_cast<std::uint64_t>(d.ranks), "rank") << ", "
-      << count_of(checkpoint.index().files.size(), "file") << ", " << formats::human_bytes(file_bytes) << '\n';
-  out << count_of(tree.tensors, "tensor") << ", " << count_of(tree.numel, "element") << ", "
-      << formats::human_bytes(tree.bytes) << "; " << count_of(tree.values, "value") << '\n';
-  std::map<formats::DType, std::pair<std::uint64_t, std::uint64_t>> by_dtype;
-  for (const auto& tensor : checkpoint.index().tensors) {
-    auto& [numel, bytes] = by_dtype[tensor.dtype];
-    numel += tensor.numel();
-    bytes += tensor.bytes();
+  std::size_t missing = 0;
+  for (const auto& file : files) {
+    file_bytes += file.bytes.value_or(0);
+    if (!file.bytes) ++missing;
   }
+  out << d.path << ": " << format_name(d);
+  if (d.format == "dcp" || d.ranks > 1) out << ", " << count_of(static_cast<std::uint64_t>(d.ranks), "rank");
+  if (d.format == "dcp" || files.size() > 1) out << ", " << count_of(files.size(), "file");
+  if (missing != 0) out << " (" << missing << " missing)";
+  out << ", " << formats::human_bytes(file_bytes) << '\n';
+  out << count_of(tree.tensors, "tensor") << ", " << count_of(tree.numel, "element") << ", "
+      << formats::human_bytes(tree.bytes);
+  if (tree.values != 0) out << "; " << count_of(tree.values, "value");
+  out << '\n';
+  std::map<formats::DType, std::uint64_t> by_dtype;
+  for (const auto& tensor : checkpoint.index().tensors) by_dtype[tensor.dtype] += tensor.bytes();
   if (by_dtype.size() > 1) {
     std::string line;
-    for (const auto& [dtype, sums] : by_dtype) {
-      line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ", formats::human_bytes(sums.second));
+    for (const auto& [dtype, bytes] : by_dtype) {
+      line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ", formats::human_bytes(bytes));
     }
     out << line << '\n';
   }
@@ -65,10 +71,9 @@ class TreePrinter {
         read_values_(read_values),
         table_({Align::kLeft, Align::kLeft, Align::kLeft, Align::kRight, Align::kLeft}) {}
 
-  void print(const KeyNode& tree, std::ostream& out) {
-    children(tree, "", 1);
-    table_.print(out);
-  }
+  // Reads the values that are shown.
+  void read(const KeyNode& tree) { children(tree, "", 1); }
+  void print(std::ostream& out) const { table_.print(out); }
 
  private:
   void children(const KeyNode& node, const std::string& indent, std::size_t depth) {
@@ -96,17 +101,25 @@ class TreePrinter {
     }
     if (node.value != nullptr && node.children.empty()) {
       if (!read_values_) {
-        table_.add({name, "value", "", "", ""});
+        table_.add({name, "value"});
         return;
       }
-      const formats::Value value = checkpoint_.value(*node.value);
-      table_.add({name, type_name(value), value_text(value, kValueWidth), "", ""});
+      const formats::Value value = value_of(*node.value);
+      table_.add({name, type_name(value), value_text(value, kValueWidth)});
       return;
     }
     std::string contents;
     if (node.tensors != 0) contents = count_of(node.numel, "element");
     if (node.tensors == 0) contents = count_of(node.values, "value");
     table_.add({name, "", contents, node.tensors == 0 ? "" : formats::human_bytes(node.bytes), ""});
+  }
+
+  formats::Value value_of(const formats::ValueEntry& entry) const {
+    try {
+      return checkpoint_.value(entry);
+    } catch (const Error& error) {
+      throw Error(error.code(), cat(error.what(), "; --values never shows what can be told without it"));
+    }
   }
 
   void chunk_lines(const formats::TensorEntry& tensor, const std::string& indent) {
@@ -149,6 +162,9 @@ int inspect(const InspectOptions& options, const Streams& streams) {
     print_inspect_json(options, *checkpoint, streams.out);
   } else {
     const auto tree = key_tree(checkpoint->index(), options.fold);
+    const bool values = reads_values(options, *checkpoint);
+    TreePrinter printer(options, *checkpoint, values);
+    printer.read(*tree);
     print_heading(*checkpoint, *tree, streams.out);
     if (options.files) {
       streams.out << '\n';
@@ -156,8 +172,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
     }
     if (!tree->children.empty() && options.depth > 0) {
       streams.out << '\n';
-      const bool values = reads_values(options, *checkpoint);
-      TreePrinter(options, *checkpoint, values).print(*tree, streams.out);
+      printer.print(streams.out);
       if (!values && options.values == When::kAuto && !options.common.quiet) {
         streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value") << " not read; --values always reads them\n";
       }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The JSON of `inspect` is written as it goes: a checkpoint of many ranks has millions of chunks.
 #include <ostream>
-#include <set>
+#include <string>
+#include <vector>
 
 #include "formats/base/json.h"
 #include "tools/inspect.h"
@@ -62,11 +63,21 @@ void tensor(std::ostream& out, const formats::Index& index, const formats::Tenso
   out << "]}";
 }
 
+std::string value_members(const formats::Value& value) {
+  return ",\"type\":" + text_of(type_name(value)) + ",\"value\":" + formats::to_text(value_json(value));
+}
+
 }  // namespace
 
 void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint, std::ostream& out) {
   const formats::Index& index = checkpoint.index();
   const auto& d = checkpoint.description();
+  // Read before anything is printed: one that cannot be read must not leave half an object behind.
+  const bool read = reads_values(options, checkpoint);
+  std::vector<std::string> values;
+  if (read) {
+    for (const formats::ValueEntry& entry : index.values) values.push_back(value_members(checkpoint.value(entry)));
+  }
   out << "{\"schema\":\"fsdp-ckpt/inspect/1\",\"path\":" << text_of(options.common.path) << ",\"format\":" << text_of(d.format)
       << ",\"layout\":" << text_of(d.layout) << ",\"version\":" << (d.version ? text_of(*d.version) : "null")
       // No format records which PyTorch wrote it.
@@ -89,15 +100,11 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
     numel += entry.numel();
     bytes += entry.bytes();
   });
-  const bool read = reads_values(options, checkpoint);
   out << ",\n\"values_read\":" << (read ? "true" : "false") << ",\n\"values\":";
   list(out, index.values, [&](const formats::ValueEntry& entry) {
     out << "\n{";
     key_and_path(out, entry.key, entry.path);
-    if (read) {
-      const formats::Value value = checkpoint.value(entry);
-      out << ",\"type\":" << text_of(type_name(value)) << ",\"value\":" << formats::to_text(value_json(value));
-    }
+    if (read) out << values[static_cast<std::size_t>(&entry - index.values.data())];
     out << '}';
   });
   out << ",\n\"totals\":{\"tensors\":" << index.tensors.size() << ",\"parameters\":" << numel << ",\"bytes\":" << bytes

@@ -23,7 +23,8 @@ void Table::print(std::ostream& out) const {
   std::vector<std::size_t> widths(columns_.size(), 0);
   for (const Row& row : rows_) {
     if (row.line) continue;
-    for (std::size_t c = 0; c < row.cells.size(); ++c) widths[c] = std::max(widths[c], width_of(row.cells[c]));
+    const std::size_t count = row.cells.size() < columns_.size() ? row.cells.size() - 1 : row.cells.size();
+    for (std::size_t c = 0; c < count; ++c) widths[c] = std::max(widths[c], width_of(row.cells[c]));
   }
   for (const Row& row : rows_) {
     if (row.line) {
@@ -32,7 +33,8 @@ void Table::print(std::ostream& out) const {
     }
     std::string text;
     for (std::size_t c = 0; c < row.cells.size(); ++c) {
-      const std::string blanks(widths[c] - width_of(row.cells[c]), ' ');
+      const std::size_t width = width_of(row.cells[c]);
+      const std::string blanks(width < widths[c] ? widths[c] - width : 0, ' ');
       if (c != 0) text += "  ";
       text += columns_[c] == Align::kRight ? blanks + row.cells[c] : row.cells[c] + blanks;
     }

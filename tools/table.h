@@ -14,7 +14,8 @@ enum class Align { kLeft, kRight };
 class Table {
  public:
   explicit Table(std::vector<Align> columns) : columns_(std::move(columns)) {}
-  // Requires: at most one cell a column; missing ones are empty.
+  // The last cell of a row that has fewer cells than there are columns reaches over the rest: it makes no column wider.
+  // Requires: at most one cell a column.
   void add(std::vector<std::string> cells);
   // A line that takes no part in the columns.
   void add_line(std::string text);

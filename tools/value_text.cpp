@@ -57,6 +57,12 @@ std::string big_int_text(const std::string& bytes) {
   return (negative ? "-" : "") + digits;
 }
 
+// Names as Python 3 has them: builtins without their module.
+std::string global_text(const formats::GlobalName& name) {
+  const bool builtin = name.module == "__builtin__" || name.module == "builtins";
+  return formats::escape(builtin ? name.name : name.dotted());
+}
+
 class TextWriter {
  public:
   explicit TextWriter(std::size_t limit) : limit_(limit) {}
@@ -83,7 +89,7 @@ class TextWriter {
       case ValueKind::kSet: sequence("{", value.items(), "}", depth); break;
       case ValueKind::kFrozenSet: sequence("frozenset({", value.items(), "})", depth); break;
       case ValueKind::kDict: mapping(value.entries(), depth); break;
-      case ValueKind::kGlobal: put(formats::escape(value.as_global()->dotted())); break;
+      case ValueKind::kGlobal: put(global_text(*value.as_global())); break;
       case ValueKind::kStorage: put("storage " + formats::quote(value.as_storage()->key)); break;
       case ValueKind::kObject: object(value, depth); break;
     }
@@ -203,9 +209,10 @@ std::string type_name(const Value& value) {
   if (const std::string special = formats::special_tensor(value); !special.empty()) return special + " tensor";
   const formats::GlobalName* callable = value.as_object()->callable.as_global();
   if (callable == nullptr) return "object";
-  // Names as Python 3 has them.
-  if (callable->module == "__builtin__" || callable->module == "builtins") return formats::escape(callable->name);
-  return formats::escape(callable->dotted());
+  // How numpy has its arrays and scalars made.
+  if (callable->module.starts_with("numpy.") && callable->name == "_reconstruct") return "numpy.ndarray";
+  if (callable->module.starts_with("numpy.") && callable->name == "scalar") return "numpy scalar";
+  return global_text(*callable);
 }
 
 std::string value_text(const Value& value, std::size_t limit) {

@@ -106,7 +106,10 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
     const bool warning = finding.severity == Finding::Severity::kWarning;
     if (warning && command.common.quiet) continue;
     streams.out << (warning ? "warning[" : "damage[") << code_name(finding.code) << "]: " << formats::finding_text(finding);
-    if (finding.bytes) streams.out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
+    // Most messages name the place themselves.
+    if (finding.bytes && finding.message.find("byte") == std::string::npos) {
+      streams.out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
+    }
     streams.out << '\n';
   }
   if (!sound) {

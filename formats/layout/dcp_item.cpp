@@ -36,7 +36,7 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
                Spill& spill) {
   try {
     if (location.offset > file->size() || location.length > file->size() - location.offset) {
-      throw Error(ErrorCode::kExtent, cat("bytes ", location.offset, " to ", location.offset, "+", location.length,
+      throw Error(ErrorCode::kExtent, cat(location.length, " bytes at byte ", location.offset,
                                           " reach past the end of the file, which has ", file->size()));
     }
     Item item;

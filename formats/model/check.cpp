@@ -204,11 +204,12 @@ void check_extents(const Index& index, Findings& findings) {
     }
     if (location.offset <= *file.bytes && location.length <= *file.bytes - location.offset) return;
     findings.push_back({.code = ErrorCode::kExtent,
-                        .message = cat("bytes ", location.offset, " to ", location.offset, "+", location.length,
+                        .message = cat(location.length, " bytes at byte ", location.offset,
                                        " reach past the end of the file, which has ", *file.bytes),
                         .file = file.name,
                         .key = key,
-                        .bytes = ByteRange{location.offset, *file.bytes}});
+                        .bytes = ByteRange{location.offset, location.offset + std::min(location.length,
+                                                                                      UINT64_MAX - location.offset)}});
   };
   for (const TensorEntry& tensor : index.tensors) {
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c) check(tensor.key, tensor.chunks.location(c));
