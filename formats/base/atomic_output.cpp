@@ -26,13 +26,13 @@ bool flag_unsupported() {
 }
 
 Error exists(const OutputPlace& place) {
-  return Error(ErrorCode::kExists, place.shown() + ": exists; use --overwrite to replace it");
+  return Error(ErrorCode::kExists, place.shown() + ": exists; --force replaces it");
 }
 
 Error appeared(const OutputPlace& place) {
   return Error(
       ErrorCode::kExists,
-      place.shown() + ": appeared while it was being written; use --overwrite to replace it");
+      place.shown() + ": appeared while it was being written; --force replaces it");
 }
 
 // Renames the temporary to the destination where nothing stands there; false where something does.

@@ -88,7 +88,7 @@ TEST(AtomicFile, destroyed_before_commit_leaves_nothing) {
 TEST(AtomicFile, an_existing_destination_is_refused_or_replaced_as_asked) {
   TempDir dir;
   write_file(dir / "x.bin", "old");
-  expect_error(ErrorCode::kExists, "x.bin: exists; use --overwrite",
+  expect_error(ErrorCode::kExists, "x.bin: exists; --force",
                [&] { AtomicFile(dir / "x.bin", {}); });
   {
     AtomicFile output(dir / "x.bin", {.replace = true});
@@ -451,7 +451,7 @@ TEST(AtomicDirectory, destinations_that_cannot_be_a_folder_are_refused) {
     SCOPED_TRACE(c.path);
     expect_error(c.code, c.fragment, [&] { AtomicDirectory(c.path, {.replace = true}); });
   }
-  expect_error(ErrorCode::kExists, "real: exists; use --overwrite",
+  expect_error(ErrorCode::kExists, "real: exists; --force",
                [&] { AtomicDirectory(dir / "real", {}); });
 }
 
