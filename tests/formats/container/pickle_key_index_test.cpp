@@ -64,7 +64,7 @@ TEST(KeyIndex, keys_differ_where_python_finds_them_different) {
 }
 
 TEST(KeyIndex, duplicates_are_found_before_and_after_the_index_appears) {
-  for (const std::size_t count : {2, 15, 16, 17, 18, 100, 10000}) {
+  for (const std::size_t count : {2U, 15U, 16U, 17U, 18U, 100U, 10000U}) {
     std::vector<Value> keys;
     for (std::size_t i = 0; i < count; ++i) {
       switch (i % 4) {
