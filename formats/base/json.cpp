@@ -77,7 +77,10 @@ class Events {
 
   bool null() { return scalar(nullptr); }
   bool boolean(bool value) { return scalar(value); }
-  bool number_integer(std::int64_t value) { return scalar(value); }
+  bool number_integer(std::int64_t value) {
+    // nlohmann tells integers with a minus sign here.  -0 is no integer: its sign would be lost.
+    return value == 0 ? scalar(-0.0) : scalar(value);
+  }
   bool number_unsigned(std::uint64_t value) { return scalar(value); }
   bool number_float(double value, const std::string& digits) {
     if (digits.find_first_of(".eE") != std::string::npos) return scalar(value);

@@ -19,8 +19,8 @@ class Json {
  public:
   using Array = std::vector<Json>;
   using Object = std::vector<std::pair<std::string, Json>>;
-  // Unsigned integers above 2^63 - 1 are held as such; numbers with a fraction or exponent as
-  // double.
+  // Unsigned integers above 2^63 - 1 are held as such; numbers with a fraction or exponent, and -0,
+  // as double.
   using Storage = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double,
                                std::string, Array, Object>;
 

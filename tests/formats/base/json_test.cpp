@@ -36,6 +36,11 @@ TEST(Json, integers_are_exact_up_to_64_bits) {
   }
 }
 
+TEST(Json, minus_zero_is_no_integer) {
+  EXPECT_EQ(parse_json("-0").as_int(), nullptr);
+  EXPECT_EQ(to_text(parse_json("-0")), "-0.0");
+}
+
 TEST(Json, members_keep_their_order) {
   const std::string text = R"({"z":1,"a":{"y":2,"b":3},"m":[]})";
   EXPECT_EQ(to_text(parse_json(text)), text);

@@ -231,6 +231,8 @@ TEST(Safetensors, each_way_to_be_wrong_has_its_code_and_says_what_and_where) {
       // shape.
       {file_of(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1), ErrorCode::kStShape,
        "has dimension '-1'"},
+      {file_of(R"({"a":{"dtype":"U8","shape":[-0],"data_offsets":[0,0]}})"), ErrorCode::kStShape,
+       "has dimension '-0.0'"},
       {file_of(R"({"a":{"dtype":"U8","shape":[2.0],"data_offsets":[0,2]}})", 2),
        ErrorCode::kStShape, "has dimension '2.0'"},
       {file_of(R"({"a":{"dtype":"U8","shape":[1e0],"data_offsets":[0,1]}})", 1),
