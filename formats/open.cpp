@@ -121,6 +121,9 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
 std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& options) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::none) {
+    throw Error(ErrorCode::kIo, quote(path.native()) + ": " + error.message());
+  }
   if (!fs::exists(status)) {
     std::string hint;
     const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");

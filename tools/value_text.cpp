@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/value_text.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -66,10 +67,9 @@ std::string global_text(const formats::GlobalName& name) {
 class TextWriter {
  public:
   explicit TextWriter(std::size_t limit) : limit_(limit) {}
-  std::string take() { return std::move(out_); }
+  std::string take() { return cut_ ? out_ + "..." : std::move(out_); }
 
   void write(const Value& value, std::size_t depth) {
-    if (full()) return;
     if (depth > kMaxTextDepth) {
       put("...");
       return;
@@ -96,17 +96,18 @@ class TextWriter {
   }
 
  private:
-  bool full() const { return out_.size() >= limit_; }
+  // Whether the text was cut.
+  bool full() const { return cut_ || out_.size() >= limit_; }
   void put(const std::string& text) {
-    out_ += text;
-    if (out_.size() > limit_) {
-      // Not within a UTF-8 sequence.
-      std::size_t end = limit_;
-      while (end > 0 && (static_cast<unsigned char>(out_[end]) & 0xC0U) == 0x80U) --end;
-      out_.resize(end);
-      out_ += "...";
-      limit_ = 0;
-    }
+    if (text.empty()) return;
+    const bool was_full = full();
+    if (!was_full) out_ += text;
+    if (!was_full && out_.size() <= limit_) return;
+    cut_ = true;
+    // Not within a UTF-8 sequence.
+    std::size_t end = std::min(limit_, out_.size());
+    while (end > 0 && end < out_.size() && (static_cast<unsigned char>(out_[end]) & 0xC0U) == 0x80U) --end;
+    out_.resize(end);
   }
   void sequence(const char* open, std::span<const Value> items, const char* close, std::size_t depth) {
     put(open);
@@ -114,17 +115,17 @@ class TextWriter {
       if (i != 0) put(", ");
       write(items[i], depth + 1);
     }
-    if (!full()) put(close);
+    put(close);
   }
   void mapping(std::span<const Value::Entry> entries, std::size_t depth) {
     put("{");
     for (std::size_t i = 0; i < entries.size() && !full(); ++i) {
       if (i != 0) put(", ");
       write(entries[i].first, depth + 1);
-      if (!full()) put(": ");
+      put(": ");
       write(entries[i].second, depth + 1);
     }
-    if (!full()) put("}");
+    put("}");
   }
   void object(const Value& value, std::size_t depth) {
     if (const auto tensor = formats::dense_tensor(value)) {
@@ -134,17 +135,17 @@ class TextWriter {
     const formats::ObjectData& data = *value.as_object();
     write(data.callable, depth + 1);
     if (const auto entries = formats::mapping_entries(value)) {
-      if (full()) return;
       put("(");
       mapping(*entries, depth);
-      if (!full()) put(")");
+      put(")");
       return;
     }
-    if (!full()) sequence("(", data.args.items(), ")", depth);
+    sequence("(", data.args.items(), ")", depth);
   }
 
   std::size_t limit_;
   std::string out_;
+  bool cut_ = false;  // something was left out at the end
 };
 
 formats::Json json_of(const Value& value, std::size_t& parts) {

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/inspect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/base/json.h"
+#include "formats/base/text.h"
+#include "tests/tools/run_cli.h"
+
+namespace fsdp::cli {
+namespace {
+
+using testing::HasSubstr;
+
+formats::Json inspect_json(const std::string& golden, std::vector<std::string> more = {}) {
+  std::vector<std::string> args = {"inspect", golden_path(golden), "--json"};
+  args.insert(args.end(), more.begin(), more.end());
+  const CliResult result = run_cli(args);
+  EXPECT_EQ(result.status, 0) << result.err;
+  return formats::parse_json(result.out);
+}
+
+// {"w": float32[2,3], "step": 7}, one process: the numbers are the ones its maker put in.
+TEST_F(CliTest, inspect_json_has_the_fields_of_the_contract) {
+  const formats::Json json = inspect_json("2.11.0/minimal/ckpt");
+  EXPECT_EQ(*json.find("schema")->as_string(), "fsdp-ckpt/inspect/1");
+  EXPECT_EQ(*json.find("format")->as_string(), "dcp");
+  EXPECT_EQ(*json.find("ranks")->as_int(), 1);
+  ASSERT_EQ(json.find("tensors")->as_array()->size(), 1U);
+  const formats::Json& tensor = json.find("tensors")->as_array()->at(0);
+  EXPECT_EQ(*tensor.find("key")->as_string(), "w");
+  EXPECT_EQ(*tensor.find("dtype")->as_string(), "float32");
+  EXPECT_EQ(formats::to_text(*tensor.find("shape")), "[2,3]");
+  EXPECT_EQ(*tensor.find("bytes")->as_int(), 24);
+  const formats::Json& chunk = tensor.find("chunks")->as_array()->at(0);
+  EXPECT_EQ(formats::to_text(*chunk.find("offset")), "[0,0]");
+  EXPECT_EQ(*chunk.find("file")->as_string(), "__0_0.distcp");
+  const formats::Json& value = json.find("values")->as_array()->at(0);
+  EXPECT_EQ(*value.find("key")->as_string(), "step");
+  EXPECT_EQ(*value.find("type")->as_string(), "int");
+  EXPECT_EQ(*value.find("value")->as_int(), 7);
+  EXPECT_EQ(*json.find("totals")->find("parameters")->as_int(), 6);
+}
+
+TEST_F(CliTest, inspect_reads_values_only_where_wanted) {
+  const formats::Json json = inspect_json("2.11.0/minimal/ckpt", {"--values", "never"});
+  EXPECT_FALSE(*json.find("values_read")->as_bool());
+  EXPECT_EQ(json.find("values")->as_array()->at(0).find("value"), nullptr);
+}
+
+TEST_F(CliTest, inspect_shows_values_as_python_does) {
+  const CliResult result = run_cli({"inspect", golden_path("2.15.0/odd_pt/full.pt")});
+  ASSERT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("1180591620717411303424"));
+  EXPECT_THAT(result.out, HasSubstr("torch.Size((2, 3))"));
+  EXPECT_THAT(result.out, HasSubstr("b'\\x00\\xffabc'"));
+}
+
+TEST_F(CliTest, inspect_selects_keys) {
+  const formats::Json json = inspect_json("2.15.0/fsdp2/ckpt", {"-k", "app.model.**", "--exclude", "**.bias"});
+  EXPECT_TRUE(json.find("values")->as_array()->empty());
+  for (const formats::Json& tensor : *json.find("tensors")->as_array()) {
+    EXPECT_THAT(*tensor.find("key")->as_string(), testing::StartsWith("app.model."));
+    EXPECT_THAT(*tensor.find("key")->as_string(), testing::Not(testing::EndsWith(".bias")));
+  }
+}
+
+TEST_F(CliTest, inspect_lists_files_and_chunks_on_request) {
+  const CliResult result = run_cli({"inspect", golden_path("2.15.0/fsdp2/ckpt"), "--files", "--chunks", "-k", "app.model.emb.weight"});
+  EXPECT_THAT(result.out, HasSubstr("rank 1"));
+  EXPECT_THAT(result.out, HasSubstr("[0:19, 0:26]  __0_0.distcp at byte "));
+  EXPECT_THAT(result.out, HasSubstr("[19:38, 0:26]  __1_0.distcp at byte "));
+}
+
+TEST_F(CliTest, inspect_of_a_folder_with_a_missing_file_still_shows_it) {
+  const std::string source = copy_of("2.15.0/fsdp2/ckpt", "c");
+  std::filesystem::remove(source + "/__1_0.distcp");
+  const CliResult result = run_cli({"inspect", source, "--files", "--values", "never"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("missing"));
+}
+
+TEST_F(CliTest, terminal_codes_in_names_never_reach_the_terminal) {
+  for (const char* golden : {"2.15.0/odd/ckpt", "2.15.0/odd_pt/full.pt", "2.11.0/nested/ckpt"}) {
+    const std::string out = run_cli({"inspect", golden_path(golden), "--files", "--chunks"}).out;
+    for (const char c : out) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= 0x20);
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::cli

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/base/json.h"
+#include "tests/tools/run_cli.h"
+
+namespace fsdp::cli {
+namespace {
+
+using testing::HasSubstr;
+
+TEST_F(CliTest, verify_of_a_sound_checkpoint_says_what_was_compared) {
+  const CliResult result = run_cli({"verify", golden_path("2.15.0/fsdp2/ckpt")});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("sound, 150 items in 2 files"));
+  EXPECT_THAT(result.out, HasSubstr("checked against CRC-32"));
+}
+
+TEST_F(CliTest, verify_says_where_there_is_nothing_to_compare_with) {
+  const std::string path = golden_path("2.11.0/nocrc_pt/full.pt");
+  const CliResult plain = run_cli({"verify", path});
+  EXPECT_EQ(plain.status, 0);
+  EXPECT_THAT(plain.out, HasSubstr("carry no checksum: structure only"));
+  const CliResult required = run_cli({"verify", path, "--require-checksums"});
+  EXPECT_EQ(required.status, 1);
+  EXPECT_THAT(required.out, HasSubstr("damage[UNCHECKED]"));
+}
+
+TEST_F(CliTest, verify_json_names_file_key_and_bytes) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+  std::string bytes = file_bytes(source + "/__0_0.distcp");
+  // The floats 0 to 5: 3.0f is unlike anything else in the file.
+  const std::size_t at = bytes.find(std::string("\0\0\x40\x40", 4));
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 1] = 1;
+  write_file(source + "/__0_0.distcp", bytes);
+  const CliResult result = run_cli({"verify", source, "--json"});
+  EXPECT_EQ(result.status, 1);
+  const formats::Json json = formats::parse_json(result.out);
+  EXPECT_EQ(*json.find("schema")->as_string(), "fsdp-ckpt/verify/1");
+  EXPECT_FALSE(*json.find("sound")->as_bool());
+  ASSERT_EQ(json.find("findings")->as_array()->size(), 1U);
+  const formats::Json& finding = json.find("findings")->as_array()->at(0);
+  EXPECT_EQ(*finding.find("code")->as_string(), "ZIP_CRC");
+  EXPECT_EQ(*finding.find("file")->as_string(), "__0_0.distcp");
+  EXPECT_EQ(*finding.find("key")->as_string(), "w");
+  EXPECT_LE(*finding.find("begin")->as_int(), static_cast<std::int64_t>(at));
+  EXPECT_EQ(*finding.find("end")->as_int() - *finding.find("begin")->as_int(), 24);
+  // The metadata says nothing of it.
+  EXPECT_EQ(run_cli({"verify", source, "--fast"}).status, 0);
+}
+
+TEST_F(CliTest, verify_of_an_interrupted_save_says_so) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+  std::filesystem::rename(source + "/.metadata", source + "/.metadata.tmp");
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("damage[NO_METADATA]"));
+  EXPECT_THAT(result.out, HasSubstr("interrupted"));
+  EXPECT_EQ(run_cli({"inspect", source}).status, 2);
+}
+
+TEST_F(CliTest, verify_warns_of_leftovers_and_fails_on_them_when_strict) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+  write_file(source + "/__9_0.distcp", "left over");
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("warning[EXTRA_FILE]: __9_0.distcp"));
+  EXPECT_EQ(run_cli({"verify", source, "--strict"}).status, 1);
+  EXPECT_THAT(run_cli({"verify", source, "-q"}).out, "");
+}
+
+TEST_F(CliTest, verify_could_not_look_at_what_is_not_there) {
+  EXPECT_EQ(run_cli({"verify", path("none")}).status, 2);
+  write_file(path("text"), "hello");
+  EXPECT_EQ(run_cli({"verify", path("text")}).status, 2);
+}
+
+}  // namespace
+}  // namespace fsdp::cli
