@@ -102,7 +102,7 @@ CLI::App* add_inspect(CLI::App& app, Typed& typed) {
   verb->add_option("--depth", typed.depth, "Levels of the tree to show")->type_name("N");
   verb->add_flag("--chunks", typed.inspect.chunks, "Show where each chunk lies");
   verb->add_flag("--files", typed.inspect.files, "List the files");
-  verb->add_option("--values", typed.values, "Read what is no tensor: auto (while it is little), always or never")
+  verb->add_option("--values", typed.values, "Read the values (what is no tensor): auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
   verb->footer(

@@ -70,6 +70,10 @@ class TextWriter {
   std::string take() { return cut_ ? out_ + "..." : std::move(out_); }
 
   void write(const Value& value, std::size_t depth) {
+    if (full()) {
+      cut_ = true;
+      return;
+    }
     if (depth > kMaxTextDepth) {
       put("...");
       return;
@@ -96,7 +100,7 @@ class TextWriter {
   }
 
  private:
-  // Whether the text was cut.
+  // Whether nothing more fits.
   bool full() const { return cut_ || out_.size() >= limit_; }
   void put(const std::string& text) {
     if (text.empty()) return;

@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether docs/errors.md explains exactly the codes of formats/base/error.h.
+
+    check_errors.py ERRORS_MD ERROR_H
+"""
+import re
+import sys
+
+
+def spelled(enumerator):
+    """kZipCrc -> ZIP_CRC, as code_name() has it; a digit belongs to the word before it."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", enumerator[1:]).upper()
+
+
+def main():
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    with open(sys.argv[1], encoding="utf-8") as file:
+        listed = re.findall(r"^\| `([A-Z0-9_]+)` \|", file.read(), re.MULTILINE)
+    with open(sys.argv[2], encoding="utf-8") as file:
+        body = re.search(r"enum class ErrorCode \{(.*?)\};", file.read(), re.DOTALL).group(1)
+    codes = [spelled(name) for name in re.findall(r"\bk[A-Z]\w*", re.sub(r"//.*", "", body))]
+    wrong = [f"{code}: not in errors.md" for code in codes if code not in listed]
+    wrong += [f"{code}: no such code" for code in listed if code not in codes]
+    wrong += [f"{code}: listed twice" for code in sorted(set(listed)) if listed.count(code) > 1]
+    for problem in wrong:
+        print(problem)
+    print(f"{len(codes)} codes, {len(listed)} explained")
+    return 1 if wrong or not codes else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

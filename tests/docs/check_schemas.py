@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds the JSON that the tool prints against docs/schemas, and docs/cli.md against the schemas.
+
+    check_schemas.py DOCS TOOL GOLDEN
+
+Knows as much of JSON Schema as the schemas use: type, const, enum, required, properties, additionalProperties,
+items, minimum.
+"""
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+TYPES = {
+    "object": lambda v: isinstance(v, dict),
+    "array": lambda v: isinstance(v, list),
+    "string": lambda v: isinstance(v, str),
+    "boolean": lambda v: isinstance(v, bool),
+    "integer": lambda v: isinstance(v, int) and not isinstance(v, bool),
+    "number": lambda v: isinstance(v, (int, float)) and not isinstance(v, bool),
+    "null": lambda v: v is None,
+}
+KNOWN = {"$schema", "$id", "title", "description", "type", "const", "enum", "required", "properties",
+         "additionalProperties", "items", "minimum"}
+
+
+def problems(schema, value, where="$"):
+    """What of `value` is not as `schema` says."""
+    unknown = set(schema) - KNOWN
+    if unknown:
+        yield f"{where}: the schema uses {sorted(unknown)}, which this script does not know"
+    types = schema.get("type")
+    if types is not None:
+        types = [types] if isinstance(types, str) else types
+        if not any(TYPES[t](value) for t in types):
+            yield f"{where}: {value!r:.60} is none of {types}"
+            return
+    if "const" in schema and value != schema["const"]:
+        yield f"{where}: {value!r} is not {schema['const']!r}"
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"{where}: {value!r} is none of {schema['enum']}"
+    if "minimum" in schema and value is not None and value < schema["minimum"]:
+        yield f"{where}: {value} is below {schema['minimum']}"
+    if isinstance(value, dict):
+        members = schema.get("properties", {})
+        for name in schema.get("required", []):
+            if name not in value:
+                yield f"{where}: has no {name!r}"
+        extra = schema.get("additionalProperties", True)
+        for name, member in value.items():
+            if name in members:
+                yield from problems(members[name], member, f"{where}.{name}")
+            elif extra is False:
+                yield f"{where}: {name!r} is not in the schema"
+            elif isinstance(extra, dict):
+                yield from problems(extra, member, f"{where}.{name}")
+    if isinstance(value, list) and "items" in schema:
+        for i, item in enumerate(value):
+            yield from problems(schema["items"], item, f"{where}[{i}]")
+
+
+def member_names(schema):
+    for name, member in schema.get("properties", {}).items():
+        yield name
+        yield from member_names(member)
+    if "items" in schema:
+        yield from member_names(schema["items"])
+
+
+def checkpoints(golden):
+    return sorted(glob.glob(os.path.join(golden, "*/*/ckpt")) + glob.glob(os.path.join(golden, "*/*/full.pt")))
+
+
+def commands(golden, folder):
+    yield ["inspect", os.path.join(folder, "nowhere"), "--json"]
+    yield ["inspekt", "--json"]
+    for i, path in enumerate(checkpoints(golden)):
+        yield ["inspect", path, "--json"]
+        yield ["inspect", path, "--json", "--values", "never"]
+        yield ["verify", path, "--json", "--require-checksums"]
+        yield ["consolidate", path, os.path.join(folder, f"{i}.pt"), "--json", "--no-sync"]
+        yield ["consolidate", path, os.path.join(folder, f"{i}.safetensors"), "--json", "--dry-run", "--drop-values"]
+
+
+def main():
+    if len(sys.argv) != 4:
+        raise SystemExit(__doc__)
+    docs, tool, golden = sys.argv[1:]
+    schemas = {}
+    for path in sorted(glob.glob(os.path.join(docs, "schemas", "*.json"))):
+        with open(path, encoding="utf-8") as file:
+            schemas[os.path.basename(path)[:-len(".json")]] = json.load(file)
+    wrong = []
+    with open(os.path.join(docs, "cli.md"), encoding="utf-8") as file:
+        manual = file.read()
+    for name, schema in schemas.items():
+        for member in sorted(set(member_names(schema))):
+            if f"`{member}`" not in manual:
+                wrong.append(f"cli.md does not explain `{member}` of schemas/{name}.json")
+    seen = dict.fromkeys(schemas, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        for arguments in commands(golden, folder):
+            done = subprocess.run([tool, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+            line = "fsdp-ckpt " + " ".join(arguments)
+            if done.returncode not in (0, 1, 2):
+                wrong.append(f"{line}: status {done.returncode}")
+                continue
+            try:
+                value = json.loads(done.stdout)
+                name = value["schema"].removeprefix("fsdp-ckpt/").replace("/", "-")
+            except (ValueError, KeyError, TypeError) as error:
+                wrong.append(f"{line}: no JSON with a schema: {error}")
+                continue
+            if (done.returncode == 2) != (name == "error-1"):
+                wrong.append(f"{line}: status {done.returncode} with {name}")
+            if name not in schemas:
+                wrong.append(f"{line}: no schemas/{name}.json")
+                continue
+            seen[name] += 1
+            wrong.extend(f"{line}: {problem}" for problem in problems(schemas[name], value))
+    wrong.extend(f"schemas/{name}.json: nothing of it was printed" for name, count in seen.items() if count == 0)
+    for problem in wrong[:50]:
+        print(problem)
+    print(", ".join(f"{name}: {count} objects" for name, count in seen.items()) + f"; {len(wrong)} problems")
+    return 1 if wrong or not schemas else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the transcripts of a document and compares the whole output.
+
+    check_transcripts.py DOCUMENT TOOL GOLDEN [--update]
+
+A transcript is a fenced block marked `console`.  A line `$ command` is run by sh, `> more` continues it; the
+lines below are its output, standard error included, and `[exit N]` where the status is not 0.  A line `...`
+stands for any lines, `…` inside a line for any text.  All transcripts of a document run one after the other in
+one temporary folder, which begins with the checkpoints of FIXTURES.
+
+--update writes what came out into the document where it differs.
+"""
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+# Name in the transcripts -> what PyTorch wrote, below tests/data/golden.
+FIXTURES = {
+    "step-400": "2.15.0/fsdp2/ckpt",
+    "small": "2.11.0/minimal/ckpt",
+    "mesh": "2.11.0/shards/ckpt",
+    "hf-shards": "2.15.0/hf_safetensors/ckpt",
+    "nested.pt": "2.11.0/nested_pt/full.pt",
+    "tied.pt": "2.11.0/zip_pt/full.pt",
+}
+TIMEOUT_S = 60
+
+
+class Command:
+    def __init__(self, text):
+        self.text = text
+        self.expected = []
+
+
+def parse(lines):
+    """The commands of a block's lines."""
+    commands = []
+    for line in lines:
+        if line.startswith("$ "):
+            commands.append(Command(line[2:]))
+        elif line.startswith("> ") and commands and not commands[-1].expected:
+            commands[-1].text += "\n" + line[2:]
+        elif commands:
+            commands[-1].expected.append(line)
+        else:
+            raise SystemExit(f"a transcript begins with a command, not with {line!r}")
+    return commands
+
+
+def run(command, folder, environment):
+    result = subprocess.run(["sh", "-c", command], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False)
+    lines = result.stdout.decode("utf-8", "backslashreplace").splitlines()
+    if result.returncode != 0:
+        lines.append(f"[exit {result.returncode}]")
+    return lines
+
+
+def matches(expected, found):
+    pattern = ""
+    for line in expected:
+        if line == "...":
+            pattern += r"(?:[^\n]*\n)*?"
+        else:
+            pattern += r"[^\n]*".join(re.escape(part) for part in line.split("…")) + "\n"
+    return re.fullmatch(pattern, "".join(line + "\n" for line in found)) is not None
+
+
+def set_up(folder, tool, golden):
+    for name, source in FIXTURES.items():
+        source = os.path.join(golden, source)
+        target = os.path.join(folder, name)
+        if os.path.isdir(source):
+            shutil.copytree(source, target)
+        else:
+            shutil.copyfile(source, target)
+    programs = os.path.join(folder, ".bin")
+    os.mkdir(programs)
+    os.symlink(os.path.abspath(tool), os.path.join(programs, "fsdp-ckpt"))
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "CLICOLOR_FORCE")}
+    environment["PATH"] = programs + os.pathsep + environment.get("PATH", "/usr/bin:/bin")
+    environment["LC_ALL"] = "C.UTF-8"
+    return environment
+
+
+def main():
+    arguments = [a for a in sys.argv[1:] if a != "--update"]
+    update = "--update" in sys.argv
+    if len(arguments) != 3:
+        raise SystemExit(__doc__)
+    document, tool, golden = arguments
+    with open(document, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    result = []
+    count = failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        environment = set_up(folder, tool, golden)
+        at = 0
+        while at < len(lines):
+            result.append(lines[at])
+            at += 1
+            if result[-1] != "```console":
+                continue
+            end = lines.index("```", at)
+            for command in parse(lines[at:end]):
+                count += 1
+                found = run(command.text, folder, environment)
+                same = matches(command.expected, found)
+                result.extend(("$ " + command.text.replace("\n", "\n> ")).splitlines())
+                result.extend(command.expected if same else found)
+                if same:
+                    continue
+                failed += 1
+                print(f"{document}: $ {command.text}")
+                sys.stdout.writelines(line + "\n" for line in difflib.unified_diff(
+                    command.expected, found, "documented", "found", lineterm=""))
+            at = end
+    if count == 0:
+        raise SystemExit(f"{document}: no transcript")
+    print(f"{document}: {count} commands, {failed} differ")
+    if update and failed:
+        with open(document, "w", encoding="utf-8") as file:
+            file.write("\n".join(result) + "\n")
+        return 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
