@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::size_t kMaxRank = 64;
 constexpr std::size_t kMaxKeyBytes = 64U << 10U;
+// Levels of nesting in a state dict; real ones have some ten.
+constexpr std::size_t kMaxPathSteps = 256;
 // The one version of the folder's structure PyTorch has named so far (2.9 on).
 constexpr std::string_view kKnownVersion = "1.0.0";
 // Findings of one kind beyond these say nothing new.
@@ -335,6 +337,9 @@ class MetadataHost : public PickleHost {
     row.location = {at->second, 0, static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(length)};
     const Value* transforms = fields.find("transform_descriptors");
     if (transforms == nullptr || transforms->is_none()) return;
+    if (transforms->kind() != ValueKind::kList && transforms->kind() != ValueKind::kTuple) {
+      throw bad_field(fields.cls(), "transform_descriptors", "a list of texts");
+    }
     std::vector<std::string> names;
     for (const Value& name : transforms->items()) {
       if (name.as_string() == nullptr) throw bad_field(fields.cls(), "transform_descriptors", "a list of texts");
@@ -470,6 +475,10 @@ class Assembler {
     out_.nested = entries && !entries->empty();
     if (!entries) return;
     for (const auto& [key, value] : *entries) {
+      if (key.as_string() != nullptr && value.items().size() > kMaxPathSteps) {
+        throw Error(ErrorCode::kLimitDepth, cat(quote(*key.as_string()), ": its path has ", value.items().size(),
+                                                " steps, at most ", kMaxPathSteps));
+      }
       const auto path = path_of(value);
       if (key.as_string() == nullptr || !path) {
         // A planner of someone's own: keys then stand where they are named.
@@ -669,14 +678,19 @@ void merge_metadata(Metadata& whole, Metadata part) {
   for (std::size_t i = 0; i < whole.index.tensors.size(); ++i) tensors.emplace(whole.index.tensors[i].key, i);
   std::set<std::string> values;
   for (const ValueEntry& value : whole.index.values) values.insert(value.key);
+  const auto check_kind = [](const std::string& key, bool other_kind) {
+    if (other_kind) throw Error(ErrorCode::kMetaType, quote(key) + ": a tensor to one rank, a value to another");
+  };
   for (const Index::EntryRef& ref : part.index.order) {
     if (!ref.is_tensor) {
       ValueEntry value = part.index.values[ref.position];
+      check_kind(value.key, tensors.contains(value.key));
       value.location = moved(value.location);
       if (!values.contains(value.key)) whole.index.add(std::move(value));
       continue;
     }
     TensorEntry& tensor = part.index.tensors[ref.position];
+    check_kind(tensor.key, values.contains(tensor.key));
     const auto found = tensors.find(tensor.key);
     TensorEntry fresh = tensor;
     if (found == tensors.end()) fresh.chunks = ChunkList(tensor.shape.size());

@@ -25,13 +25,13 @@ struct Metadata {
 // Names outside the ones PyTorch's writers produce are refused (kGlobal), except those in `allowed_globals`, which
 // make planner_data unusable where they occur in it.  Millions of chunks are folded as they come: memory is some
 // hundred bytes a chunk.
-// Throws: kMetaType, kDtype, kOverflow, kGlobal, kType, kKey, kReduce, kBuild; what the pickle machine throws.
+// Throws: kMetaType, kDtype, kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; what the pickle machine throws.
 Metadata read_metadata(const ByteSource& source, const std::string& name,
                        const std::set<std::string>& allowed_globals = {});
 
 // Adds the rank-local metadata of one more rank to those read so far: tensors of one name join their chunks,
 // what is there already (replicated values and chunks) stays once.
-// Throws: kDtype, kShape where two ranks disagree on a tensor.
+// Throws: kDtype, kShape, kMetaType where two ranks disagree on what a name is.
 void merge_metadata(Metadata& whole, Metadata part);
 
 }  // namespace fsdp::formats::dcp
