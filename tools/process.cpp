@@ -2,6 +2,7 @@
 #include "tools/process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,6 +17,12 @@ namespace {
 // 128 + SIGPIPE: what a shell reports of a command that the signal ended.
 constexpr int kPipeStatus = 141;
 constexpr int kFailedStatus = 2;
+
+// The write that failed may be long past, and errno with it: the pipe itself still knows.
+bool reader_went_away() {
+  struct pollfd out {STDOUT_FILENO, POLLOUT, 0};
+  return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+}
 
 extern "C" void note_signal(int number) { formats::interrupt_signal.store(number); }
 
@@ -39,10 +46,9 @@ void prepare_process() {
 }
 
 int finish_process(int status) {
-  errno = 0;
   std::cout.flush();
   if (std::cout.good()) return status;
-  if (errno == EPIPE) return kPipeStatus;
+  if (reader_went_away()) return kPipeStatus;
   std::cerr << "fsdp-ckpt: error[IO]: standard output: could not be written\n";
   return kFailedStatus;
 }

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Faults injected into fsdp-ckpt with strace: whatever happens, the destination is the old one or the new one, whole.
+
+  python3 check_faults.py CASE --tool PATH --data tests/data     exit 0: passed, 1: failed, 77: no strace here
+
+kill_file, kill_folder      SIGKILL at system calls of a write that replaces an old output; the next run then works
+errors_file, errors_folder  a system call fails with ENOSPC, EIO, EMFILE, EDQUOT: status 2, old output intact, nothing left
+signals                     SIGINT, SIGTERM, SIGHUP in mid-write: status 128 + n, nothing left behind
+streams                     a closed pipe, a full device, closed descriptors
+no_execution                no verb starts a program or opens a socket, over sound and damaged checkpoints
+"""
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+WRITING = ["openat", "mkdirat", "fallocate", "ftruncate", "pwrite64", "fsync", "close", "flock", "renameat2", "renameat", "unlinkat"]
+# Kill points tried for each system call: all of the rare ones, a spread of the many.
+POINTS = 14
+
+
+class Failure(Exception):
+    pass
+
+
+def check(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+class Bench:
+    def __init__(self, tool, data, folder):
+        self.tool, self.folder = tool, folder
+        self.source = os.path.join(data, "golden/2.15.0/fsdp2/ckpt")
+        self.other = os.path.join(data, "golden/2.11.0/minimal/ckpt")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run(self, args, strace=(), **kw):
+        command = ["strace", "-f", "-o", self.path("trace"), *strace, self.tool, *args] if strace else [self.tool, *args]
+        kw.setdefault("capture_output", True)
+        return subprocess.run(command, text=True, **kw)
+
+    def clear(self):
+        for name in os.listdir(self.folder):
+            path = self.path(name)
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+
+    def trace_count(self, args, call):
+        self.run(args, ["-e", f"trace={call}"])
+        with open(self.path("trace")) as f:
+            return sum(1 for line in f if f" {call}(" in line)
+
+
+def content(path):
+    """A hash of a file, or of a folder's names and files; None where there is nothing."""
+    if not os.path.lexists(path):
+        return None
+    digest = hashlib.sha256()
+    names = sorted(os.listdir(path)) if os.path.isdir(path) else [""]
+    for name in names:
+        digest.update(name.encode() + b"\0")
+        with open(os.path.join(path, name) if name else path, "rb") as f:
+            digest.update(f.read())
+    return digest.hexdigest()
+
+
+class Write:
+    """A command that replaces an old output by a new one."""
+
+    def __init__(self, bench, folder):
+        self.bench = bench
+        self.out = bench.path("out" if folder else "out.pt")
+        split = ["--max-shard-size", "20KB", "-k", "app.model.**"] if folder else []
+        self.args = ["consolidate", bench.source, self.out, "--force", "--threads", "1", *split]
+        self.old_args = ["consolidate", bench.other, self.out, "--force", *(["--max-shard-size", "1MB", "-k", "w"] if folder else [])]
+        bench.clear()
+        self.must(self.args)
+        self.new = content(self.out)
+        self.reset()
+        self.old = content(self.out)
+        check(self.old != self.new, "the old and the new output are the same")
+
+    def must(self, args):
+        done = self.bench.run(args)
+        check(done.returncode == 0, f"{args}: status {done.returncode}\n{done.stderr}")
+
+    def reset(self):
+        self.bench.clear()
+        self.must(self.old_args)
+
+    def leftovers(self):
+        return sorted(set(os.listdir(self.bench.folder)) - {os.path.basename(self.out), "trace"})
+
+    def points(self, call):
+        self.reset()
+        count = self.bench.trace_count(self.args, call)
+        step = max(1, -(-count // POINTS))
+        return sorted(set(range(1, count + 1, step)) | ({count} if count else set()))
+
+
+def kill_sweep(bench, folder):
+    write, tried, replaced = Write(bench, folder), 0, 0
+    for call in WRITING:
+        for at in write.points(call):
+            write.reset()
+            bench.run(write.args, ["-e", f"trace={call}", "-e", f"inject={call}:signal=KILL:when={at}"])
+            now = content(write.out)
+            check(now in (write.old, write.new), f"killed at {call} #{at}: the output is neither the old nor the new one")
+            replaced += now == write.new
+            tried += 1
+            write.must(write.args)
+            check(content(write.out) == write.new, f"killed at {call} #{at}: the next run did not write the new output")
+            check(write.leftovers() == [], f"killed at {call} #{at}: the next run left {write.leftovers()}")
+    check(tried > 40, f"only {tried} kill points")
+    check(0 < replaced < tried, f"{replaced} of {tried} kills came after the rename: the sweep does not cross it")
+    print(f"{tried} kills, {replaced} after the new output was in place, none torn")
+
+
+def error_sweep(bench, folder):
+    write, tried, refused = Write(bench, folder), 0, 0
+    for call, errors in {"openat": ["EMFILE"], "fallocate": ["ENOSPC"], "ftruncate": ["EIO"], "pwrite64": ["ENOSPC", "EIO", "EDQUOT"],
+                         "fsync": ["EIO", "ENOSPC"], "renameat2": ["EIO"], "renameat": ["EIO"], "mkdirat": ["ENOSPC"]}.items():
+        for at in write.points(call):
+            for error in errors:
+                write.reset()
+                done = bench.run(write.args, ["-e", f"trace={call}", "-e", f"inject={call}:error={error}:when={at}"])
+                where = f"{error} at {call} #{at}"
+                now = content(write.out)
+                tried += 1
+                # A call that fails while the program starts, or one that may fail, need not matter.
+                if done.returncode == 0:
+                    check(now == write.new, f"{where}: status 0, but not the new output")
+                elif "error while loading" in done.stderr or done.returncode == 127:
+                    check(now == write.old, f"{where}: the output changed")
+                else:
+                    refused += 1
+                    check(done.returncode == 2, f"{where}: status {done.returncode}\n{done.stderr}")
+                    check(done.stderr.startswith("fsdp-ckpt: error["), f"{where}: {done.stderr!r}")
+                    # After the rename only its durability can still fail, and the message says so.
+                    in_place = now == write.new and "in place" in done.stderr
+                    check(now == write.old or in_place, f"{where}: the old output is gone\n{done.stderr}")
+                # The old folder is removed after the new one took its place; where that fails, the message names it.
+                told = "yet to be removed" in done.stderr and write.leftovers() == [f".{os.path.basename(write.out)}.fsdp-tmp"]
+                check(write.leftovers() == [] or told, f"{where}: left {write.leftovers()}")
+    check(refused > 20, f"only {refused} errors were noticed of {tried}")
+    print(f"{tried} failing calls, {refused} refused with a message, old output intact each time")
+
+
+def short_io(bench):
+    """EINTR on reads and writes changes nothing."""
+    write = Write(bench, False)
+    data = [os.path.join(bench.source, name) for name in os.listdir(bench.source)]
+    for call, paths in (("pwrite64", []), ("pread64", data)):
+        write.reset()
+        only = [x for path in paths for x in ("-P", path)]   # the dynamic loader reads as well
+        done = bench.run(write.args, [*only, "-e", f"trace={call}", "-e", f"inject={call}:error=EINTR:when=1+2"])
+        check(done.returncode == 0 and content(write.out) == write.new, f"EINTR at every other {call}: {done.stderr}")
+
+
+def signals(bench):
+    short_io(bench)
+    for folder in (False, True):
+        write = Write(bench, folder)
+        for name, number in (("INT", 2), ("TERM", 15), ("HUP", 1)):
+            write.reset()
+            done = bench.run(write.args, ["-e", "trace=pwrite64", "-e", f"inject=pwrite64:signal={name}:when=5"])
+            check(done.returncode == 128 + number, f"SIG{name}: status {done.returncode}")
+            check(content(write.out) == write.old, f"SIG{name}: the old output is gone")
+            check(write.leftovers() == [], f"SIG{name}: left {write.leftovers()}")
+    print("SIGINT, SIGTERM and SIGHUP leave the old output and nothing else")
+
+
+def streams(bench):
+    source = bench.source
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    done = bench.run(["inspect", source, "--json"], stdout=write_end, stderr=subprocess.PIPE, capture_output=False)
+    os.close(write_end)
+    check(done.returncode == 141 and done.stderr == "", f"closed pipe: status {done.returncode}, {done.stderr!r}")
+    with open("/dev/full", "w") as full:
+        done = bench.run(["inspect", source], stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    check(done.returncode == 2 and "standard output" in done.stderr, f"full device: status {done.returncode}, {done.stderr!r}")
+    bench.clear()
+    good = bench.path("a.pt")
+    check(bench.run(["consolidate", source, good]).returncode == 0, "consolidate")
+    # With 0 to 2 closed, the first files opened would become standard output, and messages land in them.
+    out = bench.path("b.pt")
+    done = subprocess.run(["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", bench.tool, "consolidate", source, out, "--progress", "always"])
+    check(done.returncode == 0, f"closed descriptors: status {done.returncode}")
+    check(content(good) == content(out), "closed descriptors: the output differs")
+    print("closed pipe 141, full device 2, closed descriptors harmless")
+
+
+def no_execution(bench):
+    paths = [bench.source, bench.other]
+    damaged = bench.path("damaged")
+    shutil.copytree(bench.other, damaged)
+    with open(os.path.join(damaged, ".metadata"), "r+b") as f:
+        # posix.system called by the planner data: what PyTorch would run.
+        f.write(b"\x80\x02cposix\nsystem\nX\x05\x00\x00\x00touchq\x00\x85R.")
+        f.truncate()
+    runs = 0
+    for path in [*paths, damaged]:
+        for verb in (["inspect", path], ["verify", path], ["consolidate", path, bench.path("x.pt"), "--force"]):
+            done = bench.run(verb, ["-e", "trace=execve,socket,connect,fork,vfork"])
+            with open(bench.path("trace")) as f:
+                calls = [line for line in f if any(f" {c}(" in line for c in ("execve", "socket", "connect", "fork", "vfork"))]
+            check(len(calls) == 1, f"{verb}: {calls}")
+            if path == damaged:
+                check(done.returncode == (1 if verb[0] == "verify" else 2), f"{verb}: status {done.returncode}")
+                check("GLOBAL" in done.stdout + done.stderr and "posix.system" in done.stdout + done.stderr, f"{verb}: {done.stderr}")
+            runs += 1
+    print(f"{runs} runs: nothing started, no socket")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("case")
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--data", required=True)
+    a = parser.parse_args()
+    probe = shutil.which("strace") and subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True)
+    if not probe or probe.returncode != 0:
+        print("skipped: strace is not installed or may not trace here")
+        return 77
+    cases = {"kill_file": lambda b: kill_sweep(b, False), "kill_folder": lambda b: kill_sweep(b, True),
+             "errors_file": lambda b: error_sweep(b, False), "errors_folder": lambda b: error_sweep(b, True),
+             "signals": signals, "streams": streams, "no_execution": no_execution}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            cases[a.case](Bench(os.path.abspath(a.tool), os.path.abspath(a.data), folder))
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+    return 0
+
+
+sys.exit(main())
