@@ -330,7 +330,11 @@ void AtomicDirectory::Impl::replace_destination() {
     if (!exchange()) committed = true;  // both folders stay, the new one in place
     throw;
   }
-  end();
+  try {
+    end();
+  } catch (const Error& e) {
+    throw Error(e.code(), cat(e.what(), "; the old one is ", place.shown_temporary()));
+  }
   try {
     remove_files_in(old.get(), place.shown());
     if (::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR) != 0) {

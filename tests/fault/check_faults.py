@@ -145,8 +145,8 @@ def error_sweep(bench, folder):
                     # After the rename only its durability can still fail, and the message says so.
                     in_place = now == write.new and "in place" in done.stderr
                     check(now == write.old or in_place, f"{where}: the old output is gone\n{done.stderr}")
-                # The old folder is removed after the new one took its place; where that fails, the message names it.
-                told = "yet to be removed" in done.stderr and write.leftovers() == [f".{os.path.basename(write.out)}.fsdp-tmp"]
+                # The old folder is removed when the new one is in place for good; where that fails, the message names it.
+                told = f".{os.path.basename(write.out)}.fsdp-tmp" in done.stderr and write.leftovers() == [f".{os.path.basename(write.out)}.fsdp-tmp"]
                 check(write.leftovers() == [] or told, f"{where}: left {write.leftovers()}")
     check(refused > 20, f"only {refused} errors were noticed of {tried}")
     print(f"{tried} failing calls, {refused} refused with a message, old output intact each time")
