@@ -35,10 +35,19 @@ count() { grep -m1 '<testsuite' -A6 "$report" | grep -o "\b$1=\"[0-9]*\"" | head
 total=$(count tests) failed=$(count failures) skipped=$(($(count skipped) + $(count disabled)))
 passed=$((total - failed - skipped))
 
-if [ "$FUZZ_SECONDS" != 0 ] && [ -x tests/fuzz/run.sh ]; then
-  run_fuzz() { if tests/fuzz/run.sh --seconds "$FUZZ_SECONDS"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi; }
-  step "fuzzing, $FUZZ_SECONDS s a target" run_fuzz
-fi
+# Its own closing line is added to ours.
+run_fuzz() {
+  local log=build/fuzz.log last
+  tests/fuzz/run.sh --seconds "$FUZZ_SECONDS" 2>&1 | tee "$log" | grep -v '^[0-9]* passed, [0-9]* failed$' || true
+  last=$(tail -n 1 "$log")
+  if [[ $last =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2]))
+  else
+    say "the fuzz targets could not run"
+    failed=$((failed + 1))
+  fi
+}
+[ "$FUZZ_SECONDS" = 0 ] || step "fuzzing, $FUZZ_SECONDS s a target" run_fuzz
 
 closing="$passed passed, $failed failed"
 [ "$skipped" = 0 ] || closing+=", $skipped skipped"
