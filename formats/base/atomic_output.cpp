@@ -30,9 +30,8 @@ Error exists(const OutputPlace& place) {
 }
 
 Error appeared(const OutputPlace& place) {
-  return Error(
-      ErrorCode::kExists,
-      place.shown() + ": appeared while it was being written; --force replaces it");
+  return Error(ErrorCode::kExists,
+               place.shown() + ": appeared while it was being written; --force replaces it");
 }
 
 // Renames the temporary to the destination where nothing stands there; false where something does.
