@@ -25,6 +25,10 @@ constexpr std::string_view kKnownVersion = "1.0.0";
 // Findings of one kind beyond these say nothing new.
 constexpr std::size_t kMaxFindingsOfAKind = 20;
 
+// A chunk with its item takes at least these many bytes of the stream.
+constexpr std::uint64_t kChunkPickleBytes = 140;
+constexpr std::uint64_t kMaxReservedRows = 4'000'000;
+
 // The classes of the pickle.  Those from kFirstRecord on are folded into tables while the stream is read.
 enum class Class : std::int32_t {
   kIgnored,   // told apart from nothing: allowed by the caller
@@ -117,7 +121,6 @@ struct Tables {
     std::uint32_t key = 0;  // position in `keys`
     bool has_offset = false;
     Dims offset;
-    std::int64_t hint = -1;
   };
   struct Item {
     Location location;
@@ -193,7 +196,15 @@ class Fields {
 
 class MetadataHost : public PickleHost {
  public:
-  explicit MetadataHost(const std::set<std::string>& allowed) : allowed_(allowed) {}
+  // `stream_bytes` tells how many rows there may be: tables that grow by doubling would copy and touch twice the
+  // memory, and what is reserved and not used costs nothing.
+  MetadataHost(const std::set<std::string>& allowed, std::uint64_t stream_bytes) : allowed_(allowed) {
+    const auto rows = static_cast<std::size_t>(std::min(stream_bytes / kChunkPickleBytes, kMaxReservedRows));
+    t_.chunks.reserve(rows);
+    t_.item_keys.reserve(rows);
+    t_.items.reserve(rows);
+    t_.numbers.reserve(6 * rows);
+  }
   Tables& tables() { return t_; }
 
   std::int32_t global(std::string_view module, std::string_view name) override {
@@ -320,7 +331,7 @@ class MetadataHost : public PickleHost {
     const Value* offset = fields.find("offset");
     row.has_offset = offset != nullptr && !offset->is_none();
     if (row.has_offset) row.offset = take_dims(fields, "offset");
-    if (const Value* hint = fields.find("index")) row.hint = hint->as_int().value_or(-1);
+    // `index` is a hint where the chunk stands, which may be stale.
   }
 
   void build_item(Tables::Item& row, const Value& state) {
@@ -654,7 +665,7 @@ class Assembler {
 
 Metadata read_metadata(const ByteSource& source, const std::string& name,
                        const std::set<std::string>& allowed_globals) {
-  MetadataHost host(allowed_globals);
+  MetadataHost host(allowed_globals, source.size());
   read_pickle(source, host);
   return Assembler(host.tables(), name).run();
 }
