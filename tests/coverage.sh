@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Prints the line coverage of formats/ and tools/ by the tests, file by file and in all.
+#
+#   tests/coverage.sh          report in build/coverage/coverage.html
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$ROOT/tests/support/provision.sh"
+. "$ROOT/tests/support/corpus.sh"
+cd "$ROOT"
+
+need_packages tool test
+need_cmake
+need_python
+need_corpus
+
+step "configure" cmake --preset coverage -DFSDP_TEST_PYTHON="$PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
+step "build" cmake --build --preset coverage -j "$(nproc)"
+find build/coverage -name '*.gcda' -delete
+step "tests" ctest --preset coverage -j "$(nproc)" -E '^fault\.kill' --output-on-failure
+gcovr --root . --object-directory build/coverage --filter 'formats/' --filter 'tools/' --exclude-throw-branches \
+  --html build/coverage/coverage.html --print-summary --txt
