@@ -152,6 +152,7 @@ std::vector<std::int64_t> spelled_shape(const Tensor& tensor) {
 void append_metadata(std::string& json,
                      const std::vector<std::pair<std::string, std::string>>& metadata) {
   std::vector<std::string_view> names;
+  names.reserve(metadata.size());
   for (const auto& [key, value] : metadata) names.push_back(key);
   if (const auto twice = find_duplicate(names)) {
     throw Error(ErrorCode::kStMetadata,

@@ -18,7 +18,7 @@ inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 // The README sets none; PyTorch itself stops at 64 dimensions.
 inline constexpr std::size_t kMaxRank = 64;
 // No model comes near; a message or a table with such a name is of no use.
-inline constexpr std::size_t kMaxNameBytes = 64 * 1024;
+inline constexpr std::size_t kMaxNameBytes = std::size_t{64} * 1024;
 // The length that stands in front of the header.
 inline constexpr std::uint64_t kLengthBytes = 8;
 
