@@ -20,17 +20,22 @@ constexpr int kFailedStatus = 2;
 
 // The write that failed may be long past, and errno with it: the pipe itself still knows.
 bool reader_went_away() {
-  struct pollfd out {STDOUT_FILENO, POLLOUT, 0};
+  struct pollfd out {
+    STDOUT_FILENO, POLLOUT, 0
+  };
   return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
-extern "C" void note_signal(int number) { formats::interrupt_signal.store(number); }
+extern "C" void note_signal(int number) {
+  formats::interrupt_signal.store(number);
+}
 
 }  // namespace
 
 void prepare_process() {
   for (int fd = 0; fd <= 2; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      (void)::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
   }
   struct sigaction action {};
   ::sigemptyset(&action.sa_mask);
@@ -43,6 +48,8 @@ void prepare_process() {
   }
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
+  // A write past the limit on file sizes is then an error as a full disk is.
+  ::sigaction(SIGXFSZ, &action, nullptr);
 }
 
 int finish_process(int status) {

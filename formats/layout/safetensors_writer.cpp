@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdio>
 #include <map>
+#include <string_view>
 #include <tuple>
+#include <unordered_set>
 
 #include "formats/layout/safetensors.h"
 #include "formats/layout/safetensors_index.h"
@@ -14,6 +16,9 @@
 
 namespace fsdp::formats::safetensors {
 namespace {
+
+// What readers look for in the metadata; a tied tensor of that very name stays unmentioned there.
+constexpr std::string_view kFormatKey = "format";
 
 std::string shard_name(std::size_t number, std::size_t count) {
   std::array<char, 64> name{};
@@ -60,11 +65,11 @@ Writer::Writer(const Checkpoint& checkpoint, const WriterOptions& options) : che
       file.tensors.push_back(t);
       tensors.push_back(std::move(tensor));
     }
-    std::vector<std::pair<std::string, std::string>> metadata = {{"format", "pt"}};
+    std::vector<std::pair<std::string, std::string>> metadata = {{std::string(kFormatKey), "pt"}};
+    std::unordered_set<std::string_view> names;
+    for (const Tensor& tensor : tensors) names.insert(tensor.name);
     for (const auto& [name, holder] : tied_) {
-      if (std::any_of(tensors.begin(), tensors.end(), [&](const Tensor& t) { return t.name == holder; })) {
-        metadata.emplace_back(name, holder);
-      }
+      if (names.contains(holder) && name != kFormatKey) metadata.emplace_back(name, holder);
     }
     file.header = make_header(tensors, metadata);
     file.bytes = file.header.size();
