@@ -493,6 +493,7 @@ Value PickleHost::build(Value object, Value state, bool /*shared*/) {
   return object;
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): hosts that override it take it over.
 Value PickleHost::persistent_id(Value id) {
   const std::span<const Value> items = id.items();
   const std::string* const kind = items.empty() ? nullptr : items[0].as_string();

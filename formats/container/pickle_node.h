@@ -17,38 +17,46 @@
 namespace fsdp::formats {
 
 struct TextNode : ValueNode {  // kString, kBytes, kByteArray, kBigInt
+  using ValueNode::ValueNode;
   std::string text;
 };
 
 struct TupleNode : ValueNode {  // `tuple_size` values follow it in the same allocation
+  using ValueNode::ValueNode;
   Value* items() noexcept { return reinterpret_cast<Value*>(this + 1); }
 };
 static_assert(sizeof(TupleNode) % alignof(Value) == 0);
 
 struct ListNode : ValueNode {
+  using ValueNode::ValueNode;
   std::vector<Value> items;
 };
 
 struct SetNode : ValueNode {  // kSet, kFrozenSet
+  using ValueNode::ValueNode;
   std::vector<Value> items;
   std::unique_ptr<KeyIndex> index;
 };
 
 struct DictNode : ValueNode {
+  using ValueNode::ValueNode;
   std::vector<Value::Entry> entries;
   std::unique_ptr<KeyIndex> index;
 };
 
 struct GlobalNode : ValueNode {
+  using ValueNode::ValueNode;
   GlobalName name;
 };
 
 struct ObjectNode : ValueNode {
+  using ValueNode::ValueNode;
   ObjectData data;
   std::unique_ptr<KeyIndex> index;  // of data.dict_items
 };
 
 struct StorageNode : ValueNode {
+  using ValueNode::ValueNode;
   StorageRef storage;
 };
 
@@ -65,7 +73,7 @@ struct ValueAccess {
   }
   // A handle that takes over the reference a new node begins with.
   static Value handle(ValueNode* node, std::uint32_t tag = 0) noexcept {
-    return {node->kind, std::bit_cast<std::uint64_t>(node), tag};
+    return {node->kind, reinterpret_cast<std::uintptr_t>(node), tag};
   }
 
   // The node of a value whose kind has been looked at.
@@ -77,8 +85,7 @@ struct ValueAccess {
   // A node of that kind with one reference, which the caller hands to `handle`.
   template <typename Node>
   static Node* make(ValueKind kind) {
-    Node* const node = new Node;
-    node->kind = kind;
+    Node* const node = new Node(kind);
     ++live_value_count;
     return node;
   }

@@ -35,34 +35,33 @@ PickleSharing::PickleSharing(const Value& root) {
   }
 }
 
-bool PickleSharing::note(const Value& value) {
-  const auto count = [](auto& map, const auto& key) {
-    const auto [at, is_new] = map.try_emplace(key, kOnce);
-    if (!is_new) at->second = kUnwritten;
-    return is_new;
-  };
-  if (const std::string* const text = value.as_string()) return count(strings_, *text);
-  if (const GlobalName* const name = value.as_global()) {
-    return count(names_, Name(name->module, name->name));
+PickleSharing::Slot& PickleSharing::text_slot(const Value& value) {
+  if (const std::string* const text = value.as_string()) {
+    return strings_.try_emplace(*text, kUnseen).first->second;
   }
-  if (value.kind() == ValueKind::kStorage) return true;
-  const ValueNode* const node = ValueAccess::node(value);
-  if (node == nullptr || node->references == 1) return true;
-  return count(nodes_, node);
+  const GlobalName& name = *value.as_global();
+  return names_.try_emplace(Name(name.module, name.name), kUnseen).first->second;
 }
 
 PickleSharing::Slot* PickleSharing::find(const Value& value) {
-  const auto look_up = [](auto& map, const auto& key) -> Slot* {
-    const auto at = map.find(key);
-    return at == map.end() ? nullptr : &at->second;
-  };
-  if (const std::string* const text = value.as_string()) return look_up(strings_, *text);
-  if (const GlobalName* const name = value.as_global()) {
-    return look_up(names_, Name(name->module, name->name));
-  }
   const ValueNode* const node = ValueAccess::node(value);
-  if (node == nullptr || node->references == 1) return nullptr;
-  return look_up(nodes_, node);
+  if (node == nullptr || value.kind() == ValueKind::kStorage) return nullptr;
+  const bool is_alone = node->references == 1;
+  if (value.kind() != ValueKind::kString && value.kind() != ValueKind::kGlobal) {
+    return is_alone ? nullptr : &nodes_.try_emplace(node, kUnseen).first->second;
+  }
+  if (is_alone) return &text_slot(value);
+  Slot*& slot = text_nodes_.try_emplace(node, nullptr).first->second;
+  if (slot == nullptr) slot = &text_slot(value);
+  return slot;
+}
+
+bool PickleSharing::note(const Value& value) {
+  Slot* const slot = find(value);
+  if (slot == nullptr) return true;
+  const bool is_new = *slot == kUnseen;
+  *slot = is_new ? kOnce : kUnwritten;
+  return is_new;
 }
 
 std::optional<std::uint32_t> PickleSharing::slot(const Value& value) {

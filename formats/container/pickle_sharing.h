@@ -14,8 +14,9 @@
 namespace fsdp::formats {
 
 // Nodes are shared by identity; equal strings, and equal names of globals, are shared whatever node
-// they are. Storages are not: torch.save writes each reference to one in full. Lifetime: `root`
-// outlives it and does not change.
+// they are.  Storages are not: torch.save writes each reference to one in full.
+//
+// Lifetime: `root` outlives it and does not change.
 class PickleSharing {
  public:
   explicit PickleSharing(const Value& root);
@@ -26,9 +27,11 @@ class PickleSharing {
   std::optional<std::uint32_t> take_slot(const Value& value);
 
  private:
-  static constexpr std::uint32_t kOnce = UINT32_MAX;           // seen once
-  static constexpr std::uint32_t kUnwritten = UINT32_MAX - 1;  // seen again, not written yet
-  using Slot = std::uint32_t;                                  // kOnce, kUnwritten, or the slot
+  // kUnseen, kOnce, kUnwritten (seen again, not written yet), or the slot.
+  using Slot = std::uint32_t;
+  static constexpr Slot kUnseen = UINT32_MAX;
+  static constexpr Slot kOnce = UINT32_MAX - 1;
+  static constexpr Slot kUnwritten = UINT32_MAX - 2;
   using Name = std::pair<std::string_view, std::string_view>;  // module, name
   struct TextHash {
     std::size_t operator()(std::string_view text) const noexcept { return KeyIndex::hash(text); }
@@ -39,11 +42,16 @@ class PickleSharing {
 
   // Counts one more reference; false where what the value holds has been counted before.
   bool note(const Value& value);
+  // Of a string or global, by content.
+  Slot& text_slot(const Value& value);
+  // nullptr where nothing else refers to the value.
   Slot* find(const Value& value);
 
-  std::unordered_map<const void*, Slot> nodes_;  // those with more than one reference
   std::unordered_map<std::string_view, Slot, TextHash> strings_;
   std::unordered_map<Name, Slot, TextHash> names_;
+  std::unordered_map<const void*, Slot> nodes_;  // of other kinds, with more than one reference
+  // The slots of such nodes in strings_ and names_, so that their text is hashed but once.
+  std::unordered_map<const void*, Slot*> text_nodes_;
   std::uint32_t next_slot_ = 0;
 };
 

@@ -151,8 +151,7 @@ Value Value::storage(StorageRef storage) {
 Value ValueAccess::make_tuple(std::span<Value> items) {
   if (items.empty()) return {ValueKind::kTuple, 0};
   void* const memory = ::operator new(sizeof(TupleNode) + items.size() * sizeof(Value));
-  auto* const node = new (memory) TupleNode;
-  node->kind = ValueKind::kTuple;
+  auto* const node = new (memory) TupleNode(ValueKind::kTuple);
   node->tuple_size = static_cast<std::uint32_t>(items.size());
   Value* to = node->items();
   for (Value& item : items) {

@@ -67,13 +67,14 @@ std::string_view kind_name(ValueKind kind) noexcept;
 // What every node begins with; the rest of it is in pickle_node.h, which only the pickle code
 // includes.
 struct ValueNode {
+  explicit ValueNode(ValueKind node_kind) : references(1), kind(node_kind) {}
   union {
-    std::uint64_t references = 1;
+    std::uint64_t references;
     ValueNode* next_dead;  // links the nodes that are being destroyed
   };
   std::uint32_t depth = 0;
   std::uint32_t tuple_size = 0;  // items that follow the node of a tuple
-  ValueKind kind = ValueKind::kNone;
+  ValueKind kind;
   bool sealed = false;      // something holds it, so that its content and depth are final
   bool unhashable = false;  // Python refuses it as a key
 };
@@ -180,7 +181,9 @@ class Value {
   std::uint32_t tag() const noexcept { return static_cast<std::uint32_t>(head_ >> 32U); }
   // The empty tuple has none.
   ValueNode* node() const noexcept {
-    return kind() < ValueKind::kString ? nullptr : std::bit_cast<ValueNode*>(word_);
+    if (kind() < ValueKind::kString) return nullptr;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the word is one or the other, as the kind says.
+    return reinterpret_cast<ValueNode*>(static_cast<std::uintptr_t>(word_));
   }
   static void destroy(ValueNode* node) noexcept;
 

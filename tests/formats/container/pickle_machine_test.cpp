@@ -493,6 +493,11 @@ TEST(PickleMachine, limits_are_named) {
   with({.max_string_bytes = 4}, text("abcd"))();
   test::expect_error(ErrorCode::kLimitSize, "a str of 5 bytes; at most 4 are read",
                      with({.max_string_bytes = 4}, text("abcde")));
+  test::expect_error(ErrorCode::kLimitSize,
+                     "SHORT_BINSTRING at byte 2: a str of 5 bytes; at most 4 are read",
+                     with({.max_string_bytes = 4},
+                          "U\x05"
+                          "abcde"));
 }
 
 TEST(PickleMachine, values_that_are_gone_do_not_count) {
@@ -568,6 +573,48 @@ TEST(PickleMachine, records_of_the_host_are_known_to_be_shared) {
       read_with(host, proto(2, "(" + fresh + put(0) + "}b" + fresh + "}b" + get(0) + "}bt"));
   EXPECT_THAT(host.shared_, ElementsAre(true, false, true));
   EXPECT_EQ(value.items()[2].opaque_payload(), 42U);
+}
+
+TEST(PickleMachine, the_default_host_builds_objects_only) {
+  class Host : public InertHost {
+   public:
+    Value new_object(const Value& /*cls*/, Value /*args*/) override { return Value::opaque(7, 42); }
+  } host;
+  test::expect_error(ErrorCode::kBuild,
+                     "BUILD at byte 10: sets the state of a record, expected an object",
+                     [&] { read_with(host, proto(2, global("m", "C") + ")\x81}b")); });
+}
+
+// Gives other bytes from the second read on, as a file does that is written meanwhile.
+class ChangingSource : public ByteSource {
+ public:
+  ChangingSource(std::string before, std::string after)
+      : before_(std::move(before)), after_(std::move(after)) {}
+  std::uint64_t size() const override { return before_.size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
+    MemorySource(std::as_bytes(std::span(read_count_++ == 0 ? before_ : after_)))
+        .read_at(offset, out);
+  }
+
+ private:
+  std::string before_;
+  std::string after_;
+  mutable int read_count_ = 0;
+};
+
+TEST(PickleMachine, a_stream_that_changes_while_it_is_read_is_refused) {
+  const std::string before = proto(2, "(N" + put(0) + get(0) + "t");
+  const std::vector<std::pair<std::string, ErrorCode>> cases = {
+      {proto(2, "(NNN" + get(0) + "t"), ErrorCode::kMemo},
+      {proto(2, "(N" + put(1) + get(1) + "t"), ErrorCode::kMemo},
+      {proto(2, "(N" + put(0) + "NPt"), ErrorCode::kOpcode},
+      {proto(2, "(N" + put(0) + "X\xfft"), ErrorCode::kTruncated},
+  };
+  for (const auto& [after, code] : cases) {
+    test::FoldingHost host;
+    const ChangingSource source(before, after);
+    test::expect_error(code, "at byte", [&] { read_pickle(source, host); });
+  }
 }
 
 TEST(PickleMachine, errors_of_the_host_name_the_opcode) {

@@ -39,6 +39,29 @@ TEST(PickleValue, each_kind_gives_its_content_and_no_other) {
   EXPECT_EQ(Value::string("a").as_object(), nullptr);
 }
 
+TEST(PickleValue, kinds_have_the_names_that_python_gives_them) {
+  const std::vector<std::pair<Value, std::string_view>> cases = {
+      {Value(), "None"},
+      {Value::boolean(true), "bool"},
+      {Value::integer(1), "int"},
+      {Value::floating(1), "float"},
+      {Value::opaque(1, 1), "record"},
+      {Value::string(""), "str"},
+      {Value::bytes(""), "bytes"},
+      {Value::byte_array(""), "bytearray"},
+      {Value::big_int(""), "big int"},
+      {Value::list({}), "list"},
+      {Value::tuple({}), "tuple"},
+      {Value::dict({}), "dict"},
+      {Value::set({}), "set"},
+      {Value::frozen_set({}), "frozenset"},
+      {Value::global("a", "b"), "global"},
+      {Value::object({}), "object"},
+      {Value::storage({.key = "0", .dtype = DType::kInt8}), "storage"},
+  };
+  for (const auto& [value, name] : cases) EXPECT_EQ(kind_name(value.kind()), name);
+}
+
 TEST(PickleValue, containers_give_their_items_in_order) {
   const auto numbers = [](const Value& value) {
     std::vector<std::int64_t> result;
