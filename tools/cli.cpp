@@ -32,7 +32,8 @@ constexpr std::uint64_t kMinMemory = 16U << 20U;
 constexpr std::array kVerbs = {"inspect", "ls", "consolidate", "verify"};
 
 constexpr const char* kDescription =
-    "Inspects, verifies and consolidates sharded PyTorch checkpoints: torch.distributed.checkpoint folders,\n"
+    "Inspects, verifies and consolidates sharded PyTorch checkpoints: torch.distributed.checkpoint "
+    "folders,\n"
     "torch.save files and safetensors.  Needs no Python, and runs nothing of what it reads.";
 constexpr const char* kFooter =
     "Exit status: 0 done, sound; 1 damage was found; 2 it could not be done.\n"
@@ -66,7 +67,8 @@ When when_of(const std::string& word) {
 }
 
 void add_common(CLI::App& verb, Typed& typed) {
-  verb.add_option("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format")->required();
+  verb.add_option("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format")
+      ->required();
   const auto shared = [](CLI::Option* option) { return option->group(kCommonOptions); };
   shared(verb.add_option("-k,--keys", typed.common.keys.include,
                          "Only keys that match GLOB: * stays within dots, ** does not"))
@@ -75,34 +77,40 @@ void add_common(CLI::App& verb, Typed& typed) {
   shared(verb.add_option("--exclude", typed.common.keys.exclude, "Not the keys that match GLOB"))
       ->type_name("GLOB")
       ->allow_extra_args(false);
-  shared(verb.add_option("--allow-global", typed.globals, "Take this Python name in a pickle for plain data"))
+  shared(verb.add_option("--allow-global", typed.globals,
+                         "Take this Python name in a pickle for plain data"))
       ->type_name("MODULE.NAME")
       ->allow_extra_args(false);
   shared(verb.add_flag("--json", typed.common.json, "One JSON object on standard output"));
   shared(verb.add_flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries"));
-  shared(verb.add_option("--progress", typed.progress, "Progress on standard error: auto, always or never"))
+  shared(verb.add_option("--progress", typed.progress,
+                         "Progress on standard error: auto, always or never"))
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
-  shared(verb.add_option("--color", typed.color, "Colours: auto, always or never; NO_COLOR is heeded"))
+  shared(
+      verb.add_option("--color", typed.color, "Colours: auto, always or never; NO_COLOR is heeded"))
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
   shared(verb.add_option("--threads", typed.threads, "Threads; as many as cores if not given"))
       ->check(CLI::Range(1U, kMaxThreads))
       ->type_name("N");
-  shared(verb.add_option("--max-memory", typed.max_memory, "Memory to stay within; 256MiB if not given"))
+  shared(verb.add_option("--max-memory", typed.max_memory,
+                         "Memory to stay within; 256MiB if not given"))
       ->type_name("SIZE");
   verb.get_help_ptr()->description("Print this help")->group(kCommonOptions);
 }
 
 CLI::App* add_inspect(CLI::App& app, Typed& typed) {
-  CLI::App* verb = app.add_subcommand("inspect", "Show what is in a checkpoint; reads metadata alone");
+  CLI::App* verb =
+      app.add_subcommand("inspect", "Show what is in a checkpoint; reads metadata alone");
   verb->alias("ls");
   add_common(*verb, typed);
   verb->add_flag("--fold", typed.inspect.fold, "Fold numbered layers that are alike to #");
   verb->add_option("--depth", typed.depth, "Levels of the tree to show")->type_name("N");
   verb->add_flag("--chunks", typed.inspect.chunks, "Show where each chunk lies");
   verb->add_flag("--files", typed.inspect.files, "List the files");
-  verb->add_option("--values", typed.values, "Read the values (what is no tensor): auto, always or never")
+  verb->add_option("--values", typed.values,
+                   "Read the values (what is no tensor): auto, always or never")
       ->check(CLI::IsMember({"auto", "always", "never"}))
       ->type_name("WHEN");
   verb->footer(
@@ -113,11 +121,13 @@ CLI::App* add_inspect(CLI::App& app, Typed& typed) {
 }
 
 CLI::App* add_verify(CLI::App& app, Typed& typed) {
-  CLI::App* verb = app.add_subcommand("verify", "Name every damage: holes, missing files, wrong checksums, unsafe pickles");
+  CLI::App* verb = app.add_subcommand(
+      "verify", "Name every damage: holes, missing files, wrong checksums, unsafe pickles");
   add_common(*verb, typed);
   verb->add_flag("--fast", typed.verify.fast, "Metadata and sizes alone, no data");
   verb->add_flag("--strict", typed.verify.strict, "Warnings count as damage");
-  verb->add_flag("--require-checksums", typed.verify.require_checksums, "Data without a checksum counts as damage");
+  verb->add_flag("--require-checksums", typed.verify.require_checksums,
+                 "Data without a checksum counts as damage");
   verb->footer(
       "Examples:\n"
       "  fsdp-ckpt verify step-400\n"
@@ -126,10 +136,12 @@ CLI::App* add_verify(CLI::App& app, Typed& typed) {
 }
 
 CLI::App* add_consolidate(CLI::App& app, Typed& typed) {
-  CLI::App* verb = app.add_subcommand("consolidate", "Join a sharded checkpoint into one full state dict");
+  CLI::App* verb =
+      app.add_subcommand("consolidate", "Join a sharded checkpoint into one full state dict");
   add_common(*verb, typed);
   ConsolidateOptions& o = typed.consolidate;
-  verb->add_option("OUT", o.destination, "File to write, or folder with --max-shard-size")->required();
+  verb->add_option("OUT", o.destination, "File to write, or folder with --max-shard-size")
+      ->required();
   verb->add_option("--to", o.format, "pt or safetensors; by the suffix of OUT if not given")
       ->check(CLI::IsMember({"pt", "safetensors"}))
       ->type_name("FORMAT");
@@ -137,7 +149,8 @@ CLI::App* add_consolidate(CLI::App& app, Typed& typed) {
                    "safetensors: a folder of files of at most SIZE, with an index")
       ->type_name("SIZE");
   verb->add_flag("--drop-values", o.drop_values, "safetensors: leave out what is no tensor");
-  verb->add_flag("-n,--dry-run", o.dry_run, "Say what would be read and written, and write nothing");
+  verb->add_flag("-n,--dry-run", o.dry_run,
+                 "Say what would be read and written, and write nothing");
   verb->add_flag("--force", o.force, "Replace OUT where it exists");
   verb->add_flag("!--no-sync", o.sync, "Do not wait until the output is safe from a power cut");
   verb->footer(
@@ -150,7 +163,8 @@ CLI::App* add_consolidate(CLI::App& app, Typed& typed) {
 // One line of help: what is typed, and what it does.
 std::string help_line(const std::string& typed, const std::string& explanation) {
   std::string line = std::string(kHelpIndent, ' ') + typed;
-  line += line.size() + 2 <= kHelpColumn ? std::string(kHelpColumn - line.size(), ' ') : "\n" + std::string(kHelpColumn, ' ');
+  line += line.size() + 2 <= kHelpColumn ? std::string(kHelpColumn - line.size(), ' ')
+                                         : "\n" + std::string(kHelpColumn, ' ');
   return line + explanation + '\n';
 }
 
@@ -162,19 +176,22 @@ std::string option_text(const CLI::Option& option) {
   for (const std::string& name : option.get_lnames()) text += "--" + name;
   if (option.get_type_size_max() == 0) return text;  // a flag
   const std::string type = option.get_type_name();
-  return text + " " + type.substr(0, type.find(':'));  // CLI11 puts the values allowed behind a colon
+  return text + " " +
+         type.substr(0, type.find(':'));  // CLI11 puts the values allowed behind a colon
 }
 
 std::string help_text(const CLI::App& app) {
   const bool top = app.get_parent() == nullptr;
-  std::string text = app.get_description() + "\n\nUsage: fsdp-ckpt " + (top ? "VERB" : app.get_name()) + " [OPTIONS]";
+  std::string text = app.get_description() + "\n\nUsage: fsdp-ckpt " +
+                     (top ? "VERB" : app.get_name()) + " [OPTIONS]";
   std::string positionals;
   std::string groups;
   for (const char* group : {kOwnOptions, kCommonOptions}) {
     std::string lines;
     for (const CLI::Option* option : app.get_options()) {
       if (option->get_positional()) continue;
-      if (option->get_group() == group) lines += help_line(option_text(*option), option->get_description());
+      if (option->get_group() == group)
+        lines += help_line(option_text(*option), option->get_description());
     }
     if (!lines.empty()) groups += std::string("\n") + group + ":\n" + lines;
   }
@@ -197,15 +214,18 @@ std::string help_text(const CLI::App& app) {
 }
 
 // What CLI11 says of words it could not take, and what would have been right.
-std::string parse_message(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& args) {
+std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
+                          const std::vector<std::string>& args) {
   const auto chosen = app.get_subcommands();
   if (args.empty()) return "no verb was given; fsdp-ckpt --help lists them";
   if (chosen.empty() || args[0].starts_with('-')) {
-    return "the first word must be a verb, not " + formats::quote(args[0]) + "; fsdp-ckpt --help lists them";
+    return "the first word must be a verb, not " + formats::quote(args[0]) +
+           "; fsdp-ckpt --help lists them";
   }
   const CLI::App& verb = *chosen.front();
   const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return formats::escape(error.what()) + help;
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
+    return formats::escape(error.what()) + help;
   const std::vector<std::string> extras = app.remaining(true);
   const std::string extra = extras.empty() ? args.back() : extras.front();
   if (!extra.starts_with('-')) return "unexpected argument " + formats::quote(extra) + help;
@@ -214,21 +234,24 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app, con
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   const std::string near = formats::nearest(extra, names);
-  return "unknown option " + formats::quote(extra) + (near.empty() ? help : "; did you mean " + near + "?");
+  return "unknown option " + formats::quote(extra) +
+         (near.empty() ? help : "; did you mean " + near + "?");
 }
 
 // Names of the verbs, for a word that is none.
 std::string verb_hint(const std::string& word) {
   const std::vector<std::string> verbs(kVerbs.begin(), kVerbs.end());
   const std::string near = formats::nearest(word, verbs);
-  return near.empty() ? std::string("; fsdp-ckpt --help lists them") : "; did you mean " + near + "?";
+  return near.empty() ? std::string("; fsdp-ckpt --help lists them")
+                      : "; did you mean " + near + "?";
 }
 
 bool wants_json(const std::vector<std::string>& args) {
   return std::find(args.begin(), args.end(), "--json") != args.end();
 }
 
-void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out, std::ostream& err) {
+void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
+                 std::ostream& err) {
   err << "fsdp-ckpt: error[" << code_name(code) << "]: " << message << '\n';
   if (!json) return;
   formats::Json::Object object;
@@ -243,21 +266,25 @@ void interpret(Typed& typed) {
   CommonOptions& common = typed.common;
   common.progress = when_of(typed.progress);
   common.color = when_of(typed.color);
-  common.threads = typed.threads != 0 ? typed.threads : std::max(1U, std::thread::hardware_concurrency());
+  common.threads =
+      typed.threads != 0 ? typed.threads : std::max(1U, std::thread::hardware_concurrency());
   common.max_memory_bytes = formats::parse_size(typed.max_memory);
   if (common.max_memory_bytes < kMinMemory) {
-    throw Error(ErrorCode::kUsage, formats::cat("--max-memory is ", formats::human_bytes(common.max_memory_bytes),
-                                                ", but at least ", formats::human_bytes(kMinMemory), " is needed"));
+    throw Error(ErrorCode::kUsage,
+                formats::cat("--max-memory is ", formats::human_bytes(common.max_memory_bytes),
+                             ", but at least ", formats::human_bytes(kMinMemory), " is needed"));
   }
   common.allowed_globals.insert(typed.globals.begin(), typed.globals.end());
   for (const auto* globs : {&common.keys.include, &common.keys.exclude}) {
-    for (const std::string& glob : *globs) (void)formats::glob_matches(glob, "");  // refuses a broken one now
+    for (const std::string& glob : *globs)
+      (void)formats::glob_matches(glob, "");  // refuses a broken one now
   }
   typed.inspect.depth = typed.depth;
   typed.inspect.values = when_of(typed.values);
   if (!typed.max_shard_size.empty()) {
     typed.consolidate.max_shard_bytes = formats::parse_size(typed.max_shard_size);
-    if (*typed.consolidate.max_shard_bytes == 0) throw Error(ErrorCode::kUsage, "--max-shard-size is 0");
+    if (*typed.consolidate.max_shard_bytes == 0)
+      throw Error(ErrorCode::kUsage, "--max-shard-size is 0");
   }
   typed.inspect.common = typed.verify.common = typed.consolidate.common = common;
 }
@@ -272,9 +299,10 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
   const char* no_color = std::getenv("NO_COLOR");
   const bool plain = no_color != nullptr && *no_color != '\0';
   Streams streams{out, err};
-  streams.color = common.color == When::kAlways || (common.color == When::kAuto && !plain && is_terminal(out));
-  streams.show_progress =
-      !common.quiet && (common.progress == When::kAlways || (common.progress == When::kAuto && is_terminal(err)));
+  streams.color =
+      common.color == When::kAlways || (common.color == When::kAuto && !plain && is_terminal(out));
+  streams.show_progress = !common.quiet && (common.progress == When::kAlways ||
+                                            (common.progress == When::kAuto && is_terminal(err)));
   return streams;
 }
 
@@ -289,9 +317,9 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
   const CLI::App* inspect_verb = add_inspect(app, typed);
   const CLI::App* consolidate_verb = add_consolidate(app, typed);
   const CLI::App* verify_verb = add_verify(app, typed);
-  const bool known = args.empty() || args[0].starts_with('-') || std::any_of(kVerbs.begin(), kVerbs.end(), [&](const char* verb) {
-    return args[0] == verb;
-  });
+  const bool known =
+      args.empty() || args[0].starts_with('-') ||
+      std::any_of(kVerbs.begin(), kVerbs.end(), [&](const char* verb) { return args[0] == verb; });
   if (!known) {
     throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(args[0]) + verb_hint(args[0]));
   }
@@ -324,7 +352,8 @@ int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& e
     return parse_and_run(args, out, err);
   } catch (const Error& error) {
     print_error(error.code(), error.what(), json, out, err);
-    if (error.code() == ErrorCode::kInterrupted) return kSignalBase + formats::interrupt_signal.load();
+    if (error.code() == ErrorCode::kInterrupted)
+      return kSignalBase + formats::interrupt_signal.load();
   } catch (const std::bad_alloc&) {
     print_error(ErrorCode::kOutOfMemory, "out of memory; nothing was written", json, out, err);
   } catch (const std::exception& error) {

@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 using formats::cat;
 using formats::Checkpoint;
 
-// The share of --max-memory that copying may use; the rest is for the index, headers and the program itself.
+// The share of --max-memory that copying may use; the rest is for the index, headers and the
+// program itself.
 constexpr std::uint64_t kBufferShare = 4;
 
 struct OutputFileInfo {
@@ -58,8 +59,9 @@ std::string format_of(const ConsolidateOptions& options) {
   const std::string suffix = fs::path(options.destination).extension();
   if (suffix == ".pt" || suffix == ".pth" || suffix == ".bin" || suffix == ".ckpt") return "pt";
   if (suffix == ".safetensors") return "safetensors";
-  throw Error(ErrorCode::kUsage, cat(formats::escape(options.destination), ": the suffix ", formats::quote(suffix),
-                                     " names no format; use .pt or .safetensors, or give --to pt|safetensors"));
+  throw Error(ErrorCode::kUsage,
+              cat(formats::escape(options.destination), ": the suffix ", formats::quote(suffix),
+                  " names no format; use .pt or .safetensors, or give --to pt|safetensors"));
 }
 
 // Refuses a destination that is the source or lies inside it, links followed.
@@ -70,8 +72,9 @@ void check_apart(const std::string& source, const std::string& destination) {
   for (;;) {
     if (at == from) {
       const bool same = at == to;
-      throw Error(ErrorCode::kSamePath, cat(formats::escape(destination), ": ", same ? "is" : "lies inside",
-                                            " the checkpoint being read; name another place"));
+      throw Error(ErrorCode::kSamePath,
+                  cat(formats::escape(destination), ": ", same ? "is" : "lies inside",
+                      " the checkpoint being read; name another place"));
     }
     if (!at.has_relative_path() || at.parent_path() == at) return;
     at = at.parent_path();
@@ -85,17 +88,20 @@ void check_globals(const formats::Value& root, const CommonOptions& common) {
   for (const formats::Leaf& leaf : formats::leaves_of(root)) {
     for (const std::string& name : formats::unknown_globals_in(leaf.value)) {
       if (common.allowed_globals.contains(name)) continue;
-      throw Error(ErrorCode::kGlobal,
-                  cat(formats::escape(common.path), ": ", formats::quote(leaf.key, 200), ": global ", formats::quote(name),
-                      " is not known to be plain data; leave it out with --exclude ", formats::quote(leaf.key, 200),
-                      ", or accept it with --allow-global ", formats::escape(name)));
+      throw Error(
+          ErrorCode::kGlobal,
+          cat(formats::escape(common.path), ": ", formats::quote(leaf.key, 200), ": global ",
+              formats::quote(name), " is not known to be plain data; leave it out with --exclude ",
+              formats::quote(leaf.key, 200), ", or accept it with --allow-global ",
+              formats::escape(name)));
     }
   }
 }
 
 class Consolidation {
  public:
-  Consolidation(const ConsolidateOptions& options, const Streams& streams) : options_(options), streams_(streams) {}
+  Consolidation(const ConsolidateOptions& options, const Streams& streams)
+      : options_(options), streams_(streams) {}
 
   int run() {
     summary_.format = format_of(options_);
@@ -124,7 +130,8 @@ class Consolidation {
     if (keys.everything()) return;
     source_->keep([&](const std::string& key) { return keys.selects(key); });
     if (source_->index().order.empty()) {
-      throw Error(ErrorCode::kNotFound, formats::escape(options_.common.path) + ": no key matches the selection");
+      throw Error(ErrorCode::kNotFound,
+                  formats::escape(options_.common.path) + ": no key matches the selection");
     }
   }
 
@@ -133,12 +140,14 @@ class Consolidation {
     auto tree = source_->tree();
     if (!tree) return formats::nested_state_dict(*source_);
     if (options_.common.keys.everything()) return *tree;
-    return formats::pruned(*tree, [&](const std::string& key) { return options_.common.keys.selects(key); });
+    return formats::pruned(
+        *tree, [&](const std::string& key) { return options_.common.keys.selects(key); });
   }
 
   void to_torch() {
     if (options_.max_shard_bytes) {
-      throw Error(ErrorCode::kUsage, "--max-shard-size splits safetensors; a torch.save file is one file");
+      throw Error(ErrorCode::kUsage,
+                  "--max-shard-size splits safetensors; a torch.save file is one file");
     }
     const formats::Value object = root();
     check_globals(object, options_.common);
@@ -180,7 +189,8 @@ class Consolidation {
       files.back()->reserve(file.bytes);
     }
     write(writer, files);
-    output.add_file("model.safetensors.index.json").write_at(0, std::as_bytes(std::span(writer.index())));
+    output.add_file("model.safetensors.index.json")
+        .write_at(0, std::as_bytes(std::span(writer.index())));
     output.commit();
   }
 
@@ -195,11 +205,13 @@ class Consolidation {
     const auto& values = source_->index().values;
     if (values.empty()) return;
     if (!options_.drop_values) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(formats::escape(options_.common.path), ": ", formats::quote(values[0].key, 200),
-                      values.size() > 1 ? cat(" and ", values.size() - 1, " more") : std::string(),
-                      values.size() > 1 ? " are no tensors" : " is no tensor",
-                      ", and safetensors holds tensors alone; --drop-values leaves them out, --keys chooses"));
+      throw Error(
+          ErrorCode::kUnsupported,
+          cat(formats::escape(options_.common.path), ": ", formats::quote(values[0].key, 200),
+              values.size() > 1 ? cat(" and ", values.size() - 1, " more") : std::string(),
+              values.size() > 1 ? " are no tensors" : " is no tensor",
+              ", and safetensors holds tensors alone; --drop-values leaves them out, --keys "
+              "chooses"));
     }
     summary_.dropped_values = values.size();
     summary_.values = 0;
@@ -209,8 +221,9 @@ class Consolidation {
     const fs::path above = fs::absolute(options_.destination).lexically_normal().parent_path();
     const std::uint64_t free = formats::free_bytes(above);
     if (free < bytes) {
-      throw Error(ErrorCode::kNoSpace, cat(formats::escape(options_.destination), ": needs ", formats::human_bytes(bytes),
-                                           ", only ", formats::human_bytes(free), " are free"));
+      throw Error(ErrorCode::kNoSpace, cat(formats::escape(options_.destination), ": needs ",
+                                           formats::human_bytes(bytes), ", only ",
+                                           formats::human_bytes(free), " are free"));
     }
   }
 
@@ -270,22 +283,27 @@ class Consolidation {
 
   void report_text(double seconds) const {
     std::ostream& out = streams_.out;
-    const std::string contents = cat(formats::group_digits(summary_.tensors), summary_.tensors == 1 ? " tensor" : " tensors",
-                                     ", ", formats::group_digits(summary_.values), summary_.values == 1 ? " value" : " values",
-                                     ", ", formats::human_bytes(summary_.bytes()));
+    const std::string contents = cat(
+        formats::group_digits(summary_.tensors), summary_.tensors == 1 ? " tensor" : " tensors",
+        ", ", formats::group_digits(summary_.values), summary_.values == 1 ? " value" : " values",
+        ", ", formats::human_bytes(summary_.bytes()));
     const std::string destination = formats::escape(options_.destination);
     for (const auto& [name, kept] : summary_.tied) {
       out << "tied: " << formats::quote(name, 200) << " is " << formats::quote(kept, 200)
           << "; its name is in the file's metadata\n";
     }
-    if (summary_.dropped_values != 0) out << "left out: " << summary_.dropped_values << " values that are no tensors\n";
+    if (summary_.dropped_values != 0)
+      out << "left out: " << summary_.dropped_values << " values that are no tensors\n";
     if (options_.dry_run) {
-      out << "would read " << source_->description().path << ": " << formats::human_bytes(summary_.tensor_bytes)
-          << " of tensors, through " << formats::human_bytes(summary_.buffer_bytes) << " of buffers at most\n";
-      out << "would write " << destination << ": " << contents << "; " << formats::human_bytes(free_here()) << " free\n";
+      out << "would read " << source_->description().path << ": "
+          << formats::human_bytes(summary_.tensor_bytes) << " of tensors, through "
+          << formats::human_bytes(summary_.buffer_bytes) << " of buffers at most\n";
+      out << "would write " << destination << ": " << contents << "; "
+          << formats::human_bytes(free_here()) << " free\n";
       if (summary_.files.size() > 1) {
         for (const OutputFileInfo& file : summary_.files) {
-          out << "  " << formats::escape(file.name) << "  " << formats::human_bytes(file.bytes) << '\n';
+          out << "  " << formats::escape(file.name) << "  " << formats::human_bytes(file.bytes)
+              << '\n';
         }
       }
       return;

@@ -28,7 +28,8 @@ std::string format_name(const formats::CheckpointDescription& d) {
     if (d.layout == "generic") return "sharded checkpoint (torch.distributed.checkpoint)";
     return "sharded checkpoint (torch.distributed.checkpoint, " + d.layout + ")";
   }
-  if (d.format == "torch") return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
+  if (d.format == "torch")
+    return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
   if (d.layout == "hf") return "safetensors folder";
   if (d.layout == "hf-sharded") return "sharded safetensors folder";
   return "safetensors file";
@@ -44,7 +45,8 @@ void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, s
     if (!file.bytes) ++missing;
   }
   out << d.path << ": " << format_name(d);
-  if (d.format == "dcp" || d.ranks > 1) out << ", " << count_of(static_cast<std::uint64_t>(d.ranks), "rank");
+  if (d.format == "dcp" || d.ranks > 1)
+    out << ", " << count_of(static_cast<std::uint64_t>(d.ranks), "rank");
   if (d.format == "dcp" || files.size() > 1) out << ", " << count_of(files.size(), "file");
   if (missing != 0) out << " (" << missing << " missing)";
   out << ", " << formats::human_bytes(file_bytes) << '\n';
@@ -57,7 +59,8 @@ void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, s
   if (by_dtype.size() > 1) {
     std::string line;
     for (const auto& [dtype, bytes] : by_dtype) {
-      line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ", formats::human_bytes(bytes));
+      line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ",
+                  formats::human_bytes(bytes));
     }
     out << line << '\n';
   }
@@ -65,7 +68,8 @@ void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, s
 
 class TreePrinter {
  public:
-  TreePrinter(const InspectOptions& options, const formats::Checkpoint& checkpoint, bool read_values)
+  TreePrinter(const InspectOptions& options, const formats::Checkpoint& checkpoint,
+              bool read_values)
       : options_(options),
         checkpoint_(checkpoint),
         read_values_(read_values),
@@ -83,7 +87,8 @@ class TreePrinter {
       const bool top = depth == 1;
       line(*node.children[i], top ? "" : indent + (last ? "└─ " : "├─ "));
       const std::string below = top ? "" : indent + (last ? "   " : "│  ");
-      if (options_.chunks && node.children[i]->tensor != nullptr) chunk_lines(*node.children[i]->tensor, below);
+      if (options_.chunks && node.children[i]->tensor != nullptr)
+        chunk_lines(*node.children[i]->tensor, below);
       children(*node.children[i], below, depth + 1);
     }
   }
@@ -95,8 +100,8 @@ class TreePrinter {
     if (tensor != nullptr && node.children.empty()) {
       std::string chunks;
       if (tensor->chunks.size() > 1) chunks = cat(tensor->chunks.size(), " chunks");
-      table_.add({name, std::string(formats::torch_name(tensor->dtype)), formats::shape_text(tensor->shape),
-                  formats::human_bytes(node.bytes), chunks});
+      table_.add({name, std::string(formats::torch_name(tensor->dtype)),
+                  formats::shape_text(tensor->shape), formats::human_bytes(node.bytes), chunks});
       return;
     }
     if (node.value != nullptr && node.children.empty()) {
@@ -118,7 +123,8 @@ class TreePrinter {
     try {
       return checkpoint_.value(entry);
     } catch (const Error& error) {
-      throw Error(error.code(), cat(error.what(), "; --values never shows what can be told without it"));
+      throw Error(error.code(),
+                  cat(error.what(), "; --values never shows what can be told without it"));
     }
   }
 
@@ -126,8 +132,8 @@ class TreePrinter {
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
       const formats::Location& place = tensor.chunks.location(c);
       table_.add_line(cat(indent, "   ", formats::box_text(tensor.chunks.box(c)), "  ",
-                          formats::escape(checkpoint_.index().files[place.file].name), " at byte ", place.offset, ", ",
-                          place.length, " bytes"));
+                          formats::escape(checkpoint_.index().files[place.file].name), " at byte ",
+                          place.offset, ", ", place.length, " bytes"));
     }
   }
 
@@ -140,7 +146,8 @@ class TreePrinter {
 void print_files(const formats::Checkpoint& checkpoint, std::ostream& out) {
   Table table({Align::kLeft, Align::kRight, Align::kLeft});
   for (const auto& file : checkpoint.index().files) {
-    table.add({formats::escape(file.name), file.bytes ? formats::human_bytes(*file.bytes) : "missing",
+    table.add({formats::escape(file.name),
+               file.bytes ? formats::human_bytes(*file.bytes) : "missing",
                file.rank ? cat("rank ", *file.rank) : ""});
   }
   table.print(out);
@@ -154,7 +161,8 @@ bool reads_values(const InspectOptions& options, const formats::Checkpoint& chec
 }
 
 int inspect(const InspectOptions& options, const Streams& streams) {
-  const auto checkpoint = formats::open_checkpoint(options.common.path, {options.common.allowed_globals});
+  const auto checkpoint =
+      formats::open_checkpoint(options.common.path, {options.common.allowed_globals});
   if (!options.common.keys.everything()) {
     checkpoint->keep([&](const std::string& key) { return options.common.keys.selects(key); });
   }
@@ -174,13 +182,15 @@ int inspect(const InspectOptions& options, const Streams& streams) {
       streams.out << '\n';
       printer.print(streams.out);
       if (!values && options.values == When::kAuto && !options.common.quiet) {
-        streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value") << " not read; --values always reads them\n";
+        streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value")
+                    << " not read; --values always reads them\n";
       }
     }
   }
   for (const formats::Finding& finding : checkpoint->findings()) {
     if (options.common.quiet) break;
-    streams.err << "fsdp-ckpt: warning[" << code_name(finding.code) << "]: " << formats::finding_text(finding) << '\n';
+    streams.err << "fsdp-ckpt: warning[" << code_name(finding.code)
+                << "]: " << formats::finding_text(finding) << '\n';
   }
   return 0;
 }

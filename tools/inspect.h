@@ -26,6 +26,7 @@ int inspect(const InspectOptions& options, const Streams& streams);
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);
 
 // The same as one JSON object, schema fsdp-ckpt/inspect/1 (docs/cli.md).
-void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint, std::ostream& out);
+void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint,
+                        std::ostream& out);
 
 }  // namespace fsdp::cli

@@ -64,22 +64,27 @@ void tensor(std::ostream& out, const formats::Index& index, const formats::Tenso
 }
 
 std::string value_members(const formats::Value& value) {
-  return ",\"type\":" + text_of(type_name(value)) + ",\"value\":" + formats::to_text(value_json(value));
+  return ",\"type\":" + text_of(type_name(value)) +
+         ",\"value\":" + formats::to_text(value_json(value));
 }
 
 }  // namespace
 
-void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint, std::ostream& out) {
+void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint,
+                        std::ostream& out) {
   const formats::Index& index = checkpoint.index();
   const auto& d = checkpoint.description();
   // Read before anything is printed: one that cannot be read must not leave half an object behind.
   const bool read = reads_values(options, checkpoint);
   std::vector<std::string> values;
   if (read) {
-    for (const formats::ValueEntry& entry : index.values) values.push_back(value_members(checkpoint.value(entry)));
+    for (const formats::ValueEntry& entry : index.values)
+      values.push_back(value_members(checkpoint.value(entry)));
   }
-  out << "{\"schema\":\"fsdp-ckpt/inspect/1\",\"path\":" << text_of(options.common.path) << ",\"format\":" << text_of(d.format)
-      << ",\"layout\":" << text_of(d.layout) << ",\"version\":" << (d.version ? text_of(*d.version) : "null")
+  out << "{\"schema\":\"fsdp-ckpt/inspect/1\",\"path\":" << text_of(options.common.path)
+      << ",\"format\":" << text_of(d.format) << ",\"layout\":" << text_of(d.layout)
+      << ",\"version\":"
+      << (d.version ? text_of(*d.version) : "null")
       // No format records which PyTorch wrote it.
       << ",\"torch_version\":null,\"ranks\":" << d.ranks << ",\"files\":";
   list(out, index.files, [&](const formats::FileEntry& file) {
@@ -107,8 +112,8 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
     if (read) out << values[static_cast<std::size_t>(&entry - index.values.data())];
     out << '}';
   });
-  out << ",\n\"totals\":{\"tensors\":" << index.tensors.size() << ",\"parameters\":" << numel << ",\"bytes\":" << bytes
-      << ",\"values\":" << index.values.size() << "}}\n";
+  out << ",\n\"totals\":{\"tensors\":" << index.tensors.size() << ",\"parameters\":" << numel
+      << ",\"bytes\":" << bytes << ",\"values\":" << index.values.size() << "}}\n";
 }
 
 }  // namespace fsdp::cli

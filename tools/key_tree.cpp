@@ -26,7 +26,8 @@ std::vector<std::string> parts_of(const formats::KeyPath& path) {
       continue;
     }
     std::size_t begin = 0;
-    for (std::size_t dot = name->find('.'); dot != std::string::npos; dot = name->find('.', begin)) {
+    for (std::size_t dot = name->find('.'); dot != std::string::npos;
+         dot = name->find('.', begin)) {
       parts.push_back(name->substr(begin, dot - begin));
       begin = dot + 1;
     }
@@ -53,7 +54,8 @@ bool is_number(const std::string& name) {
 std::string signature(const KeyNode& node) {
   std::string text;
   if (node.tensor != nullptr) {
-    text += std::string(formats::torch_name(node.tensor->dtype)) + formats::shape_text(node.tensor->shape);
+    text += std::string(formats::torch_name(node.tensor->dtype)) +
+            formats::shape_text(node.tensor->shape);
   }
   if (node.value != nullptr) text += "value";
   text += '(';
@@ -96,7 +98,8 @@ std::unique_ptr<KeyNode> finished(std::string name, Branch& branch, bool fold) {
     node->bytes = node->tensor->bytes();
   }
   if (node->value != nullptr) node->values = 1;
-  for (auto& [child_name, child] : branch.children) node->children.push_back(finished(child_name, *child, fold));
+  for (auto& [child_name, child] : branch.children)
+    node->children.push_back(finished(child_name, *child, fold));
   std::sort(node->children.begin(), node->children.end(),
             [](const auto& a, const auto& b) { return formats::natural_less(a->name, b->name); });
   for (const auto& child : node->children) {
@@ -127,7 +130,8 @@ void join_chains(KeyNode& node, bool top) {
 
 std::unique_ptr<KeyNode> key_tree(const formats::Index& index, bool fold) {
   Branch root;
-  for (const formats::TensorEntry& tensor : index.tensors) branch_at(root, tensor.path).tensor = &tensor;
+  for (const formats::TensorEntry& tensor : index.tensors)
+    branch_at(root, tensor.path).tensor = &tensor;
   for (const formats::ValueEntry& value : index.values) branch_at(root, value.path).value = &value;
   auto tree = finished({}, root, fold);
   join_chains(*tree, true);

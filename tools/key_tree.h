@@ -13,11 +13,11 @@
 namespace fsdp::cli {
 
 struct KeyNode {
-  std::string name;                             // one part of a key; several joined by dots where nothing branches
+  std::string name;  // one part of a key; several joined by dots where nothing branches
   std::vector<std::unique_ptr<KeyNode>> children;  // in natural order of their names
   const formats::TensorEntry* tensor = nullptr;
   const formats::ValueEntry* value = nullptr;
-  std::size_t copies = 1;                       // alike subtrees that this one stands for (fold)
+  std::size_t copies = 1;  // alike subtrees that this one stands for (fold)
   // Of everything below and the node itself, all copies counted.
   std::uint64_t tensors = 0;
   std::uint64_t values = 0;
@@ -25,9 +25,8 @@ struct KeyNode {
   std::uint64_t bytes = 0;
 };
 
-// Builds the tree.  Keys are split at their dots.  `fold`: numbered siblings with equal subtrees (names, dtypes,
-// shapes) become one node "#".
-// Lifetime: the index outlives the tree.
+// Builds the tree.  Keys are split at their dots.  `fold`: numbered siblings with equal subtrees
+// (names, dtypes, shapes) become one node "#". Lifetime: the index outlives the tree.
 std::unique_ptr<KeyNode> key_tree(const formats::Index& index, bool fold);
 
 }  // namespace fsdp::cli

@@ -9,6 +9,7 @@
 
 int main(int argc, char** argv) {
   fsdp::cli::prepare_process();
-  const int status = fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+  const int status =
+      fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
   return fsdp::cli::finish_process(status);
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a command-line process owes its surroundings: signals, closed streams, a reader that went away.
+// What a command-line process owes its surroundings: signals, closed streams, a reader that went
+// away.
 #pragma once
 
 namespace fsdp::cli {
 
-// Stores SIGINT, SIGTERM and SIGHUP as a wish to stop (formats/base/interrupt.h), leaving those alone that the
-// parent ignores; makes writing to a closed pipe an error instead of a signal; fills closed descriptors 0 to 2, so
-// that no file of ours becomes standard output.
+// Stores SIGINT, SIGTERM and SIGHUP as a wish to stop (formats/base/interrupt.h), leaving those
+// alone that the parent ignores; makes writing to a closed pipe an error instead of a signal; fills
+// closed descriptors 0 to 2, so that no file of ours becomes standard output.
 void prepare_process();
 
-// Flushes standard output.  Returns `status`, or 141 where the reader of the pipe went away, or 2 where what was
-// printed could not be written.
+// Flushes standard output.  Returns `status`, or 141 where the reader of the pipe went away, or 2
+// where what was printed could not be written.
 int finish_process(int status);
 
 }  // namespace fsdp::cli

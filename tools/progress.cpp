@@ -18,7 +18,11 @@ constexpr const char* kRewrite = "\r\x1b[K";
 }  // namespace
 
 Progress::Progress(std::ostream& err, bool shown, std::string what, std::uint64_t total_bytes)
-    : err_(err), shown_(shown), what_(std::move(what)), total_(total_bytes), last_(begin_ - kInterval) {}
+    : err_(err),
+      shown_(shown),
+      what_(std::move(what)),
+      total_(total_bytes),
+      last_(begin_ - kInterval) {}
 
 Progress::~Progress() {
   if (printed_) err_ << kRewrite << std::flush;
@@ -37,9 +41,10 @@ void Progress::update(std::uint64_t bytes) {
   if (total_ != 0 && rate > 0) {
     const double left = static_cast<double>(total_ - std::min(bytes, total_)) / rate;
     std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "  %d %%  %d s left",
-                  static_cast<int>(100.0 * static_cast<double>(bytes) / static_cast<double>(total_)),
-                  static_cast<int>(left + 0.5));
+    std::snprintf(
+        text.data(), text.size(), "  %d %%  %d s left",
+        static_cast<int>(100.0 * static_cast<double>(bytes) / static_cast<double>(total_)),
+        static_cast<int>(left + 0.5));
     line += text.data();
   }
   err_ << kRewrite << line << std::flush;

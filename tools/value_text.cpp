@@ -79,23 +79,57 @@ class TextWriter {
       return;
     }
     switch (value.kind()) {
-      case ValueKind::kNone: put("None"); break;
-      case ValueKind::kBool: put(*value.as_bool() ? "True" : "False"); break;
-      case ValueKind::kInt: put(std::to_string(*value.as_int())); break;
-      case ValueKind::kFloat: put(float_text(*value.as_float())); break;
-      case ValueKind::kString: put(formats::quote(*value.as_string(), limit_)); break;
-      case ValueKind::kBytes: put("b" + formats::quote(*value.as_bytes(), limit_)); break;
-      case ValueKind::kByteArray: put("bytearray(b" + formats::quote(*value.as_bytes(), limit_) + ")"); break;
-      case ValueKind::kBigInt: put(big_int_text(*value.as_bytes())); break;
-      case ValueKind::kOpaque: put("..."); break;
-      case ValueKind::kList: sequence("[", value.items(), "]", depth); break;
-      case ValueKind::kTuple: sequence("(", value.items(), value.items().size() == 1 ? ",)" : ")", depth); break;
-      case ValueKind::kSet: sequence("{", value.items(), "}", depth); break;
-      case ValueKind::kFrozenSet: sequence("frozenset({", value.items(), "})", depth); break;
-      case ValueKind::kDict: mapping(value.entries(), depth); break;
-      case ValueKind::kGlobal: put(global_text(*value.as_global())); break;
-      case ValueKind::kStorage: put("storage " + formats::quote(value.as_storage()->key)); break;
-      case ValueKind::kObject: object(value, depth); break;
+      case ValueKind::kNone:
+        put("None");
+        break;
+      case ValueKind::kBool:
+        put(*value.as_bool() ? "True" : "False");
+        break;
+      case ValueKind::kInt:
+        put(std::to_string(*value.as_int()));
+        break;
+      case ValueKind::kFloat:
+        put(float_text(*value.as_float()));
+        break;
+      case ValueKind::kString:
+        put(formats::quote(*value.as_string(), limit_));
+        break;
+      case ValueKind::kBytes:
+        put("b" + formats::quote(*value.as_bytes(), limit_));
+        break;
+      case ValueKind::kByteArray:
+        put("bytearray(b" + formats::quote(*value.as_bytes(), limit_) + ")");
+        break;
+      case ValueKind::kBigInt:
+        put(big_int_text(*value.as_bytes()));
+        break;
+      case ValueKind::kOpaque:
+        put("...");
+        break;
+      case ValueKind::kList:
+        sequence("[", value.items(), "]", depth);
+        break;
+      case ValueKind::kTuple:
+        sequence("(", value.items(), value.items().size() == 1 ? ",)" : ")", depth);
+        break;
+      case ValueKind::kSet:
+        sequence("{", value.items(), "}", depth);
+        break;
+      case ValueKind::kFrozenSet:
+        sequence("frozenset({", value.items(), "})", depth);
+        break;
+      case ValueKind::kDict:
+        mapping(value.entries(), depth);
+        break;
+      case ValueKind::kGlobal:
+        put(global_text(*value.as_global()));
+        break;
+      case ValueKind::kStorage:
+        put("storage " + formats::quote(value.as_storage()->key));
+        break;
+      case ValueKind::kObject:
+        object(value, depth);
+        break;
     }
   }
 
@@ -110,10 +144,12 @@ class TextWriter {
     cut_ = true;
     // Not within a UTF-8 sequence.
     std::size_t end = std::min(limit_, out_.size());
-    while (end > 0 && end < out_.size() && (static_cast<unsigned char>(out_[end]) & 0xC0U) == 0x80U) --end;
+    while (end > 0 && end < out_.size() && (static_cast<unsigned char>(out_[end]) & 0xC0U) == 0x80U)
+      --end;
     out_.resize(end);
   }
-  void sequence(const char* open, std::span<const Value> items, const char* close, std::size_t depth) {
+  void sequence(const char* open, std::span<const Value> items, const char* close,
+                std::size_t depth) {
     put(open);
     for (std::size_t i = 0; i < items.size() && !full(); ++i) {
       if (i != 0) put(", ");
@@ -133,7 +169,8 @@ class TextWriter {
   }
   void object(const Value& value, std::size_t depth) {
     if (const auto tensor = formats::dense_tensor(value)) {
-      put(formats::cat("tensor(", formats::torch_name(tensor->dtype), formats::shape_text(tensor->shape), ")"));
+      put(formats::cat("tensor(", formats::torch_name(tensor->dtype),
+                       formats::shape_text(tensor->shape), ")"));
       return;
     }
     const formats::ObjectData& data = *value.as_object();
@@ -155,13 +192,17 @@ class TextWriter {
 formats::Json json_of(const Value& value, std::size_t& parts) {
   if (++parts > kMaxJsonParts) return "...";
   switch (value.kind()) {
-    case ValueKind::kNone: return nullptr;
-    case ValueKind::kBool: return *value.as_bool();
-    case ValueKind::kInt: return *value.as_int();
+    case ValueKind::kNone:
+      return nullptr;
+    case ValueKind::kBool:
+      return *value.as_bool();
+    case ValueKind::kInt:
+      return *value.as_int();
     case ValueKind::kFloat:
       if (std::isfinite(*value.as_float())) return *value.as_float();
       break;
-    case ValueKind::kString: return *value.as_string();
+    case ValueKind::kString:
+      return *value.as_string();
     case ValueKind::kList:
     case ValueKind::kTuple: {
       formats::Json::Array items;
@@ -190,32 +231,51 @@ formats::Json json_of(const Value& value, std::size_t& parts) {
 
 std::string type_name(const Value& value) {
   switch (value.kind()) {
-    case ValueKind::kNone: return "NoneType";
-    case ValueKind::kBool: return "bool";
+    case ValueKind::kNone:
+      return "NoneType";
+    case ValueKind::kBool:
+      return "bool";
     case ValueKind::kInt:
-    case ValueKind::kBigInt: return "int";
-    case ValueKind::kFloat: return "float";
-    case ValueKind::kString: return "str";
-    case ValueKind::kBytes: return "bytes";
-    case ValueKind::kByteArray: return "bytearray";
-    case ValueKind::kList: return "list";
-    case ValueKind::kTuple: return "tuple";
-    case ValueKind::kDict: return "dict";
-    case ValueKind::kSet: return "set";
-    case ValueKind::kFrozenSet: return "frozenset";
-    case ValueKind::kOpaque: return "record";
-    case ValueKind::kStorage: return "torch.UntypedStorage";
+    case ValueKind::kBigInt:
+      return "int";
+    case ValueKind::kFloat:
+      return "float";
+    case ValueKind::kString:
+      return "str";
+    case ValueKind::kBytes:
+      return "bytes";
+    case ValueKind::kByteArray:
+      return "bytearray";
+    case ValueKind::kList:
+      return "list";
+    case ValueKind::kTuple:
+      return "tuple";
+    case ValueKind::kDict:
+      return "dict";
+    case ValueKind::kSet:
+      return "set";
+    case ValueKind::kFrozenSet:
+      return "frozenset";
+    case ValueKind::kOpaque:
+      return "record";
+    case ValueKind::kStorage:
+      return "torch.UntypedStorage";
     case ValueKind::kGlobal:
-      return formats::dtype_from_torch_name(value.as_global()->name) && value.as_global()->module == "torch" ? "torch.dtype"
-                                                                                                              : "type";
-    case ValueKind::kObject: break;
+      return formats::dtype_from_torch_name(value.as_global()->name) &&
+                     value.as_global()->module == "torch"
+                 ? "torch.dtype"
+                 : "type";
+    case ValueKind::kObject:
+      break;
   }
   if (formats::dense_tensor(value)) return "torch.Tensor";
-  if (const std::string special = formats::special_tensor(value); !special.empty()) return special + " tensor";
+  if (const std::string special = formats::special_tensor(value); !special.empty())
+    return special + " tensor";
   const formats::GlobalName* callable = value.as_object()->callable.as_global();
   if (callable == nullptr) return "object";
   // How numpy has its arrays and scalars made.
-  if (callable->module.starts_with("numpy.") && callable->name == "_reconstruct") return "numpy.ndarray";
+  if (callable->module.starts_with("numpy.") && callable->name == "_reconstruct")
+    return "numpy.ndarray";
   if (callable->module.starts_with("numpy.") && callable->name == "scalar") return "numpy scalar";
   return global_text(*callable);
 }

@@ -45,7 +45,8 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome;
   outcome.path = formats::escape(command.common.path);
   try {
-    const auto checkpoint = formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
+    const auto checkpoint =
+        formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
     outcome.format = checkpoint->description().format;
     if (!command.common.keys.everything()) {
       checkpoint->keep([&](const std::string& key) { return command.common.keys.selects(key); });
@@ -73,11 +74,13 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
 
 formats::Json finding_json(const Finding& finding) {
   formats::Json::Object object;
-  object.emplace_back("severity", finding.severity == Finding::Severity::kDamage ? "damage" : "warning");
+  object.emplace_back("severity",
+                      finding.severity == Finding::Severity::kDamage ? "damage" : "warning");
   object.emplace_back("code", code_name(finding.code));
   object.emplace_back("file", finding.file.empty() ? formats::Json() : formats::Json(finding.file));
   object.emplace_back("key", finding.key.empty() ? formats::Json() : formats::Json(finding.key));
-  object.emplace_back("begin", finding.bytes ? formats::Json(finding.bytes->begin) : formats::Json());
+  object.emplace_back("begin",
+                      finding.bytes ? formats::Json(finding.bytes->begin) : formats::Json());
   object.emplace_back("end", finding.bytes ? formats::Json(finding.bytes->end) : formats::Json());
   object.emplace_back("message", finding.message);
   return object;
@@ -89,7 +92,8 @@ void print_json(const Outcome& outcome, bool sound, std::ostream& out) {
   formats::Json::Object object;
   object.emplace_back("schema", "fsdp-ckpt/verify/1");
   object.emplace_back("path", outcome.path);
-  object.emplace_back("format", outcome.format.empty() ? formats::Json() : formats::Json(outcome.format));
+  object.emplace_back("format",
+                      outcome.format.empty() ? formats::Json() : formats::Json(outcome.format));
   object.emplace_back("sound", sound);
   object.emplace_back("items", outcome.report.items);
   object.emplace_back("bytes_checked", outcome.report.bytes_checked);
@@ -98,14 +102,16 @@ void print_json(const Outcome& outcome, bool sound, std::ostream& out) {
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound, std::size_t damage, const Streams& streams) {
+void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound,
+                std::size_t damage, const Streams& streams) {
   const char* green = streams.color ? "\x1b[32m" : "";
   const char* red = streams.color ? "\x1b[31m" : "";
   const char* plain = streams.color ? "\x1b[0m" : "";
   for (const Finding& finding : outcome.report.findings) {
     const bool warning = finding.severity == Finding::Severity::kWarning;
     if (warning && command.common.quiet) continue;
-    streams.out << (warning ? "warning[" : "damage[") << code_name(finding.code) << "]: " << formats::finding_text(finding);
+    streams.out << (warning ? "warning[" : "damage[") << code_name(finding.code)
+                << "]: " << formats::finding_text(finding);
     // Most messages name the place themselves.
     if (finding.bytes && finding.message.find("byte") == std::string::npos) {
       streams.out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
@@ -119,15 +125,19 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
   }
   if (command.common.quiet) return;
   const auto& report = outcome.report;
-  streams.out << outcome.path << ": " << green << "sound" << plain << ", " << formats::group_digits(report.items)
-              << (report.items == 1 ? " item in " : " items in ") << outcome.files << (outcome.files == 1 ? " file" : " files");
+  streams.out << outcome.path << ": " << green << "sound" << plain << ", "
+              << formats::group_digits(report.items)
+              << (report.items == 1 ? " item in " : " items in ") << outcome.files
+              << (outcome.files == 1 ? " file" : " files");
   if (command.fast) {
     streams.out << ", metadata and sizes alone (--fast)\n";
     return;
   }
-  if (report.bytes_checked != 0) streams.out << ", " << formats::human_bytes(report.bytes_checked) << " checked against CRC-32";
+  if (report.bytes_checked != 0)
+    streams.out << ", " << formats::human_bytes(report.bytes_checked) << " checked against CRC-32";
   if (report.bytes_unchecked != 0) {
-    streams.out << ", " << formats::human_bytes(report.bytes_unchecked) << " carry no checksum: structure only";
+    streams.out << ", " << formats::human_bytes(report.bytes_unchecked)
+                << " carry no checksum: structure only";
   }
   streams.out << '\n';
 }
@@ -140,14 +150,16 @@ int verify(const VerifyCommand& command, const Streams& streams) {
   if (command.require_checksums && outcome.report.bytes_unchecked != 0) {
     findings.push_back({.code = ErrorCode::kUnchecked,
                         .message = cat(outcome.report.bytes_unchecked, " bytes carry no checksum"),
-                        .file = {}, .key = {}, .bytes = {}});
+                        .file = {},
+                        .key = {},
+                        .bytes = {}});
   }
   if (command.strict) {
     for (Finding& finding : findings) finding.severity = Finding::Severity::kDamage;
   }
-  const auto damage = static_cast<std::size_t>(std::count_if(findings.begin(), findings.end(), [](const Finding& f) {
-    return f.severity == Finding::Severity::kDamage;
-  }));
+  const auto damage = static_cast<std::size_t>(
+      std::count_if(findings.begin(), findings.end(),
+                    [](const Finding& f) { return f.severity == Finding::Severity::kDamage; }));
   if (command.common.json) {
     print_json(outcome, damage == 0, streams.out);
   } else {
