@@ -166,6 +166,10 @@ class Consolidation {
 
   void to_safetensors() {
     refuse_values();
+    if (source_->index().tensors.empty()) {
+      throw Error(ErrorCode::kUnsupported,
+                  formats::escape(options_.common.path) + ": holds no tensor, and safetensors holds tensors alone");
+    }
     formats::safetensors::Writer writer(*source_, {options_.max_shard_bytes});
     summary_.tied = writer.tied();
     for (const auto& file : writer.files()) summary_.files.push_back({file.name, file.bytes});

@@ -98,6 +98,12 @@ TEST_F(CliTest, values_have_no_place_in_safetensors_unless_dropped) {
   EXPECT_THAT(dropped.out, HasSubstr("left out: 1 value"));
 }
 
+TEST_F(CliTest, a_safetensors_file_of_nothing_is_refused) {
+  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.safetensors"), "-k", "step", "--drop-values"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("holds no tensor"));
+}
+
 TEST_F(CliTest, dtypes_that_safetensors_lacks_are_refused_by_name) {
   const CliResult result = run_cli({"consolidate", golden_path("2.11.0/dtypes/ckpt"), path("a.safetensors"), "-k", "complex128"});
   EXPECT_EQ(result.status, 2);
