@@ -11,6 +11,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/container/pickle_fill.h"
+#include "formats/container/pickle_int.h"
 #include "formats/container/pickle_key_index.h"
 #include "formats/container/pickle_memo.h"
 #include "formats/container/pickle_node.h"
@@ -47,8 +48,7 @@ class PickleMachine {
  private:
   void execute();
 
-  // Numbers and text.
-  void long_int(std::string_view bytes);
+  // Text.
   void text(std::uint64_t length, ValueKind kind);
   void python2_text(std::uint64_t length);
 
@@ -168,7 +168,7 @@ void PickleMachine::execute() {
         stack_.push(Value::integer(reader_.u16()));
         break;
       case PickleOp::kLong1:
-        long_int(reader_.bytes(reader_.u8()));
+        push_new(decode_long(reader_.bytes(reader_.u8())));
         break;
       case PickleOp::kLong4: {
         const std::uint32_t length = reader_.signed_length();
@@ -176,7 +176,7 @@ void PickleMachine::execute() {
           fail(ErrorCode::kIntRange,
                cat("an int of ", length, " bytes; at most ", kMaxIntBytes, " are read"));
         }
-        long_int(reader_.bytes(length));
+        push_new(decode_long(reader_.bytes(length)));
         break;
       }
       case PickleOp::kBinFloat:
@@ -317,22 +317,6 @@ void PickleMachine::throw_too_deep() const {
 
 void PickleMachine::throw_too_many() const {
   fail(ErrorCode::kLimitNodes, cat("more than ", limits_.max_nodes, " values are alive"));
-}
-
-void PickleMachine::long_int(std::string_view bytes) {
-  // Bytes that only repeat the sign are dropped.
-  const auto is_negative = [&bytes](std::size_t last) {
-    return (static_cast<unsigned char>(bytes[last]) & 0x80U) != 0;
-  };
-  while (bytes.size() > 1 && bytes.back() == (is_negative(bytes.size() - 2) ? '\xff' : '\0')) {
-    bytes.remove_suffix(1);
-  }
-  if (bytes.size() > sizeof(std::int64_t)) return push_new(Value::big_int(std::string(bytes)));
-  std::uint64_t number = !bytes.empty() && is_negative(bytes.size() - 1) ? ~std::uint64_t{0} : 0;
-  for (std::size_t i = bytes.size(); i-- > 0;) {
-    number = number << 8U | static_cast<unsigned char>(bytes[i]);
-  }
-  stack_.push(Value::integer(static_cast<std::int64_t>(number)));
 }
 
 void PickleMachine::text(std::uint64_t length, ValueKind kind) {
@@ -479,28 +463,6 @@ void PickleMachine::persistent_id() {
 }
 
 }  // namespace
-
-Value PickleHost::reduce(const Value& callable, Value args) {
-  return make_object(callable, std::move(args), false);
-}
-
-Value PickleHost::new_object(const Value& cls, Value args) {
-  return make_object(cls, std::move(args), true);
-}
-
-Value PickleHost::build(Value object, Value state, bool /*shared*/) {
-  build_object(object, std::move(state));
-  return object;
-}
-
-// NOLINTNEXTLINE(performance-unnecessary-value-param): hosts that override it take it over.
-Value PickleHost::persistent_id(Value id) {
-  const std::span<const Value> items = id.items();
-  const std::string* const kind = items.empty() ? nullptr : items[0].as_string();
-  throw Error(ErrorCode::kPersid,
-              cat("a persistent id", kind == nullptr ? "" : cat(" ", quote(*kind)),
-                  " has no meaning here"));
-}
 
 Value read_pickle(const ByteSource& source, PickleHost& host, const PickleLimits& limits) {
   return PickleMachine(source, 0, host, limits, scan_pickle(source, 0, true)).run();

@@ -17,20 +17,19 @@ class PickleHost {
  public:
   virtual ~PickleHost() = default;
   // The stream names module.name (called once per distinct pair), as it stands in the stream:
-  // protocol 2 says
-  // __builtin__ where Python 3 says builtins, protocol 4 has names with dots.  Returns a tag >= 0
-  // of the host's own, kept in the value, or -1.  Throws: kGlobal to refuse it.
+  // protocol 2 says __builtin__ where Python 3 says builtins, protocol 4 has names with dots.
+  // Returns a tag >= 0 of the host's own, kept in the value, or -1.
+  // Throws: kGlobal to refuse it.
   virtual std::int32_t global(std::string_view module, std::string_view name) = 0;
   // REDUCE: callable(*args).  `callable` is a kGlobal, kObject or kOpaque, `args` a tuple (checked
-  // before). Default: a kObject.
+  // before).  Default: a kObject.
   virtual Value reduce(const Value& callable, Value args);
   // NEWOBJ: cls.__new__(cls, *args).  Default: a kObject with by_new.
   virtual Value new_object(const Value& cls, Value args);
-  // BUILD on an object that nothing else refers to yet, or one that is shared: `object` is the
-  // kObject or kOpaque made before.  Returns what stands on the stack in its place.  Default: sets
-  // `state`; a second BUILD or one on anything but a kObject is kBuild. A host that answers with
-  // another value than `object` sees `shared` false: the memo holds no other reference. Where
-  // `shared` is true, another value in answer is kBuild.
+  // BUILD: `object` is the kObject or kOpaque made before.  Returns what stands on the stack in its
+  // place: `object` itself where `shared`, since the memo then has another reference to it (kBuild
+  // otherwise); any value where not.
+  // Default: sets `state`; a second BUILD, or one on anything but a kObject, is kBuild.
   virtual Value build(Value object, Value state, bool shared);
   // BINPERSID.  Default: kPersid.
   virtual Value persistent_id(Value id);

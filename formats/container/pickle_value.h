@@ -79,9 +79,9 @@ struct ValueNode {
   bool unhashable = false;  // Python refuses it as a key
 };
 
-// A handle to one value, 16 bytes; copies share the value.  Reference counts are not atomic: values
-// that share nodes belong to one thread at a time.  Destruction is iterative: depth cannot exhaust
-// the stack. Values are acyclic by construction.
+// A handle to one value, 16 bytes; copies share the value.  Values are acyclic by construction.
+// Reference counts are not atomic: values that share nodes belong to one thread at a time.
+// Destruction is iterative: depth cannot exhaust the stack.
 class Value {
  public:
   using Entry = std::pair<Value, Value>;
@@ -164,8 +164,8 @@ class Value {
   std::span<const Value> items() const noexcept;
   // The entries of a dict in insertion order; empty for other kinds.
   std::span<const Entry> entries() const noexcept;
-  // The value of a dict under this key, nullptr where there is none.  Large dicts are indexed by
-  // the first call.
+  // The value of a dict under this key, nullptr where there is none.  The first call on a large
+  // dict that something holds makes an index of its keys.
   const Value* find(std::string_view key) const noexcept;
 
   // The node: two handles with one identity alias.  nullptr for the kinds held in the handle and

@@ -12,6 +12,7 @@
 #include "formats/base/dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/container/pickle_int.h"
 #include "formats/container/pickle_opcodes.h"
 #include "formats/container/pickle_sharing.h"
 #include "formats/container/pickle_text.h"
@@ -179,17 +180,7 @@ class PickleWriter {
       op(PickleOp::kBinInt);
       return little_endian(static_cast<std::uint64_t>(number), 4);
     }
-    std::string twos_complement;
-    for (unsigned i = 0; i < 8; ++i) {
-      twos_complement.push_back(static_cast<char>(static_cast<std::uint64_t>(number) >> (8 * i)));
-    }
-    // As short as its sign allows.
-    const char sign = number < 0 ? '\xff' : '\0';
-    while (twos_complement.back() == sign &&
-           ((twos_complement[twos_complement.size() - 2] ^ sign) & 0x80) == 0) {
-      twos_complement.pop_back();
-    }
-    long1(twos_complement);
+    long1(encode_long(number));
   }
   void long1(std::string_view twos_complement) {
     if (twos_complement.size() > UINT8_MAX) {

@@ -17,9 +17,13 @@ struct PickleWriterOptions {
 
 // One value as a complete pickle stream, PROTO to STOP.  Values that share a node are written once
 // and fetched from the memo (so aliases, and tied parameters, stay what they were); equal strings
-// are shared as well. Names of Python 3's builtins are written as protocol 2 has them
-// (__builtin__).  bytes are _codecs.encode calls, sets are set([...]) calls.  Iterative: depth
-// cannot exhaust the stack. Requires: no kOpaque inside.
+// and equal names are shared as well, storages never.  Names of Python 3's builtins are written as
+// protocol 2 has them (__builtin__), names with dots as getattr calls.  bytes are _codecs.encode
+// calls, sets are set([...]) calls.  Iterative: depth cannot exhaust the stack.
+//
+// Throws: kType for a kOpaque inside, kIntRange for ints of more than 255 bytes, kName for names
+// that no Python module can have, kDtype for typed storages of types that have no storage class,
+// kStorage, kLimitSize.
 std::string write_pickle(const Value& value, const PickleWriterOptions& options = {});
 
 }  // namespace fsdp::formats
