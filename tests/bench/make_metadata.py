@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the `.metadata` that TENSORS parameters cut over RANKS ranks have, with PyTorch's own classes and pickler.
 
-  python make_metadata.py OUT RANKS TENSORS      RANKS x TENSORS chunks; the data files are sparse, of the right size
+  python make_metadata.py OUT RANKS TENSORS      RANKS x TENSORS chunks; the data files are sparse, of the right size;
+only the value `step` is there
 """
 import gc
+import io
 import os
 import pickle
 import sys
@@ -38,11 +40,15 @@ def main():
             storage[MetadataIndex(name(t), state[keys[t]].chunks[r].offsets, r)] = _StorageInfo(file, end[r], lengths[t])
             end[r] += lengths[t]
     state["step"], plan["step"] = BytesStorageMetadata(), ("step",)
-    storage[MetadataIndex("step")] = _StorageInfo("__0_0.distcp", end[0], 1261)
-    end[0] += 1261
+    step = io.BytesIO()
+    torch.save(7, step)
+    storage[MetadataIndex("step")] = _StorageInfo("__0_0.distcp", end[0], len(step.getvalue()))
     for r in range(ranks):
         with open(os.path.join(out, f"__{r}_0.distcp"), "wb") as f:
             f.truncate(end[r])
+            if r == 0:
+                f.seek(end[0])
+                f.write(step.getvalue())
     with open(os.path.join(out, ".metadata"), "wb") as f:
         pickle.dump(Metadata(state_dict_metadata=state, planner_data=plan, storage_data=storage), f, protocol=4)
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The measurements of tests/bench/run.sh.
 
-Every command is a process of its own: wall time from start to end, peak resident memory by wait4 (ru_maxrss).  The rounds of a
+Every command is a process of its own: wall time from start to end, peak resident memory by wait4 (ru_maxrss, which begins at
+that of the measuring process).  The rounds of a
 table are interleaved (A B C, A B C, ...), and the table gives medians with the least and the most.  The input is in the page cache
 (read once before); what a command wrote is removed and the disk synced before the next one starts.
 MB/s are 10^6 bytes of the input a second.
@@ -171,6 +172,8 @@ def main():
         cpu = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), platform.machine())
     version = subprocess.run([bench.tool, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     print(f"{time.strftime('%Y-%m-%d')}, {cpu}, {bench.threads} threads, Linux {platform.release()}, {version}, {args.rounds} rounds")
+    load, floor = os.getloadavg()[0], bench.once(["true"])[1]
+    print(f"Load before: {load:.1f}. A peak of {floor:.0f} MiB means no more than that: it is the measuring process's own.")
     for name in args.only.split(","):
         PARTS[name](bench)
 
