@@ -14,72 +14,129 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kMaxLeaves = 10'000'000;
-// Longest list a path may ask for; PyTorch's lists hold param groups and layers.
-constexpr std::int64_t kMaxListLength = 10'000'000;
+// Keys and paths of all leaves together: shared parts can unfold into far more than the file holds.
+constexpr std::uint64_t kMaxLeafBytes = 256U << 20U;
+constexpr std::size_t kMaxKeyBytes = 64U << 10U;
+// List positions that no key names, and that are padded with None, of a whole checkpoint; real ones have few.
+constexpr std::size_t kMaxPadding = 1'000'000;
 
 bool is_tensor(const Value& value) { return dense_tensor(value).has_value() || !special_tensor(value).empty(); }
 
 bool is_sequence(const Value& value) { return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple; }
 
-bool taken_apart(const Value& value) {
-  if (const auto entries = mapping_entries(value)) return !entries->empty();
-  if (!is_sequence(value)) return false;
-  const auto items = value.items();
-  return std::any_of(items.begin(), items.end(), [](const Value& item) {
-    return is_tensor(item) || mapping_entries(item).has_value() || (is_sequence(item) && taken_apart(item));
-  });
+// Which values are taken apart.  Each shared part is looked at once: lists can hold each other in 2^50 ways.
+class Apart {
+ public:
+  bool operator()(const Value& value) {
+    if (const auto entries = mapping_entries(value)) return !entries->empty();
+    if (!is_sequence(value) || value.items().empty()) return false;
+    if (const auto known = known_.find(value.identity()); known != known_.end()) return known->second;
+    const auto items = value.items();
+    const bool apart = std::any_of(items.begin(), items.end(), [&](const Value& item) {
+      return is_tensor(item) || mapping_entries(item).has_value() || (is_sequence(item) && (*this)(item));
+    });
+    known_.emplace(value.identity(), apart);
+    return apart;
+  }
+
+ private:
+  std::unordered_map<const void*, bool> known_;
+};
+
+void check_key(const std::string& key) {
+  if (key.size() > kMaxKeyBytes) {
+    throw Error(ErrorCode::kName, cat("key ", quote(key), " has more than ", kMaxKeyBytes, " bytes"));
+  }
 }
 
 // How a mapping's key reads in a path: as Python's str() has it.
-std::string key_text(const Value& key) {
-  if (key.as_string() != nullptr) return *key.as_string();
-  if (key.as_int()) return std::to_string(*key.as_int());
-  if (key.as_bool()) return *key.as_bool() ? "True" : "False";
-  if (key.is_none()) return "None";
-  if (key.as_float()) return cat(*key.as_float());
-  std::string out = "(";
-  for (const Value& item : key.items()) out += (out.size() > 1 ? ", " : "") + key_text(item);
-  return out + ")";
+void append_key_text(std::string& out, const Value& key) {
+  check_key(out);
+  switch (key.kind()) {
+    case ValueKind::kString: out += *key.as_string(); return;
+    case ValueKind::kInt: out += std::to_string(*key.as_int()); return;
+    case ValueKind::kBool: out += *key.as_bool() ? "True" : "False"; return;
+    case ValueKind::kNone: out += "None"; return;
+    case ValueKind::kFloat: out += cat(*key.as_float()); return;
+    case ValueKind::kBytes: out += "b'" + escape(*key.as_bytes()) + "'"; return;
+    default: break;
+  }
+  out += '(';
+  bool first = true;
+  for (const Value& item : key.items()) {
+    if (!first) out += ", ";
+    first = false;
+    append_key_text(out, item);
+  }
+  out += ')';
 }
 
-void walk(const Value& value, Leaf& at, std::vector<Leaf>& out) {
-  if (!taken_apart(value)) {
-    if (out.size() == kMaxLeaves) {
-      throw Error(ErrorCode::kLimitNodes, cat("the object unfolds into more than ", kMaxLeaves, " values"));
-    }
-    at.value = value;
-    out.push_back(at);
-    return;
-  }
-  const std::string key = at.key;
-  const auto descend = [&](const Value& child, const std::string& text, PathStep step) {
-    at.key = at.path.empty() ? text : key + "." + text;
-    at.path.push_back(std::move(step));
-    walk(child, at, out);
-    at.path.pop_back();
-    at.key = key;
-  };
-  if (const auto entries = mapping_entries(value)) {
-    for (const auto& [name, child] : *entries) descend(child, key_text(name), key_text(name));
-    return;
-  }
-  std::int64_t position = 0;
-  for (const Value& child : value.items()) {
-    descend(child, std::to_string(position), position);
-    ++position;
-  }
+std::string key_text(const Value& key) {
+  std::string out;
+  append_key_text(out, key);
+  return out;
 }
+
+class Walker {
+ public:
+  std::vector<Leaf> run(const Value& root) {
+    walk(root);
+    return std::move(out_);
+  }
+
+ private:
+  void walk(const Value& value) {
+    if (!apart_(value)) {
+      bytes_ += at_.key.size() + at_.path.size() * sizeof(PathStep);
+      if (out_.size() == kMaxLeaves || bytes_ > kMaxLeafBytes) {
+        throw Error(ErrorCode::kLimitNodes, cat("the object unfolds into more than ", out_.size(), " values, whose keys take ",
+                                                bytes_, " bytes; at most ", kMaxLeaves, " and ", kMaxLeafBytes));
+      }
+      at_.value = value;
+      out_.push_back(at_);
+      return;
+    }
+    if (const auto entries = mapping_entries(value)) {
+      for (const auto& [name, child] : *entries) {
+        const std::string text = key_text(name);
+        descend(child, text, text);
+      }
+      return;
+    }
+    std::int64_t position = 0;
+    for (const Value& child : value.items()) {
+      descend(child, std::to_string(position), position);
+      ++position;
+    }
+  }
+
+  void descend(const Value& child, const std::string& text, PathStep step) {
+    const std::size_t length = at_.key.size();
+    if (!at_.path.empty()) at_.key += '.';
+    at_.key += text;
+    check_key(at_.key);
+    at_.path.push_back(std::move(step));
+    walk(child);
+    at_.path.pop_back();
+    at_.key.resize(length);
+  }
+
+  Apart apart_;
+  Leaf at_;
+  std::vector<Leaf> out_;
+  std::uint64_t bytes_ = 0;
+};
 
 using Keep = std::function<bool(const std::string&)>;
 
 // Nothing where no leaf below is kept.
-std::optional<Value> prune(const Value& value, const std::string& key, bool top, const Keep& keep) {
-  if (!taken_apart(value)) return keep(key) ? std::optional(value) : std::nullopt;
+std::optional<Value> prune(const Value& value, const std::string& key, bool top, const Keep& keep, Apart& apart) {
+  if (!apart(value)) return keep(key) ? std::optional(value) : std::nullopt;
   const auto child_key = [&](const std::string& text) { return top ? text : key + "." + text; };
   if (const auto entries = mapping_entries(value)) {
     std::vector<Value::Entry> kept;
     for (const auto& [name, child] : *entries) {
-      if (auto inner = prune(child, child_key(key_text(name)), false, keep)) kept.emplace_back(name, std::move(*inner));
+      if (auto inner = prune(child, child_key(key_text(name)), false, keep, apart)) kept.emplace_back(name, std::move(*inner));
     }
     if (kept.empty()) return std::nullopt;
     if (value.kind() == ValueKind::kDict) return Value::dict(std::move(kept));
@@ -90,7 +147,8 @@ std::optional<Value> prune(const Value& value, const std::string& key, bool top,
   std::vector<Value> kept;
   std::int64_t position = 0;
   for (const Value& child : value.items()) {
-    if (auto inner = prune(child, child_key(std::to_string(position++)), false, keep)) kept.push_back(std::move(*inner));
+    auto inner = prune(child, child_key(std::to_string(position++)), false, keep, apart);
+    if (inner) kept.push_back(std::move(*inner));
   }
   if (kept.empty()) return std::nullopt;
   return value.kind() == ValueKind::kTuple ? Value::tuple(std::move(kept)) : Value::list(std::move(kept));
@@ -108,7 +166,7 @@ struct Node {
 };
 
 // The child of `node` that a step leads to, made where it is missing; nullptr where `node` is of another kind.
-Node* child_of(Node& node, const PathStep& step) {
+Node* child_of(Node& node, const PathStep& step, std::size_t& padding) {
   const auto* name = std::get_if<std::string>(&step);
   const Node::Kind wanted = name != nullptr ? Node::Kind::kMapping : Node::Kind::kList;
   if (!node.set) {
@@ -121,9 +179,13 @@ Node* child_of(Node& node, const PathStep& step) {
     if (fresh) node.members.emplace_back(*name, std::make_unique<Node>());
     return node.members[at->second].second.get();
   }
-  const std::int64_t position = std::get<std::int64_t>(step);
-  if (position >= kMaxListLength) return nullptr;
-  const auto index = static_cast<std::size_t>(position);
+  const auto index = static_cast<std::size_t>(std::get<std::int64_t>(step));
+  if (index > node.items.size()) {
+    if (index - node.items.size() > kMaxPadding - padding) {
+      throw Error(ErrorCode::kLimitNodes, cat("lists are to be padded with more than ", kMaxPadding, " entries"));
+    }
+    padding += index - node.items.size();
+  }
   while (node.items.size() <= index) node.items.push_back(std::make_unique<Node>());
   return node.items[index].get();
 }
@@ -152,14 +214,12 @@ Value finished(const Node& node) {
 }  // namespace
 
 std::vector<Leaf> leaves_of(const Value& root) {
-  std::vector<Leaf> out;
-  Leaf at;
-  walk(root, at, out);
-  return out;
+  return Walker().run(root);
 }
 
 Value pruned(const Value& root, const Keep& keep) {
-  auto result = prune(root, {}, true, keep);
+  Apart apart;
+  auto result = prune(root, {}, true, keep, apart);
   return result ? std::move(*result) : Value::dict({});
 }
 
@@ -168,16 +228,18 @@ Value nested_state_dict(const Checkpoint& checkpoint) {
   Node root;
   root.set = true;
   root.kind = Node::Kind::kMapping;
+  std::size_t padding = 0;
   for (const Index::EntryRef& ref : index.order) {
     const KeyPath& path = ref.is_tensor ? index.tensors[ref.position].path : index.values[ref.position].path;
     const std::string& key = ref.is_tensor ? index.tensors[ref.position].key : index.values[ref.position].key;
     Node* node = &root;
     for (const PathStep& step : path) {
-      node = child_of(*node, step);
+      node = child_of(*node, step, padding);
       if (node == nullptr) break;
     }
-    if (node == nullptr || (node->set && node->kind != Node::Kind::kLeaf)) {
-      throw Error(ErrorCode::kKey, cat(quote(key, 200), ": its path contradicts that of another key: one is inside the other"));
+    if (node == nullptr || node->set) {
+      throw Error(ErrorCode::kKey, cat(quote(key, 200), ": its path contradicts that of another key: they are the same, or "
+                                                        "one is inside the other"));
     }
     node->set = true;
     if (!ref.is_tensor) {

@@ -15,7 +15,8 @@ constexpr std::size_t kMaxRank = 64;
 
 TorchGlobal meaning_of(const Value& value) {
   const ObjectData* object = value.as_object();
-  if (object == nullptr || object->callable.as_global() == nullptr) return TorchGlobal::kUnknown;
+  // What NEWOBJ makes is no call: its arguments were not checked.
+  if (object == nullptr || object->by_new || object->callable.as_global() == nullptr) return TorchGlobal::kUnknown;
   return static_cast<TorchGlobal>(object->callable.global_tag());
 }
 

@@ -78,10 +78,16 @@ class TorchSaveCheckpoint : public Checkpoint {
 
   void add(Leaf leaf) {
     // Keys of different types may read the same, as 3 and '3' do.
-    for (int again = 2; !leaves_.emplace(leaf.path, leaf.value).second; ++again) {
-      const std::string mark = "#" + std::to_string(again);
-      leaf.path.back() = std::get<std::string>(leaf.path.back()) + mark;
-      leaf.key += mark;
+    const KeyPath path = leaf.path;
+    while (!leaves_.emplace(leaf.path, leaf.value).second) {
+      leaf.path = path;
+      for (std::size_t i = path.size(); i-- > 0;) {
+        if (auto* name = std::get_if<std::string>(&leaf.path[i])) {
+          *name += "#" + std::to_string(++copies_.try_emplace(path, 1).first->second);
+          break;
+        }
+      }
+      leaf.key = joined(leaf.path);
     }
     if (const auto tensor = dense_tensor(leaf.value)) {
       const StorageRecord& record = torch_.records.at(tensor->storage->key);
@@ -123,6 +129,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   TorchFile torch_;
   mutable Spill spill_;
   std::map<KeyPath, Value> leaves_;
+  std::map<KeyPath, int> copies_;  // of paths that several leaves have
 };
 
 }  // namespace
