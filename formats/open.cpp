@@ -92,14 +92,16 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
   });
   // Data files without metadata: its reader says what kind of unfinished save this is.
   if (interrupted) return dcp::open_dcp(path, options.allowed_globals);
-  throw Error(ErrorCode::kUnknownFormat, escape(path.native()) + ": is no checkpoint" + suggestion(near_misses(path)));
+  throw Error(ErrorCode::kUnknownFormat,
+              escape(path.native()) + ": is no checkpoint" + suggestion(near_misses(path)));
 }
 
 std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
   const std::string name = path.filename();
   // The metadata or one data file of a folder stands for the folder.
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  if (name == dcp::kMetadataName || dcp::rank_of_data_file(name)) return open_folder(folder, options);
+  if (name == dcp::kMetadataName || dcp::rank_of_data_file(name))
+    return open_folder(folder, options);
   if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
   const auto file = File::open(path);
   if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
@@ -111,7 +113,8 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
     default:
       break;
   }
-  if (name.ends_with(".safetensors")) return safetensors::open_file(path);  // its reader says what is wrong
+  if (name.ends_with(".safetensors"))
+    return safetensors::open_file(path);  // its reader says what is wrong
   throw Error(ErrorCode::kUnknownFormat,
               file->name() + ": is no checkpoint: neither a torch.save nor a safetensors file");
 }

@@ -16,9 +16,10 @@ struct OpenOptions {
   std::set<std::string> allowed_globals;
 };
 
-// Detects the layout from content, never from a name alone, and opens the checkpoint: metadata is read, data is
-// not.
-// Throws: kNotFound; kUnknownFormat naming near misses one level up and down; what the layouts throw.
-std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path, const OpenOptions& options = {});
+// Detects the layout from content, never from a name alone, and opens the checkpoint: metadata is
+// read, data is not. Throws: kNotFound; kUnknownFormat naming near misses one level up and down;
+// what the layouts throw.
+std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path,
+                                            const OpenOptions& options = {});
 
 }  // namespace fsdp::formats

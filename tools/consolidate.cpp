@@ -168,7 +168,8 @@ class Consolidation {
     refuse_values();
     if (source_->index().tensors.empty()) {
       throw Error(ErrorCode::kUnsupported,
-                  formats::escape(options_.common.path) + ": holds no tensor, and safetensors holds tensors alone");
+                  formats::escape(options_.common.path) +
+                      ": holds no tensor, and safetensors holds tensors alone");
     }
     formats::safetensors::Writer writer(*source_, {options_.max_shard_bytes});
     summary_.tied = writer.tied();

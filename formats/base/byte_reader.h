@@ -9,9 +9,9 @@
 
 namespace fsdp::formats {
 
-// Reads fields in file order.  Each read names the field, so that a short read says which one it was:
-// "cd_offset needs 8 bytes at byte 4, but only 1 remain".
-// Lifetime: the bytes outlive the reader and every span it returns.
+// Reads fields in file order.  Each read names the field, so that a short read says which one it
+// was: "cd_offset needs 8 bytes at byte 4, but only 1 remain". Lifetime: the bytes outlive the
+// reader and every span it returns.
 class ByteReader {
  public:
   // `base_offset` is where `bytes` begins in the file; it only shifts the positions messages name.

@@ -12,14 +12,15 @@ namespace {
 
 void check_range(std::uint64_t offset, std::uint64_t count, std::uint64_t size) {
   if (offset > size || count > size - offset) {
-    throw Error(ErrorCode::kTruncated,
-                cat("bytes ", offset, " to ", offset, "+", count, " are wanted, but there are only ", size));
+    throw Error(ErrorCode::kTruncated, cat("bytes ", offset, " to ", offset, "+", count,
+                                           " are wanted, but there are only ", size));
   }
 }
 
 }  // namespace
 
-std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset, std::uint64_t count) {
+std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset,
+                                  std::uint64_t count) {
   check_range(offset, count, source.size());
   std::vector<std::byte> bytes(static_cast<std::size_t>(count));
   source.read_at(offset, bytes);
@@ -31,7 +32,8 @@ void MemorySource::read_at(std::uint64_t offset, std::span<std::byte> out) const
   if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset, out.size());
 }
 
-SourceRange::SourceRange(std::shared_ptr<const ByteSource> base, std::uint64_t offset, std::uint64_t length)
+SourceRange::SourceRange(std::shared_ptr<const ByteSource> base, std::uint64_t offset,
+                         std::uint64_t length)
     : base_(std::move(base)), offset_(offset), length_(length) {
   check_range(offset, length, base_->size());
 }

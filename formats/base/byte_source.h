@@ -23,9 +23,10 @@ class ByteSource {
   virtual void read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
 };
 
-// `count` bytes from `offset` on, as a buffer.  The range is checked against the size before anything is
-// allocated.  Throws: kTruncated, kIo.
-std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset, std::uint64_t count);
+// `count` bytes from `offset` on, as a buffer.  The range is checked against the size before
+// anything is allocated.  Throws: kTruncated, kIo.
+std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset,
+                                  std::uint64_t count);
 
 // Bytes in memory.  Lifetime: the bytes outlive the source.
 class MemorySource : public ByteSource {
@@ -52,8 +53,8 @@ class SourceRange : public ByteSource {
   std::uint64_t length_;
 };
 
-// Keeps the first and the last bytes of `base` in memory: the headers of a small archive then cost two reads.
-// Lifetime: `base` outlives it.
+// Keeps the first and the last bytes of `base` in memory: the headers of a small archive then cost
+// two reads. Lifetime: `base` outlives it.
 class EndsCache : public ByteSource {
  public:
   EndsCache(const ByteSource& base, std::uint64_t head_bytes, std::uint64_t tail_bytes);

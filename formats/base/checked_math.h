@@ -15,8 +15,8 @@ namespace fsdp::formats {
 inline std::uint64_t checked_add(std::uint64_t a, std::uint64_t b, std::string_view what) {
   std::uint64_t result = 0;
   if (__builtin_add_overflow(a, b, &result)) {
-    throw Error(ErrorCode::kOverflow, std::string(what) + " overflows: " + std::to_string(a) + " + " +
-                                          std::to_string(b));
+    throw Error(ErrorCode::kOverflow,
+                std::string(what) + " overflows: " + std::to_string(a) + " + " + std::to_string(b));
   }
   return result;
 }
@@ -25,14 +25,14 @@ inline std::uint64_t checked_add(std::uint64_t a, std::uint64_t b, std::string_v
 inline std::uint64_t checked_mul(std::uint64_t a, std::uint64_t b, std::string_view what) {
   std::uint64_t result = 0;
   if (__builtin_mul_overflow(a, b, &result)) {
-    throw Error(ErrorCode::kOverflow, std::string(what) + " overflows: " + std::to_string(a) + " * " +
-                                          std::to_string(b));
+    throw Error(ErrorCode::kOverflow,
+                std::string(what) + " overflows: " + std::to_string(a) + " * " + std::to_string(b));
   }
   return result;
 }
 
-// The number of elements of a shape; 1 for rank 0.  A zero dimension makes it 0 whatever the others are.
-// Requires: no dimension is negative.  Throws: kOverflow where it exceeds 2^63 - 1.
+// The number of elements of a shape; 1 for rank 0.  A zero dimension makes it 0 whatever the others
+// are. Requires: no dimension is negative.  Throws: kOverflow where it exceeds 2^63 - 1.
 inline std::uint64_t checked_numel(std::span<const std::int64_t> shape, std::string_view what) {
   for (const std::int64_t size : shape) {
     if (size == 0) return 0;

@@ -51,7 +51,9 @@ constexpr std::array<Row, 32> kRows = {{
     {DType::kQUInt2x4, 1, "quint2x4", "QUInt2x4Storage", ""},
 }};
 
-const Row& row(DType dtype) noexcept { return kRows[static_cast<std::size_t>(dtype)]; }
+const Row& row(DType dtype) noexcept {
+  return kRows[static_cast<std::size_t>(dtype)];
+}
 
 std::optional<DType> find(std::string_view Row::*field, std::string_view name) noexcept {
   if (name.empty()) return std::nullopt;
@@ -63,21 +65,37 @@ std::optional<DType> find(std::string_view Row::*field, std::string_view name) n
 
 }  // namespace
 
-std::uint64_t item_bytes(DType dtype) noexcept { return row(dtype).bytes; }
-std::string_view torch_name(DType dtype) noexcept { return row(dtype).torch; }
-std::string_view storage_class(DType dtype) noexcept { return row(dtype).storage; }
-std::string_view safetensors_name(DType dtype) noexcept { return row(dtype).safetensors; }
+std::uint64_t item_bytes(DType dtype) noexcept {
+  return row(dtype).bytes;
+}
+std::string_view torch_name(DType dtype) noexcept {
+  return row(dtype).torch;
+}
+std::string_view storage_class(DType dtype) noexcept {
+  return row(dtype).storage;
+}
+std::string_view safetensors_name(DType dtype) noexcept {
+  return row(dtype).safetensors;
+}
 
-std::optional<DType> dtype_from_torch_name(std::string_view name) noexcept { return find(&Row::torch, name); }
-std::optional<DType> dtype_from_storage_class(std::string_view name) noexcept { return find(&Row::storage, name); }
+std::optional<DType> dtype_from_torch_name(std::string_view name) noexcept {
+  return find(&Row::torch, name);
+}
+std::optional<DType> dtype_from_storage_class(std::string_view name) noexcept {
+  return find(&Row::storage, name);
+}
 std::optional<DType> dtype_from_safetensors_name(std::string_view name) noexcept {
   return find(&Row::safetensors, name);
 }
 
-bool is_quantized(DType dtype) noexcept { return dtype >= DType::kQInt8; }
+bool is_quantized(DType dtype) noexcept {
+  return dtype >= DType::kQInt8;
+}
 bool is_complex(DType dtype) noexcept {
   return dtype == DType::kComplex128 || dtype == DType::kComplex64 || dtype == DType::kComplex32;
 }
-std::uint64_t swap_unit_bytes(DType dtype) noexcept { return item_bytes(dtype) / (is_complex(dtype) ? 2 : 1); }
+std::uint64_t swap_unit_bytes(DType dtype) noexcept {
+  return item_bytes(dtype) / (is_complex(dtype) ? 2 : 1);
+}
 
 }  // namespace fsdp::formats

@@ -9,26 +9,55 @@
 namespace fsdp::formats {
 
 enum class DType : std::uint8_t {
-  kFloat64, kFloat32, kFloat16, kBFloat16, kComplex128, kComplex64, kComplex32,
-  kInt64, kInt32, kInt16, kInt8, kUInt8, kUInt16, kUInt32, kUInt64, kBool,
-  kFloat8E4M3FN, kFloat8E5M2, kFloat8E4M3FNUZ, kFloat8E5M2FNUZ, kFloat8E8M0FNU, kFloat4E2M1FNx2,
-  kBits8, kBits16, kBits1x8, kBits2x4, kBits4x2,
-  kQInt8, kQUInt8, kQInt32, kQUInt4x2, kQUInt2x4,
+  kFloat64,
+  kFloat32,
+  kFloat16,
+  kBFloat16,
+  kComplex128,
+  kComplex64,
+  kComplex32,
+  kInt64,
+  kInt32,
+  kInt16,
+  kInt8,
+  kUInt8,
+  kUInt16,
+  kUInt32,
+  kUInt64,
+  kBool,
+  kFloat8E4M3FN,
+  kFloat8E5M2,
+  kFloat8E4M3FNUZ,
+  kFloat8E5M2FNUZ,
+  kFloat8E8M0FNU,
+  kFloat4E2M1FNx2,
+  kBits8,
+  kBits16,
+  kBits1x8,
+  kBits2x4,
+  kBits4x2,
+  kQInt8,
+  kQUInt8,
+  kQInt32,
+  kQUInt4x2,
+  kQUInt2x4,
 };
 
-// Bytes of one element.  kFloat4E2M1FNx2, kBits* and kQUInt*x* elements are whole bytes holding several values.
+// Bytes of one element.  kFloat4E2M1FNx2, kBits* and kQUInt*x* elements are whole bytes holding
+// several values.
 std::uint64_t item_bytes(DType dtype) noexcept;
 
 // PyTorch's name without "torch.": float32, bfloat16, float8_e4m3fn.
 std::string_view torch_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_torch_name(std::string_view name) noexcept;
 
-// The typed storage class of torch.save, without its module: FloatStorage.  Empty for the types that are
-// saved through UntypedStorage and _rebuild_tensor_v3 only.
+// The typed storage class of torch.save, without its module: FloatStorage.  Empty for the types
+// that are saved through UntypedStorage and _rebuild_tensor_v3 only.
 std::string_view storage_class(DType dtype) noexcept;
 std::optional<DType> dtype_from_storage_class(std::string_view name) noexcept;
 
-// The spelling of safetensors ("F32", "F8_E4M3"); empty for the types it has not.  "F4" counts 4-bit elements.
+// The spelling of safetensors ("F32", "F8_E4M3"); empty for the types it has not.  "F4" counts
+// 4-bit elements.
 std::string_view safetensors_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_safetensors_name(std::string_view name) noexcept;
 

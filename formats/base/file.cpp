@@ -49,7 +49,8 @@ int open_beneath_by_component(int directory, const std::string& path) {
     }
     const bool last = end == path.size();
     const int flags = last ? O_RDONLY | O_NONBLOCK : O_PATH | O_DIRECTORY;
-    const int fd = ::openat(current.get(), part.empty() ? "." : part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
+    const int fd =
+        ::openat(current.get(), part.empty() ? "." : part.c_str(), flags | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ELOOP) errno = EXDEV;
     if (last || fd < 0) return fd;
     current = FileDescriptor(fd);
@@ -68,7 +69,8 @@ int open_beneath(int directory, const std::string& path) {
   return open_beneath_by_component(directory, path);
 }
 
-void read_fully(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& name, std::uint64_t size) {
+void read_fully(int fd, std::uint64_t offset, std::span<std::byte> out, const std::string& name,
+                std::uint64_t size) {
   std::size_t done = 0;
   while (done < out.size()) {
     const ssize_t got =
@@ -76,8 +78,8 @@ void read_fully(int fd, std::uint64_t offset, std::span<std::byte> out, const st
     if (got > 0) {
       done += static_cast<std::size_t>(got);
     } else if (got == 0) {
-      throw Error(ErrorCode::kChanged, cat(name, ": ends at byte ", offset + done, ", but had ", size,
-                                           " bytes when it was opened"));
+      throw Error(ErrorCode::kChanged, cat(name, ": ends at byte ", offset + done, ", but had ",
+                                           size, " bytes when it was opened"));
     } else if (errno != EINTR) {
       throw_errno(cat(name, ": reading ", out.size(), " bytes at byte ", offset));
     }
@@ -95,7 +97,8 @@ void throw_errno(const std::string& what) {
   throw Error(code, what + ": " + std::generic_category().message(number));
 }
 
-FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+FileDescriptor::FileDescriptor(FileDescriptor&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)) {}
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {
@@ -105,7 +108,9 @@ FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   return *this;
 }
 
-FileDescriptor::~FileDescriptor() { reset(); }
+FileDescriptor::~FileDescriptor() {
+  reset();
+}
 
 void FileDescriptor::reset() {
   if (fd_ >= 0) ::close(fd_);
@@ -123,8 +128,8 @@ File::File(FileDescriptor fd, std::string name) : fd_(std::move(fd)), name_(std:
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);
   if (!S_ISREG(info.st_mode)) {
-    throw Error(ErrorCode::kNotRegular, name_ + ": is " + std::string(kind_of(info.st_mode)) +
-                                            ", expected a regular file");
+    throw Error(ErrorCode::kNotRegular,
+                name_ + ": is " + std::string(kind_of(info.st_mode)) + ", expected a regular file");
   }
   size_ = static_cast<std::uint64_t>(info.st_size);
   mtime_ns_ = mtime_of(info);
@@ -132,8 +137,8 @@ File::File(FileDescriptor fd, std::string name) : fd_(std::move(fd)), name_(std:
 
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset > size_ || out.size() > size_ - offset) {
-    throw Error(ErrorCode::kTruncated,
-                cat(name_, ": ", out.size(), " bytes at byte ", offset, " are wanted, but the file has ", size_));
+    throw Error(ErrorCode::kTruncated, cat(name_, ": ", out.size(), " bytes at byte ", offset,
+                                           " are wanted, but the file has ", size_));
   }
   read_fully(fd_.get(), offset, out, name_, size_);
 }
@@ -157,10 +162,13 @@ std::shared_ptr<File> Directory::open_member_if_present(const std::string& relat
   const auto refuse = [&](ErrorCode code, std::string_view why) {
     return Error(code, cat(folder, ": path ", quote(relative_path), " ", why));
   };
-  if (relative_path.empty() || relative_path == ".") throw refuse(ErrorCode::kPath, "names no file");
-  if (relative_path.find('\0') != std::string::npos) throw refuse(ErrorCode::kPath, "contains a NUL byte");
+  if (relative_path.empty() || relative_path == ".")
+    throw refuse(ErrorCode::kPath, "names no file");
+  if (relative_path.find('\0') != std::string::npos)
+    throw refuse(ErrorCode::kPath, "contains a NUL byte");
   if (relative_path.size() >= kMaxPathBytes) {
-    throw refuse(ErrorCode::kPath, cat("is ", relative_path.size(), " bytes long, at most ", kMaxPathBytes - 1));
+    throw refuse(ErrorCode::kPath,
+                 cat("is ", relative_path.size(), " bytes long, at most ", kMaxPathBytes - 1));
   }
   FileDescriptor fd(open_beneath(fd_.get(), relative_path));
   if (fd.get() < 0) {
@@ -171,14 +179,16 @@ std::shared_ptr<File> Directory::open_member_if_present(const std::string& relat
     throw_errno(folder + "/" + escape(relative_path));
   }
   struct stat info {};
-  if (::fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode)) throw refuse(ErrorCode::kPath, "is a folder");
+  if (::fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode))
+    throw refuse(ErrorCode::kPath, "is a folder");
   return std::make_shared<File>(std::move(fd), escape((path_ / relative_path).native()));
 }
 
 std::shared_ptr<File> Directory::open_member(const std::string& relative_path) const {
   auto file = open_member_if_present(relative_path);
   if (!file) {
-    throw Error(ErrorCode::kShardMissing, escape((path_ / relative_path).native()) + ": no such file");
+    throw Error(ErrorCode::kShardMissing,
+                escape((path_ / relative_path).native()) + ": no such file");
   }
   return file;
 }
@@ -194,7 +204,8 @@ std::vector<std::string> Directory::list() const {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
   }
-  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return natural_less(a, b); });
+  std::sort(names.begin(), names.end(),
+            [](const auto& a, const auto& b) { return natural_less(a, b); });
   return names;
 }
 
@@ -210,7 +221,9 @@ SpillFile::SpillFile() {
   if (fd_.get() < 0) throw_errno(cat("temporary file in ", escape(folder)));
 }
 
-std::uint64_t SpillFile::size() const { return size_; }
+std::uint64_t SpillFile::size() const {
+  return size_;
+}
 
 void SpillFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   read_fully(fd_.get(), offset, out, "temporary file", size_);
@@ -218,7 +231,8 @@ void SpillFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
 
 void SpillFile::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
+    const ssize_t written =
+        ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(size_));
     if (written < 0) {
       if (errno == EINTR) continue;
       throw_errno("temporary file");

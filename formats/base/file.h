@@ -31,8 +31,8 @@ class FileDescriptor {
   int fd_;
 };
 
-// A regular file, read with pread: a file that someone truncates meanwhile gives an error, where a mapping
-// would kill the process.
+// A regular file, read with pread: a file that someone truncates meanwhile gives an error, where a
+// mapping would kill the process.
 class File : public ByteSource {
  public:
   // Throws: kNotFound, kNotRegular, kIo.  Messages begin with the path.
@@ -64,9 +64,9 @@ class Directory {
   // Throws: kNotFound, kIo.
   static Directory open(const std::filesystem::path& path);
 
-  // Opens a member by a relative path that came from a file.  Absolute paths, "..", and links that lead out
-  // of the folder are refused by the kernel (openat2).
-  // Throws: kPath (empty, NUL, too long, a folder), kPathEscape, kShardMissing, kNotRegular, kIo.
+  // Opens a member by a relative path that came from a file.  Absolute paths, "..", and links that
+  // lead out of the folder are refused by the kernel (openat2). Throws: kPath (empty, NUL, too
+  // long, a folder), kPathEscape, kShardMissing, kNotRegular, kIo.
   std::shared_ptr<File> open_member(const std::string& relative_path) const;
   // As open_member, nullptr where there is none of that name.
   std::shared_ptr<File> open_member_if_present(const std::string& relative_path) const;
@@ -77,7 +77,8 @@ class Directory {
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  Directory(FileDescriptor fd, std::filesystem::path path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  Directory(FileDescriptor fd, std::filesystem::path path)
+      : fd_(std::move(fd)), path_(std::move(path)) {}
   FileDescriptor fd_;
   std::filesystem::path path_;
 };
@@ -97,8 +98,8 @@ class SpillFile : public ByteSource {
   std::uint64_t size_ = 0;
 };
 
-// "path: No such file or directory" as an Error: kNotFound for ENOENT, kNoSpace for ENOSPC and EDQUOT, else
-// kIo.  Reads errno.
+// "path: No such file or directory" as an Error: kNotFound for ENOENT, kNoSpace for ENOSPC and
+// EDQUOT, else kIo.  Reads errno.
 [[noreturn]] void throw_errno(const std::string& what);
 
 }  // namespace fsdp::formats

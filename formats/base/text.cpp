@@ -15,7 +15,9 @@
 namespace fsdp::formats {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // Length of the UTF-8 sequence at `at`, 0 where there is none.
 std::size_t utf8_length(std::string_view text, std::size_t at) {
@@ -48,7 +50,8 @@ std::size_t utf8_length(std::string_view text, std::size_t at) {
 
 void append_hex(std::string& out, char c) {
   std::array<char, 8> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+  std::snprintf(buffer.data(), buffer.size(), "\\x%02x",
+                static_cast<unsigned>(static_cast<unsigned char>(c)));
   out += buffer.data();
 }
 
@@ -115,6 +118,12 @@ std::string group_digits(std::uint64_t number) {
   return digits;
 }
 
+std::string hex32(std::uint32_t number) {
+  std::array<char, 16> buffer{};
+  std::snprintf(buffer.data(), buffer.size(), "%08x", number);
+  return buffer.data();
+}
+
 std::string shape_text(std::span<const std::int64_t> shape) {
   std::string out = "[";
   for (std::size_t i = 0; i < shape.size(); ++i) {
@@ -126,7 +135,8 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 
 std::uint64_t parse_size(std::string_view text) {
   const auto refuse = [&] {
-    return Error(ErrorCode::kUsage, "size " + quote(text) + " is not a number of bytes such as 256MiB or 5GB");
+    return Error(ErrorCode::kUsage,
+                 "size " + quote(text) + " is not a number of bytes such as 256MiB or 5GB");
   };
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -135,7 +145,8 @@ std::uint64_t parse_size(std::string_view text) {
   double factor = 1;
   if (!unit.empty() && unit != "B") {
     constexpr std::string_view kPrefixes = "KMGT";
-    const std::size_t power = kPrefixes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit[0]))));
+    const std::size_t power =
+        kPrefixes.find(static_cast<char>(std::toupper(static_cast<unsigned char>(unit[0]))));
     if (power == std::string_view::npos) throw refuse();
     const std::string_view rest = unit.substr(1);
     if (rest.empty() || rest == "iB") {

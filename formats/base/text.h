@@ -18,11 +18,12 @@ std::string cat(const Args&... args) {
   return std::move(out).str();
 }
 
-// `text` without anything a terminal would act on: control characters, DEL, C1 controls and invalid UTF-8
-// become \xNN, a backslash \\.  Other UTF-8 stays.
+// `text` without anything a terminal would act on: control characters, DEL, C1 controls and invalid
+// UTF-8 become \xNN, a backslash \\.  Other UTF-8 stays.
 std::string escape(std::string_view text);
 
-// 'text', escaped, and cut after `limit` characters with "..." behind: for untrusted names in messages.
+// 'text', escaped, and cut after `limit` characters with "..." behind: for untrusted names in
+// messages.
 std::string quote(std::string_view text, std::size_t limit = 80);
 
 // Bytes for a person: 0 B, 512 B, 1.5 KiB, 2.0 GiB.
@@ -31,11 +32,14 @@ std::string human_bytes(std::uint64_t bytes);
 // 1234567 -> 1,234,567.
 std::string group_digits(std::uint64_t number);
 
+// Eight digits of base 16, as checksums are shown.
+std::string hex32(std::uint32_t number);
+
 // [2, 3]; [] for rank 0.
 std::string shape_text(std::span<const std::int64_t> shape);
 
-// Bytes that "256MiB", "5GB", "4096", "1.5G" mean.  K, M, G, T alone and KiB.. are powers of 1024; KB, MB,
-// GB, TB powers of 1000.  Throws: kUsage.
+// Bytes that "256MiB", "5GB", "4096", "1.5G" mean.  K, M, G, T alone and KiB.. are powers of 1024;
+// KB, MB, GB, TB powers of 1000.  Throws: kUsage.
 std::uint64_t parse_size(std::string_view text);
 
 // Whether a stands before b where runs of digits count as numbers: "layers.2" before "layers.10".

@@ -20,16 +20,16 @@ namespace fsdp::formats {
 // What was detected.
 struct CheckpointDescription {
   std::string path;
-  std::string format;                  // "dcp", "torch", "safetensors"
-  std::string layout;                  // within the format: "generic", "lightning", "legacy", "hf-sharded", ...
+  std::string format;  // "dcp", "torch", "safetensors"
+  std::string layout;  // within the format: "generic", "lightning", "legacy", "hf-sharded", ...
   std::optional<std::string> version;  // of the format, where the checkpoint says it
   std::int64_t ranks = 1;              // that wrote it
 };
 
 struct VerifyOptions {
-  bool fast = false;     // metadata and sizes alone
+  bool fast = false;  // metadata and sizes alone
   unsigned threads = 1;
-  std::set<std::string> allowed_globals;        // beyond the known ones, "module.name"
+  std::set<std::string> allowed_globals;           // beyond the known ones, "module.name"
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
   std::function<bool()> cancelled;
 };
@@ -58,14 +58,16 @@ class Checkpoint {
   void keep(const std::function<bool(const std::string&)>& keep) { keep_entries(index_, keep); }
 
   // Where the elements of a chunk lie.  Its headers are read and held against the index.
-  // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with file and key.
+  // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with
+  // file and key.
   virtual ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const = 0;
   // A value that is no tensor; storages inside it are references for `storage`.
   // Throws: what the containers throw, with file and key.
   virtual Value value(const ValueEntry& value) const = 0;
   // The bytes behind a storage reference of `value` or `tree`.
   virtual ChunkData storage(const StorageRef& storage) const = 0;
-  // The whole object where the checkpoint holds one (torch.save); else nothing: it is built from the paths.
+  // The whole object where the checkpoint holds one (torch.save); else nothing: it is built from
+  // the paths.
   virtual std::optional<Value> tree() const { return std::nullopt; }
   // Checks everything there is to check: coverage, extents, archives, checksums.
   virtual VerifyReport verify(const VerifyOptions& options) const = 0;

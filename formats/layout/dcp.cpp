@@ -9,6 +9,7 @@
 #include "formats/base/file.h"
 #include "formats/base/text.h"
 #include "formats/layout/dcp_item.h"
+#include "formats/layout/dcp_merge.h"
 #include "formats/layout/dcp_metadata.h"
 #include "formats/layout/dcp_names.h"
 #include "formats/layout/dcp_verify.h"
@@ -20,10 +21,12 @@ namespace {
 // A pickle of more bytes than this is no metadata of any checkpoint that exists.
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
 
-Metadata read_metadata_file(const Directory& folder, const std::string& name, const std::set<std::string>& allowed) {
+Metadata read_metadata_file(const Directory& folder, const std::string& name,
+                            const std::set<std::string>& allowed) {
   const auto file = folder.open_member(name);
   if (file->size() > kMaxMetadataBytes) {
-    throw Error(ErrorCode::kLimitSize, cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
   }
   try {
     Metadata metadata = read_metadata(*file, name, allowed);
@@ -35,10 +38,12 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name, co
 }
 
 // What is there instead of `.metadata`.
-[[noreturn]] void throw_no_metadata(const Directory& folder, const std::vector<std::string>& names) {
+[[noreturn]] void throw_no_metadata(const Directory& folder,
+                                    const std::vector<std::string>& names) {
   std::string hint;
   const bool temp = std::find(names.begin(), names.end(), kMetadataTempName) != names.end();
-  const bool data = std::any_of(names.begin(), names.end(), [](const auto& n) { return rank_of_data_file(n).has_value(); });
+  const bool data = std::any_of(names.begin(), names.end(),
+                                [](const auto& n) { return rank_of_data_file(n).has_value(); });
   if (temp) {
     hint = "; .metadata.tmp is there: the save was interrupted before it was complete";
   } else if (data) {
@@ -69,7 +74,8 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
 
 class DcpCheckpoint : public Checkpoint {
  public:
-  DcpCheckpoint(Directory folder, std::set<std::string> allowed) : folder_(std::move(folder)), pool_(folder_) {
+  DcpCheckpoint(Directory folder, std::set<std::string> allowed)
+      : folder_(std::move(folder)), pool_(folder_) {
     const std::vector<std::string> names = folder_.list();
     const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
     Metadata metadata;
@@ -92,11 +98,12 @@ class DcpCheckpoint : public Checkpoint {
     index_ = std::move(metadata.index);
     findings_ = std::move(metadata.findings);
     examine_files(names, central);
-    description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central), metadata.version,
-                    count_ranks()};
+    description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central),
+                    metadata.version, count_ranks()};
     if (description_.layout == "lightning") add_lightning_meta();
     all_values_ = index_.values;
-    for (std::size_t i = 0; i < all_values_.size(); ++i) value_numbers_.emplace(all_values_[i].key, i);
+    for (std::size_t i = 0; i < all_values_.size(); ++i)
+      value_numbers_.emplace(all_values_[i].key, i);
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
@@ -118,14 +125,16 @@ class DcpCheckpoint : public Checkpoint {
   }
 
   VerifyReport verify(const VerifyOptions& options) const override {
-    return verify_folder({index_, findings_, folder_, pool_, spill_, description_.layout == "rank-local"}, options);
+    return verify_folder(
+        {index_, findings_, folder_, pool_, spill_, description_.layout == "rank-local"}, options);
   }
 
   void check_unchanged() const override { pool_.check_unchanged(); }
 
  private:
   Item open(const Location& location, const std::string& key, std::uint64_t archive) const {
-    return open_item(pool_.get(location.file), location, index_.transforms[location.transform], key, archive, spill_);
+    return open_item(pool_.get(location.file), location, index_.transforms[location.transform], key,
+                     archive, spill_);
   }
 
   // Archives inside values are numbered by the value's place in the folder, from 1 on.
@@ -143,18 +152,26 @@ class DcpCheckpoint : public Checkpoint {
     std::set<std::string> named;
     for (const FileEntry& file : index_.files) named.insert(file.name);
     const auto warn = [&](const std::string& file, std::string message) {
-      findings_.push_back({.code = ErrorCode::kExtraFile, .message = std::move(message), .file = file, .key = {},
-                           .bytes = {}, .severity = Finding::Severity::kWarning});
+      findings_.push_back({.code = ErrorCode::kExtraFile,
+                           .message = std::move(message),
+                           .file = file,
+                           .key = {},
+                           .bytes = {},
+                           .severity = Finding::Severity::kWarning});
     };
     for (const std::string& name : names) {
       if (rank_of_data_file(name) && !named.contains(name)) {
         const auto file = folder_.open_member_if_present(name);
         // A rank with nothing to write leaves an empty file.
-        if (file && file->size() != 0) warn(name, "no item lies in this file: it is left over from another save");
+        if (file && file->size() != 0)
+          warn(name, "no item lies in this file: it is left over from another save");
       }
-      if (central && rank_of_local_metadata(name)) warn(name, "lies beside .metadata, which counts alone");
+      if (central && rank_of_local_metadata(name))
+        warn(name, "lies beside .metadata, which counts alone");
       if (central && name == kMetadataTempName) {
-        warn(name, "lies beside .metadata: a later save into this folder was interrupted, and may have overwritten data");
+        warn(name,
+             "lies beside .metadata: a later save into this folder was interrupted, and may have "
+             "overwritten data");
       }
     }
   }
@@ -167,7 +184,8 @@ class DcpCheckpoint : public Checkpoint {
     return ranks.empty() ? 1 : static_cast<std::int64_t>(ranks.size());
   }
 
-  // meta.pt holds the rest of the trainer's state: each of its entries is a value of the checkpoint.
+  // meta.pt holds the rest of the trainer's state: each of its entries is a value of the
+  // checkpoint.
   void add_lightning_meta() {
     const auto number = static_cast<std::uint32_t>(index_.files.size());
     index_.files.push_back({.name = std::string(kLightningMetaName), .bytes = {}, .rank = {}});
@@ -176,10 +194,12 @@ class DcpCheckpoint : public Checkpoint {
     const Item item = open(location, std::string(kLightningMetaName), 0);
     const auto entries = mapping_entries(item.torch.root);
     if (!entries) {
-      throw Error(ErrorCode::kMetaType, item.place.file + ": holds no dict, as Lightning's meta.pt does");
+      throw Error(ErrorCode::kMetaType,
+                  item.place.file + ": holds no dict, as Lightning's meta.pt does");
     }
     for (const auto& [key, value] : *entries) {
-      if (key.as_string() == nullptr) throw Error(ErrorCode::kKey, item.place.file + ": a key is no text");
+      if (key.as_string() == nullptr)
+        throw Error(ErrorCode::kKey, item.place.file + ": a key is no text");
       index_.add(ValueEntry{*key.as_string(), {*key.as_string()}, location});
     }
   }
@@ -200,7 +220,8 @@ bool is_dcp_folder(const std::filesystem::path& folder) {
   });
 }
 
-std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder, const std::set<std::string>& allowed_globals) {
+std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
+                                     const std::set<std::string>& allowed_globals) {
   return std::make_unique<DcpCheckpoint>(Directory::open(folder), allowed_globals);
 }
 

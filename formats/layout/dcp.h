@@ -15,8 +15,9 @@ namespace fsdp::formats::dcp {
 bool is_dcp_folder(const std::filesystem::path& folder);
 
 // Opens the folder: reads its metadata and the sizes of its files, no data.
-// Throws: kNoMetadata (naming what an interrupted save left), kNotRegular, kMetaType, kGlobal and the rest of
-// read_metadata; kPath, kPathEscape for files outside the folder.
-std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder, const std::set<std::string>& allowed_globals);
+// Throws: kNoMetadata (naming what an interrupted save left), kNotRegular, kMetaType, kGlobal and
+// the rest of read_metadata; kPath, kPathEscape for files outside the folder.
+std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
+                                     const std::set<std::string>& allowed_globals);
 
 }  // namespace fsdp::formats::dcp

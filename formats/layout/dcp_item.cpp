@@ -12,7 +12,8 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// An item may decompress to this many times its size, or 64 MiB: zstd's own bound is far above anything real.
+// An item may decompress to this many times its size, or 64 MiB: zstd's own bound is far above
+// anything real.
 constexpr std::uint64_t kMaxExpansion = 100'000;
 constexpr std::uint64_t kMinExpandedBytes = 64U << 20U;
 
@@ -27,28 +28,33 @@ bool is_zstd(std::string_view transform) {
   return name == "stream.zstd" && version == "1";
 }
 
-std::string context(const std::string& file, const std::string& key) { return file + ": " + quote(key, 200); }
+std::string context(const std::string& file, const std::string& key) {
+  return file + ": " + quote(key, 200);
+}
 
 }  // namespace
 
 Item open_item(const std::shared_ptr<const File>& file, const Location& location,
-               const std::vector<std::string>& transforms, const std::string& key, std::uint64_t archive,
-               Spill& spill) {
+               const std::vector<std::string>& transforms, const std::string& key,
+               std::uint64_t archive, Spill& spill) {
   try {
     if (location.offset > file->size() || location.length > file->size() - location.offset) {
-      throw Error(ErrorCode::kExtent, cat(location.length, " bytes at byte ", location.offset,
-                                          " reach past the end of the file, which has ", file->size()));
+      throw Error(ErrorCode::kExtent,
+                  cat(location.length, " bytes at byte ", location.offset,
+                      " reach past the end of the file, which has ", file->size()));
     }
     Item item;
     item.place = {file, file->name(), location.offset, location.offset};
     item.stream = std::make_shared<SourceRange>(file, location.offset, location.length);
     for (const std::string& transform : transforms) {
       if (!is_zstd(transform)) {
-        throw Error(ErrorCode::kUnsupported, cat("transform ", quote(transform), " is unknown, known is 'stream.zstd/1'"));
+        throw Error(ErrorCode::kUnsupported,
+                    cat("transform ", quote(transform), " is unknown, known is 'stream.zstd/1'"));
       }
-      const std::uint64_t limit = std::max(kMinExpandedBytes, location.length > UINT64_MAX / kMaxExpansion
-                                                                  ? UINT64_MAX
-                                                                  : location.length * kMaxExpansion);
+      const std::uint64_t limit =
+          std::max(kMinExpandedBytes, location.length > UINT64_MAX / kMaxExpansion
+                                          ? UINT64_MAX
+                                          : location.length * kMaxExpansion);
       const auto compressed = item.stream;
       const auto range = spill.get(item.place.file + '\0' + transform, location.offset,
                                    [&](const ByteSink& sink) { unzstd(*compressed, limit, sink); });
@@ -57,17 +63,19 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
       item.stream = std::make_shared<SourceRange>(range.source, range.offset, range.bytes);
     }
     if (sniff_torch_stream(*item.stream) == TorchStream::kOther && transforms.empty()) {
-      // PyTorch's FileSystemWriter can put all tensors of a file into one safetensors blob; every one of its items
-      // then names the blob's start, and a length that is none.
+      // PyTorch's FileSystemWriter can put all tensors of a file into one safetensors blob; every
+      // one of its items then names the blob's start, and a length that is none.
       std::array<std::byte, 9> start{};
       if (file->size() - location.offset >= start.size()) {
         file->read_at(location.offset, start);
         if (start[8] == std::byte{'{'}) {
-          const auto header = safetensors::read_header(*file, location.offset, safetensors::Trailing::kAllow);
+          const auto header =
+              safetensors::read_header(*file, location.offset, safetensors::Trailing::kAllow);
           const auto found = std::find_if(header.tensors.begin(), header.tensors.end(),
                                           [&](const auto& tensor) { return tensor.name == key; });
           if (found == header.tensors.end()) {
-            throw Error(ErrorCode::kRecordMissing, cat("the safetensors data at byte ", location.offset, " lack it"));
+            throw Error(ErrorCode::kRecordMissing,
+                        cat("the safetensors data at byte ", location.offset, " lack it"));
           }
           item.tensor = *found;
           item.stream.reset();
@@ -78,16 +86,17 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
     item.torch = read_torch_file(*item.stream, archive);
     return item;
   } catch (const Error& error) {
-    const std::string where = context(file->name(), key) + ": item at byte " + std::to_string(location.offset);
+    const std::string where =
+        context(file->name(), key) + ": item at byte " + std::to_string(location.offset);
     throw error.in(where);
   }
 }
 
-ChunkData item_tensor(const Item& item, const std::string& key, DType dtype, std::span<const std::int64_t> shape,
-                      Spill& spill) {
+ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
+                      std::span<const std::int64_t> shape, Spill& spill) {
   const auto refuse = [&](ErrorCode code, const std::string& why) {
-    return Error(code, context(item.place.file, key) + ": item at byte " + std::to_string(item.place.file_offset) +
-                           ": " + why);
+    return Error(code, context(item.place.file, key) + ": item at byte " +
+                           std::to_string(item.place.file_offset) + ": " + why);
   };
   std::vector<std::int64_t> found_shape;
   DType found_dtype = dtype;
@@ -106,17 +115,20 @@ ChunkData item_tensor(const Item& item, const std::string& key, DType dtype, std
     if (!tensor) {
       const std::string special = special_tensor(item.torch.root);
       if (special.empty()) throw refuse(ErrorCode::kType, "the item holds no tensor");
-      throw refuse(ErrorCode::kUnsupported, "the tensor is " + special + ", which has no chunks that could be joined");
+      throw refuse(ErrorCode::kUnsupported,
+                   "the tensor is " + special + ", which has no chunks that could be joined");
     }
     found_shape = tensor->shape;
     found_dtype = tensor->dtype;
     data = tensor_data(item.torch, *tensor, item.place, spill);
   }
   if (found_dtype != dtype) {
-    throw refuse(ErrorCode::kDtype, cat("the item is ", torch_name(found_dtype), ", expected ", torch_name(dtype)));
+    throw refuse(ErrorCode::kDtype,
+                 cat("the item is ", torch_name(found_dtype), ", expected ", torch_name(dtype)));
   }
   if (!std::equal(found_shape.begin(), found_shape.end(), shape.begin(), shape.end())) {
-    throw refuse(ErrorCode::kShape, cat("the item has shape ", shape_text(found_shape), ", expected ", shape_text(shape)));
+    throw refuse(ErrorCode::kShape, cat("the item has shape ", shape_text(found_shape),
+                                        ", expected ", shape_text(shape)));
   }
   return data;
 }

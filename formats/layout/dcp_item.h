@@ -17,23 +17,27 @@ namespace fsdp::formats::dcp {
 
 // An item, opened: a torch.save stream, or a tensor of a safetensors blob that several items share.
 struct Item {
-  StreamPlace place;                          // of the stream or the blob
-  std::shared_ptr<const ByteSource> stream;   // the item's bytes alone, decompressed; null for safetensors
-  TorchFile torch;                            // where `stream` is set
-  std::optional<safetensors::Tensor> tensor;  // otherwise; positions count from the start of the file
+  StreamPlace place;  // of the stream or the blob
+  std::shared_ptr<const ByteSource>
+      stream;       // the item's bytes alone, decompressed; null for safetensors
+  TorchFile torch;  // where `stream` is set
+  std::optional<safetensors::Tensor>
+      tensor;  // otherwise; positions count from the start of the file
 };
 
-// Opens the item that `location` names.  `key` picks the tensor of a safetensors blob; `archive` is put into
-// storage references.
-// Throws: kExtent, kUnsupported (a transform nobody knows), kZipEocd where the bytes are neither; what
-// read_torch_file and safetensors::read_header throw.  Messages begin with file and key.
+// Opens the item that `location` names.  `key` picks the tensor of a safetensors blob; `archive` is
+// put into storage references. Throws: kExtent, kUnsupported (a transform nobody knows), kZipEocd
+// where the bytes are neither; what read_torch_file and safetensors::read_header throw.  Messages
+// begin with file and key.
 Item open_item(const std::shared_ptr<const File>& file, const Location& location,
-               const std::vector<std::string>& transforms, const std::string& key, std::uint64_t archive, Spill& spill);
+               const std::vector<std::string>& transforms, const std::string& key,
+               std::uint64_t archive, Spill& spill);
 
 // Where the elements of the chunk lie that the item holds.
 // `dtype` and `shape` are what the metadata says of the chunk.
-// Throws: kDtype, kShape, kUnsupported (quantized, sparse, ...), kType where the item holds no tensor.
-ChunkData item_tensor(const Item& item, const std::string& key, DType dtype, std::span<const std::int64_t> shape,
-                      Spill& spill);
+// Throws: kDtype, kShape, kUnsupported (quantized, sparse, ...), kType where the item holds no
+// tensor.
+ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
+                      std::span<const std::int64_t> shape, Spill& spill);
 
 }  // namespace fsdp::formats::dcp

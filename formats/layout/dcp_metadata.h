@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `.metadata` pickle of a torch.distributed.checkpoint folder, as an index.
-// Source: torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 1.13 to 2.15; docs/formats/dcp.md.
+// Source: torch/distributed/checkpoint/{metadata,filesystem}.py of PyTorch 1.13 to 2.15;
+// docs/formats/dcp.md.
 #pragma once
 
 #include <optional>
@@ -14,24 +15,20 @@
 namespace fsdp::formats::dcp {
 
 struct Metadata {
-  Index index;         // files by name, sizes not yet known; chunk and value locations are items
-  Findings findings;   // chunks without an item, items without a chunk, chunks of another rank than their tensor, ...
+  Index index;        // files by name, sizes not yet known; chunk and value locations are items
+  Findings findings;  // chunks without an item, items without a chunk, chunks of another rank than
+                      // their tensor, ...
   std::optional<std::string> version;
   bool nested = true;  // planner_data told where each key sits; else paths are one step, the key
 };
 
 // Reads the stream that fills `source`.  `name` is the file's, for findings.
 //
-// Names outside the ones PyTorch's writers produce are refused (kGlobal), except those in `allowed_globals`, which
-// make planner_data unusable where they occur in it.  Millions of chunks are folded as they come: memory is some
-// hundred bytes a chunk.
-// Throws: kMetaType, kDtype, kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; what the pickle machine throws.
+// Names outside the ones PyTorch's writers produce are refused (kGlobal), except those in
+// `allowed_globals`, which make planner_data unusable where they occur in it.  Millions of chunks
+// are folded as they come: memory is some hundred bytes a chunk. Throws: kMetaType, kDtype,
+// kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; what the pickle machine throws.
 Metadata read_metadata(const ByteSource& source, const std::string& name,
                        const std::set<std::string>& allowed_globals = {});
-
-// Adds the rank-local metadata of one more rank to those read so far: tensors of one name join their chunks,
-// what is there already (replicated values and chunks) stays once.
-// Throws: kDtype, kShape, kMetaType where two ranks disagree on what a name is.
-void merge_metadata(Metadata& whole, Metadata part);
 
 }  // namespace fsdp::formats::dcp

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <map>
 
@@ -29,11 +28,14 @@ struct ItemRef {
 std::vector<ItemRef> items_in_file_order(const Index& index) {
   std::vector<ItemRef> items;
   for (const TensorEntry& tensor : index.tensors) {
-    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) items.push_back({&tensor, nullptr, c, tensor.chunks.location(c)});
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
+      items.push_back({&tensor, nullptr, c, tensor.chunks.location(c)});
   }
-  for (const ValueEntry& value : index.values) items.push_back({nullptr, &value, 0, value.location});
+  for (const ValueEntry& value : index.values)
+    items.push_back({nullptr, &value, 0, value.location});
   std::stable_sort(items.begin(), items.end(), [](const ItemRef& a, const ItemRef& b) {
-    return std::pair(a.location.file, a.location.offset) < std::pair(b.location.file, b.location.offset);
+    return std::pair(a.location.file, a.location.offset) <
+           std::pair(b.location.file, b.location.offset);
   });
   return items;
 }
@@ -49,8 +51,8 @@ bool begins_with_zip(const FolderUnderTest& f, const Location& location) {
   return true;
 }
 
-// Items that share bytes, and bytes of data files that belong to no item.  Items of one safetensors blob all
-// name its start, and a length that means nothing: files with such are left alone.
+// Items that share bytes, and bytes of data files that belong to no item.  Items of one safetensors
+// blob all name its start, and a length that means nothing: files with such are left alone.
 void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, Findings& findings) {
   const ItemRef* last = nullptr;
   std::uint64_t end = 0;
@@ -67,30 +69,28 @@ void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, F
         end = *file.bytes;
         continue;
       }
-      findings.push_back({.code = ErrorCode::kExtentOverlap,
-                          .message = cat("the item shares bytes with that of ", quote(last->key(), 200), ", which ends at byte ", end),
-                          .file = file.name,
-                          .key = item.key(),
-                          .bytes = ByteRange{item.location.offset, std::min(end, item.location.offset + item.location.length)}});
+      findings.push_back(
+          {.code = ErrorCode::kExtentOverlap,
+           .message = cat("the item shares bytes with that of ", quote(last->key(), 200),
+                          ", which ends at byte ", end),
+           .file = file.name,
+           .key = item.key(),
+           .bytes = ByteRange{item.location.offset,
+                              std::min(end, item.location.offset + item.location.length)}});
     } else if (item.location.offset > end) {
-      findings.push_back({.code = ErrorCode::kExtent,
-                          .message = cat("bytes ", end, " to ", item.location.offset, " belong to no item"),
-                          .file = file.name,
-                          .key = {},
-                          .bytes = ByteRange{end, item.location.offset},
-                          .severity = Finding::Severity::kWarning});
+      findings.push_back(
+          {.code = ErrorCode::kExtent,
+           .message = cat("bytes ", end, " to ", item.location.offset, " belong to no item"),
+           .file = file.name,
+           .key = {},
+           .bytes = ByteRange{end, item.location.offset},
+           .severity = Finding::Severity::kWarning});
     }
     if (item.location.offset + item.location.length >= end) {
       end = item.location.offset + item.location.length;
       last = &item;
     }
   }
-}
-
-std::string hex(std::uint32_t crc) {
-  std::array<char, 16> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%08x", crc);
-  return buffer.data();
 }
 
 class ItemChecker {
@@ -100,12 +100,14 @@ class ItemChecker {
   CheckResult check(const ItemRef& ref, std::span<std::byte> buffer) const {
     CheckResult result;
     const std::string& name = f_.index.files[ref.location.file].name;
-    const Item item = open_item(f_.pool.get(ref.location.file), ref.location, f_.index.transforms[ref.location.transform],
-                                ref.key(), 0, f_.spill);
+    const Item item =
+        open_item(f_.pool.get(ref.location.file), ref.location,
+                  f_.index.transforms[ref.location.transform], ref.key(), 0, f_.spill);
     // Quantized and sparse tensors are sound, if nothing that could be joined from chunks.
     const bool special = !item.tensor && !special_tensor(item.torch.root).empty();
     if (ref.tensor != nullptr && !special) {
-      item_tensor(item, ref.key(), ref.tensor->dtype, ref.tensor->chunks.box(ref.chunk).size, f_.spill);
+      item_tensor(item, ref.key(), ref.tensor->dtype, ref.tensor->chunks.box(ref.chunk).size,
+                  f_.spill);
     }
     if (!item.stream) {
       result.bytes_unchecked = item.tensor->bytes;
@@ -121,17 +123,23 @@ class ItemChecker {
       return result;
     }
     const bool direct = f_.index.transforms[ref.location.transform].empty();
-    result.bytes_checked = check_entries(*item.stream, item.torch, buffer, [&](const ZipEntry& entry, std::uint32_t computed) {
-      Finding finding{.code = ErrorCode::kZipCrc, .message = {}, .file = name, .key = ref.key(), .bytes = range_of(ref)};
-      std::uint64_t begin = entry.data_offset;
-      if (direct) {
-        begin += ref.location.offset;
-        finding.bytes = ByteRange{begin, begin + entry.compressed_bytes};
-      }
-      finding.message = cat("record ", quote(entry.name), " at byte ", begin, ": CRC-32 stored ", hex(entry.crc),
-                            ", computed ", hex(computed));
-      result.findings.push_back(std::move(finding));
-    });
+    result.bytes_checked = check_entries(
+        *item.stream, item.torch, buffer, [&](const ZipEntry& entry, std::uint32_t computed) {
+          Finding finding{.code = ErrorCode::kZipCrc,
+                          .message = {},
+                          .file = name,
+                          .key = ref.key(),
+                          .bytes = range_of(ref)};
+          std::uint64_t begin = entry.data_offset;
+          if (direct) {
+            begin += ref.location.offset;
+            finding.bytes = ByteRange{begin, begin + entry.compressed_bytes};
+          }
+          finding.message =
+              cat("record ", quote(entry.name), " at byte ", begin, ": CRC-32 stored ",
+                  hex32(entry.crc), ", computed ", hex32(computed));
+          result.findings.push_back(std::move(finding));
+        });
     return result;
   }
 
@@ -170,7 +178,8 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
   // What lies in a missing file or past the end of one is already said.
   std::erase_if(items, [&](const ItemRef& item) {
     const auto& bytes = f.index.files[item.location.file].bytes;
-    return !bytes || item.location.offset > *bytes || item.location.length > *bytes - item.location.offset;
+    return !bytes || item.location.offset > *bytes ||
+           item.location.length > *bytes - item.location.offset;
   });
   // Lightning's meta.pt holds many values: once is enough.
   items.erase(std::unique(items.begin(), items.end(),
@@ -181,7 +190,8 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
               items.end());
   const ItemChecker checker(f, options);
   run_checks(
-      items.size(), options, report, [&](std::size_t i, std::span<std::byte> buffer) { return checker.check(items[i], buffer); },
+      items.size(), options, report,
+      [&](std::size_t i, std::span<std::byte> buffer) { return checker.check(items[i], buffer); },
       [&](std::size_t i, const Error& error) { return checker.describe(items[i], error); });
   return report;
 }

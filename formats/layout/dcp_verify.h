@@ -15,11 +15,11 @@ struct FolderUnderTest {
   const Directory& folder;
   FilePool& pool;
   Spill& spill;
-  bool rank_local;          // replicated items may lie in several files
+  bool rank_local;  // replicated items may lie in several files
 };
 
-// Coverage and extents from the metadata alone; then (not `fast`) every item: its archive's structure, each
-// record's CRC, dtype and shape against the metadata, the names in its pickle.
+// Coverage and extents from the metadata alone; then (not `fast`) every item: its archive's
+// structure, each record's CRC, dtype and shape against the metadata, the names in its pickle.
 // Throws: kInterrupted, kIo.
 VerifyReport verify_folder(const FolderUnderTest& folder, const VerifyOptions& options);
 

@@ -30,7 +30,8 @@ void FilePool::examine(std::vector<FileEntry>& files) {
 std::shared_ptr<const File> FilePool::reopen(Known& known) {
   auto file = folder_.open_member(known.name);
   if (known.present && (file->size() != known.bytes || file->mtime_ns() != known.mtime_ns)) {
-    throw Error(ErrorCode::kChanged, file->name() + ": was written to while the checkpoint was being read");
+    throw Error(ErrorCode::kChanged,
+                file->name() + ": was written to while the checkpoint was being read");
   }
   known.used = true;
   return file;

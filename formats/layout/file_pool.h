@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data files of a checkpoint folder: opened when needed, few at a time, and the same ones all along.
+// The data files of a checkpoint folder: opened when needed, few at a time, and the same ones all
+// along.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,11 @@ class FilePool {
   // Lifetime: `folder` outlives the pool.
   explicit FilePool(const Directory& folder) : folder_(folder) {}
 
-  // Learns the sizes of the index's files and keeps what identifies each; missing ones stay without a size.
-  // Throws: kPath, kPathEscape, kNotRegular, kIo.
+  // Learns the sizes of the index's files and keeps what identifies each; missing ones stay without
+  // a size. Throws: kPath, kPathEscape, kNotRegular, kIo.
   void examine(std::vector<FileEntry>& files);
-  // File number `file` of the index.  Throws: kShardMissing, kChanged where it is not the file examined.
+  // File number `file` of the index.  Throws: kShardMissing, kChanged where it is not the file
+  // examined.
   std::shared_ptr<const File> get(std::uint32_t file);
   // Throws: kChanged where a file that `get` gave is not what it was.
   void check_unchanged();

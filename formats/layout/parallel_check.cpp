@@ -28,7 +28,8 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
   const auto take = [&]() -> std::optional<std::size_t> {
     const std::lock_guard lock(mutex);
     if (failure || next == count) return std::nullopt;
-    if (options.cancelled && options.cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
+    if (options.cancelled && options.cancelled())
+      throw Error(ErrorCode::kInterrupted, "interrupted");
     return next++;
   };
   const auto work = [&] {
@@ -55,7 +56,8 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
   };
   {
     std::vector<std::jthread> others;
-    const std::size_t threads = std::min<std::size_t>(std::max(1U, options.threads), std::max<std::size_t>(1, count));
+    const std::size_t threads =
+        std::min<std::size_t>(std::max(1U, options.threads), std::max<std::size_t>(1, count));
     for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
     work();
   }
@@ -70,13 +72,16 @@ Finding finding_from(const Error& error, std::string_view context) {
   std::string_view message = error.what();
   const std::string prefix = std::string(context) + ": ";
   if (message.starts_with(prefix)) message.remove_prefix(prefix.size());
-  return {.code = error.code(), .message = std::string(message), .file = {}, .key = {}, .bytes = {}};
+  return {
+      .code = error.code(), .message = std::string(message), .file = {}, .key = {}, .bytes = {}};
 }
 
 Finding global_finding(const std::string& name, const std::string& file, const std::string& key) {
   return {.code = ErrorCode::kGlobal,
-          .message = cat("global ", quote(name), " is not known to be plain data: loading it with Python runs code of "
-                                                 "its choice; --allow-global ", escape(name), " accepts it"),
+          .message = cat("global ", quote(name),
+                         " is not known to be plain data: loading it with Python runs code of "
+                         "its choice; --allow-global ",
+                         escape(name), " accepts it"),
           .file = file,
           .key = key,
           .bytes = {}};

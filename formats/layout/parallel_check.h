@@ -17,14 +17,15 @@ struct CheckResult {
   std::uint64_t bytes_unchecked = 0;
 };
 
-// Calls check(i, buffer) for every i below `count`, each with a buffer of 1 MiB of its thread's own, and adds the
-// results to `report` in the order of i.  An Error a check throws becomes a finding through `describe(i, error)`.
-// Throws: kInterrupted; what is no Error.
+// Calls check(i, buffer) for every i below `count`, each with a buffer of 1 MiB of its thread's
+// own, and adds the results to `report` in the order of i.  An Error a check throws becomes a
+// finding through `describe(i, error)`. Throws: kInterrupted; what is no Error.
 void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& report,
                 const std::function<CheckResult(std::size_t, std::span<std::byte>)>& check,
                 const std::function<Finding(std::size_t, const Error&)>& describe);
 
-// A finding from an error whose message begins with `context`, which the finding's fields already say.
+// A finding from an error whose message begins with `context`, which the finding's fields already
+// say.
 Finding finding_from(const Error& error, std::string_view context);
 
 // The finding for a name in a pickle that is not known to be plain data.

@@ -44,8 +44,9 @@ struct NamedHeader {
 class SafetensorsCheckpoint : public Checkpoint {
  public:
   // The folder must hold `files`; `index`, where it is set, is what they are checked against.
-  SafetensorsCheckpoint(Directory folder, std::vector<std::string> files, const std::optional<FileIndex>& index,
-                        std::string shown, std::string layout)
+  SafetensorsCheckpoint(Directory folder, std::vector<std::string> files,
+                        const std::optional<FileIndex>& index, std::string shown,
+                        std::string layout)
       : folder_(std::move(folder)), pool_(folder_) {
     description_ = {std::move(shown), "safetensors", std::move(layout), std::nullopt, 1};
     std::vector<NamedHeader> headers;
@@ -55,7 +56,8 @@ class SafetensorsCheckpoint : public Checkpoint {
     }
     pool_.examine(index_.files);
     for (std::uint32_t f = 0; f < headers.size(); ++f) {
-      if (!index_.files[f].bytes) throw in_folder(ErrorCode::kShardMissing, quote(headers[f].file) + " is missing");
+      if (!index_.files[f].bytes)
+        throw in_folder(ErrorCode::kShardMissing, quote(headers[f].file) + " is missing");
       const auto file = pool_.get(f);
       try {
         headers[f].header = read_header(*file);
@@ -87,7 +89,8 @@ class SafetensorsCheckpoint : public Checkpoint {
   }
   void check_unchanged() const override { pool_.check_unchanged(); }
 
-  // There is no checksum in the format: structure is all that can be checked, and opening did most of it.
+  // There is no checksum in the format: structure is all that can be checked, and opening did most
+  // of it.
   VerifyReport verify(const VerifyOptions& options) const override {
     VerifyReport report;
     report.findings = findings_;
@@ -100,7 +103,9 @@ class SafetensorsCheckpoint : public Checkpoint {
   }
 
  private:
-  Error in_folder(ErrorCode code, const std::string& why) const { return {code, description_.path + ": " + why}; }
+  Error in_folder(ErrorCode code, const std::string& why) const {
+    return {code, description_.path + ": " + why};
+  }
 
   void check_against(const FileIndex& index, const std::vector<NamedHeader>& headers) const {
     std::vector<FileHeader> views;
@@ -133,37 +138,46 @@ class SafetensorsCheckpoint : public Checkpoint {
       for (std::size_t i = 0; i < headers[f].header.tensors.size(); ++i) {
         const Tensor& tensor = headers[f].header.tensors[i];
         const std::vector<std::int64_t> offset =
-            offsets[f] ? (*offsets[f])[i].offsets : std::vector<std::int64_t>(tensor.shape.size(), 0);
+            offsets[f] ? (*offsets[f])[i].offsets
+                       : std::vector<std::int64_t>(tensor.shape.size(), 0);
         add_chunk(tensor, offset, f, sharded, known);
       }
     }
-    // Chunks of no elements name a place at or past the end: only the others say how long a dimension is.
+    // Chunks of no elements name a place at or past the end: only the others say how long a
+    // dimension is.
     for (TensorEntry& tensor : index_.tensors) {
-      checked_mul(checked_numel(tensor.shape, "number of elements"), item_bytes(tensor.dtype), "number of bytes");
+      checked_mul(checked_numel(tensor.shape, "number of elements"), item_bytes(tensor.dtype),
+                  "number of bytes");
     }
   }
 
-  void add_chunk(const Tensor& tensor, const std::vector<std::int64_t>& offset, std::uint32_t file, bool sharded,
-                 std::unordered_map<std::string, std::size_t>& known) {
+  void add_chunk(const Tensor& tensor, const std::vector<std::int64_t>& offset, std::uint32_t file,
+                 bool sharded, std::unordered_map<std::string, std::size_t>& known) {
     const auto [at, fresh] = known.try_emplace(tensor.name, index_.tensors.size());
     if (fresh) {
-      index_.add(TensorEntry{tensor.name, {tensor.name}, tensor.dtype, std::vector<std::int64_t>(tensor.shape.size(), 0),
+      index_.add(TensorEntry{tensor.name,
+                             {tensor.name},
+                             tensor.dtype,
+                             std::vector<std::int64_t>(tensor.shape.size(), 0),
                              ChunkList(tensor.shape.size())});
     }
     TensorEntry& entry = index_.tensors[at->second];
     const std::string name = quote(tensor.name, 200);
     const auto& files = index_.files;
     if (!fresh && !sharded) {
-      throw in_folder(ErrorCode::kIndex, cat(name, " is in ", quote(files[entry.chunks.location(0).file].name), " and in ",
-                                             quote(files[file].name)));
+      throw in_folder(ErrorCode::kIndex,
+                      cat(name, " is in ", quote(files[entry.chunks.location(0).file].name),
+                          " and in ", quote(files[file].name)));
     }
     if (entry.dtype != tensor.dtype) {
-      throw in_folder(ErrorCode::kDtype, cat(escape(files[file].name), ": ", name, " is ", torch_name(tensor.dtype),
-                                             ", expected ", torch_name(entry.dtype)));
+      throw in_folder(ErrorCode::kDtype,
+                      cat(escape(files[file].name), ": ", name, " is ", torch_name(tensor.dtype),
+                          ", expected ", torch_name(entry.dtype)));
     }
     if (entry.shape.size() != tensor.shape.size()) {
-      throw in_folder(ErrorCode::kRank, cat(escape(files[file].name), ": ", name, " has ", tensor.shape.size(),
-                                            " dimensions, expected ", entry.shape.size()));
+      throw in_folder(ErrorCode::kRank,
+                      cat(escape(files[file].name), ": ", name, " has ", tensor.shape.size(),
+                          " dimensions, expected ", entry.shape.size()));
     }
     for (std::size_t d = 0; d < offset.size(); ++d) {
       entry.shape[d] = std::max(entry.shape[d], offset[d] + tensor.shape[d]);
@@ -171,7 +185,8 @@ class SafetensorsCheckpoint : public Checkpoint {
     entry.chunks.add(offset, tensor.shape, {file, 0, tensor.begin, tensor.bytes});
   }
 
-  // The files do not say how large a tensor is, so a missing last rank would go unnoticed but for its number.
+  // The files do not say how large a tensor is, so a missing last rank would go unnoticed but for
+  // its number.
   void check_shard_numbers(const std::vector<NamedHeader>& headers) {
     std::set<std::int64_t> numbers;
     for (std::size_t f = 0; f < headers.size(); ++f) {
@@ -183,8 +198,9 @@ class SafetensorsCheckpoint : public Checkpoint {
     std::int64_t expected = 1;
     for (const std::int64_t number : numbers) {
       if (number != expected) {
-        throw in_folder(ErrorCode::kShardMissing, cat("the file of shard ", expected, " is missing; shards up to ",
-                                                      *numbers.rbegin(), " are there"));
+        throw in_folder(ErrorCode::kShardMissing,
+                        cat("the file of shard ", expected, " is missing; shards up to ",
+                            *numbers.rbegin(), " are there"));
       }
       ++expected;
     }
@@ -194,7 +210,8 @@ class SafetensorsCheckpoint : public Checkpoint {
   mutable FilePool pool_;
 };
 
-std::vector<std::string> names_ending(const std::vector<std::string>& names, std::string_view suffix) {
+std::vector<std::string> names_ending(const std::vector<std::string>& names,
+                                      std::string_view suffix) {
   std::vector<std::string> out;
   for (const std::string& name : names) {
     if (name.ends_with(suffix)) out.push_back(name);
@@ -205,7 +222,8 @@ std::vector<std::string> names_ending(const std::vector<std::string>& names, std
 FileIndex read_index(const Directory& folder, const std::string& name) {
   const auto file = folder.open_member(name);
   if (file->size() > kMaxIndexBytes) {
-    throw Error(ErrorCode::kLimitSize, cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxIndexBytes));
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxIndexBytes));
   }
   const auto bytes = read_bytes(*file, 0, file->size());
   try {
@@ -222,7 +240,8 @@ bool looks_like_safetensors(const ByteSource& source) {
   if (source.size() < start.size()) return false;
   source.read_at(0, start);
   const std::uint64_t length = load_u64(start, 0);
-  return length >= 2 && length <= kMaxHeaderBytes && length <= source.size() - 8 && start[8] == std::byte{'{'};
+  return length >= 2 && length <= kMaxHeaderBytes && length <= source.size() - 8 &&
+         start[8] == std::byte{'{'};
 }
 
 bool is_safetensors_folder(const std::filesystem::path& folder) {
@@ -233,27 +252,33 @@ bool is_safetensors_folder(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path) {
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
-  return std::make_unique<SafetensorsCheckpoint>(Directory::open(folder), std::vector<std::string>{path.filename()},
+  const std::filesystem::path folder =
+      path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  return std::make_unique<SafetensorsCheckpoint>(Directory::open(folder),
+                                                 std::vector<std::string>{path.filename()},
                                                  std::nullopt, escape(path.native()), "file");
 }
 
-std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& path, const std::optional<std::string>& index) {
+std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& path,
+                                        const std::optional<std::string>& index) {
   Directory folder = Directory::open(path);
   const std::vector<std::string> names = folder.list();
   const std::string shown = escape(path.native());
-  std::vector<std::string> indexes = index ? std::vector<std::string>{*index} : names_ending(names, kIndexSuffix);
+  std::vector<std::string> indexes =
+      index ? std::vector<std::string>{*index} : names_ending(names, kIndexSuffix);
   if (indexes.size() > 1) {
-    throw Error(ErrorCode::kIndex, cat(shown, ": has several index files, ", quote(indexes[0]), " and ",
-                                       quote(indexes[1]), "; name the one that is meant"));
+    throw Error(ErrorCode::kIndex, cat(shown, ": has several index files, ", quote(indexes[0]),
+                                       " and ", quote(indexes[1]), "; name the one that is meant"));
   }
   if (indexes.size() == 1) {
     const FileIndex parsed = read_index(folder, indexes[0]);
-    return std::make_unique<SafetensorsCheckpoint>(std::move(folder), files_of(parsed), parsed, shown, "hf");
+    return std::make_unique<SafetensorsCheckpoint>(std::move(folder), files_of(parsed), parsed,
+                                                   shown, "hf");
   }
   std::vector<std::string> files = names_ending(names, kSuffix);
   if (files.empty()) throw Error(ErrorCode::kNotFound, shown + ": holds no safetensors file");
-  return std::make_unique<SafetensorsCheckpoint>(std::move(folder), std::move(files), std::nullopt, shown, "hf");
+  return std::make_unique<SafetensorsCheckpoint>(std::move(folder), std::move(files), std::nullopt,
+                                                 shown, "hf");
 }
 
 }  // namespace fsdp::formats::safetensors

@@ -28,7 +28,8 @@ std::string shard_name(std::size_t number, std::size_t count) {
 
 }  // namespace
 
-Writer::Writer(const Checkpoint& checkpoint, const WriterOptions& options) : checkpoint_(checkpoint) {
+Writer::Writer(const Checkpoint& checkpoint, const WriterOptions& options)
+    : checkpoint_(checkpoint) {
   const Index& index = checkpoint.index();
   std::vector<std::size_t> kept;
   find_tied(kept);
@@ -52,13 +53,15 @@ Writer::Writer(const Checkpoint& checkpoint, const WriterOptions& options) : che
   for (std::size_t f = 0; f < files_.size(); ++f) {
     File& file = files_[f];
     file.name = files_.size() == 1 ? "model.safetensors" : shard_name(f + 1, files_.size());
-    for (const std::size_t t : file.tensors) file_index.weight_map.push_back({index.tensors[t].key, file.name});
+    for (const std::size_t t : file.tensors)
+      file_index.weight_map.push_back({index.tensors[t].key, file.name});
     std::vector<std::pair<Tensor, std::size_t>> ordered;
     for (const std::size_t t : file.tensors) {
       const TensorEntry& entry = index.tensors[t];
       ordered.push_back({{entry.key, entry.dtype, entry.shape, 0, entry.bytes()}, t});
     }
-    std::sort(ordered.begin(), ordered.end(), [](const auto& a, const auto& b) { return stored_before(a.first, b.first); });
+    std::sort(ordered.begin(), ordered.end(),
+              [](const auto& a, const auto& b) { return stored_before(a.first, b.first); });
     std::vector<Tensor> tensors;
     file.tensors.clear();
     for (auto& [tensor, t] : ordered) {
@@ -83,8 +86,8 @@ Writer::Writer(const Checkpoint& checkpoint, const WriterOptions& options) : che
 
 void Writer::find_tied(std::vector<std::size_t>& kept) {
   const Index& index = checkpoint_.index();
-  using Place =
-      std::tuple<std::uint64_t, std::vector<std::int64_t>, DType, std::uint64_t, std::vector<std::int64_t>>;
+  using Place = std::tuple<std::uint64_t, std::vector<std::int64_t>, DType, std::uint64_t,
+                           std::vector<std::int64_t>>;
   std::map<Place, std::size_t> places;
   for (std::size_t t = 0; t < index.tensors.size(); ++t) {
     const TensorEntry& tensor = index.tensors[t];
@@ -116,7 +119,8 @@ std::vector<TargetPiece> Writer::pieces(const std::vector<OutputFile*>& outputs)
 }
 
 void Writer::finish(const std::vector<OutputFile*>& outputs) const {
-  for (std::size_t f = 0; f < files_.size(); ++f) outputs[f]->write_at(0, std::as_bytes(std::span(files_[f].header)));
+  for (std::size_t f = 0; f < files_.size(); ++f)
+    outputs[f]->write_at(0, std::as_bytes(std::span(files_[f].header)));
 }
 
 }  // namespace fsdp::formats::safetensors

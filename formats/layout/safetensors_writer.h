@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the tensors of a checkpoint as one safetensors file, or as several with a Hugging Face index.
+// Writes the tensors of a checkpoint as one safetensors file, or as several with a Hugging Face
+// index.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +16,23 @@
 namespace fsdp::formats::safetensors {
 
 struct WriterOptions {
-  // Most bytes of tensors a file; a larger tensor has a file of its own.  Nothing: one file for all.
+  // Most bytes of tensors a file; a larger tensor has a file of its own.  Nothing: one file for
+  // all.
   std::optional<std::uint64_t> max_shard_bytes;
 };
 
 class Writer {
  public:
   struct File {
-    std::string name;        // within the output folder; unused for a single file
+    std::string name;  // within the output folder; unused for a single file
     std::string header;
-    std::vector<std::size_t> tensors;  // in file order, positions in the checkpoint's index
+    std::vector<std::size_t> tensors;   // in file order, positions in the checkpoint's index
     std::vector<std::uint64_t> begins;  // of each one's bytes
     std::uint64_t bytes = 0;
   };
 
-  // Tensors that share their bytes (same storage, offset and shape) are written once: the names left out stand in
+  // Tensors that share their bytes (same storage, offset and shape) are written once: the names
+  // left out stand in
   // __metadata__ with the name that was kept, as safetensors' own save_model does.
   // Lifetime: the checkpoint outlives the writer.
   // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStHeader.

@@ -20,8 +20,9 @@ TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t number)
     for (std::size_t c = 0; c < entry.chunks.size(); ++c) {
       const BoxView box = entry.chunks.box(c);
       if (volume(box) == 0) continue;
-      sources.push_back({{{box.offset.begin(), box.offset.end()}, {box.size.begin(), box.size.end()}},
-                         checkpoint.chunk(entry, c)});
+      sources.push_back(
+          {{{box.offset.begin(), box.offset.end()}, {box.size.begin(), box.size.end()}},
+           checkpoint.chunk(entry, c)});
     }
     return sources;
   };
@@ -34,8 +35,9 @@ TargetPiece storage_piece(const Checkpoint& checkpoint, const StorageRef& storag
   piece.dtype = storage.dtype;
   piece.box = whole_box(std::vector<std::int64_t>{static_cast<std::int64_t>(storage.numel)});
   if (storage.untyped && checkpoint.storage(storage).swap_bytes) {
-    throw Error(ErrorCode::kUnsupported, cat(checkpoint.description().path, ": storage ", quote(storage.key),
-                                             " is big-endian and does not say how wide its elements are"));
+    throw Error(ErrorCode::kUnsupported,
+                cat(checkpoint.description().path, ": storage ", quote(storage.key),
+                    " is big-endian and does not say how wide its elements are"));
   }
   piece.sources = [&checkpoint, storage, box = piece.box] {
     return std::vector<SourceChunk>{{box, checkpoint.storage(storage)}};

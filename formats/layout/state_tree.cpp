@@ -17,23 +17,31 @@ constexpr std::size_t kMaxLeaves = 10'000'000;
 // Keys and paths of all leaves together: shared parts can unfold into far more than the file holds.
 constexpr std::uint64_t kMaxLeafBytes = 256U << 20U;
 constexpr std::size_t kMaxKeyBytes = 64U << 10U;
-// List positions that no key names, and that are padded with None, of a whole checkpoint; real ones have few.
+// List positions that no key names, and that are padded with None, of a whole checkpoint; real ones
+// have few.
 constexpr std::size_t kMaxPadding = 1'000'000;
 
-bool is_tensor(const Value& value) { return dense_tensor(value).has_value() || !special_tensor(value).empty(); }
+bool is_tensor(const Value& value) {
+  return dense_tensor(value).has_value() || !special_tensor(value).empty();
+}
 
-bool is_sequence(const Value& value) { return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple; }
+bool is_sequence(const Value& value) {
+  return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple;
+}
 
-// Which values are taken apart.  Each shared part is looked at once: lists can hold each other in 2^50 ways.
+// Which values are taken apart.  Each shared part is looked at once: lists can hold each other in
+// 2^50 ways.
 class Apart {
  public:
   bool operator()(const Value& value) {
     if (const auto entries = mapping_entries(value)) return !entries->empty();
     if (!is_sequence(value) || value.items().empty()) return false;
-    if (const auto known = known_.find(value.identity()); known != known_.end()) return known->second;
+    if (const auto known = known_.find(value.identity()); known != known_.end())
+      return known->second;
     const auto items = value.items();
     const bool apart = std::any_of(items.begin(), items.end(), [&](const Value& item) {
-      return is_tensor(item) || mapping_entries(item).has_value() || (is_sequence(item) && (*this)(item));
+      return is_tensor(item) || mapping_entries(item).has_value() ||
+             (is_sequence(item) && (*this)(item));
     });
     known_.emplace(value.identity(), apart);
     return apart;
@@ -45,7 +53,8 @@ class Apart {
 
 void check_key(const std::string& key) {
   if (key.size() > kMaxKeyBytes) {
-    throw Error(ErrorCode::kName, cat("key ", quote(key), " has more than ", kMaxKeyBytes, " bytes"));
+    throw Error(ErrorCode::kName,
+                cat("key ", quote(key), " has more than ", kMaxKeyBytes, " bytes"));
   }
 }
 
@@ -53,13 +62,26 @@ void check_key(const std::string& key) {
 void append_key_text(std::string& out, const Value& key) {
   check_key(out);
   switch (key.kind()) {
-    case ValueKind::kString: out += *key.as_string(); return;
-    case ValueKind::kInt: out += std::to_string(*key.as_int()); return;
-    case ValueKind::kBool: out += *key.as_bool() ? "True" : "False"; return;
-    case ValueKind::kNone: out += "None"; return;
-    case ValueKind::kFloat: out += cat(*key.as_float()); return;
-    case ValueKind::kBytes: out += "b'" + escape(*key.as_bytes()) + "'"; return;
-    default: break;
+    case ValueKind::kString:
+      out += *key.as_string();
+      return;
+    case ValueKind::kInt:
+      out += std::to_string(*key.as_int());
+      return;
+    case ValueKind::kBool:
+      out += *key.as_bool() ? "True" : "False";
+      return;
+    case ValueKind::kNone:
+      out += "None";
+      return;
+    case ValueKind::kFloat:
+      out += cat(*key.as_float());
+      return;
+    case ValueKind::kBytes:
+      out += "b'" + escape(*key.as_bytes()) + "'";
+      return;
+    default:
+      break;
   }
   out += '(';
   bool first = true;
@@ -89,8 +111,10 @@ class Walker {
     if (!apart_(value)) {
       bytes_ += at_.key.size() + at_.path.size() * sizeof(PathStep);
       if (out_.size() == kMaxLeaves || bytes_ > kMaxLeafBytes) {
-        throw Error(ErrorCode::kLimitNodes, cat("the object unfolds into more than ", out_.size(), " values, whose keys take ",
-                                                bytes_, " bytes; at most ", kMaxLeaves, " and ", kMaxLeafBytes));
+        throw Error(
+            ErrorCode::kLimitNodes,
+            cat("the object unfolds into more than ", out_.size(), " values, whose keys take ",
+                bytes_, " bytes; at most ", kMaxLeaves, " and ", kMaxLeafBytes));
       }
       at_.value = value;
       out_.push_back(at_);
@@ -130,13 +154,15 @@ class Walker {
 using Keep = std::function<bool(const std::string&)>;
 
 // Nothing where no leaf below is kept.
-std::optional<Value> prune(const Value& value, const std::string& key, bool top, const Keep& keep, Apart& apart) {
+std::optional<Value> prune(const Value& value, const std::string& key, bool top, const Keep& keep,
+                           Apart& apart) {
   if (!apart(value)) return keep(key) ? std::optional(value) : std::nullopt;
   const auto child_key = [&](const std::string& text) { return top ? text : key + "." + text; };
   if (const auto entries = mapping_entries(value)) {
     std::vector<Value::Entry> kept;
     for (const auto& [name, child] : *entries) {
-      if (auto inner = prune(child, child_key(key_text(name)), false, keep, apart)) kept.emplace_back(name, std::move(*inner));
+      if (auto inner = prune(child, child_key(key_text(name)), false, keep, apart))
+        kept.emplace_back(name, std::move(*inner));
     }
     if (kept.empty()) return std::nullopt;
     if (value.kind() == ValueKind::kDict) return Value::dict(std::move(kept));
@@ -151,7 +177,8 @@ std::optional<Value> prune(const Value& value, const std::string& key, bool top,
     if (inner) kept.push_back(std::move(*inner));
   }
   if (kept.empty()) return std::nullopt;
-  return value.kind() == ValueKind::kTuple ? Value::tuple(std::move(kept)) : Value::list(std::move(kept));
+  return value.kind() == ValueKind::kTuple ? Value::tuple(std::move(kept))
+                                           : Value::list(std::move(kept));
 }
 
 // A container under construction.
@@ -165,7 +192,8 @@ struct Node {
   std::vector<std::unique_ptr<Node>> items;
 };
 
-// The child of `node` that a step leads to, made where it is missing; nullptr where `node` is of another kind.
+// The child of `node` that a step leads to, made where it is missing; nullptr where `node` is of
+// another kind.
 Node* child_of(Node& node, const PathStep& step, std::size_t& padding) {
   const auto* name = std::get_if<std::string>(&step);
   const Node::Kind wanted = name != nullptr ? Node::Kind::kMapping : Node::Kind::kList;
@@ -182,7 +210,8 @@ Node* child_of(Node& node, const PathStep& step, std::size_t& padding) {
   const auto index = static_cast<std::size_t>(std::get<std::int64_t>(step));
   if (index > node.items.size()) {
     if (index - node.items.size() > kMaxPadding - padding) {
-      throw Error(ErrorCode::kLimitNodes, cat("lists are to be padded with more than ", kMaxPadding, " entries"));
+      throw Error(ErrorCode::kLimitNodes,
+                  cat("lists are to be padded with more than ", kMaxPadding, " entries"));
     }
     padding += index - node.items.size();
   }
@@ -198,7 +227,8 @@ Value finished(const Node& node) {
     case Node::Kind::kMapping: {
       std::vector<Value::Entry> entries;
       entries.reserve(node.members.size());
-      for (const auto& [name, child] : node.members) entries.emplace_back(Value::string(name), finished(*child));
+      for (const auto& [name, child] : node.members)
+        entries.emplace_back(Value::string(name), finished(*child));
       return Value::dict(std::move(entries));
     }
     case Node::Kind::kList: {
@@ -230,16 +260,20 @@ Value nested_state_dict(const Checkpoint& checkpoint) {
   root.kind = Node::Kind::kMapping;
   std::size_t padding = 0;
   for (const Index::EntryRef& ref : index.order) {
-    const KeyPath& path = ref.is_tensor ? index.tensors[ref.position].path : index.values[ref.position].path;
-    const std::string& key = ref.is_tensor ? index.tensors[ref.position].key : index.values[ref.position].key;
+    const KeyPath& path =
+        ref.is_tensor ? index.tensors[ref.position].path : index.values[ref.position].path;
+    const std::string& key =
+        ref.is_tensor ? index.tensors[ref.position].key : index.values[ref.position].key;
     Node* node = &root;
     for (const PathStep& step : path) {
       node = child_of(*node, step, padding);
       if (node == nullptr) break;
     }
     if (node == nullptr || node->set) {
-      throw Error(ErrorCode::kKey, cat(quote(key, 200), ": its path contradicts that of another key: they are the same, or "
-                                                        "one is inside the other"));
+      throw Error(ErrorCode::kKey,
+                  cat(quote(key, 200),
+                      ": its path contradicts that of another key: they are the same, or "
+                      "one is inside the other"));
     }
     node->set = true;
     if (!ref.is_tensor) {

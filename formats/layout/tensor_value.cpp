@@ -16,15 +16,19 @@ constexpr std::size_t kMaxRank = 64;
 TorchGlobal meaning_of(const Value& value) {
   const ObjectData* object = value.as_object();
   // What NEWOBJ makes is no call: its arguments were not checked.
-  if (object == nullptr || object->by_new || object->callable.as_global() == nullptr) return TorchGlobal::kUnknown;
+  if (object == nullptr || object->by_new || object->callable.as_global() == nullptr)
+    return TorchGlobal::kUnknown;
   return static_cast<TorchGlobal>(object->callable.global_tag());
 }
 
-std::string_view name_of(const Value& value) { return value.as_object()->callable.as_global()->name; }
+std::string_view name_of(const Value& value) {
+  return value.as_object()->callable.as_global()->name;
+}
 
 // A tuple, a list, or torch.Size of either.
 std::optional<std::vector<std::int64_t>> dimensions(const Value& value) {
-  if (meaning_of(value) == TorchGlobal::kSize) return dimensions(value.as_object()->args.items()[0]);
+  if (meaning_of(value) == TorchGlobal::kSize)
+    return dimensions(value.as_object()->args.items()[0]);
   if (value.kind() != ValueKind::kTuple && value.kind() != ValueKind::kList) return std::nullopt;
   std::vector<std::int64_t> out;
   for (const Value& item : value.items()) {
@@ -49,9 +53,11 @@ void read_flags(const Value& metadata, TensorValue& tensor) {
 TensorValue parse_view(const Value& call) {
   const TorchGlobal meaning = meaning_of(call);
   const auto args = call.as_object()->args.items();
-  const auto refuse = [&](ErrorCode code, const std::string& why) { return Error(code, cat(name_of(call), ": ", why)); };
-  const std::size_t least = meaning == TorchGlobal::kRebuildTensor     ? 4
-                            : meaning == TorchGlobal::kRebuildTensorV3 ? 7
+  const auto refuse = [&](ErrorCode code, const std::string& why) {
+    return Error(code, cat(name_of(call), ": ", why));
+  };
+  const std::size_t least = meaning == TorchGlobal::kRebuildTensor      ? 4
+                            : meaning == TorchGlobal::kRebuildTensorV3  ? 7
                             : meaning == TorchGlobal::kRebuildQuantized ? 7
                                                                         : 6;
   if (args.size() < least || args.size() > least + 1) {
@@ -64,7 +70,9 @@ TensorValue parse_view(const Value& call) {
   std::uint64_t capacity = tensor.storage->numel;
   if (meaning == TorchGlobal::kRebuildTensorV3) {
     const GlobalName* dtype = args[6].as_global();
-    const auto known = dtype != nullptr && dtype->module == "torch" ? dtype_from_torch_name(dtype->name) : std::nullopt;
+    const auto known = dtype != nullptr && dtype->module == "torch"
+                           ? dtype_from_torch_name(dtype->name)
+                           : std::nullopt;
     if (!known) throw refuse(ErrorCode::kType, "argument 7 is no dtype");
     capacity = capacity * item_bytes(tensor.dtype) / item_bytes(*known);
     tensor.dtype = *known;
@@ -72,36 +80,40 @@ TensorValue parse_view(const Value& call) {
     throw refuse(ErrorCode::kType, "an untyped storage has no dtype here");
   }
   const auto offset = args[1].as_int();
-  if (!offset || *offset < 0) throw refuse(ErrorCode::kType, "storage offset is no number from 0 on");
+  if (!offset || *offset < 0)
+    throw refuse(ErrorCode::kType, "storage offset is no number from 0 on");
   tensor.storage_offset = static_cast<std::uint64_t>(*offset);
   const auto shape = dimensions(args[2]);
   const auto strides = dimensions(args[3]);
   if (!shape || !strides) throw refuse(ErrorCode::kType, "size and stride are tuples of integers");
   if (shape->size() != strides->size() || shape->size() > kMaxRank) {
-    throw refuse(ErrorCode::kTensorBounds, cat("size has ", shape->size(), " dimensions, stride ", strides->size(),
-                                               ", at most ", kMaxRank));
+    throw refuse(ErrorCode::kTensorBounds, cat("size has ", shape->size(), " dimensions, stride ",
+                                               strides->size(), ", at most ", kMaxRank));
   }
   tensor.shape = *shape;
   tensor.strides = *strides;
   std::uint64_t reach = checked_add(tensor.storage_offset, 1, "storage offset");
   bool empty = false;
   for (std::size_t d = 0; d < shape->size(); ++d) {
-    if ((*shape)[d] < 0 || (*strides)[d] < 0) throw refuse(ErrorCode::kTensorBounds, "negative size or stride");
+    if ((*shape)[d] < 0 || (*strides)[d] < 0)
+      throw refuse(ErrorCode::kTensorBounds, "negative size or stride");
     empty = empty || (*shape)[d] == 0;
     if ((*shape)[d] > 0) {
       const auto steps = static_cast<std::uint64_t>((*shape)[d] - 1);
-      reach = checked_add(reach, checked_mul(steps, static_cast<std::uint64_t>((*strides)[d]), "tensor extent"),
-                          "tensor extent");
+      reach = checked_add(
+          reach, checked_mul(steps, static_cast<std::uint64_t>((*strides)[d]), "tensor extent"),
+          "tensor extent");
     }
   }
   checked_mul(checked_numel(tensor.shape, "tensor size"), item_bytes(tensor.dtype), "tensor size");
   if (!empty && reach > capacity) {
-    throw refuse(ErrorCode::kTensorBounds, cat("tensor of size ", shape_text(tensor.shape), ", stride ",
-                                               shape_text(tensor.strides), " at offset ", tensor.storage_offset,
-                                               " needs ", reach, " elements, storage ", quote(tensor.storage->key),
-                                               " has ", capacity));
+    throw refuse(ErrorCode::kTensorBounds,
+                 cat("tensor of size ", shape_text(tensor.shape), ", stride ",
+                     shape_text(tensor.strides), " at offset ", tensor.storage_offset, " needs ",
+                     reach, " elements, storage ", quote(tensor.storage->key), " has ", capacity));
   }
-  const bool may_have_flags = meaning == TorchGlobal::kRebuildTensorV2 || meaning == TorchGlobal::kRebuildTensorV3;
+  const bool may_have_flags =
+      meaning == TorchGlobal::kRebuildTensorV2 || meaning == TorchGlobal::kRebuildTensorV3;
   if (may_have_flags && args.size() == least + 1) read_flags(args[least], tensor);
   return tensor;
 }
@@ -110,7 +122,8 @@ TensorValue parse_view(const Value& call) {
 Value unwrapped(Value value) {
   for (;;) {
     const TorchGlobal meaning = meaning_of(value);
-    if (meaning == TorchGlobal::kRebuildParameter || meaning == TorchGlobal::kRebuildParameterWithState) {
+    if (meaning == TorchGlobal::kRebuildParameter ||
+        meaning == TorchGlobal::kRebuildParameterWithState) {
       const Value inner = value.as_object()->args.items()[0];
       value = inner;
     } else if (meaning == TorchGlobal::kRebuildFromTypeV2) {
@@ -138,8 +151,11 @@ void check_tensor_call(const Value& value) {
     parse_view(value);
     return;
   }
-  const auto args = value.as_object() == nullptr ? std::span<const Value>() : value.as_object()->args.items();
-  const auto refuse = [&](const std::string& why) { return Error(ErrorCode::kReduce, cat(name_of(value), ": ", why)); };
+  const auto args =
+      value.as_object() == nullptr ? std::span<const Value>() : value.as_object()->args.items();
+  const auto refuse = [&](const std::string& why) {
+    return Error(ErrorCode::kReduce, cat(name_of(value), ": ", why));
+  };
   if (meaning == TorchGlobal::kRebuildParameter && args.size() != 3) {
     throw refuse(cat("expected 3 arguments, found ", args.size()));
   }
@@ -165,13 +181,20 @@ std::optional<TensorValue> dense_tensor(const Value& value) {
 
 std::string special_tensor(const Value& value) {
   switch (meaning_of(unwrapped(value))) {
-    case TorchGlobal::kRebuildQuantized: return "quantized";
-    case TorchGlobal::kRebuildSparse: return "sparse";
-    case TorchGlobal::kRebuildMeta: return "meta";
-    case TorchGlobal::kRebuildNested: return "nested";
-    case TorchGlobal::kRebuildWrapperSubclass: return "sharded";
-    case TorchGlobal::kRebuildDeviceTensor: return "device";
-    default: return {};
+    case TorchGlobal::kRebuildQuantized:
+      return "quantized";
+    case TorchGlobal::kRebuildSparse:
+      return "sparse";
+    case TorchGlobal::kRebuildMeta:
+      return "meta";
+    case TorchGlobal::kRebuildNested:
+      return "nested";
+    case TorchGlobal::kRebuildWrapperSubclass:
+      return "sharded";
+    case TorchGlobal::kRebuildDeviceTensor:
+      return "device";
+    default:
+      return {};
   }
 }
 
@@ -183,20 +206,24 @@ Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, Sto
     return Value::tuple(std::move(items));
   };
   ObjectData hooks;
-  hooks.callable = Value::global("collections", "OrderedDict", static_cast<std::int32_t>(TorchGlobal::kMapping));
+  hooks.callable =
+      Value::global("collections", "OrderedDict", static_cast<std::int32_t>(TorchGlobal::kMapping));
   hooks.args = Value::tuple({});
   const bool typed = !storage_class(dtype).empty();
   storage.untyped = !typed;
   storage.dtype = typed ? dtype : DType::kUInt8;
   storage.location = "cpu";
-  std::vector<Value> args = {Value::storage(std::move(storage)), Value::integer(0), numbers(shape),
-                             numbers(row_major_strides(shape)), Value::boolean(false),
-                             Value::object(std::move(hooks))};
+  std::vector<Value> args = {
+      Value::storage(std::move(storage)), Value::integer(0),     numbers(shape),
+      numbers(row_major_strides(shape)),  Value::boolean(false), Value::object(std::move(hooks))};
   ObjectData call;
-  const auto tag = static_cast<std::int32_t>(typed ? TorchGlobal::kRebuildTensorV2 : TorchGlobal::kRebuildTensorV3);
-  call.callable = Value::global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3", tag);
+  const auto tag = static_cast<std::int32_t>(typed ? TorchGlobal::kRebuildTensorV2
+                                                   : TorchGlobal::kRebuildTensorV3);
+  call.callable =
+      Value::global("torch._utils", typed ? "_rebuild_tensor_v2" : "_rebuild_tensor_v3", tag);
   if (!typed) {
-    args.push_back(Value::global("torch", std::string(torch_name(dtype)), static_cast<std::int32_t>(TorchGlobal::kDType)));
+    args.push_back(Value::global("torch", std::string(torch_name(dtype)),
+                                 static_cast<std::int32_t>(TorchGlobal::kDType)));
   }
   call.args = Value::tuple(std::move(args));
   return Value::object(std::move(call));

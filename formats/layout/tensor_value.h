@@ -15,28 +15,28 @@ namespace fsdp::formats {
 struct TensorValue {
   const StorageRef* storage = nullptr;  // Lifetime: that of the value it was read from
   DType dtype = DType::kFloat32;
-  std::uint64_t storage_offset = 0;     // in elements of dtype
+  std::uint64_t storage_offset = 0;  // in elements of dtype
   std::vector<std::int64_t> shape;
-  std::vector<std::int64_t> strides;    // in elements of dtype
-  bool conjugate = false;               // the storage holds the conjugate
-  bool negate = false;                  // the storage holds the negative
+  std::vector<std::int64_t> strides;  // in elements of dtype
+  bool conjugate = false;             // the storage holds the conjugate
+  bool negate = false;                // the storage holds the negative
 };
 
-// Checks the arguments of a call that makes a tensor: types, bounds of the storage.  Other values pass.
-// Throws: kReduce, kType, kTensorBounds.
+// Checks the arguments of a call that makes a tensor: types, bounds of the storage.  Other values
+// pass. Throws: kReduce, kType, kTensorBounds.
 void check_tensor_call(const Value& value);
 
-// The dense tensor that `value` is; parameters, buffers and tensors with attributes count as the tensor they
-// wrap.  Nothing where it is no tensor or one of the kinds that special_tensor names.
+// The dense tensor that `value` is; parameters, buffers and tensors with attributes count as the
+// tensor they wrap.  Nothing where it is no tensor or one of the kinds that special_tensor names.
 std::optional<TensorValue> dense_tensor(const Value& value);
 
-// What kind of tensor `value` is where it is one that is more than a view over a storage: "quantized",
-// "sparse", "meta", "nested", "sharded".  Empty for dense tensors and for values that are none.
+// What kind of tensor `value` is where it is one that is more than a view over a storage:
+// "quantized", "sparse", "meta", "nested", "sharded".  Empty for dense tensors and for values that
+// are none.
 std::string special_tensor(const Value& value);
 
-// The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types that have no typed
-// storage.
-// Requires: dense row-major, of a type PyTorch can save.
+// The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types that
+// have no typed storage. Requires: dense row-major, of a type PyTorch can save.
 Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, StorageRef storage);
 
 }  // namespace fsdp::formats

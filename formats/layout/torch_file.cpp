@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 
 #include "formats/base/byte_reader.h"
@@ -27,35 +26,32 @@ constexpr std::uint64_t kEndBytes = 4096;
 constexpr int kMinVersion = 1;
 constexpr int kMaxVersion = 10;
 
-std::string hex(std::uint32_t crc) {
-  std::array<char, 16> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%08x", crc);
-  return buffer.data();
-}
-
 // A small record, whole and checked.
-std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& entry, std::uint64_t max_bytes,
-                                   bool check_crc) {
+std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& entry,
+                                   std::uint64_t max_bytes, bool check_crc) {
   if (entry.uncompressed_bytes > max_bytes) {
-    throw Error(ErrorCode::kLimitSize, cat("record ", quote(entry.name), " has ", entry.uncompressed_bytes,
-                                           " bytes, at most ", max_bytes));
+    throw Error(ErrorCode::kLimitSize,
+                cat("record ", quote(entry.name), " has ", entry.uncompressed_bytes,
+                    " bytes, at most ", max_bytes));
   }
   std::vector<std::byte> bytes;
   if (entry.deflated) {
     bytes.reserve(std::min<std::uint64_t>(entry.uncompressed_bytes, entry.compressed_bytes * 4));
     // A view that does not own: the source outlives this call.
-    const SourceRange range(std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}), entry.data_offset,
-                            entry.compressed_bytes);
-    inflate(range, entry.uncompressed_bytes,
-            [&](std::span<const std::byte> part) { bytes.insert(bytes.end(), part.begin(), part.end()); });
+    const SourceRange range(std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}),
+                            entry.data_offset, entry.compressed_bytes);
+    inflate(range, entry.uncompressed_bytes, [&](std::span<const std::byte> part) {
+      bytes.insert(bytes.end(), part.begin(), part.end());
+    });
   } else {
     bytes = read_bytes(source, entry.data_offset, entry.uncompressed_bytes);
   }
   if (check_crc) {
     const std::uint32_t computed = crc32(0, bytes);
     if (computed != entry.crc) {
-      throw Error(ErrorCode::kZipCrc, cat("record ", quote(entry.name), " at byte ", entry.data_offset,
-                                          ": CRC-32 stored ", hex(entry.crc), ", computed ", hex(computed)));
+      throw Error(ErrorCode::kZipCrc,
+                  cat("record ", quote(entry.name), " at byte ", entry.data_offset,
+                      ": CRC-32 stored ", hex32(entry.crc), ", computed ", hex32(computed)));
     }
   }
   return bytes;
@@ -70,38 +66,46 @@ std::string common_prefix(const std::vector<ZipEntry>& entries) {
   if (entries.empty()) throw Error(ErrorCode::kRecordMissing, "the archive holds no record");
   const std::size_t slash = entries[0].name.find('/');
   if (slash == std::string::npos) {
-    throw Error(ErrorCode::kZipName, cat("record ", quote(entries[0].name), " stands in no folder"));
+    throw Error(ErrorCode::kZipName,
+                cat("record ", quote(entries[0].name), " stands in no folder"));
   }
   const std::string prefix = entries[0].name.substr(0, slash + 1);
   for (const ZipEntry& entry : entries) {
     if (!entry.name.starts_with(prefix)) {
       throw Error(ErrorCode::kZipName,
-                  cat("record ", quote(entry.name), " stands outside the folder ", quote(prefix), " of the others"));
+                  cat("record ", quote(entry.name), " stands outside the folder ", quote(prefix),
+                      " of the others"));
     }
   }
   return prefix;
 }
 
-void check_version(const ByteSource& source, const ZipReader& zip, const std::string& prefix, bool check_crc) {
+void check_version(const ByteSource& source, const ZipReader& zip, const std::string& prefix,
+                   bool check_crc) {
   const ZipEntry* entry = zip.find(prefix + "version");
   if (entry == nullptr) entry = zip.find(prefix + ".data/version");
-  if (entry == nullptr) throw Error(ErrorCode::kRecordMissing, cat("record ", quote(prefix + "version"), " is missing"));
+  if (entry == nullptr)
+    throw Error(ErrorCode::kRecordMissing,
+                cat("record ", quote(prefix + "version"), " is missing"));
   const std::string text = text_of(read_record(source, *entry, kMaxMarkBytes, check_crc));
-  const bool digits = !text.empty() && text.size() <= 4 && text.find_first_not_of("0123456789\n") == std::string::npos &&
+  const bool digits = !text.empty() && text.size() <= 4 &&
+                      text.find_first_not_of("0123456789\n") == std::string::npos &&
                       text[0] != '\n';
   const int version = digits ? std::atoi(text.c_str()) : 0;
   if (version < kMinVersion || version > kMaxVersion) {
-    throw Error(ErrorCode::kUnsupported, cat("version of the archive is ", quote(text), ", expected ", kMinVersion,
-                                             " to ", kMaxVersion));
+    throw Error(ErrorCode::kUnsupported, cat("version of the archive is ", quote(text),
+                                             ", expected ", kMinVersion, " to ", kMaxVersion));
   }
 }
 
-bool read_byteorder(const ByteSource& source, const ZipReader& zip, const std::string& prefix, bool check_crc) {
+bool read_byteorder(const ByteSource& source, const ZipReader& zip, const std::string& prefix,
+                    bool check_crc) {
   const ZipEntry* entry = zip.find(prefix + "byteorder");
   if (entry == nullptr) return false;
   const std::string order = text_of(read_record(source, *entry, kMaxMarkBytes, check_crc));
   if (order != "little" && order != "big") {
-    throw Error(ErrorCode::kByteorder, cat("byteorder is ", quote(order), ", expected 'little' or 'big'"));
+    throw Error(ErrorCode::kByteorder,
+                cat("byteorder is ", quote(order), ", expected 'little' or 'big'"));
   }
   return order == "big";
 }
@@ -117,7 +121,8 @@ TorchStream sniff_torch_stream(const ByteSource& source) {
   const auto known = static_cast<std::size_t>(std::min<std::uint64_t>(start.size(), source.size()));
   source.read_at(0, std::span(start).subspan(0, known));
   if (known >= 4 && std::memcmp(start.data(), "PK\x03\x04", 4) == 0) return TorchStream::kZip;
-  if (known == start.size() && std::memcmp(start.data(), kLegacyMagic.data(), known) == 0) return TorchStream::kLegacy;
+  if (known == start.size() && std::memcmp(start.data(), kLegacyMagic.data(), known) == 0)
+    return TorchStream::kLegacy;
   if (source.size() >= kTarMagicOffset + 5) {
     std::array<std::byte, 5> magic{};
     source.read_at(kTarMagicOffset, magic);
@@ -131,10 +136,12 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
     case TorchStream::kLegacy:
       return read_torch_legacy(whole, archive);
     case TorchStream::kTar:
-      throw Error(ErrorCode::kUnsupported,
-                  "this is a tar of PyTorch 0.1.10 or before; load and save it again with PyTorch 1.x");
+      throw Error(
+          ErrorCode::kUnsupported,
+          "this is a tar of PyTorch 0.1.10 or before; load and save it again with PyTorch 1.x");
     case TorchStream::kOther:
-      if (whole.size() == 0) throw Error(ErrorCode::kEmpty, "has no bytes, expected a torch.save archive");
+      if (whole.size() == 0)
+        throw Error(ErrorCode::kEmpty, "has no bytes, expected a torch.save archive");
       break;  // the zip reader says what it misses
     case TorchStream::kZip:
       break;
@@ -147,10 +154,13 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
   const std::string prefix = common_prefix(file.entries);
   const bool check_crc = !file.without_crcs;
   if (zip.find(prefix + "constants.pkl") != nullptr) {
-    throw Error(ErrorCode::kUnsupported, "this is a TorchScript archive, a program rather than a state dict");
+    throw Error(ErrorCode::kUnsupported,
+                "this is a TorchScript archive, a program rather than a state dict");
   }
   const ZipEntry* pickle = zip.find(prefix + "data.pkl");
-  if (pickle == nullptr) throw Error(ErrorCode::kRecordMissing, cat("record ", quote(prefix + "data.pkl"), " is missing"));
+  if (pickle == nullptr)
+    throw Error(ErrorCode::kRecordMissing,
+                cat("record ", quote(prefix + "data.pkl"), " is missing"));
   check_version(source, zip, prefix, check_crc);
   file.big_endian = read_byteorder(source, zip, prefix, check_crc);
 
@@ -166,23 +176,27 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
   for (const StorageRef& storage : file.storages) {
     const ZipEntry* entry = zip.find(prefix + "data/" + storage.key);
     if (entry == nullptr) {
-      throw Error(ErrorCode::kRecordMissing, cat("record ", quote(prefix + "data/" + storage.key), " is missing"));
+      throw Error(ErrorCode::kRecordMissing,
+                  cat("record ", quote(prefix + "data/" + storage.key), " is missing"));
     }
-    const std::uint64_t expected = checked_mul(storage.numel, item_bytes(storage.dtype), "storage size");
+    const std::uint64_t expected =
+        checked_mul(storage.numel, item_bytes(storage.dtype), "storage size");
     if (entry->uncompressed_bytes != expected) {
-      throw Error(ErrorCode::kRecordSize, cat("record ", quote(entry->name), " has ", entry->uncompressed_bytes,
-                                              " bytes, expected ", expected, " for ", storage.numel, " elements of ",
-                                              torch_name(storage.dtype)));
+      throw Error(ErrorCode::kRecordSize,
+                  cat("record ", quote(entry->name), " has ", entry->uncompressed_bytes,
+                      " bytes, expected ", expected, " for ", storage.numel, " elements of ",
+                      torch_name(storage.dtype)));
     }
-    StorageRecord record{entry->data_offset, entry->uncompressed_bytes, entry->compressed_bytes, entry->crc,
-                         entry->deflated};
+    StorageRecord record{entry->data_offset, entry->uncompressed_bytes, entry->compressed_bytes,
+                         entry->crc, entry->deflated};
     if (file.without_crcs) record.crc.reset();
     file.records.emplace(storage.key, record);
   }
   return file;
 }
 
-ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const StreamPlace& place, Spill& spill) {
+ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const StreamPlace& place,
+                       Spill& spill) {
   const auto found = file.records.find(storage.key);
   if (found == file.records.end()) {
     throw Error(ErrorCode::kStorage, cat(place.file, ": has no storage ", quote(storage.key)));
@@ -199,7 +213,8 @@ ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const S
   data.swap_bytes = file.big_endian;
   if (record.deflated) {
     const auto range = spill.get(place.file, data.file_offset, [&](const ByteSink& sink) {
-      inflate(SourceRange(place.source, data.storage_offset, record.compressed_bytes), record.bytes, sink);
+      inflate(SourceRange(place.source, data.storage_offset, record.compressed_bytes), record.bytes,
+              sink);
     });
     data.source = range.source;
     data.storage_offset = range.offset;
@@ -207,7 +222,8 @@ ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const S
   return data;
 }
 
-ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const StreamPlace& place, Spill& spill) {
+ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const StreamPlace& place,
+                      Spill& spill) {
   ChunkData data = storage_data(file, *tensor.storage, place, spill);
   data.dtype = tensor.dtype;
   data.first = tensor.storage_offset;
@@ -222,19 +238,22 @@ ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const St
   return data;
 }
 
-std::uint64_t check_entries(const ByteSource& source, const TorchFile& file, std::span<std::byte> buffer,
+std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
+                            std::span<std::byte> buffer,
                             const std::function<void(const ZipEntry&, std::uint32_t)>& bad) {
   if (file.without_crcs) return 0;
   std::uint64_t checked = 0;
   for (const ZipEntry& entry : file.entries) {
     std::uint32_t crc = 0;
     if (entry.deflated) {
-      const SourceRange range(std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}), entry.data_offset,
-                              entry.compressed_bytes);
-      inflate(range, entry.uncompressed_bytes, [&](std::span<const std::byte> part) { crc = crc32(crc, part); });
+      const SourceRange range(std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}),
+                              entry.data_offset, entry.compressed_bytes);
+      inflate(range, entry.uncompressed_bytes,
+              [&](std::span<const std::byte> part) { crc = crc32(crc, part); });
     } else {
       for (std::uint64_t at = 0; at < entry.uncompressed_bytes; at += buffer.size()) {
-        const auto part = buffer.subspan(0, std::min<std::uint64_t>(buffer.size(), entry.uncompressed_bytes - at));
+        const auto part = buffer.subspan(
+            0, std::min<std::uint64_t>(buffer.size(), entry.uncompressed_bytes - at));
         source.read_at(entry.data_offset + at, part);
         crc = crc32(crc, part);
       }

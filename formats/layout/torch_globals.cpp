@@ -24,8 +24,8 @@ struct Known {
 
 constexpr auto kPlain = TorchGlobal::kPlain;
 
-// Names whose objects PyTorch, its distributed package, NumPy and trainers put into checkpoints.  Constructing
-// any of them runs no code that the file chooses.
+// Names whose objects PyTorch, its distributed package, NumPy and trainers put into checkpoints.
+// Constructing any of them runs no code that the file chooses.
 constexpr std::array kKnown = {
     Known{"collections", "OrderedDict", TorchGlobal::kMapping},
     Known{"collections", "defaultdict", TorchGlobal::kMapping},
@@ -58,7 +58,8 @@ constexpr std::array kKnown = {
     Known{"torch._utils", "_rebuild_nested_tensor", TorchGlobal::kRebuildNested},
     Known{"torch._utils", "_rebuild_wrapper_subclass", TorchGlobal::kRebuildWrapperSubclass},
     Known{"torch._utils", "_rebuild_device_tensor_from_numpy", TorchGlobal::kRebuildDeviceTensor},
-    Known{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor", TorchGlobal::kRebuildDeviceTensor},
+    Known{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor",
+          TorchGlobal::kRebuildDeviceTensor},
     Known{"torch._utils", "_rebuild_xla_tensor", TorchGlobal::kRebuildDeviceTensor},
     // Sharded tensors saved by each rank on its own.
     Known{"torch.distributed._shard.sharded_tensor.api", "ShardedTensor", kPlain},
@@ -68,7 +69,8 @@ constexpr std::array kKnown = {
     Known{"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING", kPlain},
     Known{"torch.distributed._shard.metadata", "ShardMetadata", kPlain},
     Known{"torch.distributed._shard.sharding_spec.api", "EnumerableShardingSpec", kPlain},
-    Known{"torch.distributed._shard.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec", kPlain},
+    Known{"torch.distributed._shard.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec",
+          kPlain},
     Known{"torch.distributed.remote_device", "_remote_device", kPlain},
     Known{"torch.distributed.tensor", "DTensor", kPlain},
     Known{"torch.distributed.tensor._dtensor_spec", "DTensorSpec", kPlain},
@@ -149,7 +151,8 @@ std::optional<std::string> latin1_bytes(const std::string& utf8) {
     if (c < 0x80) {
       out += utf8[i];
     } else if ((c == 0xC2 || c == 0xC3) && i + 1 < utf8.size()) {
-      out += static_cast<char>(((c & 0x03U) << 6U) | (static_cast<unsigned char>(utf8[++i]) & 0x3FU));
+      out +=
+          static_cast<char>(((c & 0x03U) << 6U) | (static_cast<unsigned char>(utf8[++i]) & 0x3FU));
     } else {
       return std::nullopt;
     }
@@ -173,7 +176,8 @@ UnknownGlobals unknown_globals_in(const Value& value) {
     const Value at = std::move(open.back());
     open.pop_back();
     if (at.identity() != nullptr && !seen.insert(at.identity()).second) continue;
-    if (const GlobalName* name = at.as_global(); name != nullptr && at.global_tag() < 0) unknown.insert(name->dotted());
+    if (const GlobalName* name = at.as_global(); name != nullptr && at.global_tag() < 0)
+      unknown.insert(name->dotted());
     open.insert(open.end(), at.items().begin(), at.items().end());
     const auto add_entries = [&](std::span<const Value::Entry> entries) {
       for (const auto& [key, member] : entries) {
@@ -183,8 +187,9 @@ UnknownGlobals unknown_globals_in(const Value& value) {
     };
     add_entries(at.entries());
     if (const ObjectData* object = at.as_object()) {
-      const bool getattr = object->callable.as_global() != nullptr &&
-                           static_cast<TorchGlobal>(object->callable.global_tag()) == TorchGlobal::kGetattr;
+      const bool getattr =
+          object->callable.as_global() != nullptr &&
+          static_cast<TorchGlobal>(object->callable.global_tag()) == TorchGlobal::kGetattr;
       if (getattr && !is_sound_getattr(object->args.items())) unknown.insert("builtins.getattr");
       open.insert(open.end(), {object->callable, object->args, object->state});
       open.insert(open.end(), object->list_items.begin(), object->list_items.end());
@@ -197,8 +202,9 @@ UnknownGlobals unknown_globals_in(const Value& value) {
 TorchGlobal known_global(std::string_view module, std::string_view name) {
   if (module == "__builtin__") module = "builtins";
   if (module == "copy_reg") module = "copyreg";
-  const auto* const found = std::find_if(kKnown.begin(), kKnown.end(),
-                                         [&](const Known& k) { return k.module == module && k.name == name; });
+  const auto* const found = std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) {
+    return k.module == module && k.name == name;
+  });
   if (found != kKnown.end()) return found->meaning;
   if (module == "torch" && dtype_from_torch_name(name)) return TorchGlobal::kDType;
   if ((module == "torch" || module == "torch.cuda" || module == "torch.storage") &&
@@ -212,7 +218,8 @@ TorchGlobal known_global(std::string_view module, std::string_view name) {
 
 std::int32_t TorchPickleHost::global(std::string_view module, std::string_view name) {
   const TorchGlobal meaning = known_global(module, name);
-  if (meaning == TorchGlobal::kUnknown) unknown_.insert(std::string(module) + "." + std::string(name));
+  if (meaning == TorchGlobal::kUnknown)
+    unknown_.insert(std::string(module) + "." + std::string(name));
   return static_cast<std::int32_t>(meaning);
 }
 
@@ -220,8 +227,10 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
   const GlobalName* name = callable.as_global();
   const auto items = args.items();
   if (name == nullptr) {
-    // Only a name taken from a known class may be called: getattr(ShardedTensor, "ProcessGroupState")(...).
-    if (callable.as_object() == nullptr) throw Error(ErrorCode::kReduce, "call of something that is no name");
+    // Only a name taken from a known class may be called: getattr(ShardedTensor,
+    // "ProcessGroupState")(...).
+    if (callable.as_object() == nullptr)
+      throw Error(ErrorCode::kReduce, "call of something that is no name");
     return PickleHost::reduce(callable, std::move(args));
   }
   const auto meaning = static_cast<TorchGlobal>(callable.global_tag());
@@ -229,8 +238,11 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
     case TorchGlobal::kCodecsEncode: {
       const std::string* text = items.empty() ? nullptr : items[0].as_string();
       const std::string* codec = items.size() == 2 ? items[1].as_string() : nullptr;
-      const auto bytes = text != nullptr && codec != nullptr && *codec == "latin1" ? latin1_bytes(*text) : std::nullopt;
-      if (!bytes) throw bad_call("_codecs.encode", "expected a text within latin1 and the codec 'latin1'");
+      const auto bytes = text != nullptr && codec != nullptr && *codec == "latin1"
+                             ? latin1_bytes(*text)
+                             : std::nullopt;
+      if (!bytes)
+        throw bad_call("_codecs.encode", "expected a text within latin1 and the codec 'latin1'");
       return Value::bytes(*bytes);
     }
     case TorchGlobal::kBytesType:
@@ -242,7 +254,8 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
     case TorchGlobal::kSize:
       if (items.size() != 1 || items[0].kind() != ValueKind::kTuple) {
         // A torch.Size is also pickled from a list by very old writers.
-        if (items.size() != 1 || items[0].kind() != ValueKind::kList) throw bad_call("torch.Size", "expected one tuple");
+        if (items.size() != 1 || items[0].kind() != ValueKind::kList)
+          throw bad_call("torch.Size", "expected one tuple");
       }
       break;
     default:
@@ -255,34 +268,41 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
 
 Value TorchPickleHost::persistent_id(Value id) {
   const auto items = id.items();
-  const auto refuse = [](ErrorCode code, std::string_view why) { return Error(code, cat("persistent id: ", why)); };
+  const auto refuse = [](ErrorCode code, std::string_view why) {
+    return Error(code, cat("persistent id: ", why));
+  };
   const std::string* kind = items.empty() ? nullptr : items[0].as_string();
   if (id.kind() != ValueKind::kTuple || kind == nullptr) {
     throw refuse(ErrorCode::kPersid, "expected a tuple ('storage', class, key, location, count)");
   }
-  if (legacy_ && *kind == "module" && items.size() == 4) return items[1];  // the class; its source is ignored
+  if (legacy_ && *kind == "module" && items.size() == 4)
+    return items[1];  // the class; its source is ignored
   const std::size_t expected = legacy_ ? 6 : 5;
   if (*kind != "storage" || items.size() != expected) {
-    throw refuse(ErrorCode::kPersid,
-                 cat("expected ('storage', ...) of ", expected, " items, found ", quote(*kind), " of ", items.size()));
+    throw refuse(ErrorCode::kPersid, cat("expected ('storage', ...) of ", expected,
+                                         " items, found ", quote(*kind), " of ", items.size()));
   }
   const GlobalName* cls = items[1].as_global();
-  if (cls == nullptr || static_cast<TorchGlobal>(items[1].global_tag()) != TorchGlobal::kStorageClass) {
-    throw refuse(ErrorCode::kStorage,
-                 cat("unknown storage type ", cls == nullptr ? "of no name" : quote(cls->dotted())));
+  if (cls == nullptr ||
+      static_cast<TorchGlobal>(items[1].global_tag()) != TorchGlobal::kStorageClass) {
+    throw refuse(ErrorCode::kStorage, cat("unknown storage type ",
+                                          cls == nullptr ? "of no name" : quote(cls->dotted())));
   }
   const std::string* key = items[2].as_string();
   const std::string* location = items[3].as_string();
   const auto count = items[4].as_int();
-  if (key == nullptr || key->empty() || key->size() > kMaxStorageKeyBytes || key->find('\0') != std::string::npos) {
+  if (key == nullptr || key->empty() || key->size() > kMaxStorageKeyBytes ||
+      key->find('\0') != std::string::npos) {
     throw refuse(ErrorCode::kStorage, "key is no text of 1 to 4096 bytes");
   }
   if (location == nullptr) throw refuse(ErrorCode::kStorage, "location is no text");
   if (!count || *count < 0) {
-    throw refuse(ErrorCode::kStorage, cat("storage ", quote(*key), " has no sound number of elements"));
+    throw refuse(ErrorCode::kStorage,
+                 cat("storage ", quote(*key), " has no sound number of elements"));
   }
   if (legacy_ && !items[5].is_none()) {
-    throw refuse(ErrorCode::kUnsupported, cat("storage ", quote(*key), " is a view of another one"));
+    throw refuse(ErrorCode::kUnsupported,
+                 cat("storage ", quote(*key), " is a view of another one"));
   }
   StorageRef storage;
   storage.key = *key;
@@ -297,10 +317,11 @@ Value TorchPickleHost::persistent_id(Value id) {
     storages_.push_back(storage);
   } else {
     const StorageRef& first = storages_[at->second];
-    if (first.dtype != storage.dtype || first.numel != storage.numel || first.untyped != storage.untyped) {
-      throw refuse(ErrorCode::kStorage, cat("storage ", quote(*key), " is first ", first.numel, " of ",
-                                            torch_name(first.dtype), ", then ", storage.numel, " of ",
-                                            torch_name(storage.dtype)));
+    if (first.dtype != storage.dtype || first.numel != storage.numel ||
+        first.untyped != storage.untyped) {
+      throw refuse(ErrorCode::kStorage, cat("storage ", quote(*key), " is first ", first.numel,
+                                            " of ", torch_name(first.dtype), ", then ",
+                                            storage.numel, " of ", torch_name(storage.dtype)));
     }
   }
   return Value::storage(std::move(storage));

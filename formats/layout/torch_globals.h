@@ -19,7 +19,7 @@ enum class TorchGlobal : std::int32_t {
   kPlain = 0,     // known data that needs no interpretation (Namespace, numpy arrays, device, ...)
   kDType,
   kSize,
-  kMapping,       // OrderedDict, defaultdict, Counter
+  kMapping,  // OrderedDict, defaultdict, Counter
   kStorageClass,
   kCodecsEncode,  // bytes under protocol 2
   kBytesType,     // bytes() under protocol 2
@@ -38,7 +38,8 @@ enum class TorchGlobal : std::int32_t {
   kRebuildDeviceTensor,
 };
 
-// Looks a name up in the table of known names; __builtin__ and copy_reg count as builtins and copyreg.
+// Looks a name up in the table of known names; __builtin__ and copy_reg count as builtins and
+// copyreg.
 TorchGlobal known_global(std::string_view module, std::string_view name);
 
 // The names a stream refers to that are not in the table, as "module.name".
@@ -46,13 +47,15 @@ using UnknownGlobals = std::set<std::string>;
 // Those inside `value`, which TorchPickleHost read.  Looks at each shared part once.
 UnknownGlobals unknown_globals_in(const Value& value);
 
-// Reads data.pkl of torch.save: storages are kept as references, tensors checked, bytes folded; everything else
-// is inert.  Throws from the machine: kPersid, kStorage, kReduce, kTensorBounds, kType beside its own.
+// Reads data.pkl of torch.save: storages are kept as references, tensors checked, bytes folded;
+// everything else is inert.  Throws from the machine: kPersid, kStorage, kReduce, kTensorBounds,
+// kType beside its own.
 class TorchPickleHost : public PickleHost {
  public:
-  // `archive` is put into every storage reference.  `legacy`: persistent ids of the magic-number format are
-  // accepted too.
-  explicit TorchPickleHost(std::uint64_t archive = 0, bool legacy = false) : archive_(archive), legacy_(legacy) {}
+  // `archive` is put into every storage reference.  `legacy`: persistent ids of the magic-number
+  // format are accepted too.
+  explicit TorchPickleHost(std::uint64_t archive = 0, bool legacy = false)
+      : archive_(archive), legacy_(legacy) {}
 
   std::int32_t global(std::string_view module, std::string_view name) override;
   Value reduce(const Value& callable, Value args) override;

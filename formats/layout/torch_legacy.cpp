@@ -30,12 +30,14 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
   next("magic number");
   const auto version = next("protocol version").as_int();
   if (version != kProtocolVersion) {
-    throw Error(ErrorCode::kUnsupported, cat("protocol version is ", version.value_or(-1), ", expected ", kProtocolVersion));
+    throw Error(ErrorCode::kUnsupported,
+                cat("protocol version is ", version.value_or(-1), ", expected ", kProtocolVersion));
   }
   const Value info = next("system info");
   const Value* little = info.find("little_endian");
   if (little != nullptr && !little->as_bool().value_or(true)) {
-    throw Error(ErrorCode::kUnsupported, "written on a big-endian machine, before the format said how");
+    throw Error(ErrorCode::kUnsupported,
+                "written on a big-endian machine, before the format said how");
   }
   file.root = next("object");
   const Value keys = next("storage keys");
@@ -48,20 +50,23 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
     const std::string* name = key.as_string();
     const auto found = name == nullptr ? by_key.end() : by_key.find(*name);
     if (found == by_key.end()) {
-      throw Error(ErrorCode::kStorage, cat("storage ", name == nullptr ? "of no name" : quote(*name),
-                                           " is listed, but nothing refers to it"));
+      throw Error(ErrorCode::kStorage,
+                  cat("storage ", name == nullptr ? "of no name" : quote(*name),
+                      " is listed, but nothing refers to it"));
     }
     const StorageRef& storage = *found->second;
     const auto count = load_u64(read_bytes(source, at, 8), 0);
     if (count != storage.numel) {
-      throw Error(ErrorCode::kRecordSize, cat("storage ", quote(*name), " at byte ", at, " has ", count,
-                                              " elements, expected ", storage.numel));
+      throw Error(ErrorCode::kRecordSize, cat("storage ", quote(*name), " at byte ", at, " has ",
+                                              count, " elements, expected ", storage.numel));
     }
     at += 8;
-    const std::uint64_t bytes = checked_mul(storage.numel, item_bytes(storage.dtype), "storage size");
+    const std::uint64_t bytes =
+        checked_mul(storage.numel, item_bytes(storage.dtype), "storage size");
     if (bytes > source.size() - at) {
-      throw Error(ErrorCode::kTruncated, cat("storage ", quote(*name), " needs ", bytes, " bytes at byte ", at,
-                                             ", but only ", source.size() - at, " remain"));
+      throw Error(ErrorCode::kTruncated,
+                  cat("storage ", quote(*name), " needs ", bytes, " bytes at byte ", at,
+                      ", but only ", source.size() - at, " remain"));
     }
     if (!file.records.emplace(*name, StorageRecord{at, bytes, bytes, std::nullopt, false}).second) {
       throw Error(ErrorCode::kStorage, cat("storage ", quote(*name), " is listed twice"));
@@ -74,7 +79,8 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
     }
   }
   if (at != source.size()) {
-    throw Error(ErrorCode::kTrailing, cat(source.size() - at, " bytes follow the last storage at byte ", at));
+    throw Error(ErrorCode::kTrailing,
+                cat(source.size() - at, " bytes follow the last storage at byte ", at));
   }
   return file;
 }

@@ -9,8 +9,8 @@ namespace fsdp::formats {
 
 // Reads everything but the storages, which carry no checksum.
 // Requires: sniff_torch_stream said kLegacy.
-// Throws: kUnsupported (protocol, byte order, views of storages), kRecordMissing, kRecordSize, kTrailing,
-// kType; what the pickle machine throws.
+// Throws: kUnsupported (protocol, byte order, views of storages), kRecordMissing, kRecordSize,
+// kTrailing, kType; what the pickle machine throws.
 TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive);
 
 }  // namespace fsdp::formats

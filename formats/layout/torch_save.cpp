@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/torch_save.h"
 
-#include <array>
-#include <cstdio>
 #include <map>
 #include <unordered_map>
 
@@ -16,12 +14,6 @@
 namespace fsdp::formats {
 namespace {
 
-std::string hex(std::uint32_t crc) {
-  std::array<char, 16> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%08x", crc);
-  return buffer.data();
-}
-
 class TorchSaveCheckpoint : public Checkpoint {
  public:
   explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
@@ -31,7 +23,9 @@ class TorchSaveCheckpoint : public Checkpoint {
       throw error.in(file_->name());
     }
     description_ = {file_->name(), "torch", torch_.legacy ? "legacy" : "zip", std::nullopt, 1};
-    index_.files.push_back({.name = std::filesystem::path(file_->name()).filename().native(), .bytes = file_->size(), .rank = {}});
+    index_.files.push_back({.name = std::filesystem::path(file_->name()).filename().native(),
+                            .bytes = file_->size(),
+                            .rank = {}});
     for (Leaf& leaf : leaves_of(torch_.root)) add(std::move(leaf));
   }
 
@@ -39,7 +33,9 @@ class TorchSaveCheckpoint : public Checkpoint {
     return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
   }
   Value value(const ValueEntry& value) const override { return leaves_.at(value.path); }
-  ChunkData storage(const StorageRef& storage) const override { return storage_data(torch_, storage, place(), spill_); }
+  ChunkData storage(const StorageRef& storage) const override {
+    return storage_data(torch_, storage, place(), spill_);
+  }
   std::optional<Value> tree() const override { return torch_.root; }
   void check_unchanged() const override { file_->check_unchanged(); }
 
@@ -48,7 +44,8 @@ class TorchSaveCheckpoint : public Checkpoint {
     report.findings = findings_;
     const std::string& name = index_.files[0].name;
     for (const std::string& global : torch_.unknown_globals) {
-      if (!options.allowed_globals.contains(global)) report.findings.push_back(global_finding(global, name, {}));
+      if (!options.allowed_globals.contains(global))
+        report.findings.push_back(global_finding(global, name, {}));
     }
     if (options.fast) {
       report.items = torch_.entries.size();
@@ -62,12 +59,15 @@ class TorchSaveCheckpoint : public Checkpoint {
     const auto keys = keys_by_record();
     run_checks(
         torch_.entries.size(), options, report,
-        [&](std::size_t i, std::span<std::byte> buffer) { return check_entry(torch_.entries[i], keys, buffer); },
+        [&](std::size_t i, std::span<std::byte> buffer) {
+          return check_entry(torch_.entries[i], keys, buffer);
+        },
         [&](std::size_t i, const Error& error) {
           Finding finding = finding_from(error, file_->name());
           finding.file = name;
-          finding.bytes = ByteRange{torch_.entries[i].data_offset,
-                                    torch_.entries[i].data_offset + torch_.entries[i].compressed_bytes};
+          finding.bytes =
+              ByteRange{torch_.entries[i].data_offset,
+                        torch_.entries[i].data_offset + torch_.entries[i].compressed_bytes};
           return finding;
         });
     return report;
@@ -91,7 +91,8 @@ class TorchSaveCheckpoint : public Checkpoint {
     }
     if (const auto tensor = dense_tensor(leaf.value)) {
       const StorageRecord& record = torch_.records.at(tensor->storage->key);
-      TensorEntry entry{leaf.key, leaf.path, tensor->dtype, tensor->shape, ChunkList(tensor->shape.size())};
+      TensorEntry entry{leaf.key, leaf.path, tensor->dtype, tensor->shape,
+                        ChunkList(tensor->shape.size())};
       const Box whole = whole_box(entry.shape);
       entry.chunks.add(whole.offset, whole.size, {0, 0, record.offset, record.compressed_bytes});
       index_.add(std::move(entry));
@@ -103,25 +104,28 @@ class TorchSaveCheckpoint : public Checkpoint {
   // The first tensor that lies in each record, for messages.
   std::unordered_map<std::uint64_t, std::string> keys_by_record() const {
     std::unordered_map<std::uint64_t, std::string> keys;
-    for (const TensorEntry& tensor : index_.tensors) keys.try_emplace(tensor.chunks.location(0).offset, tensor.key);
+    for (const TensorEntry& tensor : index_.tensors)
+      keys.try_emplace(tensor.chunks.location(0).offset, tensor.key);
     return keys;
   }
 
-  CheckResult check_entry(const ZipEntry& entry, const std::unordered_map<std::uint64_t, std::string>& keys,
+  CheckResult check_entry(const ZipEntry& entry,
+                          const std::unordered_map<std::uint64_t, std::string>& keys,
                           std::span<std::byte> buffer) const {
     TorchFile one;
     one.entries = {entry};
     CheckResult result;
-    result.bytes_checked = check_entries(*file_, one, buffer, [&](const ZipEntry& bad, std::uint32_t computed) {
-      const auto key = keys.find(bad.data_offset);
-      result.findings.push_back(
-          {.code = ErrorCode::kZipCrc,
-           .message = cat("record ", quote(bad.name), " at byte ", bad.data_offset, ": CRC-32 stored ", hex(bad.crc),
-                          ", computed ", hex(computed)),
-           .file = index_.files[0].name,
-           .key = key == keys.end() ? std::string() : key->second,
-           .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
-    });
+    result.bytes_checked =
+        check_entries(*file_, one, buffer, [&](const ZipEntry& bad, std::uint32_t computed) {
+          const auto key = keys.find(bad.data_offset);
+          result.findings.push_back(
+              {.code = ErrorCode::kZipCrc,
+               .message = cat("record ", quote(bad.name), " at byte ", bad.data_offset,
+                              ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
+               .file = index_.files[0].name,
+               .key = key == keys.end() ? std::string() : key->second,
+               .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
+        });
     return result;
   }
 

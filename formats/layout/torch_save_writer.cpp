@@ -28,7 +28,8 @@ TorchSaveWriter::TorchSaveWriter(const Checkpoint& checkpoint, const Value& root
     return std::to_string(at->second);
   };
   std::string pickle = write_pickle(root, options);
-  // The order of torch.save: PyTorch can compute where storages lie from it, without reading their headers.
+  // The order of torch.save: PyTorch can compute where storages lie from it, without reading their
+  // headers.
   add_small("data.pkl", std::move(pickle));
   add_small(".format_version", "1");
   add_small(".storage_alignment", std::to_string(kAlignment));
@@ -51,9 +52,10 @@ std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file) const {
   pieces.reserve(storages_.size());
   for (std::size_t i = 0; i < storages_.size(); ++i) {
     const StorageRef& storage = storages_[i];
-    TargetPiece piece = storage.archive == kTensorArchive
-                            ? whole_tensor_piece(checkpoint_, static_cast<std::size_t>(std::stoull(storage.key)))
-                            : storage_piece(checkpoint_, storage);
+    TargetPiece piece =
+        storage.archive == kTensorArchive
+            ? whole_tensor_piece(checkpoint_, static_cast<std::size_t>(std::stoull(storage.key)))
+            : storage_piece(checkpoint_, storage);
     piece.file = &file;
     piece.offset = zip_.payload_offset(storage_records_[i]);
     pieces.push_back(std::move(piece));
@@ -62,11 +64,14 @@ std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file) const {
 }
 
 void TorchSaveWriter::finish(OutputFile& file, std::span<const std::uint32_t> crcs) {
-  for (std::size_t i = 0; i < storage_records_.size(); ++i) zip_.set_crc(storage_records_[i], crcs[i]);
+  for (std::size_t i = 0; i < storage_records_.size(); ++i)
+    zip_.set_crc(storage_records_[i], crcs[i]);
   for (const SmallRecord& record : small_) {
     file.write_at(zip_.payload_offset(record.number), std::as_bytes(std::span(record.bytes)));
   }
-  zip_.write_structure([&](std::uint64_t offset, std::span<const std::byte> bytes) { file.write_at(offset, bytes); });
+  zip_.write_structure([&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    file.write_at(offset, bytes);
+  });
 }
 
 }  // namespace fsdp::formats

@@ -18,10 +18,10 @@ namespace fsdp::formats {
 // Lays the file out from the object alone; payloads follow by the copy engine, checksums last.
 class TorchSaveWriter {
  public:
-  // `root` may hold kTensorArchive storages (see state_tree.h) and storages of the checkpoint's own archives; each
-  // one referred to is written once, so aliases stay aliases.
-  // Lifetime: the checkpoint outlives the writer.
-  // Throws: what write_pickle throws; kUnsupported (see storage_piece).
+  // `root` may hold kTensorArchive storages (see state_tree.h) and storages of the checkpoint's own
+  // archives; each one referred to is written once, so aliases stay aliases. Lifetime: the
+  // checkpoint outlives the writer. Throws: what write_pickle throws; kUnsupported (see
+  // storage_piece).
   TorchSaveWriter(const Checkpoint& checkpoint, const Value& root);
 
   std::uint64_t file_bytes() const { return zip_.archive_bytes(); }

@@ -10,8 +10,9 @@
 
 namespace fsdp::formats {
 
-// A region of a tensor, in elements: index i lies inside iff offset[d] <= i[d] < offset[d] + size[d] for every
-// dimension d.  Rank 0 holds one element.  Lifetime: the view's numbers belong to someone else.
+// A region of a tensor, in elements: index i lies inside iff offset[d] <= i[d] < offset[d] +
+// size[d] for every dimension d.  Rank 0 holds one element.  Lifetime: the view's numbers belong to
+// someone else.
 struct BoxView {
   std::span<const std::int64_t> offset;
   std::span<const std::int64_t> size;
@@ -31,8 +32,8 @@ Box whole_box(std::span<const std::int64_t> shape);
 // Elements inside.  Requires: sizes are not negative and their product was checked (checked_numel).
 std::uint64_t volume(BoxView box);
 
-// The part `a` and `b` share, in the coordinates they are given in; nullopt where they do not meet.  Rank 0
-// always meets.  Requires: the same rank.
+// The part `a` and `b` share, in the coordinates they are given in; nullopt where they do not meet.
+// Rank 0 always meets.  Requires: the same rank.
 std::optional<Box> intersect(BoxView a, BoxView b);
 
 // "[0:4, 8:16]"; "[]" for rank 0.

@@ -13,11 +13,13 @@ namespace {
 
 // More overlaps than these of one tensor say nothing new.
 constexpr std::size_t kMaxOverlaps = 8;
-// Steps of the search for the first uncovered element; past them the hole is told by its volume alone.
+// Steps of the search for the first uncovered element; past them the hole is told by its volume
+// alone.
 constexpr std::size_t kMaxHoleSteps = 200'000;
 
 void add(Findings& findings, const TensorEntry& tensor, ErrorCode code, std::string message) {
-  findings.push_back({.code = code, .message = std::move(message), .file = {}, .key = tensor.key, .bytes = {}});
+  findings.push_back(
+      {.code = code, .message = std::move(message), .file = {}, .key = tensor.key, .bytes = {}});
 }
 
 bool inside(BoxView box, std::span<const std::int64_t> shape) {
@@ -32,12 +34,14 @@ bool inside(BoxView box, std::span<const std::int64_t> shape) {
 
 bool meet(BoxView a, BoxView b) {
   for (std::size_t d = 0; d < a.rank(); ++d) {
-    if (a.offset[d] >= b.offset[d] + b.size[d] || b.offset[d] >= a.offset[d] + a.size[d]) return false;
+    if (a.offset[d] >= b.offset[d] + b.size[d] || b.offset[d] >= a.offset[d] + a.size[d])
+      return false;
   }
   return true;
 }
 
-// The dimension in which chunks begin at the most different places: sweeping along it keeps few at once.
+// The dimension in which chunks begin at the most different places: sweeping along it keeps few at
+// once.
 std::size_t sweep_dimension(const TensorEntry& tensor, const std::vector<std::size_t>& chunks) {
   std::size_t best = 0;
   std::size_t best_count = 0;
@@ -46,7 +50,8 @@ std::size_t sweep_dimension(const TensorEntry& tensor, const std::vector<std::si
     begins.reserve(chunks.size());
     for (const std::size_t c : chunks) begins.push_back(tensor.chunks.box(c).offset[d]);
     std::sort(begins.begin(), begins.end());
-    const auto distinct = static_cast<std::size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
+    const auto distinct =
+        static_cast<std::size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
     if (distinct > best_count) {
       best = d;
       best_count = distinct;
@@ -87,12 +92,13 @@ void find_overlaps(const TensorEntry& tensor, std::vector<std::size_t> chunks, F
   }
 }
 
-// Walks scan lines along the last dimension from the origin, jumping from chunk to chunk, until an element
-// that no chunk covers turns up.  Nothing where the walk is too long.
+// Walks scan lines along the last dimension from the origin, jumping from chunk to chunk, until an
+// element that no chunk covers turns up.  Nothing where the walk is too long.
 std::optional<Box> first_hole(const TensorEntry& tensor, const std::vector<std::size_t>& chunks) {
   const std::size_t rank = tensor.shape.size();
   std::vector<std::int64_t> at(rank, 0);
-  // How far each outer dimension may jump once the lines inside it are done: to the nearest end of a chunk met.
+  // How far each outer dimension may jump once the lines inside it are done: to the nearest end of
+  // a chunk met.
   std::vector<std::int64_t> jump(tensor.shape.begin(), tensor.shape.end());
   const auto covering = [&](std::size_t& steps) -> std::optional<std::size_t> {
     for (const std::size_t c : chunks) {
@@ -110,8 +116,8 @@ std::optional<Box> first_hole(const TensorEntry& tensor, const std::vector<std::
   while (steps < kMaxHoleSteps) {
     const auto chunk = covering(steps);
     if (!chunk) {
-      // From here to the next chunk that begins further along the last dimension on this line, one line thick
-      // in the dimensions before, except where the tensor has but one.
+      // From here to the next chunk that begins further along the last dimension on this line, one
+      // line thick in the dimensions before, except where the tensor has but one.
       Box hole{at, std::vector<std::int64_t>(rank, 1)};
       if (rank != 0) {
         std::int64_t end = tensor.shape[rank - 1];
@@ -125,8 +131,9 @@ std::optional<Box> first_hole(const TensorEntry& tensor, const std::vector<std::
         }
         hole.size[rank - 1] = end - at[rank - 1];
         // A hole of whole lines: grow it along dimension 0 until the next chunk begins.
-        const bool whole_rows = std::all_of(at.begin() + 1, at.end(), [](std::int64_t x) { return x == 0; }) &&
-                                (rank == 1 || hole.size[rank - 1] == tensor.shape[rank - 1]);
+        const bool whole_rows =
+            std::all_of(at.begin() + 1, at.end(), [](std::int64_t x) { return x == 0; }) &&
+            (rank == 1 || hole.size[rank - 1] == tensor.shape[rank - 1]);
         if (whole_rows) {
           std::int64_t next = tensor.shape[0];
           for (const std::size_t c : chunks) {
@@ -164,13 +171,15 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
     const BoxView box = tensor.chunks.box(c);
     if (!inside(box, tensor.shape)) {
       add(findings, tensor, ErrorCode::kBounds,
-          cat("chunk ", box_text(box), " lies outside the tensor of shape ", shape_text(tensor.shape)));
+          cat("chunk ", box_text(box), " lies outside the tensor of shape ",
+              shape_text(tensor.shape)));
       sound = false;
       continue;
     }
     const std::uint64_t count = volume(box);
     if (count == 0) continue;
-    // Overlapping chunks may add up to more than any number holds; the comparison below is then void anyway.
+    // Overlapping chunks may add up to more than any number holds; the comparison below is then
+    // void anyway.
     covered = covered > UINT64_MAX - count ? UINT64_MAX : covered + count;
     chunks.push_back(c);
   }
@@ -187,7 +196,8 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
     }
     return;
   }
-  const auto hole = chunks.empty() ? std::optional(whole_box(tensor.shape)) : first_hole(tensor, chunks);
+  const auto hole =
+      chunks.empty() ? std::optional(whole_box(tensor.shape)) : first_hole(tensor, chunks);
   add(findings, tensor, ErrorCode::kHole,
       cat("chunks cover ", covered, " of ", numel, " elements of shape ", shape_text(tensor.shape),
           hole ? cat("; none covers ", box_text(hole->view())) : std::string()));
@@ -203,23 +213,27 @@ void check_extents(const Index& index, Findings& findings) {
       return;
     }
     if (location.offset <= *file.bytes && location.length <= *file.bytes - location.offset) return;
-    findings.push_back({.code = ErrorCode::kExtent,
-                        .message = cat(location.length, " bytes at byte ", location.offset,
-                                       " reach past the end of the file, which has ", *file.bytes),
-                        .file = file.name,
-                        .key = key,
-                        .bytes = ByteRange{location.offset, location.offset + std::min(location.length,
-                                                                                      UINT64_MAX - location.offset)}});
+    findings.push_back(
+        {.code = ErrorCode::kExtent,
+         .message = cat(location.length, " bytes at byte ", location.offset,
+                        " reach past the end of the file, which has ", *file.bytes),
+         .file = file.name,
+         .key = key,
+         .bytes =
+             ByteRange{location.offset,
+                       location.offset + std::min(location.length, UINT64_MAX - location.offset)}});
   };
   for (const TensorEntry& tensor : index.tensors) {
-    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) check(tensor.key, tensor.chunks.location(c));
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
+      check(tensor.key, tensor.chunks.location(c));
   }
   for (const ValueEntry& value : index.values) check(value.key, value.location);
   for (std::size_t f = 0; f < index.files.size(); ++f) {
     if (missing[f] == 0) continue;
     findings.push_back({.code = ErrorCode::kShardMissing,
-                        .message = cat("file is missing; ", missing[f], missing[f] == 1 ? " item lies" : " items lie",
-                                       " in it, ", quote(example[f]), " among them"),
+                        .message = cat("file is missing; ", missing[f],
+                                       missing[f] == 1 ? " item lies" : " items lie", " in it, ",
+                                       quote(example[f]), " among them"),
                         .file = index.files[f].name,
                         .key = {},
                         .bytes = {}});

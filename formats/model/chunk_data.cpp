@@ -10,7 +10,8 @@
 namespace fsdp::formats {
 namespace {
 
-// A span read whole although only part of it is wanted must hold at least one wanted byte in this many ...
+// A span read whole although only part of it is wanted must hold at least one wanted byte in this
+// many ...
 constexpr std::uint64_t kMaxReadAmplification = 8;
 // ... unless it is so small that one read is cheaper than several.
 constexpr std::uint64_t kSmallSpanBytes = 64 * 1024;
@@ -41,7 +42,8 @@ Block simplified(const Block& block) {
   return out;
 }
 
-void move_block(const Block& block, std::size_t dim, const std::byte* from, std::byte* to, std::size_t item) {
+void move_block(const Block& block, std::size_t dim, const std::byte* from, std::byte* to,
+                std::size_t item) {
   if (dim == block.size.size()) {
     std::memcpy(to, from, item);
     return;
@@ -55,10 +57,12 @@ void move_block(const Block& block, std::size_t dim, const std::byte* from, std:
     return;
   }
   if (last) {
-    for (std::size_t i = 0; i < count; ++i) std::memcpy(to + i * to_step, from + i * from_step, item);
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(to + i * to_step, from + i * from_step, item);
     return;
   }
-  for (std::size_t i = 0; i < count; ++i) move_block(block, dim + 1, from + i * from_step, to + i * to_step, item);
+  for (std::size_t i = 0; i < count; ++i)
+    move_block(block, dim + 1, from + i * from_step, to + i * to_step, item);
 }
 
 std::uint64_t product(std::span<const std::int64_t> sizes) {
@@ -76,11 +80,13 @@ class Gatherer {
   void run(const Block& block, std::uint64_t from, std::uint64_t to) {
     std::uint64_t span = 1;
     for (std::size_t d = 0; d < block.size.size(); ++d) {
-      span += static_cast<std::uint64_t>(block.size[d] - 1) * static_cast<std::uint64_t>(block.from_stride[d]);
+      span += static_cast<std::uint64_t>(block.size[d] - 1) *
+              static_cast<std::uint64_t>(block.from_stride[d]);
     }
     const std::uint64_t wanted = product(block.size) * item_;
     const std::uint64_t bytes = span * item_;
-    const bool dense_target = block.size.empty() || (block.size.size() == 1 && block.to_stride[0] == 1);
+    const bool dense_target =
+        block.size.empty() || (block.size.size() == 1 && block.to_stride[0] == 1);
     if (bytes == wanted && dense_target && (block.size.empty() || block.from_stride[0] == 1)) {
       read(from, out_.subspan(to * item_, bytes));
       return;
@@ -104,15 +110,18 @@ class Gatherer {
   void split(const Block& block, std::uint64_t from, std::uint64_t to) {
     std::size_t widest = 0;
     for (std::size_t d = 1; d < block.size.size(); ++d) {
-      if (block.from_stride[d] * block.size[d] > block.from_stride[widest] * block.size[widest]) widest = d;
+      if (block.from_stride[d] * block.size[d] > block.from_stride[widest] * block.size[widest])
+        widest = d;
     }
     Block low = block;
     Block high = block;
     low.size[widest] = block.size[widest] / 2;
     high.size[widest] = block.size[widest] - low.size[widest];
     const auto skipped = static_cast<std::uint64_t>(low.size[widest]);
-    const std::uint64_t high_from = from + skipped * static_cast<std::uint64_t>(block.from_stride[widest]);
-    const std::uint64_t high_to = to + skipped * static_cast<std::uint64_t>(block.to_stride[widest]);
+    const std::uint64_t high_from =
+        from + skipped * static_cast<std::uint64_t>(block.from_stride[widest]);
+    const std::uint64_t high_to =
+        to + skipped * static_cast<std::uint64_t>(block.to_stride[widest]);
     run(simplified(low), from, to);
     run(simplified(high), high_from, high_to);
   }
@@ -138,26 +147,32 @@ void transform_elements(const ChunkData& data, std::span<std::byte> elements) {
                    elements.begin() + static_cast<std::ptrdiff_t>(at + unit));
     }
   }
-  // Little-endian IEEE numbers: the sign is the top bit of the last byte; of a complex, each half has one.
+  // Little-endian IEEE numbers: the sign is the top bit of the last byte; of a complex, each half
+  // has one.
   if (data.conjugate) flip_sign(elements, item, item - 1);
   if (data.negate) flip_sign(elements, unit, unit - 1);
 }
 
 std::optional<DenseRun> gather(const ChunkData& data, std::span<const std::int64_t> chunk_size,
-                               std::span<const std::int64_t> begin, std::span<const std::int64_t> size,
-                               std::span<std::byte> out, std::span<const std::int64_t> out_strides,
+                               std::span<const std::int64_t> begin,
+                               std::span<const std::int64_t> size, std::span<std::byte> out,
+                               std::span<const std::int64_t> out_strides,
                                std::span<std::byte> scratch) {
-  const std::vector<std::int64_t> strides = data.strides.empty() ? row_major_strides(chunk_size) : data.strides;
+  const std::vector<std::int64_t> strides =
+      data.strides.empty() ? row_major_strides(chunk_size) : data.strides;
   const std::uint64_t item = item_bytes(data.dtype);
   std::uint64_t from = data.first;
   for (std::size_t d = 0; d < begin.size(); ++d) {
     from += static_cast<std::uint64_t>(begin[d]) * static_cast<std::uint64_t>(strides[d]);
   }
-  const Block block = simplified({{size.begin(), size.end()}, strides, {out_strides.begin(), out_strides.end()}});
-  // One dense run in row-major order of the sub-box, small enough to be read at once: its CRC comes for free.
+  const Block block =
+      simplified({{size.begin(), size.end()}, strides, {out_strides.begin(), out_strides.end()}});
+  // One dense run in row-major order of the sub-box, small enough to be read at once: its CRC comes
+  // for free.
   const std::vector<std::int64_t> dense = row_major_strides(size);
   bool contiguous = true;
-  for (std::size_t d = 0; d < size.size(); ++d) contiguous = contiguous && (size[d] == 1 || strides[d] == dense[d]);
+  for (std::size_t d = 0; d < size.size(); ++d)
+    contiguous = contiguous && (size[d] == 1 || strides[d] == dense[d]);
   const std::uint64_t bytes = product(size) * item;
   if (contiguous && bytes <= scratch.size()) {
     const auto buffer = scratch.subspan(0, bytes);

@@ -2,8 +2,6 @@
 #include "formats/model/copy.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <exception>
 #include <map>
 #include <memory>
@@ -19,10 +17,11 @@
 namespace fsdp::formats {
 namespace {
 
-// Straight runs move in blocks of this size: large enough that calls cost nothing, small enough to stay in a
-// core's second-level cache between the read, the CRC and the write.
+// Straight runs move in blocks of this size: large enough that calls cost nothing, small enough to
+// stay in a core's second-level cache between the read, the CRC and the write.
 constexpr std::uint64_t kRunBlockBytes = 1U << 20U;
-// Pieces whose chunks interleave are assembled in slabs of at most this size (and scratch of the same size).
+// Pieces whose chunks interleave are assembled in slabs of at most this size (and scratch of the
+// same size).
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
 constexpr std::uint64_t kMinSlabBytes = 64U << 10U;
 
@@ -54,16 +53,11 @@ struct Task {
   Box slab;
 };
 
-std::string hex(std::uint32_t crc) {
-  std::array<char, 16> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%08x", crc);
-  return buffer.data();
-}
-
 [[noreturn]] void throw_crc(const Storage& storage, std::uint32_t computed) {
   throw Error(ErrorCode::kZipCrc,
-              cat(storage.data.file, ": ", quote(storage.key, 200), ": data at byte ", storage.data.file_offset,
-                  ": CRC-32 stored ", hex(*storage.data.crc), ", computed ", hex(computed)));
+              cat(storage.data.file, ": ", quote(storage.key, 200), ": data at byte ",
+                  storage.data.file_offset, ": CRC-32 stored ", hex32(*storage.data.crc),
+                  ", computed ", hex32(computed)));
 }
 
 // Whether the rows of `part` lie one behind the other in a dense row-major tensor of size `whole`.
@@ -80,15 +74,18 @@ bool is_run(std::span<const std::int64_t> part, std::span<const std::int64_t> wh
 std::uint64_t position(std::span<const std::int64_t> at, const Box& box) {
   std::uint64_t result = 0;
   for (std::size_t d = 0; d < at.size(); ++d) {
-    result = result * static_cast<std::uint64_t>(box.size[d]) + static_cast<std::uint64_t>(at[d] - box.offset[d]);
+    result = result * static_cast<std::uint64_t>(box.size[d]) +
+             static_cast<std::uint64_t>(at[d] - box.offset[d]);
   }
   return result;
 }
 
-// Hands out tasks in output order and collects their checksums.  All members are used under the mutex.
+// Hands out tasks in output order and collects their checksums.  All members are used under the
+// mutex.
 class Schedule {
  public:
-  Schedule(std::span<const TargetPiece> pieces, const CopyOptions& options, std::uint64_t slab_bytes)
+  Schedule(std::span<const TargetPiece> pieces, const CopyOptions& options,
+           std::uint64_t slab_bytes)
       : pieces_(pieces), options_(options), slab_bytes_(slab_bytes) {
     result_.crcs.resize(pieces.size(), 0);
   }
@@ -96,7 +93,8 @@ class Schedule {
   std::optional<Task> next() {
     const std::lock_guard lock(mutex_);
     if (stopped_) return std::nullopt;
-    if (options_.cancelled && options_.cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
+    if (options_.cancelled && options_.cancelled())
+      throw Error(ErrorCode::kInterrupted, "interrupted");
     while (queue_at_ == queue_.size()) {
       queue_.clear();
       queue_at_ = 0;
@@ -106,7 +104,8 @@ class Schedule {
     return std::move(queue_[queue_at_++]);
   }
 
-  // `written` is the CRC of the block in the output; `run` what was read of one storage, where it was one run.
+  // `written` is the CRC of the block in the output; `run` what was read of one storage, where it
+  // was one run.
   void done(const Task& task, std::uint32_t written) {
     const std::lock_guard lock(mutex_);
     task.piece->ledger.add(task.to, task.bytes, written);
@@ -135,8 +134,10 @@ class Schedule {
       if (!crc) {
         crc = 0;
         for (std::uint64_t at = 0; at < storage.data.storage_bytes; at += buffer.size()) {
-          if (options_.cancelled && options_.cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
-          const auto part = buffer.subspan(0, std::min<std::uint64_t>(buffer.size(), storage.data.storage_bytes - at));
+          if (options_.cancelled && options_.cancelled())
+            throw Error(ErrorCode::kInterrupted, "interrupted");
+          const auto part = buffer.subspan(
+              0, std::min<std::uint64_t>(buffer.size(), storage.data.storage_bytes - at));
           storage.data.source->read_at(storage.data.storage_offset + at, part);
           crc = crc32(*crc, part);
         }
@@ -164,7 +165,8 @@ class Schedule {
     for (const SourceChunk& source : piece->sources) {
       note_storage(target.key, source.data);
       const Box part = *intersect(source.box.view(), target.box.view());
-      const bool dense = source.data.strides.empty() || source.data.strides == row_major_strides(source.box.size);
+      const bool dense =
+          source.data.strides.empty() || source.data.strides == row_major_strides(source.box.size);
       piece->straight = piece->straight && dense && !source.data.transformed() &&
                         is_run(part.size, source.box.size) && is_run(part.size, target.box.size);
     }
@@ -174,24 +176,27 @@ class Schedule {
       add_slabs(piece, item);
     }
     if (queue_.empty()) {
-      throw Error(ErrorCode::kHole, cat(quote(target.key, 200), ": no chunk covers ", box_text(target.box.view())));
+      throw Error(ErrorCode::kHole,
+                  cat(quote(target.key, 200), ": no chunk covers ", box_text(target.box.view())));
     }
     piece->open_tasks = queue_.size();
   }
 
-  void add_run(const std::shared_ptr<ActivePiece>& piece, const SourceChunk& source, std::uint64_t item) {
+  void add_run(const std::shared_ptr<ActivePiece>& piece, const SourceChunk& source,
+               std::uint64_t item) {
     const TargetPiece& target = *piece->target;
     const Box part = *intersect(source.box.view(), target.box.view());
     const std::uint64_t from = (source.data.first + position(part.offset, source.box)) * item;
     const std::uint64_t to = position(part.offset, target.box) * item;
     const std::uint64_t bytes = volume(part.view()) * item;
     for (std::uint64_t at = 0; at < bytes; at += kRunBlockBytes) {
-      queue_.push_back({piece, &source, from + at, to + at, std::min(kRunBlockBytes, bytes - at), {}});
+      queue_.push_back(
+          {piece, &source, from + at, to + at, std::min(kRunBlockBytes, bytes - at), {}});
     }
   }
 
-  // Cuts the piece into boxes that are one run of the output each: some dimensions fixed, a range of the next,
-  // all of the rest.
+  // Cuts the piece into boxes that are one run of the output each: some dimensions fixed, a range
+  // of the next, all of the rest.
   void add_slabs(const std::shared_ptr<ActivePiece>& piece, std::uint64_t item) {
     const Box& box = piece->target->box;
     std::size_t cut = 0;
@@ -208,7 +213,8 @@ class Schedule {
       --cut;
       row_bytes = item;
     }
-    const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, slab_bytes_ / row_bytes));
+    const auto rows =
+        static_cast<std::int64_t>(std::max<std::uint64_t>(1, slab_bytes_ / row_bytes));
     Box slab = box;
     std::fill_n(slab.size.begin(), cut, 1);
     for (;;) {
@@ -316,14 +322,15 @@ class Worker {
       std::vector<std::int64_t> begin = part->offset;
       for (std::size_t d = 0; d < begin.size(); ++d) begin[d] -= source.box.offset[d];
       const std::uint64_t to = position(part->offset, task.slab) * item;
-      const auto run = gather(source.data, source.box.size, begin, part->size, block.subspan(to), strides, scratch());
+      const auto run = gather(source.data, source.box.size, begin, part->size, block.subspan(to),
+                              strides, scratch());
       if (run) schedule_.read(source, *run);
       if (source.data.transformed()) transform_part(source.data, *part, block.subspan(to), strides);
       filled += volume(part->view()) * item;
     }
     if (filled != task.bytes) {
-      throw Error(ErrorCode::kHole, cat(quote(target.key, 200), ": chunks cover ", filled, " of ", task.bytes,
-                                        " bytes of ", box_text(task.slab.view())));
+      throw Error(ErrorCode::kHole, cat(quote(target.key, 200), ": chunks cover ", filled, " of ",
+                                        task.bytes, " bytes of ", box_text(task.slab.view())));
     }
     target.file->write_at(target.offset + task.to, block);
     schedule_.done(task, crc32(0, block));
@@ -334,8 +341,10 @@ class Worker {
                              const std::vector<std::int64_t>& strides) {
     const std::uint64_t item = item_bytes(data.dtype);
     const std::size_t rank = part.size.size();
-    const std::uint64_t row = rank == 0 ? item : static_cast<std::uint64_t>(part.size[rank - 1]) * item;
-    const std::uint64_t rows = rank == 0 ? 1 : volume(part.view()) / static_cast<std::uint64_t>(part.size[rank - 1]);
+    const std::uint64_t row =
+        rank == 0 ? item : static_cast<std::uint64_t>(part.size[rank - 1]) * item;
+    const std::uint64_t rows =
+        rank == 0 ? 1 : volume(part.view()) / static_cast<std::uint64_t>(part.size[rank - 1]);
     for (std::uint64_t r = 0; r < rows; ++r) {
       std::uint64_t rest = r;
       std::uint64_t at = 0;
@@ -358,11 +367,12 @@ class Worker {
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options) {
   const unsigned threads = std::max(1U, options.threads);
   // Each thread has an output buffer and a scratch buffer.
-  const std::uint64_t slab_bytes =
-      std::clamp(options.max_buffer_bytes / (2 * std::uint64_t{threads}), kMinSlabBytes, kMaxSlabBytes);
+  const std::uint64_t slab_bytes = std::clamp(
+      options.max_buffer_bytes / (2 * std::uint64_t{threads}), kMinSlabBytes, kMaxSlabBytes);
   Schedule schedule(pieces, options, slab_bytes);
   std::vector<std::unique_ptr<Worker>> workers;
-  for (unsigned i = 0; i < threads; ++i) workers.push_back(std::make_unique<Worker>(schedule, slab_bytes));
+  for (unsigned i = 0; i < threads; ++i)
+    workers.push_back(std::make_unique<Worker>(schedule, slab_bytes));
   std::mutex mutex;
   std::exception_ptr failure;
   const auto work = [&](Worker& worker) {

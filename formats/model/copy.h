@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moves chunks of one checkpoint into the places they have in another, in bounded memory, on several threads.
+// Moves chunks of one checkpoint into the places they have in another, in bounded memory, on
+// several threads.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ namespace fsdp::formats {
 
 // A chunk that elements come from.
 struct SourceChunk {
-  Box box;         // in the coordinates of the whole tensor
+  Box box;  // in the coordinates of the whole tensor
   ChunkData data;
 };
 
@@ -24,10 +25,11 @@ struct SourceChunk {
 struct TargetPiece {
   std::string key;  // of the tensor, for messages
   DType dtype = DType::kFloat32;
-  Box box;          // in the coordinates of the whole tensor
+  Box box;  // in the coordinates of the whole tensor
   OutputFile* file = nullptr;
   std::uint64_t offset = 0;
-  // The chunks that cover the box.  Called once, by one thread at a time, when the piece's turn comes.
+  // The chunks that cover the box.  Called once, by one thread at a time, when the piece's turn
+  // comes.
   std::function<std::vector<SourceChunk>()> sources;
 };
 
@@ -41,15 +43,15 @@ struct CopyOptions {
 };
 
 struct CopyResult {
-  std::vector<std::uint32_t> crcs;         // of each piece's bytes, in the order of the pieces
-  std::uint64_t bytes = 0;                 // written
-  std::uint64_t unchecked_bytes = 0;       // of storages that carry no checksum
+  std::vector<std::uint32_t> crcs;    // of each piece's bytes, in the order of the pieces
+  std::uint64_t bytes = 0;            // written
+  std::uint64_t unchecked_bytes = 0;  // of storages that carry no checksum
 };
 
-// Copies every piece.  Every storage that carries a CRC is checked against it: while it passes where it is read
-// in one go, by a read of its own where only parts of it are wanted.
-// Throws: kZipCrc naming file, key, byte, stored and computed; kInterrupted; what reading and writing throw.
-// Requires: the chunks cover each piece (check_coverage) and have its dtype.
+// Copies every piece.  Every storage that carries a CRC is checked against it: while it passes
+// where it is read in one go, by a read of its own where only parts of it are wanted. Throws:
+// kZipCrc naming file, key, byte, stored and computed; kInterrupted; what reading and writing
+// throw. Requires: the chunks cover each piece (check_coverage) and have its dtype.
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options);
 
 }  // namespace fsdp::formats

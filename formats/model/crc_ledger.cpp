@@ -13,7 +13,8 @@ void CrcLedger::add(std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc)
 
 std::optional<std::uint32_t> CrcLedger::total(std::uint64_t total) const {
   std::vector<Part> parts = parts_;
-  std::sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.begin < b.begin; });
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.begin < b.begin; });
   std::uint64_t end = 0;
   std::uint32_t crc = 0;
   const Part* last = nullptr;

@@ -12,8 +12,8 @@ class CrcLedger {
  public:
   // `crc` is that of the `bytes` bytes from `begin` on.
   void add(std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc);
-  // The CRC of bytes [0, total) where the parts tile them exactly (the same part twice counts once), else
-  // nothing.
+  // The CRC of bytes [0, total) where the parts tile them exactly (the same part twice counts
+  // once), else nothing.
   std::optional<std::uint32_t> total(std::uint64_t total) const;
 
  private:

@@ -31,8 +31,8 @@ using Findings = std::vector<Finding>;
 // "file: 'key': symptom", as errors read.
 std::string finding_text(const Finding& finding);
 
-// Throws the first finding that is damage as an Error with `where` in front and the number of further ones
-// behind.
+// Throws the first finding that is damage as an Error with `where` in front and the number of
+// further ones behind.
 void throw_if_damaged(const Findings& findings, const std::string& where);
 
 }  // namespace fsdp::formats

@@ -18,15 +18,17 @@ namespace fsdp::formats {
 using PathStep = std::variant<std::string, std::int64_t>;
 using KeyPath = std::vector<PathStep>;
 
-// A byte range of a file of the checkpoint.  What the bytes are (a zip archive, raw elements) is the layout's.
+// A byte range of a file of the checkpoint.  What the bytes are (a zip archive, raw elements) is
+// the layout's.
 struct Location {
-  std::uint32_t file = 0;     // position in Index::files
+  std::uint32_t file = 0;       // position in Index::files
   std::uint32_t transform = 0;  // position in Index::transforms; 0: as they are
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
 };
 
-// The chunks of one tensor, all of the tensor's rank, packed: a checkpoint of many ranks has millions.
+// The chunks of one tensor, all of the tensor's rank, packed: a checkpoint of many ranks has
+// millions.
 class ChunkList {
  public:
   explicit ChunkList(std::size_t rank = 0) : rank_(rank) {}
@@ -36,7 +38,8 @@ class ChunkList {
   const Location& location(std::size_t chunk) const { return locations_[chunk]; }
   void reserve(std::size_t count);
   // Requires: offset and size have the list's rank.
-  void add(std::span<const std::int64_t> offset, std::span<const std::int64_t> size, const Location& location);
+  void add(std::span<const std::int64_t> offset, std::span<const std::int64_t> size,
+           const Location& location);
 
  private:
   std::size_t rank_;
@@ -45,8 +48,8 @@ class ChunkList {
 };
 
 struct TensorEntry {
-  std::string key;    // fully qualified name, as stored
-  KeyPath path;       // where it sits in the nested state dict
+  std::string key;  // fully qualified name, as stored
+  KeyPath path;     // where it sits in the nested state dict
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;  // of the whole tensor
   ChunkList chunks;

@@ -35,14 +35,16 @@ Token parse_set(std::string_view glob, std::size_t& at) {
     ++at;
   }
   if (at >= glob.size()) {
-    throw Error(ErrorCode::kUsage, cat("glob ", quote(glob), ": '[' at position ", open, " is not closed"));
+    throw Error(ErrorCode::kUsage,
+                cat("glob ", quote(glob), ": '[' at position ", open, " is not closed"));
   }
   ++at;
   if (!negated) {
     token.set = std::move(members);
   } else {
     for (unsigned c = 1; c < 256; ++c) {
-      if (members.find(static_cast<char>(c)) == std::string::npos) token.set += static_cast<char>(c);
+      if (members.find(static_cast<char>(c)) == std::string::npos)
+        token.set += static_cast<char>(c);
     }
   }
   return token;

@@ -8,7 +8,8 @@
 
 namespace fsdp::formats {
 
-// Whether `key` matches `glob`: `*` is any text without a dot, `**` any text, `?` one character but a dot,
+// Whether `key` matches `glob`: `*` is any text without a dot, `**` any text, `?` one character but
+// a dot,
 // `[abc]`, `[a-z]`, `[!a]` one of a set.  The whole key must match.  Linear in both.
 // Throws: kUsage where a '[' is not closed.
 bool glob_matches(std::string_view glob, std::string_view key);

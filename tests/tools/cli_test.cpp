@@ -40,7 +40,8 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
            {{"consolidate", good, path("out.xyz")}, "the suffix '.xyz' names no format"},
            {{"consolidate", good, path("out.h5")}, "names no format"},
            {{"consolidate", good, path("out"), "--to", "hdf5"}, "--to"},
-           {{"consolidate", good, path("out.pt"), "--max-shard-size", "1MB", "--to", "pt"}, "one file"},
+           {{"consolidate", good, path("out.pt"), "--max-shard-size", "1MB", "--to", "pt"},
+            "one file"},
            {{"consolidate", good, path("out"), "--max-shard-size", "0"}, "--max-shard-size is 0"},
        }) {
     const CliResult result = run_cli(c.args);
@@ -54,8 +55,8 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
 }
 
 TEST_F(CliTest, help_and_version_are_results) {
-  for (const std::vector<std::string>& args :
-       std::vector<std::vector<std::string>>{{"--help"}, {"inspect", "--help"}, {"consolidate", "-h"}, {"verify", "--help"}}) {
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"--help"}, {"inspect", "--help"}, {"consolidate", "-h"}, {"verify", "--help"}}) {
     const CliResult result = run_cli(args);
     EXPECT_EQ(result.status, 0);
     EXPECT_EQ(result.err, "");
@@ -64,7 +65,8 @@ TEST_F(CliTest, help_and_version_are_results) {
       EXPECT_THAT(result.out, HasSubstr("Examples:"));
     }
   }
-  EXPECT_THAT(run_cli({"--version"}).out, testing::MatchesRegex("fsdp-ckpt [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(run_cli({"--version"}).out,
+              testing::MatchesRegex("fsdp-ckpt [0-9]+\\.[0-9]+\\.[0-9]+\n"));
 }
 
 TEST_F(CliTest, ls_is_inspect) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What consolidate refuses, and that it leaves nothing behind.  That its results are right is for the comparison
-// with PyTorch in tests/interop.
+// What consolidate refuses, and that it leaves nothing behind.  That its results are right is for
+// the comparison with PyTorch in tests/interop.
 #include "tools/consolidate.h"
 
 #include <gmock/gmock.h>
@@ -24,8 +24,14 @@ TEST_F(CliTest, consolidating_a_full_file_again_gives_the_same_bytes) {
 }
 
 TEST_F(CliTest, threads_and_memory_do_not_change_a_byte) {
-  ASSERT_EQ(run_cli({"consolidate", golden_path("2.15.0/fsdp1/ckpt"), path("a.pt"), "--threads", "1"}).status, 0);
-  ASSERT_EQ(run_cli({"consolidate", golden_path("2.15.0/fsdp1/ckpt"), path("b.pt"), "--threads", "5", "--max-memory", "16MiB"}).status, 0);
+  ASSERT_EQ(
+      run_cli({"consolidate", golden_path("2.15.0/fsdp1/ckpt"), path("a.pt"), "--threads", "1"})
+          .status,
+      0);
+  ASSERT_EQ(run_cli({"consolidate", golden_path("2.15.0/fsdp1/ckpt"), path("b.pt"), "--threads",
+                     "5", "--max-memory", "16MiB"})
+                .status,
+            0);
   EXPECT_EQ(file_bytes(path("a.pt")), file_bytes(path("b.pt")));
 }
 
@@ -35,9 +41,11 @@ TEST_F(CliTest, a_dry_run_predicts_the_bytes_and_writes_nothing) {
     std::string out;
   };
   const std::string source = golden_path("2.15.0/fsdp2/ckpt");
-  for (const Case& c : std::vector<Case>{{{"consolidate", source, path("a.pt")}, "a.pt"},
-                                         {{"consolidate", source, path("a.safetensors"), "-k", "app.model.**"}, "a.safetensors"},
-                                         {{"consolidate", source, path("hf"), "--max-shard-size", "16KiB", "-k", "app.model.**"}, "hf"}}) {
+  for (const Case& c : std::vector<Case>{
+           {{"consolidate", source, path("a.pt")}, "a.pt"},
+           {{"consolidate", source, path("a.safetensors"), "-k", "app.model.**"}, "a.safetensors"},
+           {{"consolidate", source, path("hf"), "--max-shard-size", "16KiB", "-k", "app.model.**"},
+            "hf"}}) {
     std::vector<std::string> dry = c.args;
     dry.insert(dry.end(), {"--dry-run", "--json"});
     const CliResult predicted = run_cli(dry);
@@ -50,7 +58,8 @@ TEST_F(CliTest, a_dry_run_predicts_the_bytes_and_writes_nothing) {
     for (const formats::Json& file : *json.find("files")->as_array()) {
       std::filesystem::path written = path(c.out);
       if (std::filesystem::is_directory(written)) written /= *file.find("name")->as_string();
-      EXPECT_EQ(static_cast<std::int64_t>(std::filesystem::file_size(written)), *file.find("bytes")->as_int());
+      EXPECT_EQ(static_cast<std::int64_t>(std::filesystem::file_size(written)),
+                *file.find("bytes")->as_int());
       bytes += std::filesystem::file_size(written);
     }
     EXPECT_EQ(*json.find("bytes")->as_int(), static_cast<std::int64_t>(bytes));
@@ -60,12 +69,15 @@ TEST_F(CliTest, a_dry_run_predicts_the_bytes_and_writes_nothing) {
 
 TEST_F(CliTest, an_existing_output_stays_unless_forced) {
   write_file(path("a.pt"), "old");
-  const CliResult refused = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt")});
+  const CliResult refused =
+      run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt")});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("error[EXISTS]"));
   EXPECT_THAT(refused.err, HasSubstr("--force"));
   EXPECT_EQ(file_bytes(path("a.pt")), "old");
-  EXPECT_EQ(run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt"), "--force"}).status, 0);
+  EXPECT_EQ(
+      run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt"), "--force"}).status,
+      0);
   EXPECT_EQ(run_cli({"verify", path("a.pt")}).status, 0);
   EXPECT_THAT(names(), ElementsAre("a.pt"));
 }
@@ -82,7 +94,8 @@ TEST_F(CliTest, an_output_inside_or_instead_of_the_input_is_refused) {
   const std::string before = file_bytes(file);
   EXPECT_THAT(run_cli({"consolidate", file, file, "--force"}).err, HasSubstr("error[SAME_PATH]"));
   std::filesystem::create_symlink(file, path("alias.pt"));
-  EXPECT_THAT(run_cli({"consolidate", path("alias.pt"), file, "--force"}).err, HasSubstr("error[SAME_PATH]"));
+  EXPECT_THAT(run_cli({"consolidate", path("alias.pt"), file, "--force"}).err,
+              HasSubstr("error[SAME_PATH]"));
   EXPECT_EQ(file_bytes(file), before);
 }
 
@@ -93,19 +106,22 @@ TEST_F(CliTest, values_have_no_place_in_safetensors_unless_dropped) {
   EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]"));
   EXPECT_THAT(refused.err, HasSubstr("--drop-values"));
   EXPECT_TRUE(names().empty());
-  const CliResult dropped = run_cli({"consolidate", source, path("a.safetensors"), "--drop-values"});
+  const CliResult dropped =
+      run_cli({"consolidate", source, path("a.safetensors"), "--drop-values"});
   EXPECT_EQ(dropped.status, 0);
   EXPECT_THAT(dropped.out, HasSubstr("left out: 1 value"));
 }
 
 TEST_F(CliTest, a_safetensors_file_of_nothing_is_refused) {
-  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.safetensors"), "-k", "step", "--drop-values"});
+  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"),
+                                    path("a.safetensors"), "-k", "step", "--drop-values"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("holds no tensor"));
 }
 
 TEST_F(CliTest, dtypes_that_safetensors_lacks_are_refused_by_name) {
-  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/dtypes/ckpt"), path("a.safetensors"), "-k", "complex128"});
+  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/dtypes/ckpt"),
+                                    path("a.safetensors"), "-k", "complex128"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("error[UNSUPPORTED]"));
   EXPECT_THAT(result.err, HasSubstr("complex128"));
@@ -153,13 +169,15 @@ TEST_F(CliTest, a_missing_file_is_named_before_anything_is_written) {
 }
 
 TEST_F(CliTest, a_selection_that_matches_nothing_is_an_error) {
-  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt"), "-k", "nope.*"});
+  const CliResult result =
+      run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt"), "-k", "nope.*"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("no key matches"));
 }
 
 TEST_F(CliTest, tied_tensors_are_written_once_and_named) {
-  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/zip_pt/full.pt"), path("a.safetensors"), "--drop-values"});
+  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/zip_pt/full.pt"),
+                                    path("a.safetensors"), "--drop-values"});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("tied: 'tied' is 'base'"));
   const std::string tensors = run_cli({"inspect", path("a.safetensors"), "--json"}).out;
@@ -168,7 +186,8 @@ TEST_F(CliTest, tied_tensors_are_written_once_and_named) {
 
 TEST_F(CliTest, two_writers_of_one_output_do_not_mix) {
   formats::AtomicFile first(path("a.pt"), {});
-  const CliResult second = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt")});
+  const CliResult second =
+      run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("a.pt")});
   EXPECT_EQ(second.status, 2);
   EXPECT_THAT(second.err, HasSubstr("error[BUSY]"));
 }
@@ -176,7 +195,8 @@ TEST_F(CliTest, two_writers_of_one_output_do_not_mix) {
 TEST_F(CliTest, a_folder_of_something_else_is_not_replaced) {
   std::filesystem::create_directory(path("hf"));
   write_file(path("hf/thesis.tex"), "years of work");
-  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("hf"), "--max-shard-size", "1MB", "-k", "w", "--force"});
+  const CliResult result = run_cli({"consolidate", golden_path("2.11.0/minimal/ckpt"), path("hf"),
+                                    "--max-shard-size", "1MB", "-k", "w", "--force"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("error[EXISTS]"));
   EXPECT_EQ(file_bytes(path("hf/thesis.tex")), "years of work");

@@ -58,7 +58,8 @@ TEST_F(CliTest, inspect_shows_values_as_python_does) {
 }
 
 TEST_F(CliTest, inspect_selects_keys) {
-  const formats::Json json = inspect_json("2.15.0/fsdp2/ckpt", {"-k", "app.model.**", "--exclude", "**.bias"});
+  const formats::Json json =
+      inspect_json("2.15.0/fsdp2/ckpt", {"-k", "app.model.**", "--exclude", "**.bias"});
   EXPECT_TRUE(json.find("values")->as_array()->empty());
   for (const formats::Json& tensor : *json.find("tensors")->as_array()) {
     EXPECT_THAT(*tensor.find("key")->as_string(), testing::StartsWith("app.model."));
@@ -67,7 +68,8 @@ TEST_F(CliTest, inspect_selects_keys) {
 }
 
 TEST_F(CliTest, inspect_lists_files_and_chunks_on_request) {
-  const CliResult result = run_cli({"inspect", golden_path("2.15.0/fsdp2/ckpt"), "--files", "--chunks", "-k", "app.model.emb.weight"});
+  const CliResult result = run_cli({"inspect", golden_path("2.15.0/fsdp2/ckpt"), "--files",
+                                    "--chunks", "-k", "app.model.emb.weight"});
   EXPECT_THAT(result.out, HasSubstr("rank 1"));
   EXPECT_THAT(result.out, HasSubstr("[0:19, 0:26]  __0_0.distcp at byte "));
   EXPECT_THAT(result.out, HasSubstr("[19:38, 0:26]  __1_0.distcp at byte "));

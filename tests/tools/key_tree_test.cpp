@@ -7,7 +7,11 @@ namespace fsdp::cli {
 namespace {
 
 formats::TensorEntry tensor(const std::string& name, std::vector<std::int64_t> shape) {
-  return {"model." + name, {"model", name}, formats::DType::kFloat32, shape, formats::ChunkList(shape.size())};
+  return {"model." + name,
+          {"model", name},
+          formats::DType::kFloat32,
+          shape,
+          formats::ChunkList(shape.size())};
 }
 
 formats::Index layers() {

@@ -2,9 +2,9 @@
 // Runs the command line in process, and a folder for what it writes.
 #pragma once
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <cstdlib>
 #include <iterator>
 #include <sstream>
 #include <stdexcept>
@@ -31,7 +31,9 @@ inline CliResult run_cli(const std::vector<std::string>& args) {
 }
 
 // The checkpoint or file of a case under tests/data/golden: "2.15.0/fsdp2/ckpt".
-inline std::string golden_path(const std::string& name) { return std::string(FSDP_TEST_DATA "/golden/") + name; }
+inline std::string golden_path(const std::string& name) {
+  return std::string(FSDP_TEST_DATA "/golden/") + name;
+}
 
 inline std::string file_bytes(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -54,7 +56,8 @@ class CliTest : public testing::Test {
   std::string path(const std::string& name) const { return (folder_ / name).native(); }
   // A copy of a golden checkpoint that may be damaged.
   std::string copy_of(const std::string& golden, const std::string& name) const {
-    std::filesystem::copy(golden_path(golden), folder_ / name, std::filesystem::copy_options::recursive);
+    std::filesystem::copy(golden_path(golden), folder_ / name,
+                          std::filesystem::copy_options::recursive);
     std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
     if (std::filesystem::is_directory(folder_ / name)) {
       for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / name)) {
@@ -65,7 +68,8 @@ class CliTest : public testing::Test {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_)) found.push_back(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      found.push_back(entry.path().filename());
     return found;
   }
   const std::filesystem::path& folder() const { return folder_; }

@@ -28,8 +28,10 @@ TEST(ValueText, reads_as_python_repr) {
            {Value::string("a\nb"), "'a\\x0ab'", "str"},
            {Value::bytes(std::string("\0\xff", 2)), "b'\\x00\\xff'", "bytes"},
            // 2**70 and -(2**70), as Python's int.to_bytes(9, "little", signed=True) has them.
-           {Value::big_int(std::string("\0\0\0\0\0\0\0\0\x40", 9)), "1180591620717411303424", "int"},
-           {Value::big_int(std::string("\0\0\0\0\0\0\0\0\xc0", 9)), "-1180591620717411303424", "int"},
+           {Value::big_int(std::string("\0\0\0\0\0\0\0\0\x40", 9)), "1180591620717411303424",
+            "int"},
+           {Value::big_int(std::string("\0\0\0\0\0\0\0\0\xc0", 9)), "-1180591620717411303424",
+            "int"},
            {Value::tuple({Value::integer(1)}), "(1,)", "tuple"},
            {Value::list({Value::integer(1), Value::string("a")}), "[1, 'a']", "list"},
            {Value::dict({{Value::string("k"), Value::list({})}}), "{'k': []}", "dict"},
@@ -42,7 +44,8 @@ TEST(ValueText, reads_as_python_repr) {
 }
 
 TEST(ValueText, long_text_is_cut_between_characters) {
-  EXPECT_EQ(value_text(Value::list(std::vector<Value>(1000, Value::integer(7))), 10), "[7, 7, 7, ...");
+  EXPECT_EQ(value_text(Value::list(std::vector<Value>(1000, Value::integer(7))), 10),
+            "[7, 7, 7, ...");
   const std::string cut = value_text(Value::string("ééééééééééééééééé"), 10);
   EXPECT_TRUE(cut.ends_with("..."));
   EXPECT_EQ(cut.find('\\'), std::string::npos);

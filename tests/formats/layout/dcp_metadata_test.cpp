@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/dcp_merge.h"
 #include "formats/layout/dcp_metadata.h"
 
 #include <functional>

@@ -31,8 +31,10 @@ TEST(Box, text_is_a_range_per_dimension) {
 }
 
 TEST(Box, row_major_strides_skip_empty_dimensions_as_pytorch_does) {
-  EXPECT_EQ(row_major_strides(std::vector<std::int64_t>{2, 3, 4}), (std::vector<std::int64_t>{12, 4, 1}));
-  EXPECT_EQ(row_major_strides(std::vector<std::int64_t>{2, 0, 4}), (std::vector<std::int64_t>{4, 4, 1}));
+  EXPECT_EQ(row_major_strides(std::vector<std::int64_t>{2, 3, 4}),
+            (std::vector<std::int64_t>{12, 4, 1}));
+  EXPECT_EQ(row_major_strides(std::vector<std::int64_t>{2, 0, 4}),
+            (std::vector<std::int64_t>{4, 4, 1}));
 }
 
 }  // namespace

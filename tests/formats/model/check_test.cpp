@@ -25,7 +25,8 @@ Findings check(const TensorEntry& entry) {
 
 TEST(CheckCoverage, chunks_that_tile_the_tensor_are_sound) {
   EXPECT_TRUE(check(tensor({7}, {{{0}, {3}}, {{3}, {3}}, {{6}, {1}}})).empty());
-  EXPECT_TRUE(check(tensor({4, 4}, {{{0, 0}, {2, 4}}, {{2, 0}, {2, 1}}, {{2, 1}, {2, 3}}})).empty());
+  EXPECT_TRUE(
+      check(tensor({4, 4}, {{{0, 0}, {2, 4}}, {{2, 0}, {2, 1}}, {{2, 1}, {2, 3}}})).empty());
   EXPECT_TRUE(check(tensor({}, {Box{}})).empty());
   EXPECT_TRUE(check(tensor({0, 5}, {})).empty());
 }
@@ -53,7 +54,8 @@ TEST(CheckCoverage, a_hole_in_the_middle_is_named) {
 }
 
 TEST(CheckCoverage, a_hole_in_a_grid_is_named) {
-  const auto findings = check(tensor({4, 4}, {{{0, 0}, {2, 2}}, {{0, 2}, {2, 2}}, {{2, 0}, {2, 2}}}));
+  const auto findings =
+      check(tensor({4, 4}, {{{0, 0}, {2, 2}}, {{0, 2}, {2, 2}}, {{2, 0}, {2, 2}}}));
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].code, ErrorCode::kHole);
   EXPECT_THAT(findings[0].message, HasSubstr("none covers [2:3, 2:4]"));
@@ -97,7 +99,8 @@ TEST(CheckCoverage, a_chunk_out_of_bounds_is_named) {
 TEST(CheckCoverage, a_million_chunks_of_one_dimension_are_checked) {
   TensorEntry entry{"w", {"w"}, DType::kFloat32, {1'000'000, 2}, ChunkList(2)};
   for (std::int64_t i = 0; i < 1'000'000; ++i) {
-    if (i != 777'777) entry.chunks.add(std::vector<std::int64_t>{i, 0}, std::vector<std::int64_t>{1, 2}, {});
+    if (i != 777'777)
+      entry.chunks.add(std::vector<std::int64_t>{i, 0}, std::vector<std::int64_t>{1, 2}, {});
   }
   const auto findings = check(entry);
   ASSERT_EQ(findings.size(), 1U);
@@ -115,7 +118,8 @@ TEST(CheckCoverage, random_tilings_are_sound_until_one_chunk_is_touched) {
       const std::size_t d = random() % 3;
       if (chunks[which].size[d] < 2) continue;
       Box second = chunks[which];
-      const std::int64_t at = 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(second.size[d] - 1));
+      const std::int64_t at =
+          1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(second.size[d] - 1));
       chunks[which].size[d] = at;
       second.offset[d] += at;
       second.size[d] -= at;

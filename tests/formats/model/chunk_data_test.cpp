@@ -15,7 +15,9 @@ namespace {
 
 // A storage of 32-bit numbers 0, 1, 2, ...
 struct Storage {
-  explicit Storage(std::size_t count) : numbers(count) { std::iota(numbers.begin(), numbers.end(), 0U); }
+  explicit Storage(std::size_t count) : numbers(count) {
+    std::iota(numbers.begin(), numbers.end(), 0U);
+  }
   ChunkData data() const {
     ChunkData data;
     data.source = std::make_shared<MemorySource>(std::as_bytes(std::span(numbers)));
@@ -26,18 +28,21 @@ struct Storage {
   std::vector<std::uint32_t> numbers;
 };
 
-std::vector<std::uint32_t> read_box(const ChunkData& data, const std::vector<std::int64_t>& chunk, const Box& part,
-                                    std::size_t scratch_bytes, std::optional<DenseRun>* run = nullptr) {
+std::vector<std::uint32_t> read_box(const ChunkData& data, const std::vector<std::int64_t>& chunk,
+                                    const Box& part, std::size_t scratch_bytes,
+                                    std::optional<DenseRun>* run = nullptr) {
   std::vector<std::uint32_t> out(volume(part.view()), 0xFFFFFFFFU);
   std::vector<std::byte> scratch(scratch_bytes);
-  const auto result = gather(data, chunk, part.offset, part.size, std::as_writable_bytes(std::span(out)),
-                             row_major_strides(part.size), scratch);
+  const auto result =
+      gather(data, chunk, part.offset, part.size, std::as_writable_bytes(std::span(out)),
+             row_major_strides(part.size), scratch);
   if (run != nullptr) *run = result;
   return out;
 }
 
 // What the definition in chunk_data.h says, element by element.
-std::vector<std::uint32_t> expected(const ChunkData& data, const std::vector<std::int64_t>& strides, const Box& part) {
+std::vector<std::uint32_t> expected(const ChunkData& data, const std::vector<std::int64_t>& strides,
+                                    const Box& part) {
   std::vector<std::uint32_t> out;
   const std::uint64_t count = volume(part.view());
   for (std::uint64_t i = 0; i < count; ++i) {
@@ -45,7 +50,8 @@ std::vector<std::uint32_t> expected(const ChunkData& data, const std::vector<std
     std::uint64_t at = data.first;
     for (std::size_t d = part.size.size(); d-- > 0;) {
       const auto size = static_cast<std::uint64_t>(part.size[d]);
-      at += (static_cast<std::uint64_t>(part.offset[d]) + rest % size) * static_cast<std::uint64_t>(strides[d]);
+      at += (static_cast<std::uint64_t>(part.offset[d]) + rest % size) *
+            static_cast<std::uint64_t>(strides[d]);
       rest /= size;
     }
     out.push_back(static_cast<std::uint32_t>(at));
@@ -67,7 +73,8 @@ TEST(Gather, a_dense_chunk_is_one_run_with_its_crc) {
 TEST(Gather, columns_of_a_dense_chunk_are_no_run) {
   const Storage storage(24);
   std::optional<DenseRun> run;
-  EXPECT_EQ(read_box(storage.data(), {4, 6}, {{0, 2}, {4, 1}}, 4096, &run), (std::vector<std::uint32_t>{2, 8, 14, 20}));
+  EXPECT_EQ(read_box(storage.data(), {4, 6}, {{0, 2}, {4, 1}}, 4096, &run),
+            (std::vector<std::uint32_t>{2, 8, 14, 20}));
   EXPECT_FALSE(run);
 }
 
@@ -86,11 +93,11 @@ TEST(Gather, transposed_expanded_and_stepped_views_read_as_defined_with_any_scra
     std::uint64_t first;
   };
   const std::vector<Case> cases = {
-      {{40, 50}, {1, 40}, 0},        // transposed
-      {{40, 30}, {0, 1}, 7},         // expanded along the first dimension
-      {{10, 20}, {200, 3}, 11},      // steps in both
+      {{40, 50}, {1, 40}, 0},         // transposed
+      {{40, 30}, {0, 1}, 7},          // expanded along the first dimension
+      {{10, 20}, {200, 3}, 11},       // steps in both
       {{5, 6, 7}, {1, 100, 700}, 2},  // all dimensions turned around
-      {{5, 1, 9}, {9, 77, 1}, 0},    // a dimension of one with an odd stride
+      {{5, 1, 9}, {9, 77, 1}, 0},     // a dimension of one with an odd stride
   };
   for (const Case& c : cases) {
     ChunkData data = storage.data();
@@ -102,7 +109,8 @@ TEST(Gather, transposed_expanded_and_stepped_views_read_as_defined_with_any_scra
       for (const std::int64_t size : c.shape) {
         const auto begin = static_cast<std::int64_t>(random() % static_cast<unsigned>(size));
         part.offset.push_back(begin);
-        part.size.push_back(1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(size - begin)));
+        part.size.push_back(
+            1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(size - begin)));
       }
       for (const std::size_t scratch : {std::size_t{4}, std::size_t{64}, std::size_t{100'000}}) {
         ASSERT_EQ(read_box(data, c.shape, part, scratch), expected(data, c.strides, part));

@@ -21,10 +21,12 @@ namespace {
 
 using Numbers = std::vector<std::uint32_t>;
 
-// A tensor 0, 1, 2, ... of a shape, cut into chunks that lie in memory, and an output file to copy it to.
+// A tensor 0, 1, 2, ... of a shape, cut into chunks that lie in memory, and an output file to copy
+// it to.
 class Fixture {
  public:
-  explicit Fixture(std::vector<std::int64_t> shape) : shape_(std::move(shape)), whole_(whole_box(shape_)) {
+  explicit Fixture(std::vector<std::int64_t> shape)
+      : shape_(std::move(shape)), whole_(whole_box(shape_)) {
     truth_.resize(volume(whole_.view()));
     std::iota(truth_.begin(), truth_.end(), 0U);
     fd_ = ::memfd_create("out", 0);
@@ -48,7 +50,8 @@ class Fixture {
       for (std::size_t k = order.size(); k-- > 0;) {
         const std::size_t d = order[k];
         const auto size = static_cast<std::uint64_t>(box.size[d]);
-        at += (static_cast<std::uint64_t>(box.offset[d]) + rest % size) * static_cast<std::uint64_t>(strides[d]);
+        at += (static_cast<std::uint64_t>(box.offset[d]) + rest % size) *
+              static_cast<std::uint64_t>(strides[d]);
         rest /= size;
       }
       (*numbers)[i] = truth_[at];
@@ -110,7 +113,8 @@ CopyResult run(const TargetPiece& piece, unsigned threads = 2, std::uint64_t buf
 
 TEST(CopyPieces, rows_of_several_chunks_are_joined_and_checked) {
   Fixture f({1000, 700});  // 2.8 MB: several blocks a chunk
-  const auto result = run(f.piece({f.chunk({{0, 0}, {400, 700}}), f.chunk({{400, 0}, {599, 700}}), f.chunk({{999, 0}, {1, 700}})}));
+  const auto result = run(f.piece({f.chunk({{0, 0}, {400, 700}}), f.chunk({{400, 0}, {599, 700}}),
+                                   f.chunk({{999, 0}, {1, 700}})}));
   EXPECT_EQ(f.written(), f.truth());
   EXPECT_EQ(result.crcs.at(0), f.truth_crc());
   EXPECT_EQ(result.bytes, 2'800'000U);
@@ -119,13 +123,16 @@ TEST(CopyPieces, rows_of_several_chunks_are_joined_and_checked) {
 
 TEST(CopyPieces, columns_and_grids_are_joined_in_any_order_of_chunks) {
   Fixture f({300, 500});
-  run(f.piece({f.chunk({{0, 200}, {300, 300}}), f.chunk({{100, 0}, {200, 200}}), f.chunk({{0, 0}, {100, 200}})}));
+  run(f.piece({f.chunk({{0, 200}, {300, 300}}), f.chunk({{100, 0}, {200, 200}}),
+               f.chunk({{0, 0}, {100, 200}})}));
   EXPECT_EQ(f.written(), f.truth());
 }
 
 TEST(CopyPieces, transposed_chunks_are_joined_with_little_memory) {
   Fixture f({600, 400});
-  const auto result = run(f.piece({f.chunk({{0, 0}, {600, 150}}, true, true), f.chunk({{0, 150}, {600, 250}}, true, true)}), 2, 0);
+  const auto result = run(f.piece({f.chunk({{0, 0}, {600, 150}}, true, true),
+                                   f.chunk({{0, 150}, {600, 250}}, true, true)}),
+                          2, 0);
   EXPECT_EQ(f.written(), f.truth());
   EXPECT_EQ(result.crcs.at(0), f.truth_crc());
 }
@@ -140,7 +147,8 @@ TEST(CopyPieces, random_tilings_of_three_dimensions_are_joined) {
       const std::size_t d = random() % 3;
       if (boxes[which].size[d] < 2) continue;
       Box second = boxes[which];
-      const std::int64_t at = 1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(second.size[d] - 1));
+      const std::int64_t at =
+          1 + static_cast<std::int64_t>(random() % static_cast<unsigned>(second.size[d] - 1));
       boxes[which].size[d] = at;
       second.offset[d] += at;
       second.size[d] -= at;
@@ -171,14 +179,17 @@ TEST(CopyPieces, a_part_of_a_tensor_checks_the_whole_of_each_chunk) {
 TEST(CopyPieces, a_flipped_bit_is_named_with_file_key_and_both_sums) {
   for (const bool transposed : {false, true}) {
     Fixture f({64, 64});
-    const TargetPiece piece = f.piece({f.chunk({{0, 0}, {32, 64}}, true, transposed), f.chunk({{32, 0}, {32, 64}}, true, transposed)});
+    const TargetPiece piece = f.piece({f.chunk({{0, 0}, {32, 64}}, true, transposed),
+                                       f.chunk({{32, 0}, {32, 64}}, true, transposed)});
     f.storage(1)[100] ^= 0x10000U;
     try {
       run(piece);
       FAIL();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kZipCrc);
-      EXPECT_THAT(error.what(), testing::MatchesRegex("chunk1: 'w': data at byte 0: CRC-32 stored [0-9a-f]+, computed [0-9a-f]+"));
+      EXPECT_THAT(error.what(),
+                  testing::MatchesRegex(
+                      "chunk1: 'w': data at byte 0: CRC-32 stored [0-9a-f]+, computed [0-9a-f]+"));
     }
   }
 }
@@ -226,7 +237,9 @@ TEST(CopyPieces, conjugated_columns_are_resolved_on_the_way) {
   TargetPiece piece = f.piece({});
   piece.dtype = DType::kComplex64;
   piece.box = whole_box(std::vector<std::int64_t>{2, 2});
-  piece.sources = [&] { return std::vector<SourceChunk>{source(left, 0, false), source(right, 1, true)}; };
+  piece.sources = [&] {
+    return std::vector<SourceChunk>{source(left, 0, false), source(right, 1, true)};
+  };
   run(piece);
   const Numbers bits = f.written();
   std::vector<float> out(8);

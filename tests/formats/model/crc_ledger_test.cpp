@@ -10,7 +10,9 @@
 namespace fsdp::formats {
 namespace {
 
-std::uint32_t crc_of(std::string_view text) { return crc32(0, std::as_bytes(std::span(text))); }
+std::uint32_t crc_of(std::string_view text) {
+  return crc32(0, std::as_bytes(std::span(text)));
+}
 
 // The check value of CRC-32 for "123456789".
 constexpr std::uint32_t kCheck = 0xCBF43926;
@@ -45,7 +47,9 @@ TEST(CrcLedger, a_gap_an_overlap_or_a_missing_end_gives_nothing) {
   EXPECT_FALSE(end.total(9));
 }
 
-TEST(CrcLedger, nothing_has_the_crc_of_nothing) { EXPECT_EQ(CrcLedger().total(0), 0U); }
+TEST(CrcLedger, nothing_has_the_crc_of_nothing) {
+  EXPECT_EQ(CrcLedger().total(0), 0U);
+}
 
 }  // namespace
 }  // namespace fsdp::formats

@@ -8,19 +8,33 @@ namespace fsdp::formats {
 namespace {
 
 TEST(Finding, text_puts_file_and_key_in_front) {
-  EXPECT_EQ(finding_text({.code = ErrorCode::kHole, .message = "no chunk", .file = "a", .key = "w", .bytes = {}}),
-            "a: 'w': no chunk");
-  EXPECT_EQ(finding_text({.code = ErrorCode::kHole, .message = "no chunk", .file = {}, .key = {}, .bytes = {}}), "no chunk");
+  EXPECT_EQ(
+      finding_text(
+          {.code = ErrorCode::kHole, .message = "no chunk", .file = "a", .key = "w", .bytes = {}}),
+      "a: 'w': no chunk");
+  EXPECT_EQ(
+      finding_text(
+          {.code = ErrorCode::kHole, .message = "no chunk", .file = {}, .key = {}, .bytes = {}}),
+      "no chunk");
 }
 
 TEST(Finding, names_from_files_are_escaped) {
-  EXPECT_EQ(finding_text({.code = ErrorCode::kHole, .message = "m", .file = "a\x1b[2J", .key = "k\n", .bytes = {}}),
+  EXPECT_EQ(finding_text({.code = ErrorCode::kHole,
+                          .message = "m",
+                          .file = "a\x1b[2J",
+                          .key = "k\n",
+                          .bytes = {}}),
             "a\\x1b[2J: 'k\\x0a': m");
 }
 
 TEST(Finding, damage_throws_with_the_first_and_the_number_of_the_others) {
   Findings findings = {
-      {.code = ErrorCode::kExtraFile, .message = "extra", .file = {}, .key = {}, .bytes = {}, .severity = Finding::Severity::kWarning},
+      {.code = ErrorCode::kExtraFile,
+       .message = "extra",
+       .file = {},
+       .key = {},
+       .bytes = {},
+       .severity = Finding::Severity::kWarning},
       {.code = ErrorCode::kHole, .message = "first", .file = {}, .key = "w", .bytes = {}},
       {.code = ErrorCode::kOverlap, .message = "second", .file = {}, .key = {}, .bytes = {}}};
   try {
