@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "formats/container/pickle_node.h"
+#include "formats/container/pickle_text.h"
 
 namespace fsdp::formats {
 
@@ -40,7 +41,7 @@ PickleSharing::Slot& PickleSharing::text_slot(const Value& value) {
     return strings_.try_emplace(*text, kUnseen).first->second;
   }
   const GlobalName& name = *value.as_global();
-  return names_.try_emplace(Name(name.module, name.name), kUnseen).first->second;
+  return names_.try_emplace(Name(protocol_2_module(name.module), name.name), kUnseen).first->second;
 }
 
 PickleSharing::Slot* PickleSharing::find(const Value& value) {

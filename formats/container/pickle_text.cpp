@@ -68,4 +68,10 @@ bool is_global_name(std::string_view text) {
   return is_utf8(text);
 }
 
+std::string_view protocol_2_module(std::string_view module) {
+  if (module == "builtins") return "__builtin__";
+  if (module == "copyreg") return "copy_reg";
+  return module;
+}
+
 }  // namespace fsdp::formats

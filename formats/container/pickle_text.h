@@ -16,4 +16,7 @@ bool is_python_utf8(std::string_view text) noexcept;
 // without control characters, in non-empty parts divided by dots.
 bool is_global_name(std::string_view text);
 
+// The module as protocol 2 spells it, which is as Python 2 had it: builtins is __builtin__.
+std::string_view protocol_2_module(std::string_view module);
+
 }  // namespace fsdp::formats

@@ -24,13 +24,6 @@ constexpr std::size_t kBatch =
     1000;  // items of one APPENDS or SETITEMS, as Python's pickler has it
 constexpr char kProtocol = 2;
 
-// Names as protocol 2 spells them.
-std::string_view protocol_2_module(std::string_view module) {
-  if (module == "builtins") return "__builtin__";
-  if (module == "copyreg") return "copy_reg";
-  return module;
-}
-
 class PickleWriter {
  public:
   PickleWriter(const Value& root, const PickleWriterOptions& options)
