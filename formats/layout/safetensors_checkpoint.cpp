@@ -143,8 +143,7 @@ class SafetensorsCheckpoint : public Checkpoint {
         add_chunk(tensor, offset, f, sharded, known);
       }
     }
-    // Chunks of no elements name a place at or past the end: only the others say how long a
-    // dimension is.
+    // A chunk of no elements counts too: writers put it where the tensor ends.
     for (TensorEntry& tensor : index_.tensors) {
       checked_mul(checked_numel(tensor.shape, "number of elements"), item_bytes(tensor.dtype),
                   "number of bytes");
