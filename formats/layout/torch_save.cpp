@@ -17,8 +17,10 @@ namespace {
 class TorchSaveCheckpoint : public Checkpoint {
  public:
   explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
+    std::vector<Leaf> leaves;
     try {
       torch_ = read_torch_file(*file_);
+      leaves = leaves_of(torch_.root);
     } catch (const Error& error) {
       throw error.in(file_->name());
     }
@@ -26,7 +28,7 @@ class TorchSaveCheckpoint : public Checkpoint {
     index_.files.push_back({.name = std::filesystem::path(file_->name()).filename().native(),
                             .bytes = file_->size(),
                             .rank = {}});
-    for (Leaf& leaf : leaves_of(torch_.root)) add(std::move(leaf));
+    for (Leaf& leaf : leaves) add(std::move(leaf));
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t) const override {

@@ -38,6 +38,10 @@ TEST(TorchSave, errors_of_opening_begin_with_the_path) {
   test::expect_error(ErrorCode::kType, (folder / "full.pt").string() + ": archive/data.pkl: ", [&] {
     open(folder, zip.bytes());
   });
+  zip = test::float_tensor({2});
+  zip.root = test::dict_of({{text(std::string(70'000, 'k')), integer(1)}});
+  test::expect_error(ErrorCode::kName, (folder / "full.pt").string() + ": key 'kkk",
+                     [&] { open(folder, zip.bytes()); });
 }
 
 TEST(TorchSave, a_flipped_bit_names_the_tensor_that_lies_there) {
