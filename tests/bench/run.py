@@ -40,10 +40,14 @@ class Bench:
             os.rename(path + ".part", path)
         return path
 
-    def once(self, command, inner=False):
-        """(seconds, MiB at peak); `inner`: the seconds the command itself prints."""
+    def fresh(self):
+        """An empty folder to work in."""
         shutil.rmtree(self.work, ignore_errors=True)
         os.makedirs(self.work)
+
+    def once(self, command, inner=False):
+        """(seconds, MiB at peak); `inner`: the seconds the command itself prints."""
+        self.fresh()
         os.sync()
         begin = time.perf_counter()
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.work, text=True)
@@ -112,8 +116,13 @@ def copy(b):
     print(f"\nTime of consolidate to that of cp -r: {mid['consolidate --no-sync'] / mid['cp -r']:.2f} without syncing, "
           f"{mid['consolidate'] / mid['cp -r, each file synced']:.2f} with; "
           f"dcp_to_torch_save, which does not sync, takes {mid[theirs] / mid['consolidate --no-sync']:.1f} times as long.")
-    shutil.rmtree(b.work, ignore_errors=True)
-    os.makedirs(b.work)
+    command = "python -m torch.distributed.checkpoint.format_utils dcp_to_torch"
+    pair = b.rounds({
+        "consolidate --no-sync": (full + ["--no-sync"], False),
+        command: ([sys.executable, *command.split()[1:], folder, "full.pt"], False),
+    })
+    table("The same against PyTorch's own command, in pairs", pair, amount, "consolidate --no-sync")
+    b.fresh()
     subprocess.run(full, check=True, cwd=b.work)
     subprocess.run([sys.executable, BY_PYTORCH, "consolidate", folder, "theirs.pt"], check=True, cwd=b.work, stdout=subprocess.DEVNULL)
     subprocess.run([sys.executable, BY_PYTORCH, "equal", "full.pt", "theirs.pt"], check=True, cwd=b.work, stdout=subprocess.DEVNULL)
