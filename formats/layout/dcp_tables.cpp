@@ -9,6 +9,7 @@
 
 #include "formats/base/checked_math.h"
 #include "formats/base/error.h"
+#include "formats/base/huge_pages.h"
 #include "formats/base/text.h"
 #include "formats/container/pickle_machine.h"
 
@@ -122,10 +123,10 @@ class MetadataHost : public PickleHost {
       : allowed_(allowed) {
     const auto rows =
         static_cast<std::size_t>(std::min(stream_bytes / kChunkPickleBytes, kMaxReservedRows));
-    t_.chunks.reserve(rows);
-    t_.item_keys.reserve(rows);
-    t_.items.reserve(rows);
-    t_.numbers.reserve(6 * rows);
+    reserve_huge(t_.chunks, rows);
+    reserve_huge(t_.item_keys, rows);
+    reserve_huge(t_.items, rows);
+    reserve_huge(t_.numbers, 6 * rows);
   }
   MetadataTables& tables() { return t_; }
 
