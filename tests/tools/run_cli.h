@@ -2,17 +2,15 @@
 // Runs the command line in process, and a folder for what it writes.
 #pragma once
 
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/golden.h"
+#include "tests/support/temp_dir.h"
 #include "tools/cli.h"
 
 namespace fsdp::cli {
@@ -32,35 +30,26 @@ inline CliResult run_cli(const std::vector<std::string>& args) {
 
 // The checkpoint or file of a case under tests/data/golden: "2.15.0/fsdp2/ckpt".
 inline std::string golden_path(const std::string& name) {
-  return std::string(FSDP_TEST_DATA "/golden/") + name;
+  return test::data_path("golden/" + name).native();
 }
 
 inline std::string file_bytes(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return test::to_text(test::read_file(path));
 }
 
-inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
-  std::ofstream(path, std::ios::binary) << bytes;
-}
+using test::write_file;
 
 // A fresh folder a test, removed after it.
 class CliTest : public testing::Test {
  protected:
-  CliTest() {
-    std::string name = testing::TempDir() + "fsdp_cli_XXXXXX";
-    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    folder_ = name;
-  }
-  ~CliTest() override { std::filesystem::remove_all(folder_); }
   std::string path(const std::string& name) const { return (folder_ / name).native(); }
   // A copy of a golden checkpoint that may be damaged.
   std::string copy_of(const std::string& golden, const std::string& name) const {
-    std::filesystem::copy(golden_path(golden), folder_ / name,
-                          std::filesystem::copy_options::recursive);
-    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
-    if (std::filesystem::is_directory(folder_ / name)) {
-      for (const auto& entry : std::filesystem::recursive_directory_iterator(folder_ / name)) {
+    const std::filesystem::path copy = folder_ / name;
+    std::filesystem::copy(golden_path(golden), copy, std::filesystem::copy_options::recursive);
+    std::filesystem::permissions(copy, std::filesystem::perms::owner_all);
+    if (std::filesystem::is_directory(copy)) {
+      for (const auto& entry : std::filesystem::recursive_directory_iterator(copy)) {
         std::filesystem::permissions(entry, std::filesystem::perms::owner_all);
       }
     }
@@ -68,14 +57,14 @@ class CliTest : public testing::Test {
   }
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+    for (const auto& entry : std::filesystem::directory_iterator(folder()))
       found.push_back(entry.path().filename());
     return found;
   }
-  const std::filesystem::path& folder() const { return folder_; }
+  const std::filesystem::path& folder() const { return folder_.path(); }
 
  private:
-  std::filesystem::path folder_;
+  test::TempDir folder_;
 };
 
 }  // namespace fsdp::cli
