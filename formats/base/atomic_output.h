@@ -7,6 +7,7 @@
 // a checkpoint and which the next run of the same destination removes.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -28,7 +29,10 @@ struct OutputOptions {
 class OutputFile {
  public:
   // `name` stands in messages.
-  OutputFile(FileDescriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {}
+  // `early_writeback`: what is written starts on its way to the disk while more is being written,
+  // for a file that will be synced.
+  OutputFile(FileDescriptor fd, std::string name, bool early_writeback = false)
+      : fd_(std::move(fd)), name_(std::move(name)), early_writeback_(early_writeback) {}
   // Makes the file `bytes` long and takes the disk space for it at once, so that a full disk is an
   // early error.
   // Throws: kNoSpace saying what is wanted and free, kIo.
@@ -43,8 +47,12 @@ class OutputFile {
   const std::string& name() const { return name_; }
 
  private:
+  void start_writeback(std::uint64_t written);
+
   FileDescriptor fd_;
   std::string name_;
+  bool early_writeback_;
+  std::atomic<std::uint64_t> since_writeback_{0};  // bytes written since it was last started
   bool failed_ = false;
 };
 
