@@ -53,7 +53,7 @@ class Bench:
         os.sync()
         # A virtual machine's host may take idle memory back, and whoever touches it first then pays for it: every
         # command finds the memory it needs already there.
-subprocess.run([sys.executable, "-c", TOUCH], check=True)   # on its own: its peak is not the command's
+        subprocess.run([sys.executable, "-c", TOUCH], check=True)   # on its own: its peak is not the command's
         begin = time.perf_counter()
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.work, text=True)
         out, err = child.stdout.read(), child.stderr.read()
