@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversion of elements from one dtype to another, as torch.Tensor.to rounds them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "formats/base/dtype.h"
+
+namespace fsdp::formats {
+
+// Whether `cast` knows the way: between float64, float32, float16, bfloat16 and the 8-bit floats
+// with an exponent and a mantissa.
+bool can_cast(DType from, DType to) noexcept;
+
+// Rounds to nearest, ties to even; overflow becomes infinity where the type has one and NaN
+// otherwise, as PyTorch on a CPU does (docs/numerics.md).  Requires: can_cast; `out` holds as many
+// elements as `in`; they do not overlap.
+void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::byte> out);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which parts of a nested state dict are a model's, which an optimizer's, and which neither.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/container/pickle_value.h"
+#include "formats/model/index.h"
+
+namespace fsdp::formats {
+
+enum class Role {
+  kModel,               // names of parameters and buffers to tensors
+  kOptimizer,           // {"state": ..., "param_groups": [...]}
+  kFlattenedOptimizer,  // "state.<fqn>.<name>" and "param_groups.<fqn>.<option>"
+  kOther
+};
+
+struct RolePart {
+  Role role;
+  KeyPath path;  // of the part within the state dict; empty: the whole of it
+};
+
+// The parts of `root` in its order: every member of the top level (and of lists of optimizers such
+// as Lightning's optimizer_states), or the whole where it is a bare model or optimizer state dict.
+// torchtitan's folders hold model keys at the top level beside `optimizer`: those form one kModel
+// part with an empty path.
+std::vector<RolePart> roles_of(const Value& root);
+
+}  // namespace fsdp::formats

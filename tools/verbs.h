@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The verbs of fsdp-ckpt; each is made by the file of its name.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tools/verb.h"
+
+namespace fsdp::cli {
+
+std::unique_ptr<Verb> make_inspect();
+std::unique_ptr<Verb> make_consolidate();
+std::unique_ptr<Verb> make_verify();
+
+// All of them, in the order of help.
+std::vector<std::unique_ptr<Verb>> all_verbs();
+
+}  // namespace fsdp::cli

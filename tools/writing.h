@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every verb that writes a checkpoint shares: its options, the checks before, the report
+// after.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/base/json.h"
+#include "formats/layout/output.h"
+#include "tools/common.h"
+#include "tools/verb.h"
+
+namespace fsdp::cli {
+
+struct WritingOptions {
+  std::string destination;
+  bool dry_run = false;
+  bool force = false;  // replace an existing destination
+  bool sync = true;    // fsync before it counts as done
+  formats::OutputOptions output() const { return {force, sync}; }
+};
+
+// OUT, --dry-run, --force, --no-sync.
+void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
+
+// Refuses a destination that is the source or lies inside it, and a source inside the destination;
+// links followed.  Throws: kSamePath.
+void check_apart(const std::string& source, const std::string& destination);
+
+// Refuses what PyTorch would have to run code for to load it.  Throws: kGlobal with the key and
+// what to do.
+void check_globals(const formats::Value& root, const CommonOptions& common);
+
+// What a verb adds to the report.
+struct ReportExtras {
+  std::vector<std::string> lines;  // before the summary line, for people
+  formats::Json::Object members;   // for --json, after "output"
+};
+
+// The end of every writing verb: for a dry run says what would be done; otherwise checks free disk,
+// writes with progress, commits, and says what was written.  `source` is the checkpoint read.
+// Returns 0.
+int write_output(const std::string& verb, const formats::Checkpoint& source,
+                 formats::Output& output, const WritingOptions& writing,
+                 const CommonOptions& common, const Streams& streams, ReportExtras extras = {});
+
+}  // namespace fsdp::cli
