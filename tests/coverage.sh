@@ -12,9 +12,11 @@ cd "$ROOT"
 need_packages tool test
 need_cmake
 need_python
+need_frameworks
 need_corpus
 
-step "configure" cmake --preset coverage -DFSDP_TEST_PYTHON="$PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
+step "configure" cmake --preset coverage -DFSDP_TEST_PYTHON="$PYTHON" \
+  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
 step "build" cmake --build --preset coverage -j "$(nproc)"
 find build/coverage -name '*.gcda' -delete
 step "tests" ctest --preset coverage -j "$(nproc)" -E '^fault\.kill' --output-on-failure

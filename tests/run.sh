@@ -18,9 +18,11 @@ JOBS=$(nproc)
 need_packages tool test
 need_cmake
 need_python
+need_frameworks
 need_corpus
 
-step "configure" cmake --preset ci -DFSDP_TEST_PYTHON="$PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
+step "configure" cmake --preset ci -DFSDP_TEST_PYTHON="$PYTHON" \
+  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
 step "build" cmake --build --preset ci -j "$JOBS"
 
 # A failing test must not end the script: the count comes last.
