@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <charconv>
 #include <cstdlib>
 #include <iostream>
 #include <new>
@@ -16,9 +16,7 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "tools/consolidate.h"
-#include "tools/inspect.h"
-#include "tools/verify.h"
+#include "tools/verbs.h"
 
 namespace fsdp::cli {
 namespace {
@@ -29,14 +27,14 @@ constexpr int kSignalBase = 128;
 constexpr unsigned kMaxThreads = 1024;
 constexpr std::uint64_t kMinMemory = 16U << 20U;
 
-constexpr std::array kVerbs = {"inspect", "ls", "consolidate", "verify"};
-
 constexpr const char* kDescription =
-    "Inspects, verifies and consolidates sharded PyTorch checkpoints: torch.distributed.checkpoint "
+    "Inspects, verifies, compares and rewrites PyTorch checkpoints: torch.distributed.checkpoint "
     "folders,\n"
-    "torch.save files and safetensors.  Needs no Python, and runs nothing of what it reads.";
+    "torch.save files, safetensors, HDF5 and what trainers make of them.  Needs no Python, and "
+    "runs "
+    "nothing of\nwhat it reads.";
 constexpr const char* kFooter =
-    "Exit status: 0 done, sound; 1 damage was found; 2 it could not be done.\n"
+    "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
     "'fsdp-ckpt VERB --help' explains a verb.";
 // The groups of options that help shows, in this order.
 constexpr const char* kOwnOptions = "Options";
@@ -45,26 +43,105 @@ constexpr const char* kCommonOptions = "Options of every verb";
 constexpr std::size_t kHelpIndent = 2;
 constexpr std::size_t kHelpColumn = 32;
 
-// What was typed, before its words are given meaning.
+// The common words as they were typed.
 struct Typed {
   CommonOptions common;
   std::string progress = "auto";
   std::string color = "auto";
   std::string max_memory = "256MiB";
   unsigned threads = 0;
-  std::string values = "auto";
-  std::string max_shard_size;
   std::vector<std::string> globals;
-  InspectOptions inspect;
-  VerifyCommand verify;
-  ConsolidateOptions consolidate;
-  std::size_t depth = SIZE_MAX;
 };
 
 When when_of(const std::string& word) {
   if (word == "always") return When::kAlways;
   return word == "never" ? When::kNever : When::kAuto;
 }
+
+// A whole decimal number, or an Error that names the option and the range.
+std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
+                        std::int64_t most) {
+  std::int64_t value = 0;
+  const char* end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc() || at != end || value < least || value > most) {
+    throw CLI::ValidationError(name, formats::cat("needs a whole number from ", least, " to ", most,
+                                                  ", not ", formats::quote(word)));
+  }
+  return value;
+}
+
+double number_of(const std::string& name, const std::string& word) {
+  double value = 0;
+  const char* end = word.data() + word.size();
+  const auto [at, error] = std::from_chars(word.data(), end, value);
+  if (error != std::errc() || at != end || !(value >= 0)) {
+    throw CLI::ValidationError(name,
+                               "needs a number that is not negative, not " + formats::quote(word));
+  }
+  return value;
+}
+
+// Declares the words of a verb to CLI11.
+class CliOptionSet : public OptionSet {
+ public:
+  explicit CliOptionSet(CLI::App& app) : app_(app) {}
+
+  void positional(const std::string& name, std::string& value, const std::string& help,
+                  bool is_required) override {
+    last_ = app_.add_option(name, value, help)->required(is_required);
+  }
+  void flag(const std::string& names, bool& value, const std::string& help) override {
+    last_ = app_.add_flag(names, value, help);
+  }
+  void negative_flag(const std::string& names, bool& value, const std::string& help) override {
+    last_ = app_.add_flag("!" + names, value, help);
+  }
+  void text(const std::string& names, std::string& value, const std::string& type,
+            const std::string& help) override {
+    last_ = app_.add_option(names, value, help)->type_name(type);
+  }
+  void list(const std::string& names, std::vector<std::string>& values, const std::string& type,
+            const std::string& help) override {
+    last_ = app_.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
+  }
+  void choice(const std::string& names, std::string& value, const std::vector<std::string>& allowed,
+              const std::string& type, const std::string& help) override {
+    last_ = app_.add_option(names, value, help)->check(CLI::IsMember(allowed))->type_name(type);
+  }
+  void integer(const std::string& names, std::optional<std::int64_t>& value, std::int64_t least,
+               std::int64_t most, const std::string& type, const std::string& help) override {
+    last_ = app_.add_option_function<std::string>(
+        names,
+        [names, &value, least, most](const std::string& word) {
+          value = integer_of(names, word, least, most);
+        },
+        help);
+    last_->type_name(type);
+  }
+  void number(const std::string& names, std::optional<double>& value, const std::string& type,
+              const std::string& help) override {
+    last_ = app_.add_option_function<std::string>(
+        names, [names, &value](const std::string& word) { value = number_of(names, word); }, help);
+    last_->type_name(type);
+  }
+  void size(const std::string& names, std::optional<std::uint64_t>& bytes,
+            const std::string& help) override {
+    last_ = app_.add_option_function<std::string>(
+        names,
+        [names, &bytes](const std::string& word) {
+          bytes = formats::parse_size(word);
+          if (*bytes == 0) throw Error(ErrorCode::kUsage, names + " is 0");
+        },
+        help);
+    last_->type_name("SIZE");
+  }
+  void required() override { last_->required(); }
+
+ private:
+  CLI::App& app_;
+  CLI::Option* last_ = nullptr;
+};
 
 void add_common(CLI::App& verb, Typed& typed) {
   verb.add_option("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format")
@@ -100,64 +177,16 @@ void add_common(CLI::App& verb, Typed& typed) {
   verb.get_help_ptr()->description("Print this help")->group(kCommonOptions);
 }
 
-CLI::App* add_inspect(CLI::App& app, Typed& typed) {
-  CLI::App* verb =
-      app.add_subcommand("inspect", "Show what is in a checkpoint; reads metadata alone");
-  verb->alias("ls");
-  add_common(*verb, typed);
-  verb->add_flag("--fold", typed.inspect.fold, "Fold numbered layers that are alike to #");
-  verb->add_option("--depth", typed.depth, "Levels of the tree to show")->type_name("N");
-  verb->add_flag("--chunks", typed.inspect.chunks, "Show where each chunk lies");
-  verb->add_flag("--files", typed.inspect.files, "List the files");
-  verb->add_option("--values", typed.values,
-                   "Read the values (what is no tensor): auto, always or never")
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("WHEN");
-  verb->footer(
-      "Examples:\n"
-      "  fsdp-ckpt inspect step-400 --fold\n"
-      "  fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'");
-  return verb;
-}
-
-CLI::App* add_verify(CLI::App& app, Typed& typed) {
-  CLI::App* verb = app.add_subcommand(
-      "verify", "Name every damage: holes, missing files, wrong checksums, unsafe pickles");
-  add_common(*verb, typed);
-  verb->add_flag("--fast", typed.verify.fast, "Metadata and sizes alone, no data");
-  verb->add_flag("--strict", typed.verify.strict, "Warnings count as damage");
-  verb->add_flag("--require-checksums", typed.verify.require_checksums,
-                 "Data without a checksum counts as damage");
-  verb->footer(
-      "Examples:\n"
-      "  fsdp-ckpt verify step-400\n"
-      "  fsdp-ckpt verify step-400 --fast --json");
-  return verb;
-}
-
-CLI::App* add_consolidate(CLI::App& app, Typed& typed) {
-  CLI::App* verb =
-      app.add_subcommand("consolidate", "Join a sharded checkpoint into one full state dict");
-  add_common(*verb, typed);
-  ConsolidateOptions& o = typed.consolidate;
-  verb->add_option("OUT", o.destination, "File to write, or folder with --max-shard-size")
-      ->required();
-  verb->add_option("--to", o.format, "pt or safetensors; by the suffix of OUT if not given")
-      ->check(CLI::IsMember({"pt", "safetensors"}))
-      ->type_name("FORMAT");
-  verb->add_option("--max-shard-size", typed.max_shard_size,
-                   "safetensors: a folder of files of at most SIZE, with an index")
-      ->type_name("SIZE");
-  verb->add_flag("--drop-values", o.drop_values, "safetensors: leave out what is no tensor");
-  verb->add_flag("-n,--dry-run", o.dry_run,
-                 "Say what would be read and written, and write nothing");
-  verb->add_flag("--force", o.force, "Replace OUT where it exists");
-  verb->add_flag("!--no-sync", o.sync, "Do not wait until the output is safe from a power cut");
-  verb->footer(
-      "Examples:\n"
-      "  fsdp-ckpt consolidate step-400 full.pt\n"
-      "  fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'");
-  return verb;
+CLI::App* add_verb(CLI::App& app, Verb& verb, Typed& typed) {
+  CLI::App* sub = app.add_subcommand(verb.name(), verb.description());
+  if (!verb.alias().empty()) sub->alias(verb.alias());
+  add_common(*sub, typed);
+  CliOptionSet options(*sub);
+  verb.declare(options);
+  std::string footer = "Examples:";
+  for (const std::string& example : verb.examples()) footer += "\n  " + example;
+  sub->footer(footer);
+  return sub;
 }
 
 // One line of help: what is typed, and what it does.
@@ -238,12 +267,18 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
          (near.empty() ? help : "; did you mean " + near + "?");
 }
 
-// Names of the verbs, for a word that is none.
-std::string verb_hint(const std::string& word) {
-  const std::vector<std::string> verbs(kVerbs.begin(), kVerbs.end());
-  const std::string near = formats::nearest(word, verbs);
-  return near.empty() ? std::string("; fsdp-ckpt --help lists them")
-                      : "; did you mean " + near + "?";
+// Refuses a first word that is no verb, and names the nearest one.
+void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>>& verbs) {
+  std::vector<std::string> names;
+  for (const auto& verb : verbs) {
+    names.push_back(verb->name());
+    if (!verb->alias().empty()) names.push_back(verb->alias());
+  }
+  if (std::find(names.begin(), names.end(), word) != names.end()) return;
+  const std::string near = formats::nearest(word, names);
+  throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
+                                     (near.empty() ? std::string("; fsdp-ckpt --help lists them")
+                                                   : "; did you mean " + near + "?"));
 }
 
 bool wants_json(const std::vector<std::string>& args) {
@@ -279,14 +314,6 @@ void interpret(Typed& typed) {
     for (const std::string& glob : *globs)
       (void)formats::glob_matches(glob, "");  // refuses a broken one now
   }
-  typed.inspect.depth = typed.depth;
-  typed.inspect.values = when_of(typed.values);
-  if (!typed.max_shard_size.empty()) {
-    typed.consolidate.max_shard_bytes = formats::parse_size(typed.max_shard_size);
-    if (*typed.consolidate.max_shard_bytes == 0)
-      throw Error(ErrorCode::kUsage, "--max-shard-size is 0");
-  }
-  typed.inspect.common = typed.verify.common = typed.consolidate.common = common;
 }
 
 // Terminals are looked for only where the real streams are used, not those of a test.
@@ -314,15 +341,10 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
   app.footer(kFooter);
   app.get_help_ptr()->description("Print this help");
   app.get_option("--version")->description("Print the version");
-  const CLI::App* inspect_verb = add_inspect(app, typed);
-  const CLI::App* consolidate_verb = add_consolidate(app, typed);
-  const CLI::App* verify_verb = add_verify(app, typed);
-  const bool known =
-      args.empty() || args[0].starts_with('-') ||
-      std::any_of(kVerbs.begin(), kVerbs.end(), [&](const char* verb) { return args[0] == verb; });
-  if (!known) {
-    throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(args[0]) + verb_hint(args[0]));
-  }
+  const auto verbs = all_verbs();
+  std::vector<CLI::App*> subcommands;
+  for (const auto& verb : verbs) subcommands.push_back(add_verb(app, *verb, typed));
+  if (!args.empty() && !args[0].starts_with('-')) check_verb(args[0], verbs);
   try {
     // CLI11 takes the words last first.
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
@@ -338,9 +360,9 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
   }
   interpret(typed);
   const Streams streams = streams_for(typed.common, out, err);
-  if (inspect_verb->parsed()) return inspect(typed.inspect, streams);
-  if (consolidate_verb->parsed()) return consolidate(typed.consolidate, streams);
-  if (verify_verb->parsed()) return verify(typed.verify, streams);
+  for (std::size_t i = 0; i < verbs.size(); ++i) {
+    if (subcommands[i]->parsed()) return verbs[i]->run(typed.common, streams);
+  }
   throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
 }
 

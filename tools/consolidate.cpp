@@ -18,6 +18,7 @@
 #include "formats/model/copy.h"
 #include "formats/open.h"
 #include "tools/progress.h"
+#include "tools/verbs.h"
 
 namespace fsdp::cli {
 namespace {
@@ -332,10 +333,44 @@ class Consolidation {
   std::unique_ptr<Checkpoint> source_;
 };
 
+class ConsolidateVerb : public Verb {
+ public:
+  std::string name() const override { return "consolidate"; }
+  std::string description() const override {
+    return "Join a sharded checkpoint into one full state dict";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt consolidate step-400 full.pt",
+            "fsdp-ckpt consolidate step-400 hf/ --max-shard-size 5GB -k 'model.**'"};
+  }
+  void declare(OptionSet& options) override {
+    ConsolidateOptions& o = options_;
+    options.positional("OUT", o.destination, "File to write, or folder with --max-shard-size",
+                       true);
+    options.choice("--to", o.format, {"pt", "safetensors"}, "FORMAT",
+                   "pt or safetensors; by the suffix of OUT if not given");
+    options.size("--max-shard-size", o.max_shard_bytes,
+                 "safetensors: a folder of files of at most SIZE, with an index");
+    options.flag("--drop-values", o.drop_values, "safetensors: leave out what is no tensor");
+    options.flag("-n,--dry-run", o.dry_run,
+                 "Say what would be read and written, and write nothing");
+    options.flag("--force", o.force, "Replace OUT where it exists");
+    options.negative_flag("--no-sync", o.sync,
+                          "Do not wait until the output is safe from a power cut");
+  }
+  int run(const CommonOptions& common, const Streams& streams) override {
+    options_.common = common;
+    return Consolidation(options_, streams).run();
+  }
+
+ private:
+  ConsolidateOptions options_;
+};
+
 }  // namespace
 
-int consolidate(const ConsolidateOptions& options, const Streams& streams) {
-  return Consolidation(options, streams).run();
+std::unique_ptr<Verb> make_consolidate() {
+  return std::make_unique<ConsolidateVerb>();
 }
 
 }  // namespace fsdp::cli

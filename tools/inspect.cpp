@@ -9,6 +9,7 @@
 #include "tools/key_tree.h"
 #include "tools/table.h"
 #include "tools/value_text.h"
+#include "tools/verbs.h"
 
 namespace fsdp::cli {
 namespace {
@@ -160,6 +161,9 @@ bool reads_values(const InspectOptions& options, const formats::Checkpoint& chec
   return options.values == When::kAlways;
 }
 
+namespace {
+
+// Reads metadata alone, and the values where they are wanted.  Returns the exit status.
 int inspect(const InspectOptions& options, const Streams& streams) {
   const auto checkpoint =
       formats::open_checkpoint(options.common.path, {options.common.allowed_globals});
@@ -193,6 +197,44 @@ int inspect(const InspectOptions& options, const Streams& streams) {
                 << "]: " << formats::finding_text(finding) << '\n';
   }
   return 0;
+}
+
+class InspectVerb : public Verb {
+ public:
+  std::string name() const override { return "inspect"; }
+  std::string alias() const override { return "ls"; }
+  std::string description() const override {
+    return "Show what is in a checkpoint; reads metadata alone";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt inspect step-400 --fold",
+            "fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'"};
+  }
+  void declare(OptionSet& options) override {
+    options.flag("--fold", options_.fold, "Fold numbered layers that are alike to #");
+    options.integer("--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
+    options.flag("--chunks", options_.chunks, "Show where each chunk lies");
+    options.flag("--files", options_.files, "List the files");
+    options.choice("--values", values_, {"auto", "always", "never"}, "WHEN",
+                   "Read the values (what is no tensor): auto, always or never");
+  }
+  int run(const CommonOptions& common, const Streams& streams) override {
+    options_.common = common;
+    if (depth_) options_.depth = static_cast<std::size_t>(*depth_);
+    if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
+    return inspect(options_, streams);
+  }
+
+ private:
+  InspectOptions options_;
+  std::optional<std::int64_t> depth_;
+  std::string values_ = "auto";
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_inspect() {
+  return std::make_unique<InspectVerb>();
 }
 
 }  // namespace fsdp::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt inspect: what is in a checkpoint.
+// fsdp-ckpt inspect: what is in a checkpoint; its options and parts.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,6 @@ struct InspectOptions {
   bool files = false;            // each file: bytes, rank
   When values = When::kAuto;     // values are read (kAuto: while there are few)
 };
-
-// Reads metadata alone, and the values where they are wanted.  Returns the exit status.
-// Throws: Error.
-int inspect(const InspectOptions& options, const Streams& streams);
 
 // Whether `options` want the values of this checkpoint read.
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/verify.h"
-
 #include <algorithm>
 #include <ostream>
 
@@ -9,12 +7,20 @@
 #include "formats/base/text.h"
 #include "formats/open.h"
 #include "tools/progress.h"
+#include "tools/verbs.h"
 
 namespace fsdp::cli {
 namespace {
 
 using formats::cat;
 using formats::Finding;
+
+struct VerifyCommand {
+  CommonOptions common;
+  bool fast = false;               // metadata and sizes alone
+  bool strict = false;             // warnings count as findings
+  bool require_checksums = false;  // data without a checksum is a finding
+};
 
 // Errors that say nothing about the checkpoint itself.
 bool is_no_finding(ErrorCode code) {
@@ -142,8 +148,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
   streams.out << '\n';
 }
 
-}  // namespace
-
+// Returns 0 where the checkpoint is sound, 1 where it is not.
 int verify(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
@@ -166,6 +171,36 @@ int verify(const VerifyCommand& command, const Streams& streams) {
     print_text(command, outcome, damage == 0, damage, streams);
   }
   return damage == 0 ? 0 : 1;
+}
+
+class VerifyVerb : public Verb {
+ public:
+  std::string name() const override { return "verify"; }
+  std::string description() const override {
+    return "Name every damage: holes, missing files, wrong checksums, unsafe pickles";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt verify step-400", "fsdp-ckpt verify step-400 --fast --json"};
+  }
+  void declare(OptionSet& options) override {
+    options.flag("--fast", command_.fast, "Metadata and sizes alone, no data");
+    options.flag("--strict", command_.strict, "Warnings count as damage");
+    options.flag("--require-checksums", command_.require_checksums,
+                 "Data without a checksum counts as damage");
+  }
+  int run(const CommonOptions& common, const Streams& streams) override {
+    command_.common = common;
+    return verify(command_, streams);
+  }
+
+ private:
+  VerifyCommand command_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_verify() {
+  return std::make_unique<VerifyVerb>();
 }
 
 }  // namespace fsdp::cli

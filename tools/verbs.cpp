@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/verbs.h"
+
+namespace fsdp::cli {
+
+std::vector<std::unique_ptr<Verb>> all_verbs() {
+  std::vector<std::unique_ptr<Verb>> verbs;
+  verbs.push_back(make_inspect());
+  verbs.push_back(make_consolidate());
+  verbs.push_back(make_verify());
+  return verbs;
+}
+
+}  // namespace fsdp::cli
