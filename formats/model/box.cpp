@@ -33,7 +33,14 @@ std::string box_text(BoxView box) {
   std::string out = "[";
   for (std::size_t d = 0; d < box.rank(); ++d) {
     if (d != 0) out += ", ";
-    out += std::to_string(box.offset[d]) + ":" + std::to_string(box.offset[d] + box.size[d]);
+    out += std::to_string(box.offset[d]) + ":";
+    std::int64_t end = 0;
+    // Boxes of damaged files may end beyond what a number holds.
+    if (__builtin_add_overflow(box.offset[d], box.size[d], &end)) {
+      out += "+" + std::to_string(box.size[d]);
+    } else {
+      out += std::to_string(end);
+    }
   }
   return out + "]";
 }

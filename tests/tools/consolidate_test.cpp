@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What consolidate refuses, and that it leaves nothing behind.  That its results are right is for
 // the comparison with PyTorch in tests/interop.
-#include "tools/consolidate.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

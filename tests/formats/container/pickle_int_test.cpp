@@ -36,8 +36,9 @@ TEST(PickleInt, takes_as_few_bytes_as_its_sign_allows) {
 
 TEST(PickleInt, every_power_of_two_survives) {
   for (unsigned shift = 0; shift < 64; ++shift) {
-    const auto power = static_cast<std::int64_t>(std::uint64_t{1} << shift);
-    for (const std::int64_t number : {power, power - 1, -power, ~power}) {
+    const std::uint64_t power = std::uint64_t{1} << shift;
+    for (const std::uint64_t bits : {power, power - 1, 0 - power, ~power}) {
+      const auto number = static_cast<std::int64_t>(bits);
       EXPECT_EQ(decode_long(encode_long(number)).as_int(), number);
     }
   }
