@@ -22,10 +22,14 @@ struct RolePart {
   KeyPath path;  // of the part within the state dict; empty: the whole of it
 };
 
-// The parts of `root` in its order: every member of the top level (and of lists of optimizers such
-// as Lightning's optimizer_states), or the whole where it is a bare model or optimizer state dict.
-// torchtitan's folders hold model keys at the top level beside `optimizer`: those form one kModel
-// part with an empty path.
+// The parts of `root` in its order: every member of the top level, those of members that are
+// containers of parts (Lightning's optimizer_states, {"app": {"model": ..., "optim": ...}}), or the
+// whole where it is a bare model or optimizer state dict.  What holds neither is one kOther part.
+//
+// torchtitan's folders hold model keys at the top level beside `optimizer`: where no member is a
+// model, those form one kModel part with an empty path, which comes first; the tensors and
+// `_extra_state` values of the top level belong to it, states of random number generators do not.
+// Integer keys stand in paths as text.
 std::vector<RolePart> roles_of(const Value& root);
 
 }  // namespace fsdp::formats
