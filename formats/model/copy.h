@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,14 +24,18 @@ struct SourceChunk {
 
 // A box of a tensor that goes, dense and row-major, to one place of the output.
 struct TargetPiece {
-  std::string key;  // of the tensor, for messages
-  DType dtype = DType::kFloat32;
+  std::string key;                // of the tensor, for messages
+  DType dtype = DType::kFloat32;  // of the chunks
+  // What elements become on the way, where that is another dtype.  Requires: can_cast.
+  std::optional<DType> cast_to;
   Box box;  // in the coordinates of the whole tensor
   OutputFile* file = nullptr;
   std::uint64_t offset = 0;
   // The chunks that cover the box.  Called once, by one thread at a time, when the piece's turn
   // comes.
   std::function<std::vector<SourceChunk>()> sources;
+
+  DType written_dtype() const { return cast_to.value_or(dtype); }
 };
 
 struct CopyOptions {
@@ -43,7 +48,7 @@ struct CopyOptions {
 };
 
 struct CopyResult {
-  std::vector<std::uint32_t> crcs;    // of each piece's bytes, in the order of the pieces
+  std::vector<std::uint32_t> crcs;    // of each piece's bytes as written, in the pieces' order
   std::uint64_t bytes = 0;            // written
   std::uint64_t unchecked_bytes = 0;  // of storages that carry no checksum
 };

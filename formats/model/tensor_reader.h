@@ -15,12 +15,13 @@
 
 namespace fsdp::formats {
 
-// The tensors of `pieces` (file and offset unused) are cut into blocks: boxes that are one run of
-// the dense row-major tensor, of at most `block_bytes` bytes.  `visit` gets each once, elements
-// transformed; within a piece in ascending order where threads is 1, otherwise in any order and
-// from several threads at once (`thread` counts from 0).  Every storage read from is checked
-// against its CRC; a piece's `done` is called when its blocks were visited and its checksums
-// matched. Throws: kZipCrc, kHole, kInterrupted, what reading and `visit` throw.
+// The tensors of `pieces` (file and offset unused) are cut into blocks: runs of the dense row-major
+// piece of at most `block_bytes` bytes (as read, or as cast where that is wider).  Where a block
+// starts depends on its dtypes and `block_bytes` alone, not on threads, memory, or how the tensor
+// is stored.  `visit` gets each once, elements transformed and cast; in ascending order where
+// threads is 1, otherwise in any order and from several threads at once (`thread` counts from 0).
+// Every storage read from is checked against its CRC before the call returns; what was visited
+// until then may be damaged.  Throws: kZipCrc, kHole, kInterrupted, what reading and `visit` throw.
 struct TensorBlock {
   std::size_t piece;                 // position in `pieces`
   std::uint64_t offset;              // in bytes, from the start of the dense piece
@@ -31,15 +32,20 @@ struct VisitOptions {
   unsigned threads = 1;
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
   std::uint64_t block_bytes = 1U << 20U;
+  bool verify = true;  // compare checksums; storages read in part are then read whole
   std::function<void(std::uint64_t)> on_progress;  // bytes visited; one thread at a time
+  // Called for each piece when all its blocks were visited (in order, where threads is 1); one
+  // thread at a time.
+  std::function<void(std::size_t piece)> on_piece;
   std::function<bool()> cancelled;
 };
-// Returns what copy_pieces returns.
+// Returns what copy_pieces returns, without the CRCs; `bytes` are those visited.
 CopyResult visit_pieces(std::span<const TargetPiece> pieces, const VisitOptions& options,
                         const std::function<void(const TensorBlock&)>& visit);
 
-// The same over two lists of pieces of equal boxes: blocks of both, side by side.  The dtypes may
-// differ; blocks then cover the same elements.
+// The same over two lists of pieces of equal sizes: blocks of both, side by side.  The dtypes may
+// differ; blocks then cover the same elements.  Bytes of both sides count.
+// Throws: kShape where sizes differ.
 struct TensorBlockPair {
   std::size_t piece;
   std::uint64_t first;  // element, from the start of the dense piece

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/block_schedule.h"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "formats/base/cast.h"
+#include "formats/base/error.h"
+#include "formats/model/piece_reader.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::size_t kMaxSides = 2;
+constexpr std::uint64_t kMinBlockBytes = 16;  // the widest element
+
+// A piece whose turn has come, on every side.
+struct OpenPiece {
+  std::size_t number = 0;
+  std::array<std::unique_ptr<PieceReader>, kMaxSides> sides;
+  std::uint64_t numel = 0;
+  std::uint64_t block_numel = 0;
+  std::uint64_t task_numel = 0;  // a multiple of block_numel
+  std::uint64_t open_tasks = 0;
+};
+
+struct Task {
+  std::shared_ptr<OpenPiece> piece;
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+std::uint64_t widest_item(const TargetPiece& piece) {
+  return std::max(item_bytes(piece.dtype), item_bytes(piece.written_dtype()));
+}
+
+// Hands out tasks in the order of the pieces.
+class Schedule {
+ public:
+  using Sides = std::span<const std::span<const TargetPiece>>;
+
+  Schedule(Sides sides, const BlockOptions& options, std::uint64_t slab_bytes,
+           const std::function<void(std::size_t)>& piece_done)
+      : sides_(sides), options_(options), slab_bytes_(slab_bytes), piece_done_(piece_done) {
+    for (std::size_t s = 0; s < sides.size(); ++s)
+      checks_[s] = std::make_unique<StorageChecks>(options.verify);
+  }
+
+  std::optional<Task> next() {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return std::nullopt;
+    if (options_.cancelled && options_.cancelled())
+      throw Error(ErrorCode::kInterrupted, "interrupted");
+    while (!current_ || next_first_ == current_->numel) {
+      current_.reset();
+      if (next_piece_ == sides_[0].size()) return std::nullopt;
+      open_piece(next_piece_++);
+    }
+    const std::uint64_t count = std::min(current_->task_numel, current_->numel - next_first_);
+    Task task{current_, next_first_, count};
+    next_first_ += count;
+    return task;
+  }
+
+  void done(OpenPiece& piece) {
+    const std::lock_guard lock(mutex_);
+    if (--piece.open_tasks != 0) return;
+    for (std::size_t s = 0; s < sides_.size(); ++s) piece.sides[s]->settle();
+    piece_done_(piece.number);
+  }
+
+  void stop() {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
+
+  // After all tasks.
+  BlockResult finish(std::span<std::byte> buffer) {
+    BlockResult result;
+    for (std::size_t s = 0; s < sides_.size(); ++s) {
+      checks_[s]->finish(buffer, options_.cancelled);
+      result.unchecked_bytes += checks_[s]->unchecked_bytes();
+    }
+    return result;
+  }
+
+ private:
+  void open_piece(std::size_t number) {
+    auto piece = std::make_shared<OpenPiece>();
+    piece->number = number;
+    piece->numel = volume(sides_[0][number].box.view());
+    if (piece->numel == 0) {
+      piece_done_(number);
+      return;
+    }
+    std::uint64_t item = 1;
+    bool straight = true;
+    for (std::size_t s = 0; s < sides_.size(); ++s) {
+      const TargetPiece& target = sides_[s][number];
+      piece->sides[s] = std::make_unique<PieceReader>(target, *checks_[s]);
+      straight = straight && piece->sides[s]->straight();
+      item = std::max(item, widest_item(target));
+    }
+    piece->block_numel = options_.block_bytes / item;
+    const std::uint64_t blocks =
+        straight ? 1 : std::max<std::uint64_t>(1, slab_bytes_ / options_.block_bytes);
+    piece->task_numel = piece->block_numel * blocks;
+    piece->open_tasks = (piece->numel - 1) / piece->task_numel + 1;
+    current_ = std::move(piece);
+    next_first_ = 0;
+  }
+
+  Sides sides_;
+  const BlockOptions& options_;
+  std::uint64_t slab_bytes_;
+  const std::function<void(std::size_t)>& piece_done_;
+  std::array<std::unique_ptr<StorageChecks>, kMaxSides> checks_;
+  std::mutex mutex_;
+  bool stopped_ = false;
+  std::size_t next_piece_ = 0;
+  std::shared_ptr<OpenPiece> current_;
+  std::uint64_t next_first_ = 0;
+};
+
+// The buffers of one thread: scratch, one a side, and one a side for what is cast.
+class Worker {
+ public:
+  Worker(Schedule::Sides sides, unsigned thread, std::uint64_t slab_bytes, std::size_t buffers)
+      : sides_(sides),
+        thread_(thread),
+        bytes_(slab_bytes),
+        // Not zeroed: pages that no slab needs are never touched.
+        memory_(std::make_unique_for_overwrite<std::byte[]>(buffers * slab_bytes)) {}
+
+  void run(Schedule& schedule, const std::function<void(const ReadBlock&)>& use) {
+    while (const auto task = schedule.next()) {
+      read(*task);
+      give(*task, use);
+      schedule.done(*task->piece);
+    }
+  }
+  std::span<std::byte> buffer(std::size_t number) {
+    return {memory_.get() + number * bytes_, bytes_};
+  }
+
+ private:
+  void read(const Task& task) {
+    for (std::size_t s = 0; s < sides_.size(); ++s) {
+      const TargetPiece& target = sides_[s][task.piece->number];
+      const auto out = buffer(1 + s).subspan(0, task.count * item_bytes(target.dtype));
+      const auto crc = task.piece->sides[s]->read(task.first, out, buffer(0));
+      read_[s] = out;
+      if (s == 0) crc_ = crc;
+      if (target.written_dtype() == target.dtype) continue;
+      const auto cast_out =
+          buffer(1 + sides_.size() + s).subspan(0, task.count * item_bytes(target.written_dtype()));
+      cast(target.dtype, out, target.written_dtype(), cast_out);
+      read_[s] = cast_out;
+      if (s == 0) crc_.reset();
+    }
+  }
+
+  void give(const Task& task, const std::function<void(const ReadBlock&)>& use) {
+    const std::uint64_t step = task.piece->block_numel;
+    for (std::uint64_t at = 0; at < task.count; at += step) {
+      ReadBlock block{};
+      block.piece = task.piece->number;
+      block.first = task.first + at;
+      block.count = std::min(step, task.count - at);
+      for (std::size_t s = 0; s < sides_.size(); ++s) {
+        const std::uint64_t item = item_bytes(sides_[s][block.piece].written_dtype());
+        block.bytes[s] = read_[s].subspan(at * item, block.count * item);
+      }
+      if (block.count == task.count) block.crc = crc_;
+      block.thread = thread_;
+      use(block);
+    }
+  }
+
+  Schedule::Sides sides_;
+  unsigned thread_;
+  std::uint64_t bytes_;
+  std::unique_ptr<std::byte[]> memory_;
+  std::array<std::span<const std::byte>, kMaxSides> read_;
+  std::optional<std::uint32_t> crc_;
+};
+
+}  // namespace
+
+BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
+                        const BlockOptions& options,
+                        const std::function<void(const ReadBlock&)>& use,
+                        const std::function<void(std::size_t piece)>& piece_done) {
+  BlockOptions used = options;
+  used.block_bytes = std::max(options.block_bytes, kMinBlockBytes);
+  bool casts = false;
+  for (const auto& side : sides) {
+    for (const TargetPiece& piece : side) casts = casts || piece.written_dtype() != piece.dtype;
+  }
+  const std::uint64_t buffers = 1 + sides.size() * (casts ? 2 : 1);
+  const std::uint64_t most_threads =
+      std::max<std::uint64_t>(1, options.max_buffer_bytes / (buffers * used.block_bytes));
+  const auto threads =
+      static_cast<unsigned>(std::clamp<std::uint64_t>(options.threads, 1, most_threads));
+  const std::uint64_t slab_bytes =
+      std::max(used.block_bytes,
+               std::min(options.max_buffer_bytes / (buffers * threads), options.max_slab_bytes));
+  Schedule schedule(sides, used, slab_bytes, piece_done);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (unsigned i = 0; i < threads; ++i)
+    workers.push_back(std::make_unique<Worker>(sides, i, slab_bytes, buffers));
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&](Worker& worker) {
+    try {
+      worker.run(schedule, use);
+    } catch (...) {
+      schedule.stop();
+      const std::lock_guard lock(mutex);
+      if (!failure) failure = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; i < threads; ++i) others.emplace_back([&, i] { work(*workers[i]); });
+    work(*workers[0]);
+  }
+  if (failure) std::rethrow_exception(failure);
+  return schedule.finish(workers[0]->buffer(0));
+}
+
+}  // namespace fsdp::formats

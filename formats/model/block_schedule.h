@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts pieces into blocks and reads them on several threads in bounded memory: what copying and
+// visiting share.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+
+#include "formats/model/copy.h"
+
+namespace fsdp::formats {
+
+// Elements [first, first + count) of the dense row-major piece, cast where the piece says so.
+struct ReadBlock {
+  std::size_t piece;
+  std::uint64_t first;
+  std::uint64_t count;
+  std::array<std::span<const std::byte>, 2> bytes;  // of each side; valid during the call
+  std::optional<std::uint32_t> crc;  // of the first side's bytes, where reading computed it
+  unsigned thread;
+};
+
+struct BlockOptions {
+  unsigned threads = 1;
+  std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
+  // Blocks hold as many elements as fit into so many bytes in the widest dtype the piece has on any
+  // side; block k of a piece starts at k times that, whatever the threads and the memory.
+  std::uint64_t block_bytes = 1U << 20U;
+  // Where chunks interleave, several blocks are read at once, of at most so many bytes.
+  std::uint64_t max_slab_bytes = 16U << 20U;
+  bool verify = true;  // compare checksums
+  std::function<bool()> cancelled;
+};
+
+struct BlockResult {
+  std::uint64_t unchecked_bytes = 0;  // of storages that carry no checksum
+};
+
+// Calls `use` once for each block of every piece; on one thread in ascending order, otherwise from
+// several threads at once.  `sides` are one or two lists of pieces, element by element of equal
+// sizes.  `piece_done` is called, by one thread at a time, once for each piece in their order of
+// completion: its blocks were used, and the checksums of storages read whole match.  Every other
+// storage is checked at the end.  Threads are fewer where the memory is too small for their
+// buffers. Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done` throw.
+BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
+                        const BlockOptions& options,
+                        const std::function<void(const ReadBlock&)>& use,
+                        const std::function<void(std::size_t piece)>& piece_done);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/piece_reader.h"
+
+#include <algorithm>
+
+#include "formats/base/crc32.h"
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Whether the rows of `part` lie one behind the other in a dense row-major tensor of size `whole`.
+bool is_run(std::span<const std::int64_t> part, std::span<const std::int64_t> whole) {
+  std::size_t d = 0;
+  while (d < part.size() && part[d] == 1) ++d;
+  for (++d; d < part.size(); ++d) {
+    if (part[d] != whole[d]) return false;
+  }
+  return true;
+}
+
+// The elements before `at` in a dense row-major box.
+std::uint64_t position(std::span<const std::int64_t> at, const Box& box) {
+  std::uint64_t result = 0;
+  for (std::size_t d = 0; d < at.size(); ++d) {
+    result = result * static_cast<std::uint64_t>(box.size[d]) +
+             static_cast<std::uint64_t>(at[d] - box.offset[d]);
+  }
+  return result;
+}
+
+// The first of the boxes that elements [first, first + count) of a dense row-major box come to:
+// some dimensions fixed, a range of the next, all of the rest.  At most 2 * rank of them make up
+// any range.
+Box leading_box(const Box& box, std::uint64_t first, std::uint64_t count) {
+  Box part = box;
+  std::uint64_t step = volume(box.view());  // elements from one index of dimension d to the next
+  std::uint64_t rest = first;
+  for (std::size_t d = 0; d < box.size.size(); ++d) {
+    const auto size = static_cast<std::uint64_t>(box.size[d]);
+    step /= size;
+    const std::uint64_t index = rest / step;
+    rest %= step;
+    part.offset[d] = box.offset[d] + static_cast<std::int64_t>(index);
+    if (rest == 0 && step <= count) {
+      part.size[d] = static_cast<std::int64_t>(std::min(count / step, size - index));
+      return part;
+    }
+    part.size[d] = 1;
+  }
+  return part;
+}
+
+// The elements of `part` are rows within a slab: transforms each row.
+void transform_part(const ChunkData& data, const Box& part, std::span<std::byte> out,
+                    const std::vector<std::int64_t>& strides) {
+  const std::uint64_t item = item_bytes(data.dtype);
+  const std::size_t rank = part.size.size();
+  const std::uint64_t row =
+      rank == 0 ? item : static_cast<std::uint64_t>(part.size[rank - 1]) * item;
+  const std::uint64_t rows =
+      rank == 0 ? 1 : volume(part.view()) / static_cast<std::uint64_t>(part.size[rank - 1]);
+  for (std::uint64_t r = 0; r < rows; ++r) {
+    std::uint64_t rest = r;
+    std::uint64_t at = 0;
+    for (std::size_t d = rank < 2 ? 0 : rank - 1; d-- > 0;) {
+      const auto size = static_cast<std::uint64_t>(part.size[d]);
+      at += (rest % size) * static_cast<std::uint64_t>(strides[d]);
+      rest /= size;
+    }
+    transform_elements(data, out.subspan(at * item, row));
+  }
+}
+
+}  // namespace
+
+void StorageChecks::note(const std::string& key, const ChunkData& data) {
+  const std::lock_guard lock(mutex_);
+  if (!wants(data)) {
+    unchecked_bytes_ += data.storage_bytes;
+    return;
+  }
+  storages_.try_emplace(name_of(data), Storage{data, key, {}});
+}
+
+void StorageChecks::read(const ChunkData& data, const DenseRun& run) {
+  if (!wants(data)) return;
+  const std::lock_guard lock(mutex_);
+  // Not found: another piece read the storage whole meanwhile, and it was settled.
+  const auto found = storages_.find(name_of(data));
+  if (found != storages_.end()) found->second.ledger.add(run.begin, run.bytes, run.crc);
+}
+
+void StorageChecks::compare(const Storage& storage, std::uint32_t computed) {
+  if (computed == *storage.data.crc) return;
+  throw Error(ErrorCode::kZipCrc,
+              cat(storage.data.file, ": ", quote(storage.key, 200), ": data at byte ",
+                  storage.data.file_offset, ": CRC-32 stored ", hex32(*storage.data.crc),
+                  ", computed ", hex32(computed)));
+}
+
+void StorageChecks::settle(std::span<const SourceChunk> sources) {
+  const std::lock_guard lock(mutex_);
+  for (const SourceChunk& source : sources) {
+    const auto found = storages_.find(name_of(source.data));
+    if (found == storages_.end()) continue;
+    const auto computed = found->second.ledger.total(found->second.data.storage_bytes);
+    if (!computed) continue;
+    compare(found->second, *computed);
+    storages_.erase(found);
+  }
+}
+
+void StorageChecks::finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [name, storage] : storages_) {
+    const ChunkData& data = storage.data;
+    auto crc = storage.ledger.total(data.storage_bytes);
+    if (!crc) {
+      crc = 0;
+      for (std::uint64_t at = 0; at < data.storage_bytes; at += buffer.size()) {
+        if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
+        const auto part =
+            buffer.subspan(0, std::min<std::uint64_t>(buffer.size(), data.storage_bytes - at));
+        data.source->read_at(data.storage_offset + at, part);
+        crc = crc32(*crc, part);
+      }
+    }
+    compare(storage, *crc);
+  }
+  storages_.clear();
+}
+
+PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks)
+    : piece_(piece), checks_(checks), item_(item_bytes(piece.dtype)) {
+  if (volume(piece.box.view()) == 0) return;
+  for (SourceChunk& source : piece.sources()) {
+    const auto part = intersect(source.box.view(), piece.box.view());
+    if (part && volume(part->view()) != 0) sources_.push_back(std::move(source));
+  }
+  if (sources_.empty()) {
+    throw Error(ErrorCode::kHole,
+                cat(quote(piece.key, 200), ": no chunk covers ", box_text(piece.box.view())));
+  }
+  for (const SourceChunk& source : sources_) {
+    checks_.note(piece.key, source.data);
+    const Box part = *intersect(source.box.view(), piece.box.view());
+    const bool dense =
+        source.data.strides.empty() || source.data.strides == row_major_strides(source.box.size);
+    straight_ = straight_ && dense && !source.data.transformed() &&
+                is_run(part.size, source.box.size) && is_run(part.size, piece.box.size);
+  }
+  if (straight_) find_runs();
+}
+
+void PieceReader::find_runs() {
+  for (const SourceChunk& source : sources_) {
+    const Box part = *intersect(source.box.view(), piece_.box.view());
+    runs_.push_back({position(part.offset, piece_.box),
+                     source.data.first + position(part.offset, source.box), volume(part.view()),
+                     &source});
+  }
+  std::stable_sort(runs_.begin(), runs_.end(),
+                   [](const Run& a, const Run& b) { return a.to < b.to; });
+  // The same box stored twice is read once; both storages are checked.
+  const auto same = [](const Run& a, const Run& b) { return a.to == b.to && a.count == b.count; };
+  runs_.erase(std::unique(runs_.begin(), runs_.end(), same), runs_.end());
+  std::uint64_t end = 0;
+  bool tiled = true;
+  for (const Run& run : runs_) {
+    tiled = tiled && run.to == end;
+    end = run.to + run.count;
+  }
+  if (!tiled || end != volume(piece_.box.view())) {
+    throw Error(ErrorCode::kHole,
+                cat(quote(piece_.key, 200), ": chunks do not tile ", box_text(piece_.box.view())));
+  }
+}
+
+std::optional<std::uint32_t> PieceReader::read(std::uint64_t first, std::span<std::byte> out,
+                                               std::span<std::byte> scratch) const {
+  if (straight_) return read_runs(first, out);
+  while (!out.empty()) {
+    const Box slab = leading_box(piece_.box, first, out.size() / item_);
+    const std::uint64_t count = volume(slab.view());
+    assemble(slab, out.subspan(0, count * item_), scratch);
+    first += count;
+    out = out.subspan(count * item_);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint32_t> PieceReader::read_runs(std::uint64_t first,
+                                                    std::span<std::byte> out) const {
+  auto run = std::upper_bound(runs_.begin(), runs_.end(), first,
+                              [](std::uint64_t at, const Run& r) { return at < r.to; });
+  --run;
+  std::optional<std::uint32_t> whole;
+  for (std::uint64_t done = 0; done < out.size(); ++run) {
+    const std::uint64_t skipped = first - run->to;
+    const std::uint64_t bytes = std::min(out.size() - done, (run->count - skipped) * item_);
+    const std::uint64_t from = (run->from + skipped) * item_;
+    const ChunkData& data = run->source->data;
+    const auto part = out.subspan(done, bytes);
+    data.source->read_at(data.storage_offset + from, part);
+    if (checks_.wants(data)) {
+      const std::uint32_t crc = crc32(0, part);
+      checks_.read(data, {from, bytes, crc});
+      if (bytes == out.size()) whole = crc;
+    }
+    done += bytes;
+    first += bytes / item_;
+  }
+  return whole;
+}
+
+void PieceReader::assemble(const Box& slab, std::span<std::byte> out,
+                           std::span<std::byte> scratch) const {
+  const std::vector<std::int64_t> strides = row_major_strides(slab.size);
+  std::uint64_t filled = 0;
+  for (const SourceChunk& source : sources_) {
+    const auto part = intersect(source.box.view(), slab.view());
+    if (!part) continue;
+    std::vector<std::int64_t> begin = part->offset;
+    for (std::size_t d = 0; d < begin.size(); ++d) begin[d] -= source.box.offset[d];
+    const std::uint64_t to = position(part->offset, slab) * item_;
+    const auto run =
+        gather(source.data, source.box.size, begin, part->size, out.subspan(to), strides, scratch);
+    if (run) checks_.read(source.data, *run);
+    if (source.data.transformed()) transform_part(source.data, *part, out.subspan(to), strides);
+    filled += volume(part->view()) * item_;
+  }
+  if (filled != out.size()) {
+    throw Error(ErrorCode::kHole, cat(quote(piece_.key, 200), ": chunks cover ", filled, " of ",
+                                      out.size(), " bytes of ", box_text(slab.view())));
+  }
+}
+
+}  // namespace fsdp::formats

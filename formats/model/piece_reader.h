@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads ranges of one piece's elements out of the chunks that cover it, and keeps the checksums of
+// the storages that were read from.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/model/chunk_data.h"
+#include "formats/model/copy.h"
+#include "formats/model/crc_ledger.h"
+
+namespace fsdp::formats {
+
+// What is known of the checksums of one checkpoint's storages.  Thread-safe.
+class StorageChecks {
+ public:
+  // With `enabled` false nothing is computed and nothing compared.
+  explicit StorageChecks(bool enabled) : enabled_(enabled) {}
+
+  bool wants(const ChunkData& data) const { return enabled_ && data.crc.has_value(); }
+  // The storage of a chunk that is going to be read from.
+  void note(const std::string& key, const ChunkData& data);
+  // A run of a storage was read.
+  void read(const ChunkData& data, const DenseRun& run);
+  // Compares the storages of these chunks that were read whole, and forgets them: an error comes
+  // early and memory stays flat.  Throws: kZipCrc.
+  void settle(std::span<const SourceChunk> sources);
+  // Reads storages of which only parts were read on their own, through `buffer`, and compares them.
+  // Throws: kZipCrc, kInterrupted, what reading throws.
+  void finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled);
+  std::uint64_t unchecked_bytes() const { return unchecked_bytes_; }
+
+ private:
+  using Name = std::pair<std::string, std::uint64_t>;
+  struct Storage {
+    ChunkData data;  // of the first chunk seen in it
+    std::string key;
+    CrcLedger ledger;
+  };
+  static Name name_of(const ChunkData& data) { return {data.file, data.file_offset}; }
+  static void compare(const Storage& storage, std::uint32_t computed);
+
+  bool enabled_;
+  std::mutex mutex_;
+  std::map<Name, Storage> storages_;
+  std::uint64_t unchecked_bytes_ = 0;
+};
+
+// A piece whose chunks were located.  Thread-safe.  Lifetime: piece and checks outlive it.
+class PieceReader {
+ public:
+  // Throws: kHole where the chunks of a straight piece do not tile it; what `sources` throws.
+  PieceReader(const TargetPiece& piece, StorageChecks& checks);
+
+  // Whether every chunk's part is one run in storage and in the piece: blocks then cost the same
+  // whatever their size; otherwise large blocks cost less.
+  bool straight() const { return straight_; }
+
+  // Elements [first, first + out.size() / item) of the dense row-major piece, before any cast.
+  // Returns the CRC-32 of `out` where reading computed it.
+  // Throws: kHole, what reading throws.
+  std::optional<std::uint32_t> read(std::uint64_t first, std::span<std::byte> out,
+                                    std::span<std::byte> scratch) const;
+  // Every block was read: compares what can be.  Throws: kZipCrc.
+  void settle() const { checks_.settle(sources_); }
+
+ private:
+  // In elements: `count` of them from `from` on in the storage are those from `to` on in the piece.
+  struct Run {
+    std::uint64_t to;
+    std::uint64_t from;
+    std::uint64_t count;
+    const SourceChunk* source;
+  };
+  void find_runs();
+  std::optional<std::uint32_t> read_runs(std::uint64_t first, std::span<std::byte> out) const;
+  void assemble(const Box& slab, std::span<std::byte> out, std::span<std::byte> scratch) const;
+
+  const TargetPiece& piece_;
+  StorageChecks& checks_;
+  std::uint64_t item_;
+  std::vector<SourceChunk> sources_;
+  bool straight_ = true;
+  std::vector<Run> runs_;  // straight: in the order of `to`, one behind the other
+};
+
+}  // namespace fsdp::formats
