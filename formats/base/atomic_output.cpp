@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -72,21 +73,33 @@ void sync_parent_after_rename(const OutputPlace& place) {
 }
 
 bool belongs_to_checkpoint(const std::string& name) {
-  constexpr std::string_view kEndings[] = {".safetensors", ".json", ".distcp", ".metadata", ".pt"};
+  constexpr std::string_view kEndings[] = {".safetensors", ".json", ".distcp", ".metadata",
+                                           ".pt",          ".pth",  ".bin",    ".pkl"};
   return std::any_of(std::begin(kEndings), std::end(kEndings),
                      [&](std::string_view ending) { return name.ends_with(ending); });
+}
+
+// Whether the member is a regular file of a checkpoint, or a folder of nothing but such files.
+bool replaceable(int folder, const std::string& name, const std::string& shown, bool nested) {
+  struct stat info {};
+  if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    if (errno == ENOENT) return true;
+    throw_errno(cat(shown, ": ", quote(name)));
+  }
+  if (!S_ISDIR(info.st_mode)) return S_ISREG(info.st_mode) && belongs_to_checkpoint(name);
+  if (nested) return false;
+  const FileDescriptor inner = open_folder_in(folder, name, shown);
+  const std::vector<std::string> names = names_in(inner.get(), shown);
+  return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& n) {
+    return replaceable(inner.get(), n, shown, true);
+  });
 }
 
 // Throws kExists naming a member that replacing the folder would lose and that is no part of a
 // checkpoint.
 void check_replaceable(int folder, const std::string& shown) {
   for (const std::string& name : names_in(folder, shown)) {
-    struct stat info {};
-    if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT) continue;
-      throw_errno(cat(shown, ": ", quote(name)));
-    }
-    if (S_ISREG(info.st_mode) && belongs_to_checkpoint(name)) continue;
+    if (replaceable(folder, name, shown, false)) continue;
     throw Error(ErrorCode::kExists,
                 cat(shown, ": holds ", quote(name),
                     ", which is no file of a checkpoint; remove it or choose another destination"));
@@ -98,6 +111,11 @@ FileDescriptor open_destination_folder(const OutputPlace& place) {
                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) throw_errno(place.shown());
   return fd;
+}
+
+bool is_plain_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == name.npos;
 }
 
 Error cannot_exchange(const OutputPlace& place) {
@@ -298,6 +316,14 @@ struct AtomicDirectory::Impl {
 
   void replace_destination();
 
+  // Where a member of that name goes.
+  struct Member {
+    int folder;
+    std::string name;   // in `folder`
+    std::string shown;  // for messages
+  };
+  Member member(const std::string& name);
+
   // The new folder is in place.
   void end() {
     committed = true;
@@ -307,7 +333,8 @@ struct AtomicDirectory::Impl {
 
   const OutputOptions options;
   const OutputPlace place;
-  FileDescriptor folder;  // the temporary, locked
+  FileDescriptor folder;                          // the temporary, locked
+  std::map<std::string, FileDescriptor> folders;  // inside it
   std::vector<std::unique_ptr<OutputFile>> files;
   bool committed = false;
 };
@@ -368,27 +395,53 @@ AtomicDirectory::AtomicDirectory(const std::filesystem::path& destination,
 
 AtomicDirectory::~AtomicDirectory() = default;
 
-OutputFile& AtomicDirectory::add_file(const std::string& name) {
-  const std::string shown = cat(impl_->place.shown(), "/", escape(name));
-  if (name.empty() || name == "." || name == ".." ||
-      name.find_first_of(std::string_view("/\0", 2)) != name.npos) {
+AtomicDirectory::Impl::Member AtomicDirectory::Impl::member(const std::string& name) {
+  const std::size_t slash = name.find('/');
+  Member found{folder.get(), name, cat(place.shown(), "/", escape(name))};
+  if (slash != std::string::npos) found.name = name.substr(slash + 1);
+  const std::string inner = slash == std::string::npos ? std::string() : name.substr(0, slash);
+  if (!is_plain_name(found.name) || (slash != std::string::npos && !is_plain_name(inner))) {
     throw Error(ErrorCode::kPath,
-                cat(impl_->place.shown(), ": ", quote(name), " is no name of a file in a folder"));
+                cat(place.shown(), ": ", quote(name), " is no name of a file in a folder"));
   }
-  FileDescriptor fd = open_for_output(impl_->folder.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (slash == std::string::npos) return found;
+  FileDescriptor& fd = folders[inner];
   if (fd.get() < 0) {
-    if (errno == EEXIST) throw Error(ErrorCode::kExists, shown + ": is written twice");
-    throw_errno(shown);
+    if (::mkdirat(folder.get(), inner.c_str(), 0777) != 0) throw_errno(found.shown);
+    fd = open_folder_in(folder.get(), inner, place.shown());
   }
-  impl_->files.push_back(std::make_unique<OutputFile>(std::move(fd), shown, impl_->options.sync));
+  found.folder = fd.get();
+  return found;
+}
+
+OutputFile& AtomicDirectory::add_file(const std::string& name) {
+  const Impl::Member member = impl_->member(name);
+  FileDescriptor fd = open_for_output(member.folder, member.name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() < 0) {
+    if (errno == EEXIST) throw Error(ErrorCode::kExists, member.shown + ": is written twice");
+    throw_errno(member.shown);
+  }
+  impl_->files.push_back(
+      std::make_unique<OutputFile>(std::move(fd), member.shown, impl_->options.sync));
   return *impl_->files.back();
+}
+
+Sharing AtomicDirectory::link_file(const std::string& name, const File& source,
+                                   SharingOptions options) {
+  const Impl::Member member = impl_->member(name);
+  options.sync = impl_->options.sync;
+  return share_file(source, member.folder, member.name, member.shown, options);
 }
 
 void AtomicDirectory::commit() {
   const OutputPlace& place = impl_->place;
   for (const auto& file : impl_->files) file->finish(impl_->options.sync);
-  if (impl_->options.sync && ::fsync(impl_->folder.get()) != 0 && errno != EINVAL) {
-    throw_errno(place.shown() + ": fsync");
+  const auto sync = [&](const FileDescriptor& folder) {
+    if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place.shown() + ": fsync");
+  };
+  if (impl_->options.sync) {
+    for (const auto& [name, folder] : impl_->folders) sync(folder);
+    sync(impl_->folder);
   }
   while (!rename_to_free_name(place, OutputKind::kFolder)) {
     if (!impl_->options.replace) throw appeared(place);

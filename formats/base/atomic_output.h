@@ -16,6 +16,7 @@
 #include <string>
 
 #include "formats/base/file.h"
+#include "formats/base/file_link.h"
 
 namespace fsdp::formats {
 
@@ -88,9 +89,9 @@ class AtomicFile {
 //
 // An existing destination is replaced only where `replace` is set and it is empty or holds nothing
 // but regular files that a checkpoint consists of (*.safetensors, *.json, *.distcp, *.metadata,
-// *.pt); anything else is kExists naming what is in the way.  The exchange is atomic (renameat2);
-// the old folder is removed after it.  Temporary name, locks and permissions are as with
-// AtomicFile.  A slash behind the destination is allowed.
+// *.pt, *.pth, *.bin, *.pkl) and folders of such files; anything else is kExists naming what is in
+// the way.  The exchange is atomic (renameat2); the old folder is removed after it.  Temporary
+// name, locks and permissions are as with AtomicFile.  A slash behind the destination is allowed.
 class AtomicDirectory {
  public:
   // Throws: as AtomicFile (kNotRegular: destination is no folder); kUnsupported where the file
@@ -99,10 +100,15 @@ class AtomicDirectory {
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
   ~AtomicDirectory();
-  // A new file of that plain name in the folder.  `commit` finishes it; with many files the caller
-  // does so earlier, each open one being a descriptor.  Lifetime: of the result, as long as this.
-  // Throws: kPath (no plain name), kExists (added before), kIo, kNoSpace.
+  // A new file of that name in the folder: a plain name, or one in a folder inside it, "a/b", which
+  // is made where it is missing.  `commit` finishes it; with many files the caller does so earlier,
+  // each open one being a descriptor.  Lifetime: of the result, as long as this.
+  // Throws: kPath (neither), kExists (added before), kIo, kNoSpace.
   OutputFile& add_file(const std::string& name);
+  // A file of that name with the bytes of `source`, shared with it where the file systems allow it
+  // (see share_file).  Whether it is synced follows from the folder's options.
+  // Throws: as add_file; what share_file throws.
+  Sharing link_file(const std::string& name, const File& source, SharingOptions options = {});
   // Throws: as AtomicFile; kBusy, kUnsupported.
   void commit();
 

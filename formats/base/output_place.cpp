@@ -176,22 +176,46 @@ std::vector<std::string> names_in(int folder, const std::string& shown) {
   return names;
 }
 
+FileDescriptor open_folder_in(int folder, const std::string& name, const std::string& shown) {
+  FileDescriptor fd(
+      ::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (fd.get() < 0) throw_errno(cat(shown, ": ", quote(name)));
+  return fd;
+}
+
 void remove_files_in(int folder, const std::string& shown) {
-  const std::vector<std::string> names = names_in(folder, shown);
-  for (const std::string& name : names) {
-    struct stat info {};
-    if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-      if (errno == ENOENT) continue;
-      throw_errno(cat(shown, ": ", quote(name)));
+  struct Member {
+    int folder;
+    std::string name;
+    int flags;  // of unlinkat
+  };
+  std::vector<Member> members;
+  std::vector<FileDescriptor> folders;
+  const auto add = [&](int in, const std::string& above, bool nested) {
+    for (const std::string& name : names_in(in, shown)) {
+      struct stat info {};
+      if (::fstatat(in, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+        if (errno == ENOENT) continue;
+        throw_errno(cat(shown, ": ", quote(above + name)));
+      }
+      const bool inner = S_ISDIR(info.st_mode) && !nested;
+      if (!S_ISREG(info.st_mode) && !inner) {
+        throw Error(ErrorCode::kExists, cat(shown, " holds ", quote(above + name),
+                                            ", which is no regular file; remove it"));
+      }
+      members.push_back({in, name, inner ? AT_REMOVEDIR : 0});
     }
-    if (!S_ISREG(info.st_mode)) {
-      throw Error(ErrorCode::kExists,
-                  cat(shown, " holds ", quote(name), ", which is no regular file; remove it"));
-    }
+  };
+  add(folder, "", false);
+  for (std::size_t i = 0, count = members.size(); i < count; ++i) {
+    if (members[i].flags == 0) continue;
+    folders.push_back(open_folder_in(folder, members[i].name, shown));
+    add(folders.back().get(), members[i].name + "/", true);
   }
-  for (const std::string& name : names) {
-    if (::unlinkat(folder, name.c_str(), 0) != 0 && errno != ENOENT) {
-      throw_errno(cat(shown, ": removing ", quote(name)));
+  // What lies inside stands behind the folder it lies in.
+  for (auto member = members.rbegin(); member != members.rend(); ++member) {
+    if (::unlinkat(member->folder, member->name.c_str(), member->flags) != 0 && errno != ENOENT) {
+      throw_errno(cat(shown, ": removing ", quote(member->name)));
     }
   }
 }

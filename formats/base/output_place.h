@@ -67,9 +67,13 @@ Locked try_lock(int fd, const std::string& shown);
 // Names in an open folder, "." and ".." left out, sorted.  Throws: kIo.
 std::vector<std::string> names_in(int folder, const std::string& shown);
 
-// Removes the regular files of an open folder; a name that is gone already is no error.
-// Throws: kExists naming a member that is no regular file, before anything is removed; kIo.
+// Removes the regular files of an open folder, and its folders that hold nothing but regular files;
+// a name that is gone already is no error.
+// Throws: kExists naming a member that is neither, before anything is removed; kIo.
 void remove_files_in(int folder, const std::string& shown);
+
+// Opens a folder inside an open folder, links not followed.  Throws: kIo.
+FileDescriptor open_folder_in(int folder, const std::string& name, const std::string& shown);
 
 // Opens for an output; a descriptor is never 0, 1 or 2, where a stray message of this process would
 // be written into the file.  Throws nothing: the caller looks at the descriptor and errno.

@@ -418,8 +418,9 @@ TEST(AtomicDirectory, names_of_files_are_plain_and_used_once) {
   TempDir dir;
   AtomicDirectory folder(dir / "out", {});
   for (const std::string& name :
-       {std::string(), std::string("."), std::string(".."), std::string("a/b"),
-        std::string("/etc/x"), std::string("a\0b", 3)}) {
+       {std::string(), std::string("."), std::string(".."), std::string("a/b/c"), std::string("a/"),
+        std::string("a/.."), std::string("../a"), std::string("/etc"), std::string("/etc/x"),
+        std::string("a\0b", 3)}) {
     expect_error(ErrorCode::kPath, "is no name of a file in a folder",
                  [&] { folder.add_file(name); });
   }
@@ -550,11 +551,58 @@ TEST(AtomicDirectory, a_killed_writer_leaves_the_old_one_and_the_next_takes_over
 
 TEST(AtomicDirectory, a_leftover_with_a_folder_in_it_is_not_ours_to_remove) {
   TempDir dir;
-  std::filesystem::create_directories(dir / ".out.fsdp-tmp/sub");
+  std::filesystem::create_directories(dir / ".out.fsdp-tmp/sub/inner");
   write_file(dir / ".out.fsdp-tmp/a", "kept");
-  expect_error(ErrorCode::kExists, "holds 'sub', which is no regular file",
+  expect_error(ErrorCode::kExists, "holds 'sub/inner', which is no regular file",
                [&] { AtomicDirectory(dir / "out", {}); });
   EXPECT_EQ(content(dir / ".out.fsdp-tmp/a"), "kept");
+}
+
+TEST(AtomicDirectory, files_may_lie_in_folders_inside_it) {
+  TempDir dir;
+  for (const char* text : {"first", "second"}) {
+    AtomicDirectory folder(dir / "out", {.replace = true});
+    folder.add_file("a_0/.metadata").write_at(0, to_bytes(text));
+    folder.add_file("a_0/__0_0.distcp");
+    folder.add_file("b.json");
+    expect_error(ErrorCode::kExists, "out/a_0/.metadata: is written twice",
+                 [&] { folder.add_file("a_0/.metadata"); });
+    folder.commit();
+    EXPECT_EQ(content(dir / "out/a_0/.metadata"), text);
+    EXPECT_EQ(names(dir / "out/a_0"), (std::set<std::string>{".metadata", "__0_0.distcp"}));
+    EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+  }
+  {
+    AtomicDirectory folder(dir / "other", {});
+    folder.add_file("a_0/.metadata");
+  }
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
+}
+
+TEST(AtomicDirectory, a_folder_inside_with_anything_foreign_in_it_is_refused) {
+  TempDir dir;
+  write_folder(dir / "out", {}, "old");
+  std::filesystem::create_directory(dir / "out/sub");
+  write_file(dir / "out/sub/a.distcp", "a");
+  write_file(dir / "out/sub/notes.txt", "mine");
+  expect_error(ErrorCode::kExists, "out: holds 'sub', which is no file of a checkpoint",
+               [&] { AtomicDirectory(dir / "out", {.replace = true}); });
+  std::filesystem::remove(dir / "out/sub/notes.txt");
+  write_folder(dir / "out", {.replace = true}, "new");
+  EXPECT_EQ(content(dir / "out/.metadata"), "new");
+  EXPECT_FALSE(std::filesystem::exists(dir / "out/sub"));
+}
+
+TEST(AtomicDirectory, a_killed_writer_of_a_folder_inside_is_followed_by_the_next) {
+  TempDir dir;
+  run_and_kill([&] {
+    AtomicDirectory folder(dir / "out", {});
+    folder.add_file("a_0/.metadata");
+    ::kill(::getpid(), SIGKILL);
+  });
+  EXPECT_TRUE(std::filesystem::exists(dir / ".out.fsdp-tmp/a_0/.metadata"));
+  write_folder(dir / "out", {}, "new");
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
 }
 
 TEST(AtomicDirectory, of_many_writers_at_once_each_succeeds_or_is_busy) {

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/base/file_link.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "formats/base/atomic_output.h"
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+#include "formats/base/output_place.h"
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::size_t kCopyBufferBytes = 4U << 20U;
+
+Error written_twice(const std::string& shown) {
+  return Error(ErrorCode::kExists, shown + ": is written twice");
+}
+
+// False where this file cannot have another name there; whatever the reason, a copy can be made.
+bool hard_link(const File& source, int folder, const std::string& name, const std::string& shown,
+               bool sync) {
+  struct stat file {};
+  struct stat there {};
+  if (::fstat(source.fd(), &file) != 0 || ::fstat(folder, &there) != 0) throw_errno(shown);
+  if (file.st_dev != there.st_dev) return false;
+  // Before the link, which would make the inode one that has to be synced.
+  if (sync && ::fdatasync(source.fd()) != 0 && errno != EINVAL && errno != EROFS)
+    throw_errno(source.name() + ": fdatasync");
+  // The descriptor rather than the name, which may stand for another file by now.
+  const std::string opened = cat("/proc/self/fd/", source.fd());
+  if (::linkat(AT_FDCWD, opened.c_str(), folder, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
+  if (errno == EEXIST) throw written_twice(shown);
+  if (errno == ENOSPC || errno == EDQUOT || errno == EIO) throw_errno(shown);
+  return false;
+}
+
+void copy_bytes(const File& source, OutputFile& out,
+                const std::function<void(std::uint64_t)>& on_copied) {
+  out.reserve(source.size());
+  std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBufferBytes, source.size()));
+  for (std::uint64_t at = 0; at < source.size();) {
+    throw_if_interrupted();
+    const auto count =
+        static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), source.size() - at));
+    source.read_at(at, std::span(buffer).first(count));
+    out.write_at(at, std::span<const std::byte>(buffer).first(count));
+    at += count;
+    if (on_copied) on_copied(count);
+  }
+}
+
+}  // namespace
+
+bool on_one_file_system(const File& source, const std::filesystem::path& folder) {
+  struct stat file {};
+  struct stat there {};
+  if (::fstat(source.fd(), &file) != 0) throw_errno(source.name());
+  if (::stat(folder.c_str(), &there) != 0) throw_errno(escape(folder.native()));
+  return file.st_dev == there.st_dev;
+}
+
+Sharing share_file(const File& source, int folder, const std::string& name,
+                   const std::string& shown, const SharingOptions& options) {
+  if (options.hard_link && hard_link(source, folder, name, shown, options.sync))
+    return Sharing::kHardLink;
+  FileDescriptor fd = open_for_output(folder, name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() < 0) {
+    if (errno == EEXIST) throw written_twice(shown);
+    throw_errno(shown);
+  }
+  const bool reflinked = ::ioctl(fd.get(), FICLONE, source.fd()) == 0;
+  OutputFile out(std::move(fd), shown, options.sync);
+  if (!reflinked) copy_bytes(source, out, options.on_copied);
+  out.finish(options.sync);
+  return reflinked ? Sharing::kReflink : Sharing::kCopy;
+}
+
+}  // namespace fsdp::formats
