@@ -6,6 +6,7 @@
 
 #include "formats/base/text.h"
 #include "formats/open.h"
+#include "tools/inspect_html.h"
 #include "tools/key_tree.h"
 #include "tools/table.h"
 #include "tools/value_text.h"
@@ -22,18 +23,6 @@ constexpr std::size_t kValueWidth = 60;
 
 std::string count_of(std::uint64_t count, std::string_view noun) {
   return formats::group_digits(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
-}
-
-std::string format_name(const formats::CheckpointDescription& d) {
-  if (d.format == "dcp") {
-    if (d.layout == "generic") return "sharded checkpoint (torch.distributed.checkpoint)";
-    return "sharded checkpoint (torch.distributed.checkpoint, " + d.layout + ")";
-  }
-  if (d.format == "torch")
-    return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
-  if (d.layout == "hf") return "safetensors folder";
-  if (d.layout == "hf-sharded") return "sharded safetensors folder";
-  return "safetensors file";
 }
 
 void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, std::ostream& out) {
@@ -156,6 +145,22 @@ void print_files(const formats::Checkpoint& checkpoint, std::ostream& out) {
 
 }  // namespace
 
+std::string format_name(const formats::CheckpointDescription& d) {
+  if (d.format == "dcp") {
+    if (d.layout == "generic") return "sharded checkpoint (torch.distributed.checkpoint)";
+    return "sharded checkpoint (torch.distributed.checkpoint, " + d.layout + ")";
+  }
+  if (d.format == "torch")
+    return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
+  if (d.layout == "hf") return "safetensors folder";
+  if (d.layout == "hf-sharded") return "sharded safetensors folder";
+  return "safetensors file";
+}
+
+std::string shown_key(const std::string& key, const formats::KeyPath& path) {
+  return path.empty() ? std::string(kRootName) : formats::escape(key);
+}
+
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
   if (options.values == When::kAuto) return checkpoint.index().values.size() <= kManyValues;
   return options.values == When::kAlways;
@@ -170,8 +175,14 @@ int inspect(const InspectOptions& options, const Streams& streams) {
   if (!options.common.keys.everything()) {
     checkpoint->keep([&](const std::string& key) { return options.common.keys.selects(key); });
   }
+  if (!options.html.empty()) write_inspect_page(options, *checkpoint, options.html, options.force);
   if (options.common.json) {
     print_inspect_json(options, *checkpoint, streams.out);
+  } else if (!options.html.empty()) {
+    if (!options.common.quiet) {
+      streams.out << formats::escape(options.html) << ": a page of "
+                  << count_of(checkpoint->index().tensors.size(), "tensor") << '\n';
+    }
   } else {
     const auto tree = key_tree(checkpoint->index(), options.fold);
     const bool values = reads_values(options, *checkpoint);
@@ -215,6 +226,9 @@ class InspectVerb : public Verb {
     options.integer("--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
     options.flag("--chunks", options_.chunks, "Show where each chunk lies");
     options.flag("--files", options_.files, "List the files");
+    options.text("--html", options_.html, "FILE",
+                 "Write a page for a browser: treemap, who holds what, search");
+    options.flag("--force", options_.force, "Replace FILE where it exists");
     options.choice("--values", values_, {"auto", "always", "never"}, "WHEN",
                    "Read the values (what is no tensor): auto, always or never");
   }

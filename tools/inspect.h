@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <string_view>
 
 #include "formats/layout/checkpoint.h"
 #include "tools/common.h"
@@ -16,7 +18,17 @@ struct InspectOptions {
   bool chunks = false;           // each chunk: box, file, bytes
   bool files = false;            // each file: bytes, rank
   When values = When::kAuto;     // values are read (kAuto: while there are few)
+  std::string html;              // file of the page; empty: none
+  bool force = false;            // replace that file
 };
+
+// "sharded checkpoint (torch.distributed.checkpoint)", "safetensors file": the format in words.
+std::string format_name(const formats::CheckpointDescription& description);
+
+// What a key is called where the object itself is one tensor or value, and has no key.
+inline constexpr std::string_view kRootName = "(root)";
+// A key for people.
+std::string shown_key(const std::string& key, const formats::KeyPath& path);
 
 // Whether `options` want the values of this checkpoint read.
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);

@@ -88,6 +88,11 @@
           child = {...child.list[0], name: child.name + "." + child.list[0].name};
         list.push(child);
       }
+      if (node.tensor !== null && list.length > 0) {  // "a" beside "a.b"
+        list.push({name: "(itself)", path: node.path + " (itself)", list: [], size: node.tensor.size,
+                   count: 1, tensor: node.tensor});
+        node.tensor = null;
+      }
       node.list = list.sort((a, b) => b.size - a.size);
       node.children = null;
     }
@@ -228,8 +233,12 @@
   const box = (className, x, y, w, h) => make("div", {className, style: {
     left: x + "px", top: y + "px", width: Math.max(0, w) + "px", height: Math.max(0, h) + "px"}});
 
-  function tileColour(node, branch) {
-    return state.colour === "dtype" ? dtypeColour(node.tensor.dtype) : COLOURS[branch % COLOURS.length];
+  // A colour for each module of the first level that has more than a few; what is below inherits it.
+  function branchColours(top) {
+    let front = [top];
+    while (front.length <= 3 && front.some((node) => node.list.length > 0))
+      front = front.flatMap((node) => node.list.length > 0 ? node.list : [node]);
+    return new Map(front.map((node, i) => [node.path, COLOURS[i % COLOURS.length]]));
   }
 
   function drawTreemap() {
@@ -238,8 +247,10 @@
     const height = Math.round(Math.max(260, Math.min(width * 0.5, 560)));
     map.style.height = height + "px";
     const top = byPath.get(state.zoom);
+    const colours = branchColours(top);
     const parts = [];
-    function place(node, x, y, w, h, branch, depth) {
+
+    function place(node, x, y, w, h, inherited) {
       if (node.rest > 0) {
         const rest = box("rest", x, y, w - 1, h - 1);
         rest.title = counted(node.rest, "smaller one") + ", " + bytes(node.size);
@@ -247,82 +258,290 @@
         parts.push(rest);
         return;
       }
-      const title = node.path + "\n" + (node.tensor === null || node.list.length > 0
-        ? counted(node.count, "tensor")
-        : data.dtypes[node.tensor.dtype] + " " + shape(node.tensor.dims)) +
-        ", " + bytes(node.size) + ", " + percent(node.size, total);
-      if (node.list.length > 0) {
-        const frame = box("module", x, y, w - 1, h - 1);
-        frame.title = title;
-        frame.dataset.zoom = node.path;
-        const head = h > 2.5 * HEADER && w > 44 ? HEADER : 0;
-        if (head > 0) {
-          frame.append(make("div", {className: "label"},
-            node.name + (w > 150 ? "  " + bytes(node.size) : "")));
-        }
-        parts.push(frame);
-        layout(node, x + 2, y + head + (head > 0 ? 0 : 2), w - 5, h - head - (head > 0 ? 3 : 5), branch, depth + 1);
+      const colour = colours.get(node.path) || inherited;
+      const leaf = node.list.length === 0;
+      const what = leaf ? data.dtypes[node.tensor.dtype] + " " + shape(node.tensor.dims) : counted(node.count, "tensor");
+      const part = box(leaf ? "tile" : "module", x, y, w - 1, h - 1);
+      part.title = node.path + "\n" + what + ", " + bytes(node.size) + ", " + percent(node.size, total);
+      parts.push(part);
+      if (leaf) {
+        part.dataset.tensor = node.tensor.number;
+        part.style.background = state.colour === "dtype" ? dtypeColour(node.tensor.dtype) : colour;
+        if (w > 34 && h > 22) part.append(make("div", {className: "label"}, node.name));
+        if (w > 34 && h > 40) part.append(make("div", {className: "label size"}, bytes(node.size)));
         return;
       }
-      const tile = box("tile", x, y, w - 1, h - 1);
-      tile.title = title;
-      tile.dataset.tensor = node.tensor.number;
-      tile.style.background = tileColour(node, branch);
-      if (w > 34 && h > 18) {
-        tile.append(make("div", {className: "label"}, node.name));
-        if (h > 36) tile.append(make("div", {className: "label size"}, bytes(node.size)));
-      }
-      parts.push(tile);
+      part.dataset.zoom = node.path;
+      const named = h > 2.5 * HEADER && w > 44;
+      if (named) part.append(make("div", {className: "label"}, node.name + (w > 150 ? "  " + bytes(node.size) : "")));
+      const head = named ? HEADER : 2;
+      layout(node, x + 2, y + head, w - 5, h - head - 3, colour);
     }
-    function layout(node, x, y, w, h, branch, depth) {
-      const area = w * h;
-      if (area <= 0 || node.size === 0) return;
+
+    function layout(node, x, y, w, h, colour) {
+      if (w <= 0 || h <= 0 || node.size === 0) return;
       const shown = [];
-      let rest = 0, restSize = 0;
+      let rest = 0, size = 0;
       for (const child of node.list) {
-        if (child.size === 0) continue;
-        if (child.size / node.size * area >= MIN_TILE) shown.push(child);
-        else { ++rest; restSize += child.size; }
+        if (child.size / node.size * w * h >= MIN_TILE) shown.push(child);
+        else if (child.size > 0) { ++rest; size += child.size; }
       }
-      if (rest > 0) shown.push({rest, size: restSize});
-      const branching = depth === 0;
-      const numbers = new Map(shown.map((child, i) => [child, i]));
-      squarify(shown.sort((a, b) => b.size - a.size), x, y, w, h, (child, cx, cy, cw, ch) =>
-        place(child, cx, cy, cw, ch, branching ? numbers.get(child) : branch, depth));
+      if (rest > 0) shown.push({rest, size});
+      shown.sort((a, b) => b.size - a.size);
+      squarify(shown, x, y, w, h, (child, cx, cy, cw, ch) => place(child, cx, cy, cw, ch, colour));
     }
-    // The colours part the first modules that branch: a chain of one is stepped over.
-    let first = top;
-    while (first.list.length === 1 && first.list[0].list.length > 0) first = first.list[0];
-    if (top.list.length === 0 && top.tensor !== null) place(top, 0, 0, width, height, 0, 0);
-    else if (first.list.length <= 3 && first.list.some((child) => child.list.length > 0)) {
-      // Few big ones: each of their children has a colour of its own.
-      let next = 0;
-      const colour = new Map();
-      for (const child of first.list)
-        for (const grandchild of child.list.length > 0 ? child.list : [child]) colour.set(grandchild, next++);
-      squarify(first.list.filter((c) => c.size > 0), 0, 0, width, height, (child, x, y, w, h) => {
-        if (child.list.length === 0) { place(child, x, y, w, h, colour.get(child), 1); return; }
-        const before = parts.length;
-        place({...child, list: []  , tensor: child.list[0].tensor || tensors[0]}, x, y, w, h, 0, 1);
-        parts.length = before;
-        const frame = box("module", x, y, w - 1, h - 1);
-        frame.title = child.path + "\n" + counted(child.count, "tensor") + ", " + bytes(child.size);
-        frame.dataset.zoom = child.path;
-        frame.append(make("div", {className: "label"}, child.name + "  " + bytes(child.size)));
-        parts.push(frame);
-        layoutEach(child, x + 2, y + HEADER, w - 5, h - HEADER - 3, colour);
-      });
-    } else layout(first, 0, 0, width, height, 0, 0);
-    function layoutEach(node, x, y, w, h, colour) {
-      const area = w * h;
-      const shown = node.list.filter((c) => c.size > 0 && c.size / node.size * area >= MIN_TILE);
-      const small = node.list.filter((c) => c.size > 0 && c.size / node.size * area < MIN_TILE);
-      if (small.length > 0) shown.push({rest: small.length, size: small.reduce((a, c) => a + c.size, 0)});
-      squarify(shown.sort((a, b) => b.size - a.size), x, y, w, h, (child, cx, cy, cw, ch) =>
-        place(child, cx, cy, cw, ch, colour.get(child) || 0, 2));
-    }
+
+    if (top.list.length === 0 && top.tensor !== null) place(top, 0, 0, width, height, COLOURS[0]);
+    else layout(top, 0, 0, width, height, COLOURS[0]);
     fill(map, ...parts);
-    map.setAttribute("aria-label", "Treemap of " + (top.path || "the checkpoint") + ": " + bytes(top.size) +
-      "; the table below has the same numbers");
+    map.setAttribute("aria-label", "Treemap of " + (top.path || "the checkpoint") + ", " + bytes(top.size) +
+                     "; the table below has the same numbers");
   }
+
+  function drawCrumbs() {
+    const parts = [];
+    const step = (node, name) => make("button", {type: "button", className: "link mono", onclick: () => zoom(node)}, name);
+    parts.push(step("", "everything"));
+    let at = root;
+    while (at.path !== state.zoom) {
+      const inside = (node) => state.zoom === node.path || state.zoom.startsWith(node.path + ".") ||
+                               state.zoom === node.path + " (itself)";
+      const next = at.list.find(inside);
+      if (next === undefined) break;
+      parts.push(make("span", {}, " › "), step(next.path, next.name));
+      at = next;
+    }
+    fill($("crumbs"), ...parts);
+  }
+
+  function zoom(path) {
+    state.zoom = path;
+    state.rows = MODULE_ROWS;
+    writeAddress();
+    drawModules();
+  }
+
+  // ---- Modules and the ranks or files that hold them ----
+
+  function drawShards() {
+    const top = byPath.get(state.zoom);
+    const nodes = top.list.length > 0 ? [...top.list].sort((a, b) => collator.compare(a.name, b.name)) : [top];
+    const many = columns.length > 1;
+    const noun = data.by_rank ? "rank" : "file";
+    $("shards-hint").textContent = many
+      ? "Each column is " + (data.grouped > 1 ? "a group of " + data.grouped + " " + noun + "s" : "one " + noun) +
+        "; the darker a cell, the more of the row's bytes lie there. A name opens its module."
+      : "One " + noun + " holds everything. A name opens its module.";
+    const head = make("tr", {}, make("th", {scope: "col"}, "module"), make("th", {scope: "col", className: "number"}, "tensors"),
+                      make("th", {scope: "col", className: "number"}, "bytes"), make("th", {scope: "col"}, "share"));
+    if (many) {
+      const every = Math.max(1, Math.ceil(columns.length / 16));
+      columns.forEach((name, c) => head.append(make("th", {
+        scope: "col", className: "column", title: (data.by_rank ? "rank " : "") + name, "aria-label": (data.by_rank ? "rank " : "") + name},
+        data.by_rank ? (c % every === 0 ? name : "") : (c % every === 0 ? String(c) : ""))));
+    }
+    const row = (node, name, className) => {
+      const share = make("td", {className: "share", title: percent(node.size, total)}, make("i", {
+        style: {width: (total === 0 ? 0 : 100 * node.size / total) + "%"}}));
+      const line = make("tr", {className}, name, cell(count(node.count), "number"), cell(bytes(node.size), "number"), share);
+      if (many) {
+        const sums = columnBytes(node);
+        const most = Math.max(1, ...sums);
+        sums.forEach((size, c) => {
+          const label = (data.by_rank ? "rank " : "") + columns[c] + ": " + bytes(size);
+          line.append(make("td", {className: "cell", title: node.path + "\n" + label, "aria-label": label, style: {
+            background: size === 0 ? "transparent" : "rgba(var(--heat), " + (0.15 + 0.8 * size / most) + ")"}}));
+        });
+      }
+      return line;
+    };
+    const body = nodes.slice(0, state.rows).map((node) => row(node, make("td", {className: "key"},
+      node.list.length > 0
+        ? make("button", {type: "button", className: "link mono", onclick: () => zoom(node.path)}, node.name)
+        : make("button", {type: "button", className: "link mono", onclick: () => find(node.tensor)}, node.name)), ""));
+    if (nodes.length > 1) body.push(row(top, cell(top.path || "everything", "key"), "total"));
+    fill($("shards"), make("thead", {}, head), make("tbody", {}, ...body));
+    $("more").hidden = nodes.length <= state.rows;
+    $("more").textContent = "Show " + Math.min(nodes.length - state.rows, 500) + " more of " + count(nodes.length);
+  }
+
+  function drawModules() {
+    drawCrumbs();
+    drawTreemap();
+    drawShards();
+  }
+
+  // ---- Table of tensors ----
+
+  let found = tensors;
+  function search() {
+    const words = state.q.toLowerCase().split(/\s+/).filter((word) => word !== "");
+    found = words.length === 0 ? [...tensors] : tensors.filter((t) => {
+      const text = (t.key + " " + data.dtypes[t.dtype] + " " + shape(t.dims)).toLowerCase();
+      return words.every((word) => text.includes(word));
+    });
+    if (state.sort !== "") {
+      found.sort(SORTS[state.sort]);
+      if (state.down) found.reverse();
+    }
+  }
+
+  // Where the chunks of a tensor lie, as a list and, in its first two dimensions, as a drawing.
+  function detail(tensor) {
+    const parts = [];
+    const chunks = data.chunks === null ? null : data.chunks[tensor.number];
+    if (chunks === null) {
+      return [make("p", {className: "hint"}, "This checkpoint has too many chunks to list here: fsdp-ckpt inspect --chunks -k '" +
+                   tensor.key + "' shows them.")];
+    }
+    const rank = tensor.dims.length;
+    const boxes = chunks.map((numbers) => ({
+      file: numbers[0], offset: numbers.slice(1, 1 + rank), size: numbers.slice(1 + rank)}));
+    const colourOf = (file) => COLOURS[file % COLOURS.length];
+    if (boxes.length > 1 && tensor.elements > 0) {
+      const NS = "http://www.w3.org/2000/svg";
+      const wide = rank === 1 ? tensor.dims[0] : tensor.dims[1], high = rank === 1 ? 1 : tensor.dims[0];
+      const W = 420, H = rank === 1 ? 28 : Math.max(40, Math.min(220, W * high / wide));
+      const svg = document.createElementNS(NS, "svg");
+      const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
+      set(svg, {width: W, height: H, viewBox: "0 0 " + W + " " + H, role: "img", "aria-label": "chunks of " + tensor.key});
+      for (const b of boxes) {
+        const [y, x] = rank === 1 ? [0, b.offset[0]] : [b.offset[0], b.offset[1]];
+        const [h, w] = rank === 1 ? [1, b.size[0]] : [b.size[0], b.size[1]];
+        if (h === 0 || w === 0) continue;
+        const rect = document.createElementNS(NS, "rect");
+        set(rect, {x: W * x / wide + 0.5, y: H * y / high + 0.5, width: Math.max(1, W * w / wide - 1),
+                   height: Math.max(1, H * h / high - 1), rx: 2, fill: colourOf(b.file)});
+        svg.append(rect);
+        if (W * w / wide > 60 && H * h / high > 16) {
+          const text = document.createElementNS(NS, "text");
+          set(text, {x: W * x / wide + 6, y: H * y / high + 14});
+          const file = data.files[b.file];
+          text.textContent = file[2] === null ? file[0].slice(0, 24) : "rank " + file[2];
+          svg.append(text);
+        }
+      }
+      parts.push(svg);
+    }
+    for (const b of boxes) {
+      const range = b.offset.map((o, d) => o + ":" + (o + b.size[d]));
+      parts.push(make("div", {className: "mono"}, make("span", {className: "swatch", style: {background: colourOf(b.file)}}),
+                      "[" + range.join(", ") + "]  " + data.files[b.file][0]));
+    }
+    return parts;
+  }
+
+  function drawTable() {
+    const COLUMNS = [["key", ""], ["dtype", ""], ["shape", ""], ["bytes", "number"], ["chunks", "number"]];
+    const head = make("tr", {});
+    for (const [name, className] of COLUMNS) {
+      const th = make("th", {scope: "col", className}, make("button", {type: "button", className: "link", onclick: () => {
+        if (state.sort !== name) { state.sort = name; state.down = name !== "key" && name !== "dtype"; }
+        else if (state.down === (name !== "key" && name !== "dtype")) state.down = !state.down;
+        else { state.sort = ""; state.down = false; }
+        state.page = 0;
+        update();
+      }}, name + (state.sort === name ? (state.down ? " ↓" : " ↑") : "")));
+      if (state.sort === name) th.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      head.append(th);
+    }
+    head.append(make("th", {scope: "col"}, data.by_rank ? "ranks" : "file"));
+    const pages = Math.max(1, Math.ceil(found.length / PAGE_ROWS));
+    state.page = Math.min(state.page, pages - 1);
+    const begin = state.page * PAGE_ROWS;
+    const rows = [];
+    for (const tensor of found.slice(begin, begin + PAGE_ROWS)) {
+      const open = state.open === tensor.number;
+      rows.push(make("tr", {},
+        make("td", {className: "key"}, make("button", {type: "button", className: "link mono", "aria-expanded": String(open), onclick: () => {
+          state.open = open ? -1 : tensor.number;
+          writeAddress();
+          drawTable();
+        }}, tensor.key)),
+        cell(data.dtypes[tensor.dtype]), cell(shape(tensor.dims), "mono"), cell(bytes(tensor.size), "number"),
+        cell(count(tensor.chunks), "number"), cell(where(tensor))));
+      if (open) rows.push(make("tr", {className: "detail"}, make("td", {colSpan: 6}, ...detail(tensor))));
+    }
+    fill($("table"), make("thead", {}, head), make("tbody", {}, ...rows));
+    $("count").textContent = found.length === 0 ? "No tensor matches" :
+      count(begin + 1) + " to " + count(Math.min(begin + PAGE_ROWS, found.length)) + " of " + counted(found.length, "tensor");
+    $("previous").disabled = state.page === 0;
+    $("next").disabled = state.page + 1 >= pages;
+  }
+
+  function update() {
+    search();
+    drawTable();
+    writeAddress();
+  }
+
+  // Shows a tensor of the treemap in the table.
+  function find(tensor) {
+    state.q = tensor.key;
+    state.page = 0;
+    state.open = tensor.number;
+    $("search").value = state.q;
+    update();
+    $("tensors").scrollIntoView();
+  }
+
+  // ---- Values and files ----
+
+  function drawLists() {
+    const list = (id, title, head, rows) => {
+      $(id + "-title").textContent = title;
+      $(id).hidden = rows.length === 0;
+      fill($(id).querySelector("table"),
+           make("thead", {}, make("tr", {}, ...head.map(([name, className]) => make("th", {scope: "col", className}, name)))),
+           make("tbody", {}, ...rows));
+    };
+    list("values", counted(data.values_total, "value") + (data.values.length < data.values_total ? ", not read" : ""),
+         [["key", ""], ["type", ""], ["value", ""]],
+         data.values.map(([key, type, text]) => make("tr", {}, cell(key, "key"), cell(type), cell(text, "mono"))));
+    list("files", counted(data.files.length, "file"), [["name", ""], ["rank", "number"], ["bytes", "number"]],
+         data.files.map(([name, size, rank]) => make("tr", {}, cell(name, "key"), cell(rank === null ? "" : String(rank), "number"),
+                                                     cell(size === null ? "missing" : bytes(size), "number"))));
+  }
+
+  // ---- Start ----
+
+  $("search").addEventListener("input", () => {
+    state.q = $("search").value;
+    state.page = 0;
+    update();
+  });
+  $("previous").addEventListener("click", () => { --state.page; update(); });
+  $("next").addEventListener("click", () => { ++state.page; update(); });
+  $("more").addEventListener("click", () => { state.rows += 500; drawShards(); });
+  $("colour").addEventListener("change", () => { state.colour = $("colour").value; writeAddress(); drawTreemap(); });
+  $("treemap").addEventListener("click", (event) => {
+    const part = event.target.closest(".module, .tile");
+    if (part === null) return;
+    if (part.dataset.zoom !== undefined) zoom(part.dataset.zoom);
+    else find(tensors[Number(part.dataset.tensor)]);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && state.zoom !== "" && event.target !== $("search"))
+      zoom(state.zoom.includes(".") && byPath.has(state.zoom.slice(0, state.zoom.lastIndexOf("."))) ?
+           state.zoom.slice(0, state.zoom.lastIndexOf(".")) : "");
+  });
+  let resizing = 0;
+  window.addEventListener("resize", () => {
+    cancelAnimationFrame(resizing);
+    resizing = requestAnimationFrame(drawTreemap);
+  });
+  function show() {
+    readAddress();
+    $("search").value = state.q;
+    $("colour").value = state.colour;
+    drawModules();
+    search();
+    drawTable();
+  }
+  window.addEventListener("hashchange", () => { if (location.hash !== "#tensors") show(); });
+  drawHeader();
+  drawDtypes();
+  drawLists();
+  show();
+  document.documentElement.dataset.ready = String(tensors.length);
 })();

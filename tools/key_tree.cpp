@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "formats/base/text.h"
+#include "tools/inspect.h"
 
 namespace fsdp::cli {
 namespace {
@@ -18,6 +19,7 @@ struct Branch {
 };
 
 std::vector<std::string> parts_of(const formats::KeyPath& path) {
+  if (path.empty()) return {std::string(kRootName)};  // the object itself
   std::vector<std::string> parts;
   for (const formats::PathStep& step : path) {
     const auto* name = std::get_if<std::string>(&step);
