@@ -7,6 +7,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   std::vector<std::unique_ptr<Verb>> verbs;
   verbs.push_back(make_inspect());
   verbs.push_back(make_consolidate());
+  verbs.push_back(make_convert());
   verbs.push_back(make_verify());
   return verbs;
 }

@@ -69,6 +69,9 @@ class Checkpoint {
   // The whole object where the checkpoint holds one (torch.save); else nothing: it is built from
   // the paths.
   virtual std::optional<Value> tree() const { return std::nullopt; }
+  // A tensor of the index as the object tree of this checkpoint has it (a view, a parameter);
+  // nothing where there is no such tree.
+  virtual std::optional<Value> tensor_value(std::size_t /*tensor*/) const { return std::nullopt; }
   // Checks everything there is to check: coverage, extents, archives, checksums.
   virtual VerifyReport verify(const VerifyOptions& options) const = 0;
   // Throws: kChanged where a file read from was written to since it was opened.

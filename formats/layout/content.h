@@ -2,18 +2,18 @@
 // The nested state dict of a checkpoint as one value, without its data: what verbs edit and writers
 // write.
 //
-// Tensors are dense ones over kTensorArchive storages (state_tree.h), which name a tensor of the
-// checkpoint's index; values that were not read yet stand as placeholders.  Everything else is
-// plain.
+// Tensors are dense ones over kTensorArchive storages, which name a tensor of the checkpoint's
+// index and the dtype it is to have; values that were not read yet stand as placeholders.
+// Everything else is plain.
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <optional>
 
 #include "formats/container/pickle_value.h"
 #include "formats/layout/checkpoint.h"
 #include "formats/layout/state_tree.h"
+#include "formats/model/copy.h"
 
 namespace fsdp::formats {
 
@@ -33,21 +33,20 @@ std::optional<std::size_t> tensor_number(const Value& value);
 // The value of the index that `value` stands for; nothing where it is no placeholder.
 std::optional<std::size_t> deferred_number(const Value& value);
 
-// A dense tensor that stands for tensor `number` of the index.
-Value tensor_reference(const Checkpoint& checkpoint, std::size_t number);
+// A dense tensor that stands for tensor `number` of the index, as it is or cast.
+Value tensor_reference(const Checkpoint& checkpoint, std::size_t number,
+                       std::optional<DType> dtype = std::nullopt);
+// The whole of the tensor that such a storage stands for, dense and row-major, cast where the
+// reference asks for it; its place in the output is still to be set.
+// Requires: storage.archive == kTensorArchive.  Lifetime: the checkpoint outlives the piece.
+TargetPiece reference_piece(const Checkpoint& checkpoint, const StorageRef& storage);
 
 // `value` itself, or what the placeholder stands for.  Throws: what Checkpoint::value throws.
 Value resolved(const Checkpoint& checkpoint, const Value& value);
 // `root` with every placeholder replaced.
 Value with_values(const Checkpoint& checkpoint, const Value& root);
-
-// `root` rebuilt with `edit` applied to every leaf (see leaves_of); nothing drops the leaf, and the
-// containers that this empties.  Containers keep their kinds and their keys their types.
-Value with_leaves(const Value& root,
-                  const std::function<std::optional<Value>(const Leaf& leaf)>& edit);
-
-// A nested dict built from leaves by their paths: text steps make dicts, numbers make lists.
-// Throws: kKey where two paths contradict each other, kLimitNodes.
-Value nested(const std::vector<Leaf>& leaves);
+// `root` with references to tensors replaced by what the checkpoint itself holds for them: views,
+// parameters (see Checkpoint::tensor_value).  References that cast stay.
+Value with_own_tensors(const Checkpoint& checkpoint, const Value& root);
 
 }  // namespace fsdp::formats

@@ -49,6 +49,9 @@ class Output {
   virtual CopyResult write(const CopyOptions& options) = 0;
 
  protected:
+  // Counts tensors, values and bytes of tensors into the plan.
+  void count_leaves(const Checkpoint& source, const Value& content);
+
   OutputPlan plan_;
 };
 

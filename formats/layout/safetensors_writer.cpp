@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <map>
 #include <string_view>
-#include <tuple>
+#include <unordered_map>
 #include <unordered_set>
 
+#include "formats/layout/content.h"
 #include "formats/layout/safetensors.h"
 #include "formats/layout/safetensors_index.h"
-#include "formats/layout/source_pieces.h"
 #include "formats/layout/tensor_value.h"
 
 namespace fsdp::formats::safetensors {
@@ -26,47 +25,64 @@ std::string shard_name(std::size_t number, std::size_t count) {
   return name.data();
 }
 
+// A tensor to be written: what the header says of it, and where it comes from.
+struct Entry {
+  Tensor tensor;
+  StorageRef storage;
+};
+
+// The tensors of `content` in its order; tied ones once, the other names in `tied`.
+std::vector<Entry> entries_of(const Value& content,
+                              std::vector<std::pair<std::string, std::string>>& tied) {
+  std::vector<Entry> entries;
+  std::unordered_map<std::string, std::size_t> by_reference;
+  for (const Leaf& leaf : leaves_of(content)) {
+    if (!tensor_number(leaf.value)) continue;
+    const auto tensor = dense_tensor(leaf.value);
+    const auto [at, fresh] = by_reference.try_emplace(tensor->storage->key, entries.size());
+    if (!fresh) {
+      tied.emplace_back(leaf.key, entries[at->second].tensor.name);
+      continue;
+    }
+    const std::uint64_t bytes = volume({tensor->shape, tensor->shape}) * item_bytes(tensor->dtype);
+    entries.push_back({{leaf.key, tensor->dtype, tensor->shape, 0, bytes}, *tensor->storage});
+  }
+  return entries;
+}
+
 }  // namespace
 
-Writer::Writer(const Checkpoint& checkpoint, const WriterOptions& options)
+Writer::Writer(const Checkpoint& checkpoint, const Value& content, const WriterOptions& options)
     : checkpoint_(checkpoint) {
-  const Index& index = checkpoint.index();
-  std::vector<std::size_t> kept;
-  find_tied(kept);
+  const std::vector<Entry> kept = entries_of(content, tied_);
   // Files are filled in the order of the checkpoint, so that layers stay together.
+  std::vector<std::vector<Entry>> parts(1);
   std::uint64_t filled = 0;
-  files_.emplace_back();
   std::uint64_t total = 0;
-  for (const std::size_t t : kept) {
-    const std::uint64_t bytes = index.tensors[t].bytes();
-    if (options.max_shard_bytes && !files_.back().tensors.empty() &&
+  FileIndex file_index;
+  for (const Entry& entry : kept) {
+    const std::uint64_t bytes = entry.tensor.bytes;
+    if (options.max_shard_bytes && !parts.back().empty() &&
         (bytes > *options.max_shard_bytes || filled > *options.max_shard_bytes - bytes)) {
-      files_.emplace_back();
+      parts.emplace_back();
       filled = 0;
     }
-    files_.back().tensors.push_back(t);
+    parts.back().push_back(entry);
     filled += bytes;
     total += bytes;
   }
-  FileIndex file_index;
   file_index.total_size = total;
-  for (std::size_t f = 0; f < files_.size(); ++f) {
-    File& file = files_[f];
-    file.name = files_.size() == 1 ? "model.safetensors" : shard_name(f + 1, files_.size());
-    for (const std::size_t t : file.tensors)
-      file_index.weight_map.push_back({index.tensors[t].key, file.name});
-    std::vector<std::pair<Tensor, std::size_t>> ordered;
-    for (const std::size_t t : file.tensors) {
-      const TensorEntry& entry = index.tensors[t];
-      ordered.push_back({{entry.key, entry.dtype, entry.shape, 0, entry.bytes()}, t});
-    }
-    std::sort(ordered.begin(), ordered.end(),
-              [](const auto& a, const auto& b) { return stored_before(a.first, b.first); });
+  for (std::size_t f = 0; f < parts.size(); ++f) {
+    File file;
+    file.name = parts.size() == 1 ? "model.safetensors" : shard_name(f + 1, parts.size());
+    for (const Entry& entry : parts[f])
+      file_index.weight_map.push_back({entry.tensor.name, file.name});
+    std::sort(parts[f].begin(), parts[f].end(),
+              [](const Entry& a, const Entry& b) { return stored_before(a.tensor, b.tensor); });
     std::vector<Tensor> tensors;
-    file.tensors.clear();
-    for (auto& [tensor, t] : ordered) {
-      file.tensors.push_back(t);
-      tensors.push_back(std::move(tensor));
+    for (Entry& entry : parts[f]) {
+      file.tensors.push_back(std::move(entry.storage));
+      tensors.push_back(std::move(entry.tensor));
     }
     std::vector<std::pair<std::string, std::string>> metadata = {{std::string(kFormatKey), "pt"}};
     std::unordered_set<std::string_view> names;
@@ -80,36 +96,16 @@ Writer::Writer(const Checkpoint& checkpoint, const WriterOptions& options)
       file.begins.push_back(tensor.begin);
       file.bytes = std::max(file.bytes, tensor.begin + tensor.bytes);
     }
+    files_.push_back(std::move(file));
   }
   if (options.max_shard_bytes) index_ = make_index(file_index);
-}
-
-void Writer::find_tied(std::vector<std::size_t>& kept) {
-  const Index& index = checkpoint_.index();
-  using Place = std::tuple<std::uint64_t, std::vector<std::int64_t>, DType, std::uint64_t,
-                           std::vector<std::int64_t>>;
-  std::map<Place, std::size_t> places;
-  for (std::size_t t = 0; t < index.tensors.size(); ++t) {
-    const TensorEntry& tensor = index.tensors[t];
-    // Only a torch.save file shows that two tensors are views of the same bytes.
-    if (checkpoint_.description().format == "torch" && tensor.numel() != 0) {
-      const ChunkData data = checkpoint_.chunk(tensor, 0);
-      const auto [at, fresh] = places.try_emplace(
-          Place{data.file_offset, tensor.shape, tensor.dtype, data.first, data.strides}, t);
-      if (!fresh) {
-        tied_.emplace_back(tensor.key, index.tensors[at->second].key);
-        continue;
-      }
-    }
-    kept.push_back(t);
-  }
 }
 
 std::vector<TargetPiece> Writer::pieces(const std::vector<OutputFile*>& outputs) const {
   std::vector<TargetPiece> pieces;
   for (std::size_t f = 0; f < files_.size(); ++f) {
     for (std::size_t i = 0; i < files_[f].tensors.size(); ++i) {
-      TargetPiece piece = whole_tensor_piece(checkpoint_, files_[f].tensors[i]);
+      TargetPiece piece = reference_piece(checkpoint_, files_[f].tensors[i]);
       piece.file = outputs[f];
       piece.offset = files_[f].begins[i];
       pieces.push_back(std::move(piece));

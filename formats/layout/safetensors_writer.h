@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the tensors of a checkpoint as one safetensors file, or as several with a Hugging Face
+// Lays the tensors of a checkpoint out as one safetensors file, or as several with a Hugging Face
 // index.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/base/atomic_output.h"
+#include "formats/container/pickle_value.h"
 #include "formats/layout/checkpoint.h"
 #include "formats/model/copy.h"
 
@@ -26,17 +27,16 @@ class Writer {
   struct File {
     std::string name;  // within the output folder; unused for a single file
     std::string header;
-    std::vector<std::size_t> tensors;   // in file order, positions in the checkpoint's index
+    std::vector<StorageRef> tensors;    // in file order, references of the content
     std::vector<std::uint64_t> begins;  // of each one's bytes
     std::uint64_t bytes = 0;
   };
 
-  // Tensors that share their bytes (same storage, offset and shape) are written once: the names
-  // left out stand in
-  // __metadata__ with the name that was kept, as safetensors' own save_model does.
-  // Lifetime: the checkpoint outlives the writer.
+  // `content` as content_of gives it; its leaves that are no tensors are left out.  Tied tensors
+  // are written once: the names left out stand in __metadata__ with the name that was kept, as
+  // safetensors' own save_model does.  Lifetime: the checkpoint outlives the writer.
   // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStHeader.
-  Writer(const Checkpoint& checkpoint, const WriterOptions& options);
+  Writer(const Checkpoint& checkpoint, const Value& content, const WriterOptions& options);
 
   const std::vector<File>& files() const { return files_; }
   // The text of model.safetensors.index.json; empty for a single file without a limit on its size.
@@ -50,8 +50,6 @@ class Writer {
   void finish(const std::vector<OutputFile*>& outputs) const;
 
  private:
-  void find_tied(std::vector<std::size_t>& kept);
-
   const Checkpoint& checkpoint_;
   std::vector<File> files_;
   std::string index_;

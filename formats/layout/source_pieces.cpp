@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/source_pieces.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/model/check.h"
@@ -25,6 +28,60 @@ TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t number)
            checkpoint.chunk(entry, c)});
     }
     return sources;
+  };
+  return piece;
+}
+
+void TensorSource::sort_chunks() {
+  const ChunkList& chunks = tensor().chunks;
+  placed_.reserve(chunks.size());
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const BoxView box = chunks.box(c);
+    if (volume(box) == 0) continue;
+    const bool scalar = box.rank() == 0;
+    placed_.push_back({scalar ? 0 : box.offset[0], scalar ? 1 : box.offset[0] + box.size[0],
+                       static_cast<std::uint32_t>(c)});
+  }
+  std::sort(placed_.begin(), placed_.end(), [](const Placed& a, const Placed& b) {
+    return std::tie(a.begin, a.chunk) < std::tie(b.begin, b.chunk);
+  });
+  std::int64_t reach = 0;
+  for (Placed& placed : placed_) reach = placed.reach = std::max(reach, placed.reach);
+  sorted_ = true;
+}
+
+std::vector<SourceChunk> TensorSource::chunks_that_meet(const Box& box) {
+  if (!sorted_) sort_chunks();
+  const TensorEntry& entry = tensor();
+  const std::int64_t begin = box.offset.empty() ? 0 : box.offset[0];
+  const std::int64_t end = box.offset.empty() ? 1 : begin + box.size[0];
+  std::vector<SourceChunk> met;
+  std::vector<std::pair<std::uint32_t, ChunkData>> opened;
+  auto at = std::partition_point(placed_.begin(), placed_.end(),
+                                 [&](const Placed& placed) { return placed.reach <= begin; });
+  for (; at != placed_.end() && at->begin < end; ++at) {
+    const BoxView chunk = entry.chunks.box(at->chunk);
+    if (!intersect(chunk, box.view())) continue;
+    const auto known = std::find_if(last_.begin(), last_.end(),
+                                    [&](const auto& held) { return held.first == at->chunk; });
+    opened.emplace_back(at->chunk,
+                        known != last_.end() ? known->second : checkpoint_.chunk(entry, at->chunk));
+    met.push_back(
+        {{{chunk.offset.begin(), chunk.offset.end()}, {chunk.size.begin(), chunk.size.end()}},
+         opened.back().second});
+  }
+  last_ = std::move(opened);
+  return met;
+}
+
+TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype) {
+  TargetPiece piece;
+  piece.key = source->tensor().key;
+  piece.dtype = source->tensor().dtype;
+  if (dtype != piece.dtype) piece.cast_to = dtype;
+  piece.box = box;
+  piece.sources = [source = std::move(source), box = std::move(box)] {
+    return source->chunks_that_meet(box);
   };
   return piece;
 }

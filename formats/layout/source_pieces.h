@@ -3,7 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "formats/layout/checkpoint.h"
 #include "formats/model/copy.h"
@@ -13,6 +17,36 @@ namespace fsdp::formats {
 // The whole tensor, dense and row-major; its place in the output is still to be set.
 // Lifetime: the checkpoint outlives the piece.
 TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t tensor);
+
+// The chunks of one tensor, for pieces that are parts of it: finds those that meet a box without
+// looking at all of them, and does not open one anew that the last box met as well.
+// Lifetime: the checkpoint outlives it.
+class TensorSource {
+ public:
+  TensorSource(const Checkpoint& checkpoint, std::size_t tensor)
+      : checkpoint_(checkpoint), tensor_(tensor) {}
+  const TensorEntry& tensor() const { return checkpoint_.index().tensors[tensor_]; }
+  // Throws: what Checkpoint::chunk throws.
+  std::vector<SourceChunk> chunks_that_meet(const Box& box);
+
+ private:
+  struct Placed {
+    std::int64_t begin;  // along dimension 0
+    std::int64_t reach;  // the furthest end of this chunk and those before it
+    std::uint32_t chunk;
+  };
+  void sort_chunks();
+
+  const Checkpoint& checkpoint_;
+  std::size_t tensor_;
+  bool sorted_ = false;
+  std::vector<Placed> placed_;  // by `begin`; chunks without elements left out
+  std::vector<std::pair<std::uint32_t, ChunkData>> last_;  // what the last box met
+};
+
+// A box of a tensor, dense and row-major, cast where `dtype` is not the tensor's; its place in the
+// output is still to be set.  Requires: can_cast.
+TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype);
 
 // The bytes of a storage as they are (little-endian).
 // Throws: kUnsupported where a big-endian storage does not say how wide its elements are.

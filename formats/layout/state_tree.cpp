@@ -151,35 +151,58 @@ class Walker {
   std::uint64_t bytes_ = 0;
 };
 
-using Keep = std::function<bool(const std::string&)>;
+// Rebuilds a tree with its leaves edited.
+class Rebuilder {
+ public:
+  using Edit = std::function<std::optional<Value>(const Leaf& leaf)>;
+  explicit Rebuilder(const Edit& edit) : edit_(edit) {}
 
-// Nothing where no leaf below is kept.
-std::optional<Value> prune(const Value& value, const std::string& key, bool top, const Keep& keep,
-                           Apart& apart) {
-  if (!apart(value)) return keep(key) ? std::optional(value) : std::nullopt;
-  const auto child_key = [&](const std::string& text) { return top ? text : key + "." + text; };
-  if (const auto entries = mapping_entries(value)) {
-    std::vector<Value::Entry> kept;
-    for (const auto& [name, child] : *entries) {
-      if (auto inner = prune(child, child_key(key_text(name)), false, keep, apart))
-        kept.emplace_back(name, std::move(*inner));
+  // Nothing where no leaf below is kept.
+  std::optional<Value> run(const Value& value) {
+    if (!apart_(value)) {
+      at_.value = value;
+      return edit_(at_);
+    }
+    if (const auto entries = mapping_entries(value)) {
+      std::vector<Value::Entry> kept;
+      for (const auto& [name, child] : *entries) {
+        const std::string text = key_text(name);
+        if (auto inner = below(child, text, text)) kept.emplace_back(name, std::move(*inner));
+      }
+      if (kept.empty()) return std::nullopt;
+      if (value.kind() == ValueKind::kDict) return Value::dict(std::move(kept));
+      ObjectData object = *value.as_object();
+      object.dict_items = std::move(kept);
+      return Value::object(std::move(object));
+    }
+    std::vector<Value> kept;
+    std::int64_t position = 0;
+    for (const Value& child : value.items()) {
+      if (auto inner = below(child, std::to_string(position), position))
+        kept.push_back(std::move(*inner));
+      ++position;
     }
     if (kept.empty()) return std::nullopt;
-    if (value.kind() == ValueKind::kDict) return Value::dict(std::move(kept));
-    ObjectData object = *value.as_object();
-    object.dict_items = std::move(kept);
-    return Value::object(std::move(object));
+    return value.kind() == ValueKind::kTuple ? Value::tuple(std::move(kept))
+                                             : Value::list(std::move(kept));
   }
-  std::vector<Value> kept;
-  std::int64_t position = 0;
-  for (const Value& child : value.items()) {
-    auto inner = prune(child, child_key(std::to_string(position++)), false, keep, apart);
-    if (inner) kept.push_back(std::move(*inner));
+
+ private:
+  std::optional<Value> below(const Value& child, const std::string& text, PathStep step) {
+    const std::size_t length = at_.key.size();
+    if (!at_.path.empty()) at_.key += '.';
+    at_.key += text;
+    at_.path.push_back(std::move(step));
+    auto result = run(child);
+    at_.path.pop_back();
+    at_.key.resize(length);
+    return result;
   }
-  if (kept.empty()) return std::nullopt;
-  return value.kind() == ValueKind::kTuple ? Value::tuple(std::move(kept))
-                                           : Value::list(std::move(kept));
-}
+
+  const Edit& edit_;
+  Apart apart_;
+  Leaf at_;
+};
 
 // A container under construction.
 struct Node {
@@ -247,45 +270,38 @@ std::vector<Leaf> leaves_of(const Value& root) {
   return Walker().run(root);
 }
 
-Value pruned(const Value& root, const Keep& keep) {
-  Apart apart;
-  auto result = prune(root, {}, true, keep, apart);
+Value with_leaves(const Value& root,
+                  const std::function<std::optional<Value>(const Leaf& leaf)>& edit) {
+  auto result = Rebuilder(edit).run(root);
   return result ? std::move(*result) : Value::dict({});
 }
 
-Value nested_state_dict(const Checkpoint& checkpoint) {
-  const Index& index = checkpoint.index();
+Value pruned(const Value& root, const std::function<bool(const std::string&)>& keep) {
+  return with_leaves(root, [&](const Leaf& leaf) {
+    return keep(leaf.key) ? std::optional(leaf.value) : std::nullopt;
+  });
+}
+
+Value nested(const std::vector<Leaf>& leaves) {
+  if (leaves.size() == 1 && leaves[0].path.empty()) return leaves[0].value;
   Node root;
   root.set = true;
   root.kind = Node::Kind::kMapping;
   std::size_t padding = 0;
-  for (const Index::EntryRef& ref : index.order) {
-    const KeyPath& path =
-        ref.is_tensor ? index.tensors[ref.position].path : index.values[ref.position].path;
-    const std::string& key =
-        ref.is_tensor ? index.tensors[ref.position].key : index.values[ref.position].key;
+  for (const Leaf& leaf : leaves) {
     Node* node = &root;
-    for (const PathStep& step : path) {
+    for (const PathStep& step : leaf.path) {
       node = child_of(*node, step, padding);
       if (node == nullptr) break;
     }
     if (node == nullptr || node->set) {
       throw Error(ErrorCode::kKey,
-                  cat(quote(key, 200),
+                  cat(quote(leaf.key, 200),
                       ": its path contradicts that of another key: they are the same, or "
                       "one is inside the other"));
     }
     node->set = true;
-    if (!ref.is_tensor) {
-      node->leaf = checkpoint.value(index.values[ref.position]);
-      continue;
-    }
-    const TensorEntry& tensor = index.tensors[ref.position];
-    StorageRef storage;
-    storage.key = std::to_string(ref.position);
-    storage.archive = kTensorArchive;
-    storage.numel = storage_class(tensor.dtype).empty() ? tensor.bytes() : tensor.numel();
-    node->leaf = make_dense_tensor(tensor.dtype, tensor.shape, std::move(storage));
+    node->leaf = leaf.value;
   }
   return finished(root);
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nested state dicts: flattening one into an index's entries, and building one from them.
+// Nested state dicts: taking one apart into leaves, editing them, and building one from leaves.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@
 
 namespace fsdp::formats {
 
-// The archive number of storage references that stand for a whole tensor of an index; `key` is then
-// its position in Index::tensors, in decimal.
+// The archive number of storage references that stand for a whole tensor of an index (see
+// content.h).
 inline constexpr std::uint64_t kTensorArchive = UINT64_MAX;
 
 // One leaf of a nested value: a tensor, or what is not taken apart.
@@ -31,14 +32,20 @@ struct Leaf {
 // where a key exceeds 64 KiB.
 std::vector<Leaf> leaves_of(const Value& root);
 
+// `root` rebuilt with `edit` applied to every leaf, in the order of leaves_of; nothing drops the
+// leaf, and the containers that this empties.  Containers keep their kinds and their keys their
+// types.
+Value with_leaves(const Value& root,
+                  const std::function<std::optional<Value>(const Leaf& leaf)>& edit);
+
 // `root` without the leaves for whose key `keep` says false, and without the containers that this
 // empties.
 Value pruned(const Value& root, const std::function<bool(const std::string&)>& keep);
 
-// The nested state dict that the index's paths describe, values read from `checkpoint` and spliced
-// in, each tensor a dense one over a kTensorArchive storage.  Order is the index's. Throws: kKey
-// where two paths contradict each other, kLimitNodes where positions of lists lie far apart; what
-// Checkpoint::value throws.
-Value nested_state_dict(const Checkpoint& checkpoint);
+// A nested dict built from leaves by their paths: text steps make dicts, numbers make lists, whose
+// positions without a leaf are None.  A single leaf with an empty path is the whole.
+// Throws: kKey where two paths contradict each other, kLimitNodes where positions of lists lie far
+// apart.
+Value nested(const std::vector<Leaf>& leaves);
 
 }  // namespace fsdp::formats

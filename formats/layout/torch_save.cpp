@@ -39,6 +39,9 @@ class TorchSaveCheckpoint : public Checkpoint {
     return storage_data(torch_, storage, place(), spill_);
   }
   std::optional<Value> tree() const override { return torch_.root; }
+  std::optional<Value> tensor_value(std::size_t tensor) const override {
+    return leaves_.at(index_.tensors.at(tensor).path);
+  }
   void check_unchanged() const override { file_->check_unchanged(); }
 
   VerifyReport verify(const VerifyOptions& options) const override {

@@ -6,8 +6,8 @@
 
 #include "formats/base/crc32.h"
 #include "formats/container/pickle_writer.h"
+#include "formats/layout/content.h"
 #include "formats/layout/source_pieces.h"
-#include "formats/layout/state_tree.h"
 
 namespace fsdp::formats {
 namespace {
@@ -18,8 +18,7 @@ constexpr std::uint64_t kAlignment = 64;
 
 }  // namespace
 
-TorchSaveWriter::TorchSaveWriter(const Checkpoint& checkpoint, const Value& root)
-    : checkpoint_(checkpoint), zip_(std::string(kPrefix), kAlignment) {
+TorchSaveLayout::TorchSaveLayout(const Value& root) : zip_(std::string(kPrefix), kAlignment) {
   std::map<std::pair<std::uint64_t, std::string>, std::size_t> numbers;
   PickleWriterOptions options;
   options.storage_key = [&](const StorageRef& storage) {
@@ -41,36 +40,58 @@ TorchSaveWriter::TorchSaveWriter(const Checkpoint& checkpoint, const Value& root
   add_small("version", "3\n");
 }
 
-void TorchSaveWriter::add_small(std::string_view name, std::string bytes) {
+void TorchSaveLayout::add_small(std::string_view name, std::string bytes) {
   const std::size_t number = zip_.add(name, bytes.size());
   zip_.set_crc(number, crc32(0, std::as_bytes(std::span(bytes))));
   small_.push_back({number, std::move(bytes)});
 }
 
-std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file) const {
+void TorchSaveLayout::write_rest(std::span<const std::uint32_t> storage_crcs,
+                                 const ZipWriter::WriteAt& write_at) {
+  for (std::size_t i = 0; i < storage_records_.size(); ++i)
+    zip_.set_crc(storage_records_[i], storage_crcs[i]);
+  std::vector<std::byte> run;
+  std::uint64_t run_offset = 0;
+  const auto append = [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    if (offset != run_offset + run.size()) {
+      if (!run.empty()) write_at(run_offset, run);
+      run.clear();
+      run_offset = offset;
+    }
+    run.insert(run.end(), bytes.begin(), bytes.end());
+  };
+  std::size_t next = 0;
+  const auto append_small_before = [&](std::uint64_t offset) {
+    for (; next < small_.size() && zip_.payload_offset(small_[next].number) < offset; ++next) {
+      append(zip_.payload_offset(small_[next].number),
+             std::as_bytes(std::span(small_[next].bytes)));
+    }
+  };
+  zip_.write_structure([&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    append_small_before(offset);
+    append(offset, bytes);
+  });
+  write_at(run_offset, run);
+}
+
+std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file, std::uint64_t base) const {
   std::vector<TargetPiece> pieces;
-  pieces.reserve(storages_.size());
-  for (std::size_t i = 0; i < storages_.size(); ++i) {
-    const StorageRef& storage = storages_[i];
-    TargetPiece piece =
-        storage.archive == kTensorArchive
-            ? whole_tensor_piece(checkpoint_, static_cast<std::size_t>(std::stoull(storage.key)))
-            : storage_piece(checkpoint_, storage);
+  pieces.reserve(layout_.storages().size());
+  for (std::size_t i = 0; i < layout_.storages().size(); ++i) {
+    const StorageRef& storage = layout_.storages()[i];
+    TargetPiece piece = storage.archive == kTensorArchive ? reference_piece(checkpoint_, storage)
+                                                          : storage_piece(checkpoint_, storage);
     piece.file = &file;
-    piece.offset = zip_.payload_offset(storage_records_[i]);
+    piece.offset = base + layout_.storage_offset(i);
     pieces.push_back(std::move(piece));
   }
   return pieces;
 }
 
-void TorchSaveWriter::finish(OutputFile& file, std::span<const std::uint32_t> crcs) {
-  for (std::size_t i = 0; i < storage_records_.size(); ++i)
-    zip_.set_crc(storage_records_[i], crcs[i]);
-  for (const SmallRecord& record : small_) {
-    file.write_at(zip_.payload_offset(record.number), std::as_bytes(std::span(record.bytes)));
-  }
-  zip_.write_structure([&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    file.write_at(offset, bytes);
+void TorchSaveWriter::finish(OutputFile& file, std::span<const std::uint32_t> crcs,
+                             std::uint64_t base) {
+  layout_.write_rest(crcs, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    file.write_at(base + offset, bytes);
   });
 }
 

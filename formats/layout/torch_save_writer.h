@@ -15,20 +15,22 @@
 
 namespace fsdp::formats {
 
-// Lays the file out from the object alone; payloads follow by the copy engine, checksums last.
-class TorchSaveWriter {
+// Where everything of a file goes, from the object alone: what stands beside the storages is known
+// but for their checksums.
+class TorchSaveLayout {
  public:
-  // `root` may hold kTensorArchive storages (see state_tree.h) and storages of the checkpoint's own
-  // archives; each one referred to is written once, so aliases stay aliases. Lifetime: the
-  // checkpoint outlives the writer. Throws: what write_pickle throws; kUnsupported (see
-  // storage_piece).
-  TorchSaveWriter(const Checkpoint& checkpoint, const Value& root);
+  // Throws: what write_pickle throws.
+  explicit TorchSaveLayout(const Value& root);
 
-  std::uint64_t file_bytes() const { return zip_.archive_bytes(); }
-  // One piece a storage, in file order.
-  std::vector<TargetPiece> pieces(OutputFile& file) const;
-  // Writes everything that is no storage.  `crcs` are those of the pieces.
-  void finish(OutputFile& file, std::span<const std::uint32_t> crcs);
+  std::uint64_t bytes() const { return zip_.archive_bytes(); }
+  // Each storage that `root` refers to, once, in the order of the file.
+  const std::vector<StorageRef>& storages() const { return storages_; }
+  // Where the first byte of a storage goes.
+  std::uint64_t storage_offset(std::size_t storage) const {
+    return zip_.payload_offset(storage_records_[storage]);
+  }
+  // Hands out everything that is no storage, in ascending order, what is adjacent as one.
+  void write_rest(std::span<const std::uint32_t> storage_crcs, const ZipWriter::WriteAt& write_at);
 
  private:
   struct SmallRecord {
@@ -37,11 +39,31 @@ class TorchSaveWriter {
   };
   void add_small(std::string_view name, std::string bytes);
 
-  const Checkpoint& checkpoint_;
   ZipWriter zip_;
   std::vector<SmallRecord> small_;
   std::vector<StorageRef> storages_;
   std::vector<std::size_t> storage_records_;
+};
+
+// A file, or an item of one; payloads follow by the copy engine, checksums last.
+class TorchSaveWriter {
+ public:
+  // `root` may hold kTensorArchive storages (see state_tree.h) and storages of the checkpoint's own
+  // archives; each one referred to is written once, so aliases stay aliases. Lifetime: the
+  // checkpoint outlives the writer. Throws: what write_pickle throws; kUnsupported (see
+  // storage_piece).
+  TorchSaveWriter(const Checkpoint& checkpoint, const Value& root)
+      : checkpoint_(checkpoint), layout_(root) {}
+
+  std::uint64_t file_bytes() const { return layout_.bytes(); }
+  // One piece a storage, in file order.  `base`: where in the file the archive begins.
+  std::vector<TargetPiece> pieces(OutputFile& file, std::uint64_t base = 0) const;
+  // Writes everything that is no storage.  `crcs` are those of the pieces.
+  void finish(OutputFile& file, std::span<const std::uint32_t> crcs, std::uint64_t base = 0);
+
+ private:
+  const Checkpoint& checkpoint_;
+  TorchSaveLayout layout_;
 };
 
 }  // namespace fsdp::formats

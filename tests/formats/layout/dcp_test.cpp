@@ -10,7 +10,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/layout/source_pieces.h"
+#include "formats/layout/content.h"
+#include "formats/layout/content_check.h"
 #include "tests/support/dcp_folder.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/findings.h"
@@ -55,7 +56,8 @@ std::vector<std::string> verified_with(const std::string& zip) {
 }
 
 void expect_copy_refuses(const Checkpoint& checkpoint, ErrorCode code, std::string_view fragment) {
-  expect_error(code, fragment, [&] { check_before_copy(checkpoint, nullptr); });
+  expect_error(code, fragment,
+               [&] { check_before_copy(checkpoint, content_of(checkpoint), nullptr); });
 }
 
 TEST(Dcp, a_sound_folder_has_nothing_to_report) {
@@ -73,7 +75,7 @@ TEST(Dcp, a_sound_folder_has_nothing_to_report) {
   EXPECT_GT(report.bytes_checked, 2U * 2 * 3 * 4);
   EXPECT_EQ(report.bytes_unchecked, 0U);
   EXPECT_EQ(checkpoint->value(checkpoint->index().values[0]).as_int(), 7);
-  check_before_copy(*checkpoint, nullptr);
+  check_before_copy(*checkpoint, content_of(*checkpoint), nullptr);
   checkpoint->check_unchanged();
 }
 
@@ -156,7 +158,7 @@ TEST(Dcp, chunks_that_do_not_tile_are_found) {
       for (std::size_t i = 0; i < found.size(); ++i)
         EXPECT_THAT(found[i], StartsWith(c.expected[i]));
     }
-    EXPECT_THROW(check_before_copy(*checkpoint, nullptr), Error);
+    EXPECT_THROW(check_before_copy(*checkpoint, content_of(*checkpoint), nullptr), Error);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/layout/content.h"
 #include "formats/layout/tensor_value.h"
 #include "tests/support/dcp_folder.h"
 #include "tests/support/expect_error.h"
@@ -120,7 +121,8 @@ Value nested(const std::vector<std::vector<std::string>>& paths) {
     plan.emplace_back(key, paths[i]);
   }
   folder.metadata.planner_data = test::planner_data(plan);
-  return nested_state_dict(*folder.open());
+  const auto checkpoint = folder.open();
+  return with_values(*checkpoint, content_of(*checkpoint));
 }
 
 const std::string kA = test::text("a");

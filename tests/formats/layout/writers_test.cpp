@@ -6,9 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/layout/safetensors_writer.h"
-#include "formats/layout/state_tree.h"
-#include "formats/layout/torch_save_writer.h"
+#include "formats/layout/content.h"
+#include "formats/layout/safetensors_output.h"
+#include "formats/layout/torch_output.h"
 #include "formats/open.h"
 #include "tests/support/dcp_folder.h"
 #include "tests/support/expect_error.h"
@@ -25,30 +25,17 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 void write_torch(const Checkpoint& checkpoint, const fs::path& path) {
-  const auto tree = checkpoint.tree();
-  TorchSaveWriter writer(checkpoint, tree ? *tree : nested_state_dict(checkpoint));
-  AtomicFile output(path, {.replace = false, .sync = false});
-  output.file().reserve(writer.file_bytes());
-  const auto pieces = writer.pieces(output.file());
   CopyOptions options;
   options.threads = 2;
-  writer.finish(output.file(), copy_pieces(pieces, options).crcs);
-  output.commit();
+  plan_torch_output(checkpoint, content_of(checkpoint), path, {.replace = false, .sync = false})
+      ->write(options);
 }
 
-void write_safetensors(const Checkpoint& checkpoint, const fs::path& folder,
+void write_safetensors(const Checkpoint& checkpoint, const fs::path& destination,
                        const safetensors::WriterOptions& how) {
-  const safetensors::Writer writer(checkpoint, how);
-  AtomicDirectory output(folder, {.replace = false, .sync = false});
-  std::vector<OutputFile*> files;
-  for (const auto& file : writer.files()) files.push_back(&output.add_file(file.name));
-  copy_pieces(writer.pieces(files), {});
-  writer.finish(files);
-  if (!writer.index().empty()) {
-    output.add_file("model.safetensors.index.json")
-        .write_at(0, std::as_bytes(std::span(writer.index())));
-  }
-  output.commit();
+  safetensors::plan_output(checkpoint, content_of(checkpoint), destination,
+                           {.replace = false, .sync = false}, how, true)
+      ->write({});
 }
 
 // Tensors by key: type, shape, elements.
@@ -130,7 +117,7 @@ TEST(SafetensorsWriter, keeps_every_element_of_every_layout) {
 
 TEST(SafetensorsWriter, writes_what_shares_its_bytes_once_and_says_so) {
   const auto checkpoint = open_checkpoint(test::data_path("golden/2.11.0/zip_pt/full.pt"));
-  const safetensors::Writer writer(*checkpoint, {});
+  const safetensors::Writer writer(*checkpoint, content_of(*checkpoint), {});
   EXPECT_THAT(writer.tied(), ElementsAre(std::pair<std::string, std::string>("tied", "base")));
   EXPECT_THAT(writer.files()[0].header, testing::HasSubstr(R"("tied":"base")"));
 }
@@ -138,8 +125,10 @@ TEST(SafetensorsWriter, writes_what_shares_its_bytes_once_and_says_so) {
 TEST(SafetensorsWriter, names_the_tensor_whose_type_it_lacks) {
   test::DcpFolder folder;
   folder.metadata.tensors = {{"c", {0}, {}, "complex128"}};
-  test::expect_error(ErrorCode::kUnsupported, "'c'",
-                     [&] { safetensors::Writer(*folder.open(), {}); });
+  test::expect_error(ErrorCode::kUnsupported, "'c'", [&] {
+    const auto checkpoint = folder.open();
+    safetensors::Writer(*checkpoint, content_of(*checkpoint), {});
+  });
 }
 
 }  // namespace

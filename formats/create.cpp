@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/create.h"
+
+#include <array>
+#include <string_view>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/layout/safetensors_output.h"
+#include "formats/layout/torch_output.h"
+
+namespace fsdp::formats {
+namespace {
+
+struct Suffix {
+  std::string_view suffix;
+  std::string_view format;
+};
+constexpr std::array kSuffixes = {
+    Suffix{".pt", "pt"},
+    Suffix{".pth", "pt"},
+    Suffix{".bin", "pt"},
+    Suffix{".ckpt", "pt"},
+    Suffix{".h5", "hdf5"},
+    Suffix{".hdf5", "hdf5"},
+    Suffix{".safetensors", "safetensors"},
+};
+
+}  // namespace
+
+std::string format_from_suffix(const std::filesystem::path& destination) {
+  const std::string suffix = destination.extension();
+  for (const Suffix& known : kSuffixes) {
+    if (known.suffix == suffix) return std::string(known.format);
+  }
+  throw Error(ErrorCode::kUsage,
+              cat(escape(destination.native()), ": the suffix ", quote(suffix),
+                  " names no format; use .pt, .safetensors or .h5, or name the format with --to"));
+}
+
+std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint& source,
+                                    const Value& content, const std::filesystem::path& destination,
+                                    const CreateOptions& options) {
+  if (options.max_shard_bytes && format != "safetensors") {
+    throw Error(ErrorCode::kUsage,
+                "--max-shard-size splits safetensors; a " + format + " output is never split");
+  }
+  if (format == "pt") return plan_torch_output(source, content, destination, options.output);
+  if (format == "safetensors") {
+    return safetensors::plan_output(source, content, destination, options.output,
+                                    {options.max_shard_bytes}, options.drop_values);
+  }
+  throw Error(ErrorCode::kUsage, "unknown format " + quote(format));
+}
+
+}  // namespace fsdp::formats

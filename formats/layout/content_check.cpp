@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/content_check.h"
+
+#include <unordered_set>
+
+#include "formats/base/error.h"
+#include "formats/layout/content.h"
+#include "formats/model/check.h"
+
+namespace fsdp::formats {
+namespace {
+
+// The entries that `content` refers to, or that it holds values of its own for.
+Index used_entries(const Checkpoint& checkpoint, const Value& content) {
+  const Index& index = checkpoint.index();
+  std::vector<bool> tensors(index.tensors.size());
+  std::vector<bool> values(index.values.size());
+  for (const Leaf& leaf : leaves_of(content)) {
+    if (const auto tensor = tensor_number(leaf.value)) tensors.at(*tensor) = true;
+    if (const auto value = deferred_number(leaf.value)) values.at(*value) = true;
+  }
+  Index used;
+  used.files = index.files;
+  used.transforms = index.transforms;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    if (tensors[t]) used.add(index.tensors[t]);
+  }
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    if (values[v]) used.add(index.values[v]);
+  }
+  return used;
+}
+
+}  // namespace
+
+void check_before_copy(const Checkpoint& checkpoint, const Value& content,
+                       const std::function<bool()>& cancelled) {
+  const Index used = used_entries(checkpoint, content);
+  std::unordered_set<std::string_view> keys;
+  for (const TensorEntry& tensor : used.tensors) keys.insert(tensor.key);
+  for (const ValueEntry& value : used.values) keys.insert(value.key);
+  Findings findings;
+  for (const Finding& finding : checkpoint.findings()) {
+    if (finding.key.empty() || keys.contains(finding.key)) findings.push_back(finding);
+  }
+  check_extents(used, findings);
+  for (const TensorEntry& tensor : used.tensors) check_coverage(tensor, findings);
+  throw_if_damaged(findings, checkpoint.description().path);
+  for (const TensorEntry& tensor : used.tensors) {
+    if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
+      if (volume(tensor.chunks.box(c)) != 0) checkpoint.chunk(tensor, c);
+    }
+  }
+}
+
+}  // namespace fsdp::formats

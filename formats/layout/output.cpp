@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/output.h"
+
+#include "formats/layout/content.h"
+
+namespace fsdp::formats {
+
+std::uint64_t OutputPlan::bytes() const {
+  std::uint64_t sum = 0;
+  for (const PlannedFile& file : files) sum += file.bytes;
+  return sum;
+}
+
+std::uint64_t OutputPlan::new_bytes() const {
+  std::uint64_t sum = 0;
+  for (const PlannedFile& file : files) sum += file.linked ? 0 : file.bytes;
+  return sum;
+}
+
+void Output::count_leaves(const Checkpoint& source, const Value& content) {
+  for (const Leaf& leaf : leaves_of(content)) {
+    if (const auto number = tensor_number(leaf.value)) {
+      ++plan_.tensors;
+      plan_.tensor_bytes += source.index().tensors[*number].bytes();
+    } else {
+      ++plan_.values;
+    }
+  }
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/conversion.h"
+
+#include <algorithm>
+
+#include "formats/base/cast.h"
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+#include "formats/base/text.h"
+#include "formats/create.h"
+#include "formats/layout/content.h"
+#include "formats/layout/content_check.h"
+#include "formats/layout/tensor_value.h"
+#include "formats/open.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Leaf;
+using formats::Value;
+
+std::string joined(const std::vector<std::string>& words, const std::string& between) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
+  return text;
+}
+
+formats::DType dtype_of(const std::string& name) {
+  const auto dtype = formats::dtype_from_torch_name(name);
+  if (!dtype || !formats::can_cast(*dtype, *dtype)) {
+    throw Error(ErrorCode::kUsage,
+                cat("--dtype ", formats::quote(name),
+                    " is no floating type; float64, float32, float16, bfloat16 and the 8-bit "
+                    "floats are"));
+  }
+  return *dtype;
+}
+
+// Floating tensors become references that cast; everything else stays.
+Value with_dtype(const formats::Checkpoint& source, const Value& content, formats::DType dtype) {
+  return formats::with_leaves(content, [&](const Leaf& leaf) -> std::optional<Value> {
+    const auto number = formats::tensor_number(leaf.value);
+    if (!number || !formats::can_cast(source.index().tensors[*number].dtype, dtype))
+      return leaf.value;
+    return formats::tensor_reference(source, *number, dtype);
+  });
+}
+
+}  // namespace
+
+void declare_conversion(OptionSet& options, ConversionOptions& conversion,
+                        const std::vector<std::string>& formats) {
+  declare_writing(options, conversion.writing, "File or folder to write");
+  options.choice("--to", conversion.format, formats, "FORMAT",
+                 joined(formats, ", ") + "; by the suffix of OUT if not given");
+  options.size("--max-shard-size", conversion.max_shard_bytes,
+               "safetensors: a folder of files of at most SIZE, with an index");
+  options.flag("--drop-values", conversion.drop_values, "safetensors: leave out what is no tensor");
+  options.text("--dtype", conversion.dtype, "DTYPE",
+               "Cast floating tensors: float32, bfloat16, ...; integers stay");
+  options.list("--strip-prefix", conversion.strip_prefixes, "auto|TEXT",
+               "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
+}
+
+std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
+  return formats::open_checkpoint(common.path, {common.allowed_globals});
+}
+
+Value selected_content(const formats::Checkpoint& source, const CommonOptions& common) {
+  Value content = formats::content_of(source);
+  if (common.keys.everything()) return content;
+  bool any = false;
+  content = formats::pruned(content, [&](const std::string& key) {
+    const bool selected = common.keys.selects(key);
+    any = any || selected;
+    return selected;
+  });
+  if (!any) {
+    throw Error(ErrorCode::kNotFound,
+                formats::escape(common.path) + ": no key matches the selection");
+  }
+  return content;
+}
+
+int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
+                       const CommonOptions& common, const Streams& streams) {
+  std::string format = conversion.format;
+  if (format.empty()) {
+    format = conversion.max_shard_bytes
+                 ? "safetensors"
+                 : formats::format_from_suffix(conversion.writing.destination);
+  }
+  std::optional<formats::DType> dtype;
+  if (!conversion.dtype.empty()) dtype = dtype_of(conversion.dtype);
+  check_apart(common.path, conversion.writing.destination);
+  const auto source = open_source(common);
+  Value content = selected_content(*source, common);
+  formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
+  if (dtype) content = with_dtype(*source, content, *dtype);
+  content = formats::with_values(*source, content);
+  check_globals(content, common);
+  const auto output = formats::plan_output(format, *source, content, conversion.writing.destination,
+                                           {.output = conversion.writing.output(),
+                                            .max_shard_bytes = conversion.max_shard_bytes,
+                                            .drop_values = conversion.drop_values,
+                                            .world_size = conversion.world_size});
+  return write_output(verb, *source, *output, conversion.writing, common, streams);
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/writing.h"
+
+#include <chrono>
+#include <filesystem>
+#include <ostream>
+
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+#include "formats/base/text.h"
+#include "formats/layout/state_tree.h"
+#include "formats/layout/torch_globals.h"
+#include "tools/progress.h"
+
+namespace fsdp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::cat;
+using formats::OutputPlan;
+
+// The share of --max-memory that copying may use; the rest is for the index, headers and the
+// program itself.
+constexpr std::uint64_t kBufferShare = 4;
+// Files that a dry run lists for people; --json lists all.
+constexpr std::size_t kMaxListed = 100;
+
+std::string plural(std::uint64_t count, const char* noun) {
+  return formats::group_digits(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+class Writing {
+ public:
+  Writing(std::string verb, const formats::Checkpoint& source, formats::Output& output,
+          const WritingOptions& writing, const CommonOptions& common, const Streams& streams,
+          ReportExtras extras)
+      : verb_(std::move(verb)),
+        source_(source),
+        output_(output),
+        plan_(output.plan()),
+        writing_(writing),
+        common_(common),
+        streams_(streams),
+        extras_(std::move(extras)),
+        buffer_bytes_(common.max_memory_bytes / kBufferShare) {}
+
+  int run() {
+    formats::CopyResult result;
+    double seconds = 0;
+    if (!writing_.dry_run) {
+      check_free();
+      const auto begin = std::chrono::steady_clock::now();
+      result = write();
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    if (common_.json) {
+      report_json(result, seconds);
+    } else if (writing_.dry_run || !common_.quiet) {
+      report_text(result, seconds);
+    }
+    return 0;
+  }
+
+ private:
+  std::uint64_t free_here() const {
+    return formats::free_bytes(fs::absolute(writing_.destination).lexically_normal().parent_path());
+  }
+
+  void check_free() const {
+    const std::uint64_t needed = plan_.new_bytes();
+    const std::uint64_t free = free_here();
+    if (free < needed) {
+      throw Error(ErrorCode::kNoSpace, cat(formats::escape(writing_.destination), ": needs ",
+                                           formats::human_bytes(needed), ", only ",
+                                           formats::human_bytes(free), " are free"));
+    }
+  }
+
+  formats::CopyResult write() {
+    Progress progress(streams_.err, streams_.show_progress, verb_, plan_.tensor_bytes);
+    formats::CopyOptions options;
+    options.threads = common_.threads;
+    options.max_buffer_bytes = buffer_bytes_;
+    options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
+    options.cancelled = [] { return formats::interrupted(); };
+    return output_.write(options);
+  }
+
+  void report_json(const formats::CopyResult& result, double seconds) {
+    formats::Json::Array files;
+    for (const formats::PlannedFile& file : plan_.files) {
+      formats::Json::Object entry{{"name", file.name}, {"bytes", file.bytes}};
+      if (file.linked) entry.emplace_back("linked", true);
+      files.push_back(std::move(entry));
+    }
+    formats::Json::Object tied;
+    for (const auto& [name, kept] : plan_.tied) tied.emplace_back(name, kept);
+    formats::Json::Object object;
+    object.emplace_back("schema", "fsdp-ckpt/" + verb_ + "/1");
+    object.emplace_back("path", common_.path);
+    object.emplace_back("output", writing_.destination);
+    for (auto& member : extras_.members) object.push_back(std::move(member));
+    object.emplace_back("format", plan_.format);
+    object.emplace_back("dry_run", writing_.dry_run);
+    object.emplace_back("files", std::move(files));
+    object.emplace_back("tensors", plan_.tensors);
+    object.emplace_back("values", plan_.values);
+    object.emplace_back("dropped_values", plan_.dropped_values);
+    object.emplace_back("tied", std::move(tied));
+    object.emplace_back("bytes", plan_.bytes());
+    object.emplace_back("tensor_bytes", plan_.tensor_bytes);
+    object.emplace_back("buffer_bytes", buffer_bytes_);
+    if (writing_.dry_run) {
+      object.emplace_back("free_bytes", free_here());
+    } else {
+      object.emplace_back("unchecked_bytes", result.unchecked_bytes);
+      object.emplace_back("seconds", seconds);
+    }
+    streams_.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+  }
+
+  void report_text(const formats::CopyResult& result, double seconds) const {
+    std::ostream& out = streams_.out;
+    for (const auto& [name, kept] : plan_.tied) {
+      out << "tied: " << formats::quote(name, 200) << " is " << formats::quote(kept, 200)
+          << "; its name is in the file's metadata\n";
+    }
+    if (plan_.dropped_values != 0)
+      out << "left out: " << plan_.dropped_values << " values that are no tensors\n";
+    for (const std::string& line : extras_.lines) out << line << '\n';
+    const std::string contents =
+        cat(plural(plan_.tensors, "tensor"), ", ", plural(plan_.values, "value"), ", ",
+            formats::human_bytes(plan_.bytes()));
+    if (writing_.dry_run) {
+      report_plan(contents);
+    } else {
+      report_result(contents, result, seconds);
+    }
+  }
+
+  // What lies on disk once for the source and the output.
+  std::string shared_text() const {
+    const std::uint64_t linked = plan_.bytes() - plan_.new_bytes();
+    return linked == 0 ? std::string()
+                       : ", " + formats::human_bytes(linked) + " of it shared with the source";
+  }
+
+  void report_plan(const std::string& contents) const {
+    std::ostream& out = streams_.out;
+    out << "would read " << source_.description().path << ": "
+        << formats::human_bytes(plan_.tensor_bytes) << " of tensors, through "
+        << formats::human_bytes(buffer_bytes_) << " of buffers at most\n";
+    out << "would write " << formats::escape(writing_.destination) << ": " << contents
+        << shared_text() << "; " << formats::human_bytes(free_here()) << " free\n";
+    if (plan_.files.size() == 1) return;
+    for (std::size_t i = 0; i < plan_.files.size() && i < kMaxListed; ++i) {
+      out << "  " << formats::escape(plan_.files[i].name) << "  "
+          << formats::human_bytes(plan_.files[i].bytes) << (plan_.files[i].linked ? "  linked" : "")
+          << '\n';
+    }
+    if (plan_.files.size() > kMaxListed)
+      out << "  and " << plan_.files.size() - kMaxListed << " more files\n";
+  }
+
+  void report_result(const std::string& contents, const formats::CopyResult& result,
+                     double seconds) const {
+    std::ostream& out = streams_.out;
+    out << formats::escape(writing_.destination) << ": " << contents;
+    if (plan_.files.size() > 1) out << " in " << plan_.files.size() << " files";
+    out << shared_text();
+    if (result.unchecked_bytes != 0) {
+      out << ", " << formats::human_bytes(result.unchecked_bytes) << " carried no checksum";
+    } else if (result.bytes != 0) {
+      out << ", all data matched its " << checksum_name();
+    }
+    const double rate = seconds > 0 ? static_cast<double>(plan_.new_bytes()) / seconds : 0;
+    // Small outputs take no time worth telling.
+    if (seconds > 1) out << ", " << formats::human_bytes(static_cast<std::uint64_t>(rate)) << "/s";
+    out << '\n';
+  }
+
+  std::string checksum_name() const {
+    return source_.description().format == "hdf5" ? "checksums" : "CRC-32";
+  }
+
+  std::string verb_;
+  const formats::Checkpoint& source_;
+  formats::Output& output_;
+  const OutputPlan& plan_;
+  const WritingOptions& writing_;
+  const CommonOptions& common_;
+  const Streams& streams_;
+  ReportExtras extras_;
+  std::uint64_t buffer_bytes_;
+};
+
+// Whether `inner` is `outer` or lies inside it.
+bool lies_in(const fs::path& inner, const fs::path& outer) {
+  fs::path at = inner;
+  for (;;) {
+    if (at == outer) return true;
+    if (!at.has_relative_path() || at.parent_path() == at) return false;
+    at = at.parent_path();
+  }
+}
+
+}  // namespace
+
+void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
+  options.positional("OUT", writing.destination, out_help, true);
+  options.flag("-n,--dry-run", writing.dry_run,
+               "Say what would be read and written, and write nothing");
+  options.flag("--force", writing.force, "Replace OUT where it exists");
+  options.negative_flag("--no-sync", writing.sync,
+                        "Do not wait until the output is safe from a power cut");
+}
+
+void check_apart(const std::string& source, const std::string& destination) {
+  const fs::path from = fs::weakly_canonical(source);
+  const fs::path to = fs::weakly_canonical(destination);
+  const char* relation = nullptr;
+  if (from == to) {
+    relation = "is";
+  } else if (lies_in(to, from)) {
+    relation = "lies inside";
+  } else if (lies_in(from, to) && fs::exists(to)) {
+    relation = "contains";
+  }
+  if (relation != nullptr) {
+    throw Error(ErrorCode::kSamePath, cat(formats::escape(destination), ": ", relation,
+                                          " the checkpoint being read; name another place"));
+  }
+}
+
+void check_globals(const formats::Value& root, const CommonOptions& common) {
+  // Most often there are none: only then is it worth finding out where they are.
+  if (formats::unknown_globals_in(root).empty()) return;
+  for (const formats::Leaf& leaf : formats::leaves_of(root)) {
+    for (const std::string& name : formats::unknown_globals_in(leaf.value)) {
+      if (common.allowed_globals.contains(name)) continue;
+      throw Error(
+          ErrorCode::kGlobal,
+          cat(formats::escape(common.path), ": ", formats::quote(leaf.key, 200), ": global ",
+              formats::quote(name), " is not known to be plain data; leave it out with --exclude ",
+              formats::quote(leaf.key, 200), ", or accept it with --allow-global ",
+              formats::escape(name)));
+    }
+  }
+}
+
+int write_output(const std::string& verb, const formats::Checkpoint& source,
+                 formats::Output& output, const WritingOptions& writing,
+                 const CommonOptions& common, const Streams& streams, ReportExtras extras) {
+  return Writing(verb, source, output, writing, common, streams, std::move(extras)).run();
+}
+
+}  // namespace fsdp::cli
