@@ -4,10 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
+#include <type_traits>
 
 namespace fsdp::formats {
 namespace {
@@ -53,15 +52,12 @@ struct SmallFloat {
         std::bit_cast<std::uint32_t>(std::bit_cast<float>(abs) + std::bit_cast<float>(kMagic)) -
         kMagic;
     std::uint32_t code = abs < kLeastNormal ? tiny : normal;
-    code = code > kOverflow ? kOverflow : code;
-    // Far above: `normal` may have wrapped around the narrower type's codes, never around 32 bits.
+    code = code > kOverflow ? kOverflow : code;  // infinity and NaN as well
     if constexpr (kSpecials == Specials::kIeee) {
       constexpr std::uint32_t kQuiet = kOverflow | (1U << (kMantissa - 1));
       const std::uint32_t nan =
           kBits == 8 ? kSign - 1 : kQuiet | ((abs >> kDropped) & (kQuiet - 1));
       code = abs > kInfinity ? nan : code;
-    } else {
-      code = abs >= kInfinity ? kOverflow : code;
     }
     if constexpr (kSpecials == Specials::kNegativeZero) {
       return static_cast<Code>(code == 0 || code == kOverflow ? code : code | sign);
@@ -79,11 +75,12 @@ struct SmallFloat {
         std::bit_cast<float>(shifted + kLeastNormal) - std::bit_cast<float>(kLeastNormal));
     std::uint32_t bits = (abs >> kMantissa) == 0 ? tiny : normal;
     if constexpr (kSpecials == Specials::kIeee) {
-      bits = abs >= kOverflow ? kInfinity | ((abs << kDropped) & 0x007FFFFF) : bits;
+      const std::uint32_t nan = 0x7FC00000 | shifted;
+      bits = abs >= kOverflow ? (abs == kOverflow ? kInfinity : nan) : bits;
     } else if constexpr (kSpecials == Specials::kNanAlone) {
-      bits = abs == kOverflow ? 0x7FC00000 | ((1U << 23U) - (1U << kDropped)) : bits;
+      bits = abs == kOverflow ? 0x7FC00000 | shifted : bits;
     } else {
-      bits = code == kSign ? 0x7FC00000 : bits;
+      return code == kSign ? 0x7F800001 : bits | sign;
     }
     return bits | sign;
   }
