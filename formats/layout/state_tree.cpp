@@ -40,8 +40,8 @@ class Apart {
       return known->second;
     const auto items = value.items();
     const bool apart = std::any_of(items.begin(), items.end(), [&](const Value& item) {
-      return is_tensor(item) || mapping_entries(item).has_value() ||
-             (is_sequence(item) && (*this)(item));
+      return is_tensor(item) || item.kind() == ValueKind::kOpaque ||
+             mapping_entries(item).has_value() || (is_sequence(item) && (*this)(item));
     });
     known_.emplace(value.identity(), apart);
     return apart;

@@ -38,10 +38,9 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
            {{"inspect", good, "-k", "a[b"}, "'[' at position 1 is not closed"},
            {{"consolidate", good}, "OUT is required"},
            {{"consolidate", good, path("out.xyz")}, "the suffix '.xyz' names no format"},
-           {{"consolidate", good, path("out.h5")}, "names no format"},
-           {{"consolidate", good, path("out"), "--to", "hdf5"}, "--to"},
+           {{"consolidate", good, path("out"), "--to", "dcp"}, "--to"},
            {{"consolidate", good, path("out.pt"), "--max-shard-size", "1MB", "--to", "pt"},
-            "one file"},
+            "splits safetensors"},
            {{"consolidate", good, path("out"), "--max-shard-size", "0"}, "--max-shard-size is 0"},
        }) {
     const CliResult result = run_cli(c.args);
