@@ -169,6 +169,12 @@ std::string_view code_name(ErrorCode code) noexcept {
       return "JSON_DEPTH";
     case ErrorCode::kIndex:
       return "INDEX";
+    case ErrorCode::kRekeyCollision:
+      return "REKEY_COLLISION";
+    case ErrorCode::kRekeyUnused:
+      return "REKEY_UNUSED";
+    case ErrorCode::kRekeyAmbiguous:
+      return "REKEY_AMBIGUOUS";
   }
   return "UNKNOWN";
 }

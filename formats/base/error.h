@@ -99,6 +99,10 @@ enum class ErrorCode {
   kJson,
   kJsonDepth,
   kIndex,
+  // New names for what a checkpoint holds.
+  kRekeyCollision,
+  kRekeyUnused,
+  kRekeyAmbiguous,
 };
 
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
