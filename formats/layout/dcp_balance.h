@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank stores what every rank has.
+// Source: torch/distributed/checkpoint/_dedup_save_plans.py of PyTorch 2.3 to 2.15.
+#pragma once
+
+#include <cstdint>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace fsdp::formats::dcp {
+
+// DCP goes through the entries in rank 0's order and gives each that all ranks have to the rank
+// with the least so far, the lowest one where several have the same.  A tensor counts with all its
+// bytes, cut or not, anything else with 1; of what is cut, only rank 0's parts come before the last
+// decision.
+class Balance {
+ public:
+  // Requires: world_size >= 1.
+  explicit Balance(std::int64_t world_size);
+  // An entry that is cut; `bytes` of the whole tensor.
+  void add_cut(std::uint64_t bytes) { first_ += bytes == 0 ? 1 : bytes; }
+  // An entry that all ranks have: the rank that stores it.  `bytes`: 0 for what is no tensor.
+  std::int64_t place(std::uint64_t bytes);
+
+ private:
+  using Load = std::pair<std::uint64_t, std::int64_t>;  // bytes, rank
+  std::uint64_t first_ = 0;                             // of rank 0
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> others_;
+};
+
+}  // namespace fsdp::formats::dcp

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/dcp_output.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/layout/content.h"
+#include "formats/layout/dcp_layout.h"
+#include "formats/layout/dcp_names.h"
+#include "formats/layout/source_pieces.h"
+#include "formats/layout/torch_save_writer.h"
+
+namespace fsdp::formats {
+namespace {
+
+using dcp::FolderLayout;
+using dcp::TensorItem;
+using dcp::ValueItem;
+
+// Pieces copied at once, each a few hundred bytes of memory.  A batch ends behind a tensor: all
+// parts of what one storage holds pass together, and its checksum with them.
+constexpr std::size_t kBatchPieces = 100'000;
+// Descriptors for what is read, and for everything else.
+constexpr std::int64_t kSpareDescriptors = 400;
+
+// How many files may be open for writing at once; the limit of this process is raised where it can.
+std::int64_t open_files_at_once(std::int64_t wanted) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
+  const auto needed = static_cast<rlim_t>(wanted + kSpareDescriptors);
+  if (limit.rlim_cur < needed) {
+    rlimit raised = limit;
+    raised.rlim_cur = std::min(needed, limit.rlim_max);
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
+  const auto most = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 24U));
+  return std::max<std::int64_t>(16, most - kSpareDescriptors);
+}
+
+void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
+  file.write_at(offset, std::as_bytes(std::span(text)));
+}
+
+// The files of ranks [first, first + files.size()), and what is being copied into them.
+class RankFiles {
+ public:
+  RankFiles(const Checkpoint& source, const FolderLayout& layout, const CopyOptions& options,
+            CopyResult& total)
+      : source_(source), layout_(layout), options_(options), total_(total) {}
+
+  void write(AtomicDirectory& folder, std::int64_t first, std::int64_t count, bool sync) {
+    first_ = first;
+    for (std::int64_t rank = first; rank < first + count; ++rank) {
+      files_.push_back(&folder.add_file(dcp::data_file_name(rank, 0)));
+      if (layout_.file_bytes(rank) != 0) files_.back()->reserve(layout_.file_bytes(rank));
+    }
+    for (const ValueItem& item : layout_.values()) add_value(item);
+    FolderLayout::Cursor cursor(layout_);
+    for (const TensorItem& item : layout_.tensors()) {
+      add_tensor(item, cursor);
+      if (pieces_.size() >= kBatchPieces) copy();
+    }
+    copy();
+    for (OutputFile* file : files_) {
+      if (options_.cancelled && options_.cancelled())
+        throw Error(ErrorCode::kInterrupted, "interrupted");
+      file->finish(sync);
+    }
+  }
+
+ private:
+  // An item whose payload is being copied: what stands around it follows, with the checksum.
+  struct OpenItem {
+    std::shared_ptr<TorchSaveLayout> layout;
+    OutputFile* file;
+    std::uint64_t offset;
+    std::size_t first_piece;
+    std::size_t piece_count;
+  };
+
+  OutputFile* file_of(std::int64_t rank) const {
+    if (rank < first_ || rank >= first_ + static_cast<std::int64_t>(files_.size())) return nullptr;
+    return files_[static_cast<std::size_t>(rank - first_)];
+  }
+
+  void add_value(const ValueItem& item) {
+    OutputFile* const file = file_of(item.rank);
+    if (file == nullptr) return;
+    if (!item.encoded.empty()) return write_text(*file, item.offset, item.encoded);
+    const Value value = resolved(source_, layout_.entries()[item.entry].value);
+    auto layout = std::make_shared<TorchSaveLayout>(value);
+    if (layout->bytes() != item.bytes) {
+      throw Error(
+          ErrorCode::kChanged,
+          cat(source_.description().path, ": ", quote(layout_.entries()[item.entry].key, 200),
+              ": is not the value it was when the output was planned"));
+    }
+    const std::size_t first = pieces_.size();
+    for (std::size_t s = 0; s < layout->storages().size(); ++s) {
+      const StorageRef& storage = layout->storages()[s];
+      TargetPiece piece = storage.archive == kTensorArchive ? reference_piece(source_, storage)
+                                                            : storage_piece(source_, storage);
+      piece.file = file;
+      piece.offset = item.offset + layout->storage_offset(s);
+      pieces_.push_back(std::move(piece));
+    }
+    open_.push_back({std::move(layout), file, item.offset, first, pieces_.size() - first});
+    if (pieces_.size() >= kBatchPieces || open_.size() >= kBatchPieces) copy();
+  }
+
+  void add_tensor(const TensorItem& item, FolderLayout::Cursor& cursor) {
+    const auto& shape = source_.index().tensors[item.tensor].shape;
+    const auto from = std::make_shared<TensorSource>(source_, item.tensor);
+    std::shared_ptr<TorchSaveLayout> layout;
+    const std::int64_t chunks = item.chunk_count();
+    for (std::int64_t c = 0; c < chunks; ++c) {
+      const std::int64_t rank = item.rank_of(c);
+      const std::uint64_t offset = cursor.next(rank, item.bytes_of(c));
+      OutputFile* const file = file_of(rank);
+      if (file == nullptr) continue;
+      Box box = item.box_of(shape, c);
+      if (!layout || c + 1 == chunks)
+        layout = std::make_shared<TorchSaveLayout>(dcp::chunk_object(item.dtype, box.size));
+      TargetPiece piece = box_piece(from, std::move(box), item.dtype);
+      piece.file = file;
+      piece.offset = offset + layout->storage_offset(0);
+      open_.push_back({layout, file, offset, pieces_.size(), 1});
+      pieces_.push_back(std::move(piece));
+    }
+  }
+
+  void copy() {
+    CopyOptions options = options_;
+    if (options_.on_progress) {
+      options.on_progress = [&, before = total_.bytes](std::uint64_t bytes) {
+        options_.on_progress(before + bytes);
+      };
+    }
+    const CopyResult result = copy_pieces(pieces_, options);
+    total_.bytes += result.bytes;
+    total_.unchecked_bytes += result.unchecked_bytes;
+    const std::span<const std::uint32_t> crcs(result.crcs);
+    for (const OpenItem& item : open_) {
+      item.layout->write_rest(crcs.subspan(item.first_piece, item.piece_count),
+                              [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+                                item.file->write_at(item.offset + offset, bytes);
+                              });
+    }
+    pieces_.clear();
+    open_.clear();
+  }
+
+  const Checkpoint& source_;
+  const FolderLayout& layout_;
+  const CopyOptions& options_;
+  CopyResult& total_;
+  std::int64_t first_ = 0;
+  std::vector<OutputFile*> files_;
+  std::vector<TargetPiece> pieces_;
+  std::vector<OpenItem> open_;
+};
+
+class FolderOutput : public DcpOutput {
+ public:
+  FolderOutput(const Checkpoint& source, const Value& content,
+               const std::filesystem::path& destination, const OutputOptions& options,
+               const DcpOutputOptions& dcp)
+      : source_(source),
+        destination_(destination),
+        options_(options),
+        layout_(source, content, dcp.world_size, dcp.choice, dcp.on_value) {
+    if (layout_.is_lightning()) lightning_.emplace(source, Value::dict(layout_.lightning_meta()));
+    plan();
+  }
+
+  CopyResult write(const CopyOptions& options) override {
+    AtomicDirectory folder(destination_, options_);
+    CopyResult total;
+    const std::int64_t ranks = layout_.world_size();
+    const std::int64_t at_once = open_files_at_once(ranks);
+    for (std::int64_t first = 0; first < ranks; first += at_once) {
+      RankFiles(source_, layout_, options, total)
+          .write(folder, first, std::min(at_once, ranks - first), options_.sync);
+    }
+    if (lightning_) {
+      OutputFile& file = folder.add_file(std::string(dcp::kLightningMetaName));
+      const CopyResult copied = copy_pieces(lightning_->pieces(file), options);
+      lightning_->finish(file, copied.crcs);
+    }
+    OutputFile& metadata = folder.add_file(std::string(dcp::kMetadataName));
+    std::uint64_t at = 0;
+    layout_.write_metadata([&](std::string_view block) {
+      write_text(metadata, at, block);
+      at += block.size();
+    });
+    source_.check_unchanged();
+    folder.commit();
+    return total;
+  }
+
+ private:
+  void plan() {
+    plan_.format = "dcp";
+    for (std::int64_t rank = 0; rank < layout_.world_size(); ++rank)
+      plan_.files.push_back({dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
+    if (lightning_)
+      plan_.files.push_back({std::string(dcp::kLightningMetaName), lightning_->file_bytes()});
+    std::uint64_t metadata_bytes = 0;
+    layout_.write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
+    plan_.files.push_back({std::string(dcp::kMetadataName), metadata_bytes});
+    plan_.tensors = layout_.tensors().size();
+    plan_.values = layout_.values().size() + layout_.lightning_meta().size();
+    for (const TensorItem& item : layout_.tensors()) {
+      plan_.tensor_bytes += source_.index().tensors[item.tensor].bytes();
+      ++(item.cut ? cut_tensors_ : whole_tensors_);
+    }
+  }
+
+  const Checkpoint& source_;
+  const std::filesystem::path destination_;
+  const OutputOptions options_;
+  const FolderLayout layout_;
+  std::optional<TorchSaveWriter> lightning_;
+};
+
+}  // namespace
+
+std::unique_ptr<DcpOutput> plan_dcp_output(const Checkpoint& source, const Value& content,
+                                           const std::filesystem::path& destination,
+                                           const OutputOptions& options,
+                                           const DcpOutputOptions& dcp) {
+  return std::make_unique<FolderOutput>(source, content, destination, options, dcp);
+}
+
+std::unique_ptr<Output> plan_dcp_output(const Checkpoint& source, const Value& content,
+                                        const std::filesystem::path& destination,
+                                        const OutputOptions& options, std::int64_t world_size) {
+  DcpOutputOptions dcp;
+  dcp.world_size = world_size;
+  return plan_dcp_output(source, content, destination, options, dcp);
+}
+
+}  // namespace fsdp::formats

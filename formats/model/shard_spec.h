@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// How FSDP cuts a tensor over ranks: along dimension 0, by the rule of torch.chunk.  Integers
+// alone.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "formats/model/box.h"
+
+namespace fsdp::formats {
+
+// Most ranks that a checkpoint is laid out for: each gets a file of its own.
+inline constexpr std::int64_t kMaxWorldSize = 65536;
+
+// Throws: kUsage naming the range where `world_size` is not in [1, kMaxWorldSize].
+void check_world_size(std::int64_t world_size);
+
+// The cut of `rows` rows over `world_size` ranks: each rank takes ceil(rows / world_size) of them
+// until none are left, so the last one that has any may have fewer, and ranks behind it have none.
+// Requires: rows >= 0, world_size >= 1.
+struct RowCut {
+  std::int64_t rows = 0;
+  std::int64_t rows_per_rank = 0;
+  std::int64_t ranks_with_rows = 0;
+  // Where the rows of `rank` begin; `rows` for a rank without any.
+  std::int64_t begin(std::int64_t rank) const;
+  // How many rows `rank` has.
+  std::int64_t count(std::int64_t rank) const;
+};
+RowCut cut_rows(std::int64_t rows, std::int64_t world_size);
+
+// The part of a tensor of that shape that `rank` holds.
+// Requires: rank >= 1, no empty dimension, 0 <= rank < cut.ranks_with_rows.
+Box shard_box(std::span<const std::int64_t> shape, const RowCut& cut, std::int64_t rank);
+
+}  // namespace fsdp::formats
