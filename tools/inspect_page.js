@@ -42,16 +42,28 @@
   const tensors = data.tensors.map(([key, dtype, dims, size, chunks, runs], number) =>
     ({key, dtype, dims, size, chunks, runs, number, elements: dims.reduce((a, b) => a * b, 1)}));
   const total = tensors.reduce((sum, t) => sum + t.size, 0);
+  const dtypes = data.dtypes.map((name, d) => ({name, d, size: 0, elements: 0}));
+  for (const tensor of tensors) {
+    dtypes[tensor.dtype].size += tensor.size;
+    dtypes[tensor.dtype].elements += tensor.elements;
+  }
+  dtypes.sort((a, b) => b.size - a.size);
+  const dtypeColour = (d) => COLOURS[dtypes.findIndex((dtype) => dtype.d === d) % COLOURS.length];
   const columns = data.columns;
 
   // "rank 0", "ranks 0 to 3": the columns that hold a tensor.
   function where(tensor) {
-    const parts = tensor.runs.map(([first, last]) =>
-      first === last ? columns[first] : columns[first] + " – " + columns[last]);
+    const spans = [];
+    for (const [first, last] of tensor.runs) {
+      if (spans.length > 0 && spans[spans.length - 1][1] + 1 === first) spans[spans.length - 1][1] = last;
+      else spans.push([first, last]);
+    }
+    if (spans.length === 0) return "";
+    const parts = spans.map(([first, last]) =>
+      first === last ? columns[first] : columns[first].split(" – ")[0] + " – " + columns[last].split(" – ").pop());
     if (parts.length > 4) parts.splice(3, parts.length - 3, "…");
-    if (parts.length === 0) return "";
-    return (data.by_rank ? (parts.length > 1 || parts[0].includes("–") ? "ranks " : "rank ") : "") +
-           parts.join(", ");
+    const one = parts.length === 1 && !parts[0].includes("–");
+    return (data.by_rank ? (one ? "rank " : "ranks ") : "") + parts.join(", ");
   }
 
   // The modules as a tree: keys split at their dots, chains without branches joined.
@@ -183,19 +195,12 @@
   }
 
   function drawDtypes() {
-    const sums = data.dtypes.map((name, d) => ({name, d, size: 0, elements: 0}));
-    for (const tensor of tensors) {
-      sums[tensor.dtype].size += tensor.size;
-      sums[tensor.dtype].elements += tensor.elements;
-    }
-    sums.sort((a, b) => b.size - a.size);
-    fill($("dtype-bar"), ...sums.map((s) => make("span", {
+    fill($("dtype-bar"), ...dtypes.map((s) => make("span", {
       title: s.name, style: {flexGrow: String(s.size), flexBasis: "0", background: dtypeColour(s.d)}})));
-    fill($("dtypes"), ...sums.map((s) => make("li", {},
+    fill($("dtypes"), ...dtypes.map((s) => make("li", {},
       make("span", {className: "swatch", style: {background: dtypeColour(s.d)}}),
       s.name + " " + bytes(s.size) + " (" + percent(s.size, total) + "), " + counted(s.elements, "element"))));
   }
-  const dtypeColour = (d) => COLOURS[d % COLOURS.length];
 
   // ---- Treemap ----
 
@@ -241,12 +246,19 @@
     return new Map(front.map((node, i) => [node.path, COLOURS[i % COLOURS.length]]));
   }
 
+  // What is drawn: the module zoomed to, past those that hold nothing but one other.
+  function shown() {
+    let node = byPath.get(state.zoom);
+    while (node.list.length === 1 && node.list[0].list.length > 0) node = node.list[0];
+    return node;
+  }
+
   function drawTreemap() {
     const map = $("treemap");
     const width = map.clientWidth;
     const height = Math.round(Math.max(260, Math.min(width * 0.5, 560)));
     map.style.height = height + "px";
-    const top = byPath.get(state.zoom);
+    const top = shown();
     const colours = branchColours(top);
     const parts = [];
 
@@ -280,15 +292,15 @@
 
     function layout(node, x, y, w, h, colour) {
       if (w <= 0 || h <= 0 || node.size === 0) return;
-      const shown = [];
+      const items = [];
       let rest = 0, size = 0;
       for (const child of node.list) {
-        if (child.size / node.size * w * h >= MIN_TILE) shown.push(child);
+        if (child.size / node.size * w * h >= MIN_TILE) items.push(child);
         else if (child.size > 0) { ++rest; size += child.size; }
       }
-      if (rest > 0) shown.push({rest, size});
-      shown.sort((a, b) => b.size - a.size);
-      squarify(shown, x, y, w, h, (child, cx, cy, cw, ch) => place(child, cx, cy, cw, ch, colour));
+      if (rest > 0) items.push({rest, size});
+      items.sort((a, b) => b.size - a.size);
+      squarify(items, x, y, w, h, (child, cx, cy, cw, ch) => place(child, cx, cy, cw, ch, colour));
     }
 
     if (top.list.length === 0 && top.tensor !== null) place(top, 0, 0, width, height, COLOURS[0]);
@@ -303,9 +315,9 @@
     const step = (node, name) => make("button", {type: "button", className: "link mono", onclick: () => zoom(node)}, name);
     parts.push(step("", "everything"));
     let at = root;
-    while (at.path !== state.zoom) {
-      const inside = (node) => state.zoom === node.path || state.zoom.startsWith(node.path + ".") ||
-                               state.zoom === node.path + " (itself)";
+    const top = shown().path;
+    while (at.path !== top) {
+      const inside = (node) => top === node.path || top.startsWith(node.path + ".");
       const next = at.list.find(inside);
       if (next === undefined) break;
       parts.push(make("span", {}, " › "), step(next.path, next.name));
@@ -324,7 +336,7 @@
   // ---- Modules and the ranks or files that hold them ----
 
   function drawShards() {
-    const top = byPath.get(state.zoom);
+    const top = shown();
     const nodes = top.list.length > 0 ? [...top.list].sort((a, b) => collator.compare(a.name, b.name)) : [top];
     const many = columns.length > 1;
     const noun = data.by_rank ? "rank" : "file";
@@ -521,16 +533,17 @@
     else find(tensors[Number(part.dataset.tensor)]);
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && state.zoom !== "" && event.target !== $("search"))
-      zoom(state.zoom.includes(".") && byPath.has(state.zoom.slice(0, state.zoom.lastIndexOf("."))) ?
-           state.zoom.slice(0, state.zoom.lastIndexOf(".")) : "");
+    if (event.key !== "Escape" || state.zoom === "" || event.target === $("search")) return;
+    let up = state.zoom;
+    do { up = up.slice(0, Math.max(0, up.lastIndexOf("."))); } while (!byPath.has(up));
+    zoom(up);
   });
   let resizing = 0;
   window.addEventListener("resize", () => {
     cancelAnimationFrame(resizing);
     resizing = requestAnimationFrame(drawTreemap);
   });
-  function show() {
+  function start() {
     readAddress();
     $("search").value = state.q;
     $("colour").value = state.colour;
@@ -538,10 +551,10 @@
     search();
     drawTable();
   }
-  window.addEventListener("hashchange", () => { if (location.hash !== "#tensors") show(); });
+  window.addEventListener("hashchange", () => { if (location.hash !== "#tensors") start(); });
   drawHeader();
   drawDtypes();
   drawLists();
-  show();
+  start();
   document.documentElement.dataset.ready = String(tensors.length);
 })();

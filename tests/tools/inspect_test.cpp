@@ -90,5 +90,42 @@ TEST_F(CliTest, terminal_codes_in_names_never_reach_the_terminal) {
   }
 }
 
+TEST_F(CliTest, inspect_shows_an_object_without_a_key_as_the_root) {
+  const CliResult result = run_cli({"inspect", golden_path("2.11.0/bare_tensor_pt/full.pt")});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("(root)  float32  [3]"));
+}
+
+TEST_F(CliTest, inspect_html_writes_a_page_once) {
+  const std::string page = path("page.html");
+  const CliResult first = run_cli({"inspect", golden_path("2.11.0/minimal/ckpt"), "--html", page});
+  EXPECT_EQ(first.status, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("page.html: a page of 1 tensor\n"));
+  const std::string text = file_bytes(page);
+  EXPECT_THAT(text, testing::StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(text, HasSubstr("[\"w\",0,[2,3],24,1,[[0,0,24]]]"));
+  EXPECT_THAT(text, HasSubstr("[\"step\",\"int\",\"7\"]"));
+
+  const CliResult second = run_cli({"inspect", golden_path("2.15.0/fsdp2/ckpt"), "--html", page});
+  EXPECT_EQ(second.status, 2);
+  EXPECT_THAT(second.err, HasSubstr("error[EXISTS]"));
+  EXPECT_EQ(file_bytes(page), text);
+
+  const CliResult forced =
+      run_cli({"inspect", golden_path("2.15.0/fsdp2/ckpt"), "--html", page, "--force"});
+  EXPECT_EQ(forced.status, 0) << forced.err;
+  EXPECT_THAT(forced.out, HasSubstr("a page of 80 tensors"));
+  EXPECT_EQ(names().size(), 1U);
+}
+
+TEST_F(CliTest, inspect_html_is_reproducible_and_leaves_json_on_stdout) {
+  const std::string source = golden_path("2.15.0/fsdp2/ckpt");
+  const CliResult a = run_cli({"inspect", source, "--html", path("a.html"), "--json"});
+  const CliResult b = run_cli({"inspect", source, "--html", path("b.html"), "-q"});
+  EXPECT_EQ(file_bytes(path("a.html")), file_bytes(path("b.html")));
+  EXPECT_EQ(*formats::parse_json(a.out).find("totals")->find("tensors")->as_int(), 80);
+  EXPECT_EQ(b.out, "");
+}
+
 }  // namespace
 }  // namespace fsdp::cli

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Opens the pages of `inspect --html` in a headless Chromium and looks at what came of them.
+
+    check_inspect_page.py TOOL GOLDEN CHROMIUM
+
+Exit: 0 all as expected, 1 not, 77 where the browser does not run here (skipped).
+"""
+import concurrent.futures
+import html
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import zlib
+
+SKIPPED = 77
+HOSTILE = [
+    "</script><img src=x onerror=\"document.documentElement.dataset.pwned='tag'\">",
+    "<!--<script>document.documentElement.dataset.pwned='comment'</script>",
+    "line\u2028separator\u2029 and \\x00",
+    "quote\" ' ` ${document.title} {{x}}",
+    "javascript:document.documentElement.dataset.pwned='url'",
+    "__proto__", "constructor.prototype.polluted", "toString",
+    "a.a.b", "a.a", ".", "..",
+]
+
+
+class Browser:
+    def __init__(self, program, folder):
+        self.program = program
+        self.folder = folder
+        self.count = 0
+
+    def run(self, *arguments, size="1200,1600"):
+        self.count += 1
+        profile = os.path.join(self.folder, f"profile-{self.count}")
+        return subprocess.run(
+            [self.program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-extensions",
+             "--hide-scrollbars", "--disable-dev-shm-usage", f"--user-data-dir={profile}", f"--window-size={size}",
+             "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=10000", "--enable-logging=stderr", "--v=0",
+             *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
+
+    # The page's elements after its scripts ran, and what its console says.
+    def open(self, page, words="", size="1200,1600"):
+        done = self.run("--dump-dom", "file://" + urllib.parse.quote(page) + words, size=size)
+        messages = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if "CONSOLE" in line]
+        return Dom(done.stdout.decode("utf-8", "replace")), messages
+
+
+class Dom:
+    def __init__(self, text):
+        self.text = text
+        # What the page shows: without its data and its scripts.
+        self.shown = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+
+    def attribute(self, name):
+        found = re.search(r"<html[^>]*\sdata-" + name + r'="([^"]*)"', self.text)
+        return found and html.unescape(found.group(1))
+
+    def inside(self, element_id, tag):
+        found = re.search(rf'<{tag}[^>]*id="{element_id}"[^>]*>(.*?)</{tag}>', self.shown, flags=re.S)
+        return found.group(1) if found else ""
+
+    def keys(self):
+        rows = re.findall(r'<td class="key"><button[^>]*>(.*?)</button>', self.inside("table", "table"), flags=re.S)
+        return [html.unescape(row) for row in rows]
+
+    def count(self):
+        return html.unescape(self.inside("count", "span"))
+
+
+class Checks:
+    def __init__(self):
+        self.passed = 0
+        self.failed = []
+
+    def that(self, what, holds, shown=""):
+        if holds:
+            self.passed += 1
+        else:
+            self.failed.append(f"{what}: {shown!s:.600}")
+
+    def equal(self, what, found, expected):
+        self.that(what, found == expected, f"found {found!r}, expected {expected!r}")
+
+
+def write_safetensors(path, tensors):
+    header, at = {}, 0
+    for key, size in tensors:
+        header[key] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + bytes(at))
+
+
+def first_pixel(png):
+    """Red, green and blue of the upper left pixel: no filter of PNG changes it."""
+    with open(png, "rb") as file:
+        data = file.read()
+    at, packed = 8, b""
+    while at < len(data):
+        length, kind = struct.unpack(">I4s", data[at:at + 8])
+        if kind == b"IDAT":
+            packed += data[at + 8:at + 8 + length]
+        at += 12 + length
+    return tuple(zlib.decompressobj().decompress(packed, 64)[1:4])
+
+
+def main():
+    if len(sys.argv) != 4:
+        raise SystemExit(__doc__)
+    tool, golden, program = sys.argv[1:]
+    checks = Checks()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        browser = Browser(program, folder)
+        probe = os.path.join(folder, "probe.html")
+        with open(probe, "w", encoding="utf-8") as file:
+            file.write("<!DOCTYPE html><title>probe</title><p>works</p>")
+        try:
+            if "works" not in browser.open(probe)[0].text:
+                print(f"{program} shows nothing here")
+                return SKIPPED
+        except (OSError, subprocess.TimeoutExpired) as error:
+            print(f"{program} does not run here: {error}")
+            return SKIPPED
+
+        def page_of(source, name):
+            page = os.path.join(folder, name)
+            done = subprocess.run([tool, "inspect", source, "--html", page], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+            checks.equal(f"status for {name}", (done.returncode, done.stdout if done.returncode else ""), (0, ""))
+            return page
+
+        fsdp2 = page_of(os.path.join(golden, "2.15.0/fsdp2/ckpt"), "fsdp2.html")
+        bare = page_of(os.path.join(golden, "2.11.0/bare_tensor_pt/full.pt"), "bare.html")
+        shards = page_of(os.path.join(golden, "2.11.0/shards/ckpt"), "shards.html")
+        hostile_source = os.path.join(folder, "hostile.safetensors")
+        write_safetensors(hostile_source, [(key, 64) for key in HOSTILE])
+        hostile = page_of(hostile_source, "hostile.html")
+        many_source = os.path.join(folder, "many.safetensors")
+        write_safetensors(many_source, [(f"model.layers.{i // 10}.block.{i % 10}.weight", 1 + i % 3)
+                                        for i in range(100_000)])
+        many = page_of(many_source, "many.html")
+        injected = os.path.join(folder, "injected.html")
+        with open(fsdp2, encoding="utf-8") as file:
+            text = file.read()
+        with open(injected, "w", encoding="utf-8") as file:
+            file.write(text.replace("</main>", "</main><script>document.documentElement.dataset.pwned='inline'</script>"
+                                    "<img src=data:, onerror=\"document.documentElement.dataset.pwned='event'\">"))
+
+        def everything():
+            dom, console = browser.open(fsdp2)
+            checks.equal("tensors", dom.attribute("ready"), "80")
+            checks.equal("console", console, [])
+            checks.equal("count", dom.count(), "1 to 80 of 80 tensors")
+            checks.equal("rows", len(dom.keys()), 80)
+            checks.that("bytes", "172.9 KiB" in dom.shown and "44,260" in dom.shown)
+            checks.that("dtypes", "float32 172.9 KiB" in dom.shown and "int64 24 B" in dom.shown, dom.inside("dtypes", "ul"))
+            checks.equal("values", dom.inside("values", "section").count("<tr>"), 14)
+            checks.that("ranks of a tensor", "ranks 0 – 1" in dom.inside("table", "table"))
+            checks.that("treemap", dom.shown.count('class="tile"') > 20)
+            columns = re.findall(r'<th[^>]*class="column"[^>]*>(.*?)</th>', dom.inside("shards", "table"))
+            checks.equal("columns of the map", columns, ["0", "1"])
+
+        def searching():
+            dom, _ = browser.open(fsdp2, "#q=blocks.0.UP+float32&sort=key")
+            keys = dom.keys()
+            checks.equal("found", dom.count(), "1 to 8 of 8 tensors")
+            checks.that("each found has the word", all("blocks.0.up" in key for key in keys), keys)
+            dom, _ = browser.open(fsdp2, "#q=no-such-tensor")
+            checks.equal("nothing found", (dom.keys(), dom.count()), ([], "No tensor matches"))
+
+        def sorting():
+            dom, _ = browser.open(fsdp2, "#sort=bytes&down=1&q=model")
+            sizes = re.findall(r'<td class="number">([\d.]+ (?:B|KiB))</td>', dom.inside("table", "table"))
+            values = [float(size.split()[0]) * (1024 if "KiB" in size else 1) for size in sizes]
+            checks.that("largest first", len(values) == 23 and values == sorted(values, reverse=True), values)
+            checks.that("said to assistive technology", 'aria-sort="descending"' in dom.shown)
+
+        def zooming():
+            dom, _ = browser.open(shards, "#zoom=grid&open=0")
+            checks.equal("shards", dom.attribute("ready"), "8")
+            checks.that("chunks of the open row", dom.inside("table", "table").count('class="mono"><span class="swatch"') >= 1)
+            dom, _ = browser.open(fsdp2, "#zoom=app.model")
+            crumbs = re.findall(r">([^<>]+)</button>", dom.inside("crumbs", "nav"))
+            checks.equal("crumbs", crumbs, ["everything", "app", "model"])
+
+        def hostile_names():
+            for words in ("#q=script&open=0", "#zoom=__proto__&sort=toString"):
+                dom, console = browser.open(hostile, words)
+                checks.equal("hostile: nothing ran" + words, dom.attribute("pwned"), None)
+                checks.equal("hostile: no element" + words, re.findall(r"<img|<iframe|<object|<a [^>]*javascript:", dom.shown), [])
+                checks.equal("hostile: all drawn" + words, dom.attribute("ready"), str(len(HOSTILE)))
+                checks.equal("hostile: console" + words, console, [])
+            dom, _ = browser.open(hostile)
+            keys = dom.keys()
+            checks.that("hostile: names as they are", HOSTILE[0] in keys and HOSTILE[1] in keys, keys)
+            checks.that("hostile: separators of lines as they are", any("\u2028" in key for key in keys), keys)
+
+        def policy():
+            dom, _ = browser.open(injected)
+            checks.equal("the policy stops other scripts", (dom.attribute("pwned"), dom.attribute("ready")), (None, "80"))
+
+        def one_tensor():
+            dom, console = browser.open(bare)
+            checks.equal("bare tensor", (dom.keys(), dom.attribute("ready"), console), (["(root)"], "1", []))
+
+        def hundred_thousand():
+            dom, console = browser.open(many, "#q=layers.9999.")
+            checks.equal("many", (dom.attribute("ready"), dom.count(), console), ("100000", "1 to 10 of 10 tensors", []))
+            tiles = dom.shown.count('class="tile"')
+            checks.that("many: small tiles are gathered", tiles < 5000 and " more</div>" in dom.shown, tiles)
+
+        def narrow_and_colours():
+            dom, _ = browser.open(fsdp2, size="380,800")
+            width = re.search(r'id="treemap"[^>]*><div[^>]*width: ([\d.]+)px', dom.shown)
+            checks.that("narrow: tiles inside", width and float(width.group(1)) < 500, width and width.group(0))
+            for mode, dark in (("0", True), ("1", False)):
+                png = os.path.join(folder, f"{mode}.png")
+                browser.run(f"--blink-settings=preferredColorScheme={mode}", f"--screenshot={png}", "file://" + fsdp2)
+                pixel = first_pixel(png)
+                checks.that("dark" if dark else "light", (max(pixel) < 64) if dark else (min(pixel) > 200), pixel)
+
+        cases = [everything, searching, sorting, zooming, hostile_names, policy, one_tensor, hundred_thousand, narrow_and_colours]
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            for case in [pool.submit(case) for case in cases]:
+                case.result()
+
+        for page in filter(os.path.exists, (fsdp2, hostile, bare)):
+            with open(page, encoding="utf-8") as file:
+                text = file.read()
+            data = re.search(r'id="data">(.*?)</script>', text, flags=re.S).group(1)
+            code = text.replace(data, "").replace("http://www.w3.org/2000/svg", "")
+            checks.equal(f"addresses in {os.path.basename(page)}", re.findall(r"https?:|//[a-z]+\.|@import|url\(", code), [])
+            checks.equal("no markup in the data", re.findall(r"[<>&\u2028\u2029]", data), [])
+            json.loads(data)
+    for problem in checks.failed:
+        print(problem)
+    print(f"{checks.passed} checks passed, {len(checks.failed)} failed")
+    return 1 if checks.failed or checks.passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
