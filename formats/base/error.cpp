@@ -175,6 +175,16 @@ std::string_view code_name(ErrorCode code) noexcept {
       return "REKEY_UNUSED";
     case ErrorCode::kRekeyAmbiguous:
       return "REKEY_AMBIGUOUS";
+    case ErrorCode::kH5Open:
+      return "H5_OPEN";
+    case ErrorCode::kH5Link:
+      return "H5_LINK";
+    case ErrorCode::kH5Type:
+      return "H5_TYPE";
+    case ErrorCode::kH5ReaderFailed:
+      return "H5_READER_FAILED";
+    case ErrorCode::kH5Checksum:
+      return "H5_CHECKSUM";
   }
   return "UNKNOWN";
 }

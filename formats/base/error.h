@@ -103,6 +103,12 @@ enum class ErrorCode {
   kRekeyCollision,
   kRekeyUnused,
   kRekeyAmbiguous,
+  // HDF5.
+  kH5Open,
+  kH5Link,
+  kH5Type,
+  kH5ReaderFailed,
+  kH5Checksum,
 };
 
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
