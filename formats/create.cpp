@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/dcp_output.h"
 #include "formats/layout/safetensors_output.h"
 #include "formats/layout/torch_output.h"
 
@@ -46,6 +47,8 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
                 "--max-shard-size splits safetensors; a " + format + " output is never split");
   }
   if (format == "pt") return plan_torch_output(source, content, destination, options.output);
+  if (format == "dcp")
+    return plan_dcp_output(source, content, destination, options.output, options.world_size);
   if (format == "safetensors") {
     return safetensors::plan_output(source, content, destination, options.output,
                                     {options.max_shard_bytes}, options.drop_values);

@@ -8,6 +8,8 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_inspect());
   verbs.push_back(make_consolidate());
   verbs.push_back(make_convert());
+  verbs.push_back(make_shard());
+  verbs.push_back(make_reshard());
   verbs.push_back(make_verify());
   return verbs;
 }

@@ -12,6 +12,8 @@ namespace fsdp::cli {
 std::unique_ptr<Verb> make_inspect();
 std::unique_ptr<Verb> make_consolidate();
 std::unique_ptr<Verb> make_convert();
+std::unique_ptr<Verb> make_shard();
+std::unique_ptr<Verb> make_reshard();
 std::unique_ptr<Verb> make_verify();
 
 // All of them, in the order of help.

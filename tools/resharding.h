@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What shard and reshard share: a checkpoint laid out anew as a DCP folder of N ranks.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/verb.h"
+#include "tools/writing.h"
+
+namespace fsdp::cli {
+
+struct ReshardingOptions {
+  WritingOptions writing;
+  std::optional<std::int64_t> world_size;
+  std::vector<std::string> shard;      // globs over keys: cut whatever the rule says
+  std::vector<std::string> replicate;  // never cut
+};
+
+// OUT, --world-size, --shard, --replicate.
+void declare_resharding(OptionSet& options, ReshardingOptions& resharding);
+
+// Returns 0.  Throws: Error; nothing is written then.
+int reshard_checkpoint(const std::string& verb, const ReshardingOptions& resharding,
+                       const CommonOptions& common, const Streams& streams);
+
+}  // namespace fsdp::cli
