@@ -37,12 +37,20 @@ formats::DType dtype_of(const std::string& name) {
   return *dtype;
 }
 
+// The count of steps of an optimizer: a float tensor that is a number, not a weight.
+bool is_step(const Leaf& leaf) {
+  const auto* last = leaf.path.empty() ? nullptr : std::get_if<std::string>(&leaf.path.back());
+  return last != nullptr && (*last == "step" || last->ends_with(".step"));
+}
+
 // Floating tensors become references that cast; everything else stays.
 Value with_dtype(const formats::Checkpoint& source, const Value& content, formats::DType dtype) {
   return formats::with_leaves(content, [&](const Leaf& leaf) -> std::optional<Value> {
     const auto number = formats::tensor_number(leaf.value);
-    if (!number || !formats::can_cast(source.index().tensors[*number].dtype, dtype))
+    if (!number || is_step(leaf) ||
+        !formats::can_cast(source.index().tensors[*number].dtype, dtype)) {
       return leaf.value;
+    }
     return formats::tensor_reference(source, *number, dtype);
   });
 }

@@ -83,6 +83,7 @@ def commands(golden, folder):
         yield ["verify", path, "--json", "--require-checksums"]
         yield ["consolidate", path, os.path.join(folder, f"{i}.pt"), "--json", "--no-sync"]
         yield ["consolidate", path, os.path.join(folder, f"{i}.safetensors"), "--json", "--dry-run", "--drop-values"]
+        yield ["convert", path, os.path.join(folder, f"{i}.bin"), "--json", "--no-sync", "--dtype", "float64"]
 
 
 def main():
