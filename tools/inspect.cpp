@@ -6,11 +6,13 @@
 
 #include "formats/base/text.h"
 #include "formats/open.h"
+#include "tools/inspect_globals.h"
 #include "tools/inspect_html.h"
 #include "tools/key_tree.h"
 #include "tools/table.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
+#include "tools/writing.h"
 
 namespace fsdp::cli {
 namespace {
@@ -170,6 +172,7 @@ namespace {
 
 // Reads metadata alone, and the values where they are wanted.  Returns the exit status.
 int inspect(const InspectOptions& options, const Streams& streams) {
+  if (!options.html.empty()) check_apart(options.common.path, options.html);
   const auto checkpoint =
       formats::open_checkpoint(options.common.path, {options.common.allowed_globals});
   if (!options.common.keys.everything()) {
@@ -226,6 +229,7 @@ class InspectVerb : public Verb {
     options.integer("--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
     options.flag("--chunks", options_.chunks, "Show where each chunk lies");
     options.flag("--files", options_.files, "List the files");
+    options.flag("--globals", globals_, "List the names in the pickles, disallowed ones too");
     options.text("--html", options_.html, "FILE",
                  "Write a page for a browser: treemap, who holds what, search");
     options.flag("--force", options_.force, "Replace FILE where it exists");
@@ -233,6 +237,7 @@ class InspectVerb : public Verb {
                    "Read the values (what is no tensor): auto, always or never");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
+    if (globals_) return inspect_globals(common, streams);
     options_.common = common;
     if (depth_) options_.depth = static_cast<std::size_t>(*depth_);
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
@@ -241,6 +246,7 @@ class InspectVerb : public Verb {
 
  private:
   InspectOptions options_;
+  bool globals_ = false;
   std::optional<std::int64_t> depth_;
   std::string values_ = "auto";
 };

@@ -34,34 +34,40 @@ std::string context(const std::string& file, const std::string& key) {
 
 }  // namespace
 
+Item item_bytes(const std::shared_ptr<const File>& file, const Location& location,
+                const std::vector<std::string>& transforms, Spill& spill) {
+  if (location.offset > file->size() || location.length > file->size() - location.offset) {
+    throw Error(ErrorCode::kExtent,
+                cat(location.length, " bytes at byte ", location.offset,
+                    " reach past the end of the file, which has ", file->size()));
+  }
+  Item item;
+  item.place = {file, file->name(), location.offset, location.offset};
+  item.stream = std::make_shared<SourceRange>(file, location.offset, location.length);
+  for (const std::string& transform : transforms) {
+    if (!is_zstd(transform)) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat("transform ", quote(transform), " is unknown, known is 'stream.zstd/1'"));
+    }
+    const std::uint64_t limit =
+        std::max(kMinExpandedBytes, location.length > UINT64_MAX / kMaxExpansion
+                                        ? UINT64_MAX
+                                        : location.length * kMaxExpansion);
+    const auto compressed = item.stream;
+    const auto range = spill.get(item.place.file + '\0' + transform, location.offset,
+                                 [&](const ByteSink& sink) { unzstd(*compressed, limit, sink); });
+    item.place.source = range.source;
+    item.place.offset = range.offset;
+    item.stream = std::make_shared<SourceRange>(range.source, range.offset, range.bytes);
+  }
+  return item;
+}
+
 Item open_item(const std::shared_ptr<const File>& file, const Location& location,
                const std::vector<std::string>& transforms, const std::string& key,
                std::uint64_t archive, Spill& spill) {
   try {
-    if (location.offset > file->size() || location.length > file->size() - location.offset) {
-      throw Error(ErrorCode::kExtent,
-                  cat(location.length, " bytes at byte ", location.offset,
-                      " reach past the end of the file, which has ", file->size()));
-    }
-    Item item;
-    item.place = {file, file->name(), location.offset, location.offset};
-    item.stream = std::make_shared<SourceRange>(file, location.offset, location.length);
-    for (const std::string& transform : transforms) {
-      if (!is_zstd(transform)) {
-        throw Error(ErrorCode::kUnsupported,
-                    cat("transform ", quote(transform), " is unknown, known is 'stream.zstd/1'"));
-      }
-      const std::uint64_t limit =
-          std::max(kMinExpandedBytes, location.length > UINT64_MAX / kMaxExpansion
-                                          ? UINT64_MAX
-                                          : location.length * kMaxExpansion);
-      const auto compressed = item.stream;
-      const auto range = spill.get(item.place.file + '\0' + transform, location.offset,
-                                   [&](const ByteSink& sink) { unzstd(*compressed, limit, sink); });
-      item.place.source = range.source;
-      item.place.offset = range.offset;
-      item.stream = std::make_shared<SourceRange>(range.source, range.offset, range.bytes);
-    }
+    Item item = item_bytes(file, location, transforms, spill);
     if (sniff_torch_stream(*item.stream) == TorchStream::kOther && transforms.empty()) {
       // PyTorch's FileSystemWriter can put all tensors of a file into one safetensors blob; every
       // one of its items then names the blob's start, and a length that is none.

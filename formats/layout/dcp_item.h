@@ -25,6 +25,11 @@ struct Item {
       tensor;  // otherwise; positions count from the start of the file
 };
 
+// The bytes that `location` names, transforms undone: `place` and `stream` of an item.
+// Throws: kExtent, kUnsupported (a transform nobody knows), what decompressing throws.
+Item item_bytes(const std::shared_ptr<const File>& file, const Location& location,
+                const std::vector<std::string>& transforms, Spill& spill);
+
 // Opens the item that `location` names.  `key` picks the tensor of a safetensors blob; `archive` is
 // put into storage references. Throws: kExtent, kUnsupported (a transform nobody knows), kZipEocd
 // where the bytes are neither; what read_torch_file and safetensors::read_header throw.  Messages

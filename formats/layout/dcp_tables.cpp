@@ -376,6 +376,10 @@ class MetadataHost : public PickleHost {
 
 }  // namespace
 
+bool is_known_global(std::string_view module, std::string_view name) {
+  return known_class(module, name).has_value();
+}
+
 bool is_record(const Value& value, MetadataClass cls) {
   return value.kind() == ValueKind::kOpaque &&
          value.opaque_tag() == static_cast<std::uint32_t>(cls);

@@ -7,6 +7,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -102,6 +103,9 @@ struct MetadataTables {
     return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin());
   }
 };
+
+// Whether a name is one that PyTorch's writers put into a `.metadata`.
+bool is_known_global(std::string_view module, std::string_view name);
 
 // Whether a value stands for a record of that class; its payload is then the position in the
 // class's table.

@@ -127,5 +127,76 @@ TEST_F(CliTest, inspect_html_is_reproducible_and_leaves_json_on_stdout) {
   EXPECT_EQ(b.out, "");
 }
 
+// PROTO 2, GLOBAL os system, a text, TUPLE1, REDUCE, STOP.
+const std::string kPayload(
+    "\x80\x02"
+    "cos\nsystem\nX\x02\0\0\0id\x85R.",
+    23);
+
+TEST_F(CliTest, inspect_globals_lists_what_the_reader_refuses) {
+  std::filesystem::create_directory(path("trap"));
+  write_file(path("trap/.metadata"), kPayload);
+  EXPECT_EQ(run_cli({"inspect", path("trap")}).status, 2);
+  const CliResult result = run_cli({"inspect", path("trap"), "--globals", "--json"});
+  EXPECT_EQ(result.status, 1);  // it is no metadata, so that nothing further was looked into
+  const formats::Json json = formats::parse_json(result.out);
+  EXPECT_FALSE(*json.find("complete")->as_bool());
+  ASSERT_EQ(json.find("globals")->as_array()->size(), 1U);
+  const formats::Json& global = json.find("globals")->as_array()->at(0);
+  EXPECT_EQ(*global.find("name")->as_string(), "os.system");
+  EXPECT_EQ(*global.find("status")->as_string(), "unknown");
+  EXPECT_EQ(*global.find("file")->as_string(), ".metadata");
+}
+
+TEST_F(CliTest, inspect_globals_of_a_bare_pickle_succeeds_and_obeys_allow_global) {
+  write_file(path("payload.pkl"), kPayload);
+  const CliResult unknown = run_cli({"inspect", path("payload.pkl"), "--globals"});
+  EXPECT_EQ(unknown.status, 0) << unknown.err;
+  EXPECT_THAT(unknown.out, HasSubstr("unknown  os.system  1  payload.pkl"));
+  const CliResult allowed =
+      run_cli({"inspect", path("payload.pkl"), "--globals", "--allow-global", "os.system"});
+  EXPECT_THAT(allowed.out, HasSubstr("allowed  os.system"));
+}
+
+TEST_F(CliTest, inspect_globals_names_what_came_before_a_pickle_broke_off) {
+  // The last byte stays STOP, so that it is taken for a pickle; TUPLE1 becomes an opcode that is
+  // none.
+  std::string broken = kPayload;
+  broken[broken.size() - 3] = '\xFE';
+  write_file(path("broken.pkl"), broken);
+  const CliResult result = run_cli({"inspect", path("broken.pkl"), "--globals"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("warning[OPCODE]: broken.pkl"));
+}
+
+TEST_F(CliTest, inspect_globals_calls_getattr_unknown_where_it_fetches_what_it_should_not) {
+  // getattr(torch.Size, "__subclasses__")
+  const std::string name = "__subclasses__";
+  std::string stream(
+      "\x80\x02"
+      "cbuiltins\ngetattr\nctorch\nSize\nX");
+  stream += static_cast<char>(name.size());
+  stream += std::string(3, '\0') + name + "\x86R.";
+  write_file(path("fetch.pkl"), stream);
+  const CliResult result = run_cli({"inspect", path("fetch.pkl"), "--globals"});
+  EXPECT_THAT(result.out, HasSubstr("unknown  builtins.getattr"));
+  EXPECT_THAT(result.out, HasSubstr("known    torch.Size"));
+}
+
+TEST_F(CliTest, inspect_globals_of_what_is_no_checkpoint_is_an_error) {
+  write_file(path("notes.txt"), "lr: 0.1\n");
+  EXPECT_THAT(run_cli({"inspect", path("notes.txt"), "--globals"}).err,
+              HasSubstr("UNKNOWN_FORMAT"));
+  EXPECT_THAT(run_cli({"inspect", path("nowhere"), "--globals"}).err, HasSubstr("NOT_FOUND"));
+}
+
+TEST_F(CliTest, inspect_html_inside_the_checkpoint_is_refused) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+  const CliResult result = run_cli({"inspect", source, "--html", source + "/page.html"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("error[SAME_PATH]"));
+  EXPECT_FALSE(std::filesystem::exists(source + "/page.html"));
+}
+
 }  // namespace
 }  // namespace fsdp::cli

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Holds `inspect --globals` against the names that CPython's own pickletools find in the same pickles.
+
+    check_globals.py TOOL FOLDER...        every .../ckpt and .../full.pt below the folders
+
+Archives and their records are taken apart by zipfile.
+"""
+import glob
+import io
+import json
+import os
+import pickletools
+import subprocess
+import sys
+import zipfile
+
+LEGACY_PICKLES = 5
+
+
+def names(stream):
+    """module.name of each GLOBAL and STACK_GLOBAL of the pickle that begins here."""
+    found, strings, memo = set(), [], {}
+    for opcode, argument, _ in pickletools.genops(stream):
+        if opcode.name == "GLOBAL":
+            found.add(argument.replace(" ", ".", 1))
+        elif opcode.name == "STACK_GLOBAL":
+            found.add(".".join(strings[-2:]))
+        elif "UNICODE" in opcode.name:
+            strings.append(argument)
+        elif opcode.name == "MEMOIZE":
+            memo[len(memo)] = strings[-1] if strings else None
+        elif opcode.name in ("BINPUT", "LONG_BINPUT"):
+            memo[argument] = strings[-1] if strings else None
+        elif opcode.name in ("BINGET", "LONG_BINGET") and isinstance(memo.get(argument), str):
+            strings.append(memo[argument])
+    return found
+
+
+def names_of_torch_save(data):
+    if data[:4] == b"PK\x03\x04":
+        found = set()
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            for record in archive.namelist():
+                if record.endswith(".pkl"):
+                    found |= names(io.BytesIO(archive.read(record)))
+        return found
+    if data[:2] == b"\x80\x02":
+        stream, found = io.BytesIO(data), set()
+        for _ in range(LEGACY_PICKLES):
+            found |= names(stream)
+        return found
+    return set()
+
+
+def names_of_folder(folder):
+    found = set()
+    central = os.path.join(folder, ".metadata")
+    for path in [central] if os.path.exists(central) else glob.glob(os.path.join(folder, "__*.metadata")):
+        with open(path, "rb") as file:
+            found |= names(file)
+    for path in glob.glob(os.path.join(folder, "*.pt")):
+        with open(path, "rb") as file:
+            found |= names_of_torch_save(file.read())
+    # Data files are archives one behind the other: each ends where the next begins.
+    for path in glob.glob(os.path.join(folder, "*.distcp")):
+        with open(path, "rb") as file:
+            data = file.read()
+        for part in split_archives(data):
+            found |= names_of_torch_save(part)
+    return found
+
+
+def split_archives(data):
+    """Each archive ends with its end record, PK 5 6, of 22 bytes (torch.save writes no comment)."""
+    begin, parts = 0, []
+    while begin < len(data) and data[begin:begin + 4] == b"PK\x03\x04":
+        end = data.find(b"PK\x05\x06", begin)
+        while end >= 0:
+            part = data[begin:end + 22]
+            try:
+                zipfile.ZipFile(io.BytesIO(part)).close()
+                break
+            except zipfile.BadZipFile:
+                end = data.find(b"PK\x05\x06", end + 1)
+        if end < 0:
+            break
+        parts.append(part)
+        begin = end + 22
+    return parts
+
+
+def main():
+    if len(sys.argv) < 3:
+        raise SystemExit(__doc__)
+    tool, roots = sys.argv[1], sys.argv[2:]
+    passed, failed = 0, 0
+    for root in roots:
+        for path in sorted(glob.glob(os.path.join(root, "**/ckpt"), recursive=True) +
+                           glob.glob(os.path.join(root, "**/full.pt"), recursive=True)):
+            if "zstd" in path or "nocrc" in path:
+                continue  # nothing that zipfile could read
+            done = subprocess.run([tool, "inspect", path, "--globals", "--json"], stdout=subprocess.PIPE, check=False)
+            report = json.loads(done.stdout)
+            listed = {entry["name"] for entry in report["globals"]}
+            if os.path.isdir(path):
+                expected = names_of_folder(path)
+            else:
+                with open(path, "rb") as file:
+                    expected = names_of_torch_save(file.read())
+            if done.returncode == 0 and listed == expected and report["complete"]:
+                passed += 1
+                continue
+            failed += 1
+            print(f"{path}: status {done.returncode}, more: {sorted(listed - expected)}, fewer: {sorted(expected - listed)}, "
+                  f"unread: {report['unread'][:2]}")
+    print(f"{passed} checkpoints agree, {failed} do not")
+    return 1 if failed or passed == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

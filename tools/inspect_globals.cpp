@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/inspect_globals.h"
+
+#include <algorithm>
+#include <ostream>
+
+#include "formats/base/interrupt.h"
+#include "formats/base/json.h"
+#include "formats/base/text.h"
+#include "formats/layout/globals.h"
+#include "formats/open.h"
+#include "tools/table.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::GlobalScan;
+using formats::GlobalUse;
+
+const char* status_name(GlobalUse::Status status) {
+  switch (status) {
+    case GlobalUse::Status::kKnown:
+      return "known";
+    case GlobalUse::Status::kAllowed:
+      return "allowed";
+    default:
+      return "unknown";
+  }
+}
+
+formats::Json text_or_null(const std::string& text) {
+  return text.empty() ? formats::Json() : formats::Json(text);
+}
+
+void print_json(const std::string& path, const GlobalScan& scan, std::ostream& out) {
+  formats::Json::Array globals;
+  for (const GlobalUse& use : scan.globals) {
+    formats::Json::Object object;
+    object.emplace_back("name", use.module + "." + use.name);
+    object.emplace_back("status", status_name(use.status));
+    object.emplace_back("pickles", use.pickles);
+    object.emplace_back("file", use.file);
+    object.emplace_back("where", text_or_null(use.where));
+    globals.emplace_back(std::move(object));
+  }
+  formats::Json::Array unread;
+  for (const formats::Finding& finding : scan.findings) {
+    formats::Json::Object object;
+    object.emplace_back("code", code_name(finding.code));
+    object.emplace_back("file", finding.file);
+    object.emplace_back("where", text_or_null(finding.key));
+    object.emplace_back("message", finding.message);
+    unread.emplace_back(std::move(object));
+  }
+  formats::Json::Object object;
+  object.emplace_back("schema", "fsdp-ckpt/globals/1");
+  object.emplace_back("path", path);
+  object.emplace_back("pickles", scan.pickles);
+  object.emplace_back("complete", scan.findings.empty());
+  object.emplace_back("globals", std::move(globals));
+  object.emplace_back("unread", std::move(unread));
+  out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+}
+
+void print_text(const std::string& path, const GlobalScan& scan, const Streams& streams) {
+  const auto unknown = std::count_if(scan.globals.begin(), scan.globals.end(), [](const auto& use) {
+    return use.status == GlobalUse::Status::kUnknown;
+  });
+  streams.out << path << ": " << scan.globals.size()
+              << (scan.globals.size() == 1 ? " name" : " names") << " in "
+              << formats::group_digits(scan.pickles)
+              << (scan.pickles == 1 ? " pickle" : " pickles");
+  if (unknown == 0) {
+    streams.out << ", none unknown\n";
+  } else {
+    streams.out << ", " << unknown << " unknown\n";
+  }
+  if (!scan.globals.empty()) {
+    streams.out << '\n';
+    Table table({Align::kLeft, Align::kLeft, Align::kRight, Align::kLeft});
+    for (const GlobalUse& use : scan.globals) {
+      std::string place = formats::escape(use.file);
+      if (!use.where.empty()) place += ": " + formats::quote(use.where, 200);
+      table.add({status_name(use.status), formats::escape(use.module + "." + use.name),
+                 formats::group_digits(use.pickles), place});
+    }
+    table.print(streams.out);
+  }
+  for (const formats::Finding& finding : scan.findings) {
+    streams.err << "fsdp-ckpt: warning[" << code_name(finding.code)
+                << "]: " << formats::finding_text(finding) << '\n';
+  }
+}
+
+}  // namespace
+
+int inspect_globals(const CommonOptions& common, const Streams& streams) {
+  formats::GlobalScanOptions options;
+  options.allowed = common.allowed_globals;
+  if (!common.keys.everything())
+    options.selects = [&](const std::string& key) { return common.keys.selects(key); };
+  options.cancelled = [] { return formats::interrupted(); };
+  const GlobalScan scan = formats::scan_globals(common.path, options);
+  // Without a pickle it must at least be a checkpoint, or the error says what it is.
+  if (scan.pickles == 0 && scan.findings.empty())
+    (void)formats::open_checkpoint(common.path, {common.allowed_globals});
+  if (common.json) {
+    print_json(common.path, scan, streams.out);
+  } else {
+    print_text(formats::escape(common.path), scan, streams);
+  }
+  return scan.findings.empty() ? 0 : 1;
+}
+
+}  // namespace fsdp::cli
