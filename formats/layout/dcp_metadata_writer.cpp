@@ -292,6 +292,13 @@ void MetadataWriter::place(const ItemPlace& place) {
   integer(place.offset);
   word(kLengthWord);
   integer(place.length);
+  if (!place.transforms.empty()) {
+    text("transform_descriptors");
+    op(PickleOp::kEmptyList);
+    op(PickleOp::kMark);
+    for (const std::string& transform : place.transforms) text(transform);
+    op(PickleOp::kAppends);
+  }
   op(PickleOp::kSetItems);
   op(PickleOp::kBuild);
   if (entries_ % kBatch == 0) op(PickleOp::kSetItems);

@@ -49,6 +49,7 @@ class MetadataWriter {
     std::string_view name;
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
+    std::span<const std::string> transforms = {};  // to undo, in their order
   };
   // `chunk` is the chunk's number within its tensor, `offset` where its box begins.
   void tensor_item(std::size_t entry, std::size_t chunk, std::span<const std::int64_t> offset,

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt rename: parameters and keys get other names.
+#include "formats/layout/rename.h"
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/layout/content.h"
+#include "tools/conversion.h"
+#include "tools/rewriting.h"
+#include "tools/verbs.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+
+class RenameVerb : public Verb {
+ public:
+  std::string name() const override { return "rename"; }
+  std::string description() const override {
+    return "Give parameters and keys other names; folders share their data with the source";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt rename step-400 clean --strip-prefix auto",
+            "fsdp-ckpt rename full.pt new.pt --rename encoder=backbone --drop '**.running_*'"};
+  }
+  void declare(OptionSet& options) override {
+    declare_rewriting(options, rewriting_);
+    options.list("--strip-prefix", strip_, "auto|TEXT",
+                 "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
+    options.list("--rename", renames_, "FROM=TO",
+                 "Rename FROM, and what begins with FROM and a dot");
+    options.text("--map", map_, "FILE", "Names to names: a JSON object, or lines 'from => to'");
+    options.list("--drop", drop_, "GLOB", "Leave out names that match");
+  }
+
+  int run(const CommonOptions& common, const Streams& streams) override {
+    const formats::NameRules rules = read_rules();
+    if (rules.empty()) {
+      throw Error(ErrorCode::kUsage,
+                  "nothing to do: give --strip-prefix, --rename, --map or --drop");
+    }
+    check_apart(common.path, rewriting_.writing.destination);
+    const auto source = open_source(common);
+    check_rewritable(*source);
+    formats::Renamed renamed;
+    try {
+      renamed = formats::rename_content(
+          selected_content(*source, common), rules,
+          [&](const formats::Value& value) { return formats::resolved(*source, value); });
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kRekeyCollision || error.code() == ErrorCode::kRekeyUnused ||
+          error.code() == ErrorCode::kName)
+        throw error.in(formats::escape(common.path));
+      throw;
+    }
+    ReportExtras extras;
+    formats::Json::Array wrappers;
+    for (const std::string& wrapper : renamed.wrappers) {
+      wrappers.emplace_back(wrapper);
+      extras.lines.push_back("stripped: " + formats::quote(wrapper));
+    }
+    if (rules.strip_wrappers && renamed.wrappers.empty())
+      extras.lines.push_back("stripped: nothing, no name has a wrapper's prefix");
+    extras.lines.push_back(cat("renamed: ", formats::group_digits(renamed.renamed),
+                               renamed.renamed == 1 ? " key" : " keys"));
+    if (renamed.dropped != 0) {
+      extras.lines.push_back(cat("dropped: ", formats::group_digits(renamed.dropped),
+                                 renamed.dropped == 1 ? " key" : " keys"));
+    }
+    extras.members = {{"renamed", renamed.renamed},
+                      {"dropped", renamed.dropped},
+                      {"wrappers", std::move(wrappers)}};
+    return write_rewritten(name(), *source, std::move(renamed.content), rewriting_, common, streams,
+                           std::move(extras));
+  }
+
+ private:
+  formats::NameRules read_rules() const {
+    formats::NameRules rules;
+    for (const std::string& text : strip_) {
+      if (text == "auto") {
+        rules.strip_wrappers = true;
+      } else {
+        rules.strip.push_back(text);
+      }
+    }
+    for (const std::string& text : renames_)
+      rules.renames.push_back(formats::parse_name_rule(text));
+    if (!map_.empty()) {
+      const std::string text = read_text_file(map_);
+      try {
+        for (formats::NameRule& rule : formats::parse_name_map(text))
+          rules.renames.push_back(std::move(rule));
+      } catch (const Error& error) {
+        throw error.in(formats::escape(map_));
+      }
+    }
+    rules.drop = drop_;
+    return rules;
+  }
+
+  RewritingOptions rewriting_;
+  std::vector<std::string> strip_;
+  std::vector<std::string> renames_;
+  std::string map_;
+  std::vector<std::string> drop_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_rename() {
+  return std::make_unique<RenameVerb>();
+}
+
+}  // namespace fsdp::cli
