@@ -10,7 +10,7 @@
 #include "formats/create.h"
 #include "formats/layout/content.h"
 #include "formats/layout/content_check.h"
-#include "formats/layout/tensor_value.h"
+#include "formats/layout/rename.h"
 #include "formats/open.h"
 
 namespace fsdp::cli {
@@ -91,6 +91,18 @@ Value selected_content(const formats::Checkpoint& source, const CommonOptions& c
   return content;
 }
 
+formats::NameRules strip_rules(const std::vector<std::string>& words) {
+  formats::NameRules rules;
+  for (const std::string& word : words) {
+    if (word == "auto") {
+      rules.strip_wrappers = true;
+    } else {
+      rules.strip.push_back(word);
+    }
+  }
+  return rules;
+}
+
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
                        const CommonOptions& common, const Streams& streams) {
   std::string format = conversion.format;
@@ -107,6 +119,11 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
   if (dtype) content = with_dtype(*source, content, *dtype);
   content = formats::with_values(*source, content);
+  if (!conversion.strip_prefixes.empty()) {
+    content = formats::rename_content(content, strip_rules(conversion.strip_prefixes),
+                                      [](const Value& value) { return value; })
+                  .content;
+  }
   check_globals(content, common);
   const auto output = formats::plan_output(format, *source, content, conversion.writing.destination,
                                            {.output = conversion.writing.output(),

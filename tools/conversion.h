@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/layout/checkpoint.h"
+#include "formats/model/name_map.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 #include "tools/writing.h"
@@ -35,6 +36,9 @@ std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common);
 // What the checkpoint holds, narrowed to the keys of `common`.  Throws: kNotFound where no key
 // matches.
 formats::Value selected_content(const formats::Checkpoint& source, const CommonOptions& common);
+
+// What --strip-prefix asks for: "auto" or prefixes.
+formats::NameRules strip_rules(const std::vector<std::string>& words);
 
 // Returns 0.  Throws: Error; nothing is written then.
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,

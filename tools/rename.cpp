@@ -77,14 +77,7 @@ class RenameVerb : public Verb {
 
  private:
   formats::NameRules read_rules() const {
-    formats::NameRules rules;
-    for (const std::string& text : strip_) {
-      if (text == "auto") {
-        rules.strip_wrappers = true;
-      } else {
-        rules.strip.push_back(text);
-      }
-    }
+    formats::NameRules rules = strip_rules(strip_);
     for (const std::string& text : renames_)
       rules.renames.push_back(formats::parse_name_rule(text));
     if (!map_.empty()) {
