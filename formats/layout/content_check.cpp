@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/content_check.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "formats/base/error.h"
@@ -10,8 +11,9 @@
 namespace fsdp::formats {
 namespace {
 
-// The entries that `content` refers to, or that it holds values of its own for.
-Index used_entries(const Checkpoint& checkpoint, const Value& content) {
+// The index of what `content` refers to, in `narrowed` where that is not all of the checkpoint's:
+// an index of many ranks is large.
+const Index& used_entries(const Checkpoint& checkpoint, const Value& content, Index& narrowed) {
   const Index& index = checkpoint.index();
   std::vector<bool> tensors(index.tensors.size());
   std::vector<bool> values(index.values.size());
@@ -19,23 +21,27 @@ Index used_entries(const Checkpoint& checkpoint, const Value& content) {
     if (const auto tensor = tensor_number(leaf.value)) tensors.at(*tensor) = true;
     if (const auto value = deferred_number(leaf.value)) values.at(*value) = true;
   }
-  Index used;
-  used.files = index.files;
-  used.transforms = index.transforms;
+  const auto all = [](const std::vector<bool>& used) {
+    return std::find(used.begin(), used.end(), false) == used.end();
+  };
+  if (all(tensors) && all(values)) return index;
+  narrowed.files = index.files;
+  narrowed.transforms = index.transforms;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    if (tensors[t]) used.add(index.tensors[t]);
+    if (tensors[t]) narrowed.add(index.tensors[t]);
   }
   for (std::size_t v = 0; v < values.size(); ++v) {
-    if (values[v]) used.add(index.values[v]);
+    if (values[v]) narrowed.add(index.values[v]);
   }
-  return used;
+  return narrowed;
 }
 
 }  // namespace
 
 void check_before_copy(const Checkpoint& checkpoint, const Value& content,
                        const std::function<bool()>& cancelled) {
-  const Index used = used_entries(checkpoint, content);
+  Index narrowed;
+  const Index& used = used_entries(checkpoint, content, narrowed);
   std::unordered_set<std::string_view> keys;
   for (const TensorEntry& tensor : used.tensors) keys.insert(tensor.key);
   for (const ValueEntry& value : used.values) keys.insert(value.key);
