@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <new>
-#include <thread>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 
@@ -16,6 +16,9 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "tools/common_options.h"
+#include "tools/completion.h"
+#include "tools/man_page.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -24,8 +27,6 @@ namespace {
 constexpr int kFailed = 2;
 // A shell's way of telling which signal ended a command.
 constexpr int kSignalBase = 128;
-constexpr unsigned kMaxThreads = 1024;
-constexpr std::uint64_t kMinMemory = 16U << 20U;
 
 constexpr const char* kDescription =
     "Inspects, verifies, compares and rewrites PyTorch checkpoints: torch.distributed.checkpoint "
@@ -42,21 +43,6 @@ constexpr const char* kCommonOptions = "Options of every verb";
 // Help: blanks before a name, and the column that its explanation begins in.
 constexpr std::size_t kHelpIndent = 2;
 constexpr std::size_t kHelpColumn = 32;
-
-// The common words as they were typed.
-struct Typed {
-  CommonOptions common;
-  std::string progress = "auto";
-  std::string color = "auto";
-  std::string max_memory = "256MiB";
-  unsigned threads = 0;
-  std::vector<std::string> globals;
-};
-
-When when_of(const std::string& word) {
-  if (word == "always") return When::kAlways;
-  return word == "never" ? When::kNever : When::kAuto;
-}
 
 // A whole decimal number, or an Error that names the option and the range.
 std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
@@ -85,103 +71,79 @@ double number_of(const std::string& name, const std::string& word) {
 // Declares the words of a verb to CLI11.
 class CliOptionSet : public OptionSet {
  public:
-  explicit CliOptionSet(CLI::App& app) : app_(app) {}
+  // `group`: the heading in the help.
+  CliOptionSet(CLI::App& app, std::string group) : app_(app), group_(std::move(group)) {}
 
   void positional(const std::string& name, std::string& value, const std::string& help,
                   bool is_required) override {
-    last_ = app_.add_option(name, value, help)->required(is_required);
+    note(app_.add_option(name, value, help)->required(is_required));
   }
   void flag(const std::string& names, bool& value, const std::string& help) override {
-    last_ = app_.add_flag(names, value, help);
+    note(app_.add_flag(names, value, help));
   }
   void negative_flag(const std::string& names, bool& value, const std::string& help) override {
-    last_ = app_.add_flag("!" + names, value, help);
+    note(app_.add_flag("!" + names, value, help));
   }
   void text(const std::string& names, std::string& value, const std::string& type,
             const std::string& help) override {
-    last_ = app_.add_option(names, value, help)->type_name(type);
+    note(app_.add_option(names, value, help)->type_name(type));
   }
   void list(const std::string& names, std::vector<std::string>& values, const std::string& type,
             const std::string& help) override {
-    last_ = app_.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
+    note(app_.add_option(names, values, help)->type_name(type)->allow_extra_args(false));
   }
   void choice(const std::string& names, std::string& value, const std::vector<std::string>& allowed,
               const std::string& type, const std::string& help) override {
-    last_ = app_.add_option(names, value, help)->check(CLI::IsMember(allowed))->type_name(type);
+    note(app_.add_option(names, value, help)->check(CLI::IsMember(allowed))->type_name(type));
   }
   void integer(const std::string& names, std::optional<std::int64_t>& value, std::int64_t least,
                std::int64_t most, const std::string& type, const std::string& help) override {
-    last_ = app_.add_option_function<std::string>(
+    note(app_.add_option_function<std::string>(
         names,
         [names, &value, least, most](const std::string& word) {
           value = integer_of(names, word, least, most);
         },
-        help);
+        help));
     last_->type_name(type);
   }
   void number(const std::string& names, std::optional<double>& value, const std::string& type,
               const std::string& help) override {
-    last_ = app_.add_option_function<std::string>(
-        names, [names, &value](const std::string& word) { value = number_of(names, word); }, help);
+    note(app_.add_option_function<std::string>(
+        names, [names, &value](const std::string& word) { value = number_of(names, word); }, help));
     last_->type_name(type);
   }
   void size(const std::string& names, std::optional<std::uint64_t>& bytes,
             const std::string& help) override {
-    last_ = app_.add_option_function<std::string>(
+    note(app_.add_option_function<std::string>(
         names,
         [names, &bytes](const std::string& word) {
           bytes = formats::parse_size(word);
           if (*bytes == 0) throw Error(ErrorCode::kUsage, names + " is 0");
         },
-        help);
+        help));
     last_->type_name("SIZE");
   }
   void required() override { last_->required(); }
 
  private:
+  void note(CLI::Option* option) {
+    last_ = option;
+    if (!option->get_positional()) option->group(group_);
+  }
+
   CLI::App& app_;
+  std::string group_;
   CLI::Option* last_ = nullptr;
 };
 
-void add_common(CLI::App& verb, Typed& typed) {
-  verb.add_option("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format")
-      ->required();
-  const auto shared = [](CLI::Option* option) { return option->group(kCommonOptions); };
-  shared(verb.add_option("-k,--keys", typed.common.keys.include,
-                         "Only keys that match GLOB: * stays within dots, ** does not"))
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-  shared(verb.add_option("--exclude", typed.common.keys.exclude, "Not the keys that match GLOB"))
-      ->type_name("GLOB")
-      ->allow_extra_args(false);
-  shared(verb.add_option("--allow-global", typed.globals,
-                         "Take this Python name in a pickle for plain data"))
-      ->type_name("MODULE.NAME")
-      ->allow_extra_args(false);
-  shared(verb.add_flag("--json", typed.common.json, "One JSON object on standard output"));
-  shared(verb.add_flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries"));
-  shared(verb.add_option("--progress", typed.progress,
-                         "Progress on standard error: auto, always or never"))
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("WHEN");
-  shared(
-      verb.add_option("--color", typed.color, "Colours: auto, always or never; NO_COLOR is heeded"))
-      ->check(CLI::IsMember({"auto", "always", "never"}))
-      ->type_name("WHEN");
-  shared(verb.add_option("--threads", typed.threads, "Threads; as many as cores if not given"))
-      ->check(CLI::Range(1U, kMaxThreads))
-      ->type_name("N");
-  shared(verb.add_option("--max-memory", typed.max_memory,
-                         "Memory to stay within; 256MiB if not given"))
-      ->type_name("SIZE");
-  verb.get_help_ptr()->description("Print this help")->group(kCommonOptions);
-}
-
-CLI::App* add_verb(CLI::App& app, Verb& verb, Typed& typed) {
+CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   CLI::App* sub = app.add_subcommand(verb.name(), verb.description());
   if (!verb.alias().empty()) sub->alias(verb.alias());
-  add_common(*sub, typed);
-  CliOptionSet options(*sub);
+  CliOptionSet common(*sub, kCommonOptions);
+  declare_path(common, typed);
+  declare_common(common, typed);
+  sub->get_help_ptr()->description("Print this help")->group(kCommonOptions);
+  CliOptionSet options(*sub, kOwnOptions);
   verb.declare(options);
   std::string footer = "Examples:";
   for (const std::string& example : verb.examples()) footer += "\n  " + example;
@@ -296,26 +258,6 @@ void print_error(ErrorCode code, const std::string& message, bool json, std::ost
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-// Gives the words their meaning.
-void interpret(Typed& typed) {
-  CommonOptions& common = typed.common;
-  common.progress = when_of(typed.progress);
-  common.color = when_of(typed.color);
-  common.threads =
-      typed.threads != 0 ? typed.threads : std::max(1U, std::thread::hardware_concurrency());
-  common.max_memory_bytes = formats::parse_size(typed.max_memory);
-  if (common.max_memory_bytes < kMinMemory) {
-    throw Error(ErrorCode::kUsage,
-                formats::cat("--max-memory is ", formats::human_bytes(common.max_memory_bytes),
-                             ", but at least ", formats::human_bytes(kMinMemory), " is needed"));
-  }
-  common.allowed_globals.insert(typed.globals.begin(), typed.globals.end());
-  for (const auto* globs : {&common.keys.include, &common.keys.exclude}) {
-    for (const std::string& glob : *globs)
-      (void)formats::glob_matches(glob, "");  // refuses a broken one now
-  }
-}
-
 // Terminals are looked for only where the real streams are used, not those of a test.
 bool is_terminal(const std::ostream& stream) {
   if (&stream == &std::cout) return ::isatty(STDOUT_FILENO) == 1;
@@ -334,7 +276,16 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
 }
 
 int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
-  Typed typed;
+  // For the build, which installs what they print.
+  if (args.size() == 2 && args[0] == "--print-completion") {
+    out << completion_script(args[1]);
+    return 0;
+  }
+  if (args.size() == 1 && args[0] == "--print-man") {
+    out << man_page();
+    return 0;
+  }
+  TypedCommon typed;
   CLI::App app(kDescription, "fsdp-ckpt");
   app.set_version_flag("--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
   app.require_subcommand(1);
@@ -358,10 +309,10 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, parse_message(error, app, args));
   }
-  interpret(typed);
-  const Streams streams = streams_for(typed.common, out, err);
+  const CommonOptions common = interpret(typed);
+  const Streams streams = streams_for(common, out, err);
   for (std::size_t i = 0; i < verbs.size(); ++i) {
-    if (subcommands[i]->parsed()) return verbs[i]->run(typed.common, streams);
+    if (subcommands[i]->parsed()) return verbs[i]->run(common, streams);
   }
   throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
 }

@@ -42,7 +42,7 @@ packages_of() {
   case $1 in
     tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nlohmann-json3-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
-    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace gcovr man-db 'chromium|chromium-browser' \
+    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace gcovr zsh fish man-db 'chromium|chromium-browser' \
       'clang-16|clang-18|clang-19|clang' 'libclang-rt-16-dev|libclang-rt-18-dev|libclang-rt-19-dev|libclang-rt-dev' \
       'llvm-16|llvm-18|llvm-19|llvm' ;;
     *) die "no package group '$1'" ;;

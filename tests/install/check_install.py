@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Installs a build into a fresh prefix and uses all of it: command, library, completions, manual page.
+
+    check_install.py --build BUILD --golden GOLDEN --version VERSION --cmake CMAKE --generator G --compiler CXX --flags=FLAGS
+"""
+import argparse
+import glob
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SHELL_LINES = [  # what was typed, the words that must be offered
+    (["fsdp-ckpt", ""], {"inspect", "ls", "verify", "consolidate", "--help", "--version"}),
+    (["fsdp-ckpt", "veri"], {"verify"}),
+    (["fsdp-ckpt", "inspect", "--fo"], {"--fold", "--force"}),
+    (["fsdp-ckpt", "ls", "--values", ""], {"auto", "always", "never"}),
+    (["fsdp-ckpt", "verify", "--color", "=", "a"], {"auto", "always"}),
+    (["fsdp-ckpt", "verify", "--qui"], {"--quiet"}),
+]
+
+
+class Checks:
+    def __init__(self):
+        self.passed, self.failed = 0, []
+
+    def that(self, what, holds, shown=""):
+        if holds:
+            self.passed += 1
+        else:
+            self.failed.append(f"{what}: {shown!s:.1000}")
+
+
+def run(*command, **options):
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+
+
+def check_bash(checks, script):
+    for words, wanted in SHELL_LINES:
+        code = (f'source "{script}"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _fsdp_ckpt; '
+                'printf "%s\\n" "${COMPREPLY[@]}"')
+        done = run("bash", "--norc", "-c", code, "bash", *words)
+        offered = set(done.stdout.split())
+        exact = words[-1] not in ("", "a")
+        checks.that(f"bash completes {words}", offered == wanted if exact else wanted <= offered, done.stdout)
+    done = run("bash", "--norc", "-c", f'source "{script}"; complete -p fsdp-ckpt')
+    checks.that("bash knows the completion", "-F _fsdp_ckpt fsdp-ckpt" in done.stdout, done.stdout)
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(os.path.join(folder, "step 400"))
+        code = f'source "{script}"; COMP_WORDS=(fsdp-ckpt verify st); COMP_CWORD=2; _fsdp_ckpt; printf "%s|" "${{COMPREPLY[@]}}"'
+        done = run("bash", "--norc", "-c", code, cwd=folder)
+        checks.that("bash completes a path with a blank", done.stdout == "step 400|", done.stdout)
+
+
+def check_other_shells(checks, share):
+    zsh, fish = shutil.which("zsh"), shutil.which("fish")
+    if zsh:
+        done = run(zsh, "-n", os.path.join(share, "zsh/site-functions/_fsdp-ckpt"))
+        checks.that("zsh takes the script", done.returncode == 0 and not done.stdout, done.stdout)
+    if fish:
+        script = os.path.join(share, "fish/vendor_completions.d/fsdp-ckpt.fish")
+        with tempfile.TemporaryDirectory() as home:
+            done = run(fish, "--no-config", "-c", f"source {script}; complete -C 'fsdp-ckpt inspect --fo'",
+                       env={**os.environ, "HOME": home, "XDG_CONFIG_HOME": home, "XDG_DATA_HOME": home})
+            words = {line.split("\t")[0] for line in done.stdout.splitlines()}
+            checks.that("fish completes", words == {"--fold", "--force"}, done.stdout)
+    print(f"zsh: {zsh or 'not here'}, fish: {fish or 'not here'}")
+
+
+def check_manual(checks, page, tool):
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    checks.that("no date", '.TH FSDP\\-CKPT 1 ""' in text, text[:200])
+    man = shutil.which("man")
+    if not man:
+        print("man: not here")
+        return
+    done = subprocess.run([man, "--warnings", "-l", page], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False,
+                          env={**os.environ, "MANWIDTH": "100", "LC_ALL": "C.UTF-8", "MAN_KEEP_FORMATTING": ""})
+    shown = "".join(character for i, character in enumerate(done.stdout)
+                    if character != "\b" and done.stdout[i + 1:i + 2] != "\b")
+    checks.that("man shows it without a warning", done.returncode == 0 and not done.stderr and "VERBS" in shown, done.stderr)
+    help_text = run(tool, "--help").stdout
+    verbs = [line.split()[0].rstrip(",") for line in help_text.split("Verbs:\n")[1].split("\n\n")[0].splitlines()
+             if line.startswith("  ") and line[2] != " "]
+    checks.that("the help lists verbs", {"inspect", "verify"} <= set(verbs), help_text)
+    for verb in verbs:
+        checks.that(f"the manual explains {verb}", f"fsdp-ckpt {verb} [OPTIONS] PATH" in " ".join(shown.split()), shown[:3000])
+        for line in run(tool, verb, "--help").stdout.splitlines():
+            names = [word.rstrip(",") for word in line.split() if word.startswith("--")] if line.startswith(("  -", "      --")) else []
+            checks.that(f"the manual has {names} of {verb}", all(name in shown for name in names))
+
+
+def check_consumer(checks, arguments, prefix, folder, golden, tool):
+    build = os.path.join(folder, "consumer")
+    done = run(arguments.cmake, "-S", os.path.join(HERE, "consumer"), "-B", build, "-G", arguments.generator,
+               f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
+               f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug")
+    checks.that("the consumer is configured", done.returncode == 0, done.stdout)
+    if done.returncode != 0:
+        return
+    done = run(arguments.cmake, "--build", build)
+    checks.that("the consumer is built", done.returncode == 0, done.stdout[-1500:])
+    program = os.path.join(build, "consumer")
+    if not os.path.exists(program):
+        return
+    for case in ("2.15.0/fsdp2/ckpt", "2.11.0/nested_pt/full.pt", "2.15.0/hf_safetensors/ckpt"):
+        path = os.path.join(golden, case)
+        index = json.loads(subprocess.run([tool, "inspect", path, "--json", "--values", "never"], stdout=subprocess.PIPE,
+                                          check=True).stdout)
+        expected = [f"{t['key']} {t['dtype']} {t['bytes']}" for t in index["tensors"]]
+        done = run(program, path)
+        checks.that(f"the consumer reads {case}", done.stdout.splitlines() == expected and expected, done.stdout)
+    checks.that("its errors are caught", run(program, "nowhere").stdout == "NOT_FOUND\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("build", "golden", "version", "cmake", "generator", "compiler"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--flags", default="")
+    arguments = parser.parse_args()
+    checks = Checks()
+    with tempfile.TemporaryDirectory() as folder:
+        prefix = os.path.join(folder, "prefix")
+        done = run(arguments.cmake, "--install", arguments.build, "--prefix", prefix)
+        checks.that("cmake --install", done.returncode == 0, done.stdout[-1500:])
+        if done.returncode != 0:
+            print(checks.failed)
+            return 1
+        # A prefix that was moved works as well.
+        moved = os.path.join(folder, "moved")
+        os.rename(prefix, moved)
+        prefix = moved
+        tool = os.path.join(prefix, "bin/fsdp-ckpt")
+        share = os.path.join(prefix, "share")
+        checks.that("version", run(tool, "--version").stdout == f"fsdp-ckpt {arguments.version}\n")
+        libraries = glob.glob(os.path.join(prefix, "lib*/**/libfsdp_formats.a"), recursive=True)
+        checks.that("library", len(libraries) == 1, libraries)
+        for header in ("open.h", "model/index.h", "base/error.h"):
+            checks.that(header, os.path.exists(os.path.join(prefix, "include/formats", header)))
+        stray = [path for path in glob.glob(os.path.join(prefix, "**/*"), recursive=True)
+                 if os.path.isfile(path) and not path.endswith((".h", ".a", ".cmake", "fsdp-ckpt", ".fish", ".1", "_fsdp-ckpt"))]
+        checks.that("nothing else is installed", not stray, stray)
+        for path in glob.glob(os.path.join(prefix, "lib*/cmake/fsdp/*.cmake")):
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            checks.that(f"{os.path.basename(path)} knows no build folder", arguments.build not in text and folder not in text)
+        check_bash(checks, os.path.join(share, "bash-completion/completions/fsdp-ckpt"))
+        check_other_shells(checks, share)
+        check_manual(checks, os.path.join(share, "man/man1/fsdp-ckpt.1"), tool)
+        check_consumer(checks, arguments, prefix, folder, arguments.golden, tool)
+    for problem in checks.failed:
+        print(problem)
+    print(f"{checks.passed} checks passed, {len(checks.failed)} failed")
+    return 1 if checks.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/common_options.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+
+namespace fsdp::cli {
+namespace {
+
+constexpr std::int64_t kMaxThreads = 1024;
+constexpr std::uint64_t kMinMemory = 16U << 20U;
+
+When when_of(const std::string& word) {
+  if (word == "always") return When::kAlways;
+  return word == "never" ? When::kNever : When::kAuto;
+}
+
+}  // namespace
+
+void declare_path(OptionSet& options, TypedCommon& typed) {
+  options.positional("PATH", typed.common.path, "Checkpoint: a folder or a file, of any format",
+                     true);
+}
+
+void declare_common(OptionSet& options, TypedCommon& typed) {
+  options.list("-k,--keys", typed.common.keys.include, "GLOB",
+               "Only keys that match GLOB: * stays within dots, ** does not");
+  options.list("--exclude", typed.common.keys.exclude, "GLOB", "Not the keys that match GLOB");
+  options.list("--allow-global", typed.globals, "MODULE.NAME",
+               "Take this Python name in a pickle for plain data");
+  options.flag("--json", typed.common.json, "One JSON object on standard output");
+  options.flag("-q,--quiet", typed.common.quiet, "No notes, warnings and summaries");
+  options.choice("--progress", typed.progress, {"auto", "always", "never"}, "WHEN",
+                 "Progress on standard error: auto, always or never");
+  options.choice("--color", typed.color, {"auto", "always", "never"}, "WHEN",
+                 "Colours: auto, always or never; NO_COLOR is heeded");
+  options.integer("--threads", typed.threads, 1, kMaxThreads, "N",
+                  "Threads; as many as cores if not given");
+  options.text("--max-memory", typed.max_memory, "SIZE",
+               "Memory to stay within; 256MiB if not given");
+}
+
+CommonOptions interpret(const TypedCommon& typed) {
+  CommonOptions common = typed.common;
+  common.progress = when_of(typed.progress);
+  common.color = when_of(typed.color);
+  common.threads = typed.threads ? static_cast<unsigned>(*typed.threads)
+                                 : std::max(1U, std::thread::hardware_concurrency());
+  common.max_memory_bytes = formats::parse_size(typed.max_memory);
+  if (common.max_memory_bytes < kMinMemory) {
+    throw Error(ErrorCode::kUsage,
+                formats::cat("--max-memory is ", formats::human_bytes(common.max_memory_bytes),
+                             ", but at least ", formats::human_bytes(kMinMemory), " is needed"));
+  }
+  common.allowed_globals.insert(typed.globals.begin(), typed.globals.end());
+  for (const auto* globs : {&common.keys.include, &common.keys.exclude}) {
+    for (const std::string& glob : *globs)
+      (void)formats::glob_matches(glob, "");  // refuses a broken one now
+  }
+  return common;
+}
+
+}  // namespace fsdp::cli

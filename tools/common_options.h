@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words every verb takes: declared once, for the command line, its help and what is made of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/common.h"
+#include "tools/verb.h"
+
+namespace fsdp::cli {
+
+// The common words as they were typed.
+struct TypedCommon {
+  CommonOptions common;
+  std::string progress = "auto";
+  std::string color = "auto";
+  std::string max_memory = "256MiB";
+  std::optional<std::int64_t> threads;
+  std::vector<std::string> globals;
+};
+
+// PATH, which stands first.
+void declare_path(OptionSet& options, TypedCommon& typed);
+// The options, --help aside.
+void declare_common(OptionSet& options, TypedCommon& typed);
+
+// Gives the words their meaning.  Throws: kUsage.
+CommonOptions interpret(const TypedCommon& typed);
+
+}  // namespace fsdp::cli

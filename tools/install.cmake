@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# Where cmake --install puts the command, its completions and its manual page.  The command itself prints them.
+include(GNUInstallDirs)
+
+install(TARGETS fsdp-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+
+if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
+  message(STATUS "Cross-compiling without an emulator: no completions and no manual page")
+  return()
+endif()
+
+set(generated "")
+# fsdp_print(<file> <folder to install into> <argument>...)
+function(fsdp_print file destination)
+  set(output ${CMAKE_CURRENT_BINARY_DIR}/share/${file})
+  cmake_path(GET output PARENT_PATH folder)
+  file(MAKE_DIRECTORY ${folder})
+  # Named beside its place first: a build that is interrupted leaves no half of it.
+  add_custom_command(OUTPUT ${output}
+    COMMAND fsdp-ckpt ${ARGN} > ${output}.part
+    COMMAND ${CMAKE_COMMAND} -E rename ${output}.part ${output}
+    DEPENDS fsdp-ckpt VERBATIM)
+  install(FILES ${output} DESTINATION ${destination})
+  set(generated ${generated} ${output} PARENT_SCOPE)
+endfunction()
+
+fsdp_print(bash/fsdp-ckpt ${CMAKE_INSTALL_DATADIR}/bash-completion/completions --print-completion bash)
+fsdp_print(zsh/_fsdp-ckpt ${CMAKE_INSTALL_DATADIR}/zsh/site-functions --print-completion zsh)
+fsdp_print(fish/fsdp-ckpt.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d --print-completion fish)
+fsdp_print(fsdp-ckpt.1 ${CMAKE_INSTALL_MANDIR}/man1 --print-man)
+add_custom_target(fsdp-ckpt-manual ALL DEPENDS ${generated})
