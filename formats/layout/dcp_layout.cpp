@@ -14,14 +14,8 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Items begin at multiples of this, so that the payloads inside them are aligned in the file too.
-constexpr std::uint64_t kItemAlignment = 64;
 // Encoded values kept between planning and writing; those beyond are read and encoded again.
 constexpr std::uint64_t kMaxEncodedBytes = 24U << 20U;
-
-std::uint64_t aligned(std::uint64_t offset) {
-  return checked_add(offset, kItemAlignment - 1, "size of a data file") & ~(kItemAlignment - 1);
-}
 
 std::string encoded(TorchSaveLayout& layout) {
   std::string out;
@@ -123,7 +117,7 @@ void FolderLayout::place_items() {
   value_bytes_.assign(ranks, 0);
   for (ValueItem& item : values_) {
     std::uint64_t& end = value_bytes_[static_cast<std::size_t>(item.rank)];
-    item.offset = aligned(end);
+    item.offset = end;
     end = checked_add(item.offset, item.bytes, "size of a data file");
   }
   // The source is read front to back, and the output written so.
@@ -148,7 +142,7 @@ void FolderLayout::place_items() {
 
 std::uint64_t FolderLayout::Cursor::next(std::int64_t rank, std::uint64_t bytes) {
   std::uint64_t& end = ends_[static_cast<std::size_t>(rank)];
-  const std::uint64_t offset = aligned(end);
+  const std::uint64_t offset = end;
   end = checked_add(offset, bytes, "size of a data file");
   return offset;
 }

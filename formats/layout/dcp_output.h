@@ -22,9 +22,9 @@ struct DcpOutputOptions {
   std::function<void(const std::string& key, const Value& value)> on_value;
 };
 
-// One `__R_0.distcp` a rank (empty where a rank has nothing): values first, then tensors; each item
-// is what torch.save writes, and begins at a multiple of 64 bytes.  `.metadata` comes last.  What
-// Lightning keeps in meta.pt stays there.
+// One `__R_0.distcp` a rank (empty where a rank has nothing): values first, then tensors, one
+// behind the other, each what torch.save writes.  `.metadata` comes last.  What Lightning keeps in
+// meta.pt stays there.
 //
 // `content` is what content_of gave, edited or not.  Lifetime: the source outlives the output.
 // Memory: a few hundred bytes an entry and 16 a rank, whatever the tensors hold.

@@ -31,7 +31,7 @@ class TupleHider {
     const auto entries = mapping_entries(value);
     if (value.kind() == ValueKind::kTuple) {
       Value name = Value::global("tuple", "tuple");
-      tuples_.emplace(name.identity(), value);
+      originals_.emplace(name.identity(), value);
       return name;
     }
     if (!sequence && !entries) return value;
@@ -49,16 +49,18 @@ class TupleHider {
       for (const Value& child : value.items()) hidden.push_back(hide(child));
       out = Value::list(std::move(hidden));
     }
-    if (value.identity() != nullptr) known_.emplace(value.identity(), out);
+    known_.emplace(value.identity(), out);
+    originals_.emplace(out.identity(), value);
     return out;
   }
-  Value shown(const Value& value) const {
-    const auto found = tuples_.find(value.identity());
-    return value.identity() != nullptr && found != tuples_.end() ? found->second : value;
+  // What the value was before.
+  Value original(const Value& value) const {
+    const auto found = originals_.find(value.identity());
+    return found != originals_.end() ? found->second : value;
   }
 
  private:
-  std::unordered_map<const void*, Value> tuples_;  // by the identity of their names
+  std::unordered_map<const void*, Value> originals_;  // by the identity of what stands for them
   std::unordered_map<const void*, Value> known_;
 };
 
@@ -126,7 +128,7 @@ std::vector<Leaf> entries_of(const Value& content) {
   std::vector<Leaf> entries = leaves_of(hider.hide(content));
   std::unordered_set<std::string_view> keys;
   for (Leaf& entry : entries) {
-    entry.value = hider.shown(entry.value);
+    entry.value = hider.original(entry.value);
     if (!keys.insert(entry.key).second) {
       throw Error(ErrorCode::kKey,
                   cat(quote(entry.key, 200), ": two paths of the state dict join to this key"));
