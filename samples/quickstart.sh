@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a bare Debian 12 or Ubuntu machine to a consolidated checkpoint: installs, builds, trains, inspects, verifies,
-# consolidates, and compares with PyTorch.
+# From a bare Debian 12 or Ubuntu machine to a checkpoint that was looked into, joined, laid out anew and trained on:
+# installs, builds, trains, inspects, verifies, consolidates, reshards, compares.
 #
 #   samples/quickstart.sh [OUT]      OUT: where the checkpoints go (default build/quickstart)
 set -euo pipefail
@@ -46,4 +46,14 @@ show "$TOOL" consolidate step-40 model.safetensors --keys 'model.**'
 
 say; say "# 7. Plain torch.load(weights_only=True) opens it; PyTorch's own reading of the folder is the judge."
 step "comparison" "$PYTHON" "$ROOT/samples/compare_with_pytorch.py" step-40 full.pt
-say; say "# Done: $OUT holds step-40/, full.pt and model.safetensors."
+say; say "# 8. The same checkpoint laid out for three ranks, as FSDP itself would have saved it there; nothing else differs."
+show "$TOOL" reshard step-40 step-40-of-3 --world-size 3
+show "$TOOL" diff step-40 step-40-of-3
+step "training goes on, on three ranks" "$PYTHON" -m torch.distributed.run --standalone --nproc-per-node 3 \
+  "$ROOT/samples/train_gpt_fsdp.py" step-80 --resume step-40-of-3
+
+say; say "# 9. What training changed, and a gate for CI: no NaN, no infinity."
+show "$TOOL" diff step-40 step-80 --keys 'model.*' --limit 5 || true   # 1: they differ
+show "$TOOL" stats step-80 --keys 'model.*' --fail-on nan,inf
+show "$TOOL" inspect step-80 --html step-80.html
+say; say "# Done: $OUT holds step-40/, step-40-of-3/, step-80/, full.pt, model.safetensors and step-80.html."
