@@ -12,6 +12,8 @@
 #include "formats/base/text.h"
 #include "formats/layout/dcp.h"
 #include "formats/layout/dcp_names.h"
+#include "formats/layout/hdf5_checkpoint.h"
+#include "formats/layout/hdf5_data.h"
 #include "formats/layout/safetensors_checkpoint.h"
 #include "formats/layout/torch_file.h"
 #include "formats/layout/torch_save.h"
@@ -24,7 +26,7 @@ namespace fs = std::filesystem;
 // Near misses named in a message, at most.
 constexpr std::size_t kMaxSuggestions = 5;
 
-enum class Kind { kNothing, kDcp, kSafetensors, kTorch };
+enum class Kind { kNothing, kDcp, kSafetensors, kHdf5, kTorch };
 
 Kind kind_of_folder(const fs::path& folder) {
   if (dcp::is_dcp_folder(folder)) return Kind::kDcp;
@@ -41,6 +43,7 @@ Kind kind_of_file(const ByteSource& file) {
     case TorchStream::kOther:
       break;
   }
+  if (hdf5::looks_like_hdf5(file)) return Kind::kHdf5;
   return safetensors::looks_like_safetensors(file) ? Kind::kSafetensors : Kind::kNothing;
 }
 
@@ -108,6 +111,8 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   switch (kind_of_file(*file)) {
     case Kind::kTorch:
       return open_torch_save(path);
+    case Kind::kHdf5:
+      return hdf5::open_hdf5(path);
     case Kind::kSafetensors:
       return safetensors::open_file(path);
     default:
@@ -116,7 +121,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (name.ends_with(".safetensors"))
     return safetensors::open_file(path);  // its reader says what is wrong
   throw Error(ErrorCode::kUnknownFormat,
-              file->name() + ": is no checkpoint: neither a torch.save nor a safetensors file");
+              file->name() + ": is no checkpoint: neither a torch.save, a safetensors nor an HDF5 file");
 }
 
 }  // namespace

@@ -78,7 +78,7 @@ void transform_part(const ChunkData& data, const Box& part, std::span<std::byte>
 void StorageChecks::note(const std::string& key, const ChunkData& data) {
   const std::lock_guard lock(mutex_);
   if (!wants(data)) {
-    unchecked_bytes_ += data.storage_bytes;
+    if (!data.self_checked) unchecked_bytes_ += data.storage_bytes;
     return;
   }
   storages_.try_emplace(name_of(data), Storage{data, key, {}});
@@ -94,7 +94,7 @@ void StorageChecks::read(const ChunkData& data, const DenseRun& run) {
 
 void StorageChecks::compare(const Storage& storage, std::uint32_t computed) {
   if (computed == *storage.data.crc) return;
-  throw Error(ErrorCode::kZipCrc,
+  throw Error(storage.data.mismatch,
               cat(storage.data.file, ": ", quote(storage.key, 200), ": data at byte ",
                   storage.data.file_offset, ": CRC-32 stored ", hex32(*storage.data.crc),
                   ", computed ", hex32(computed)));

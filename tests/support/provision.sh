@@ -40,7 +40,7 @@ step() {
 # Names with | are alternatives: the first that is installed or on offer is taken.
 packages_of() {
   case $1 in
-    tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nlohmann-json3-dev libcli11-dev ;;
+    tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
     test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace gcovr zsh fish man-db 'chromium|chromium-browser' \
       'clang-16|clang-18|clang-19|clang' 'libclang-rt-16-dev|libclang-rt-18-dev|libclang-rt-19-dev|libclang-rt-dev' \

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// An HDF5 file as a checkpoint: one of ours (docs/formats/hdf5.md), with the object it was made
+// from, or any other, whose groups are dicts, datasets tensors, and plain attributes values.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "formats/layout/checkpoint.h"
+
+namespace fsdp::formats::hdf5 {
+
+// libhdf5 reads the file in a process of its own (container/hdf5_sandbox.h); data are read here.
+// Throws: kH5Open, kH5Link, kH5Type, kH5ReaderFailed, kUnsupported, kLimitSize, kExtent; for files
+// of ours kH5Checksum, kRecordMissing, kRecordSize, and what the pickle machine throws.
+std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path);
+
+}  // namespace fsdp::formats::hdf5
