@@ -121,7 +121,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (name.ends_with(".safetensors"))
     return safetensors::open_file(path);  // its reader says what is wrong
   throw Error(ErrorCode::kUnknownFormat,
-              file->name() + ": is no checkpoint: neither a torch.save, a safetensors nor an HDF5 file");
+              file->name() + ": is no checkpoint: neither a torch.save, safetensors nor HDF5 file");
 }
 
 }  // namespace

@@ -80,9 +80,12 @@ class Hdf5Checkpoint : public Checkpoint {
     const Source& source = sources_.at(tensor.path);
     const Dataset& dataset = content_.datasets[source.dataset];
     if (!source.view) {
-      return dataset.storage == Dataset::Storage::kChunked
-                 ? chunk_data(file_, dataset, number, spill_)
-                 : whole_data(file_, dataset);
+      ChunkData data = dataset.storage == Dataset::Storage::kChunked
+                           ? chunk_data(file_, dataset, number, spill_)
+                           : whole_data(file_, dataset);
+      // What has no place of its own must not look like the data of another dataset.
+      if (data.file_offset == file_->size()) data.file_offset += source.dataset;
+      return data;
     }
     ChunkData data = run_of(dataset);
     data.dtype = source.view->dtype;

@@ -227,7 +227,7 @@ TEST(Open, says_what_a_path_is_not) {
   expect_error(ErrorCode::kEmpty, "empty.pt: has no bytes",
                [&] { open_checkpoint(folder / "empty.pt"); });
   test::write_file(folder / "notes.txt", "notes");
-  expect_error(ErrorCode::kUnknownFormat, "neither a torch.save nor a safetensors file",
+  expect_error(ErrorCode::kUnknownFormat, "neither a torch.save, safetensors nor HDF5 file",
                [&] { open_checkpoint(folder / "notes.txt"); });
   test::write_file(folder / "bad.safetensors", "notes");
   expect_error(ErrorCode::kStHeader,
