@@ -84,25 +84,40 @@ class Assembler {
         {.code = code, .message = std::move(message), .file = name_, .key = key, .bytes = {}});
   }
 
+  void warn(ErrorCode code, std::string message) {
+    out_.findings.push_back({.code = code,
+                             .message = std::move(message),
+                             .file = name_,
+                             .key = {},
+                             .bytes = {},
+                             .severity = Finding::Severity::kWarning});
+  }
+
   void read_version() {
     const std::string* version = t_.root.version.as_string();
     if (version == nullptr) return;
     out_.version = *version;
     if (*version != kKnownVersion) {
-      out_.findings.push_back(
-          {.code = ErrorCode::kVersion,
-           .message = cat("version is ", quote(*version), ", known is '", kKnownVersion, "'"),
-           .file = name_,
-           .key = {},
-           .bytes = {},
-           .severity = Finding::Severity::kWarning});
+      warn(ErrorCode::kVersion,
+           cat("version is ", quote(*version), ", known is '", kKnownVersion, "'"));
     }
   }
 
   void read_paths() {
     const auto entries = mapping_entries(t_.root.planner_data);
     out_.nested = entries && !entries->empty();
-    if (!entries) return;
+    if (!entries) {
+      // None is what PyTorch's own writers leave where nothing was flattened, and an object is a
+      // planner's of someone's own.
+      if (!t_.root.has_planner_data) {
+        warn(ErrorCode::kMetaType, "planner_data is missing; each key is taken as it stands");
+      } else if (!t_.root.planner_data.is_none() && t_.root.planner_data.as_object() == nullptr) {
+        warn(ErrorCode::kMetaType,
+             cat("planner_data is ", kind_name(t_.root.planner_data.kind()),
+                 ", expected a dict or None; each key is taken as it stands"));
+      }
+      return;
+    }
     for (const auto& [key, value] : *entries) {
       if (key.as_string() != nullptr && value.items().size() > kMaxPathSteps) {
         throw Error(ErrorCode::kLimitDepth,

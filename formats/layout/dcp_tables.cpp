@@ -365,7 +365,10 @@ class MetadataHost : public PickleHost {
     t_.root.seen = true;
     if (const Value* value = fields.find("state_dict_metadata"))
       t_.root.state_dict_metadata = *value;
-    if (const Value* value = fields.find("planner_data")) t_.root.planner_data = *value;
+    if (const Value* value = fields.find("planner_data")) {
+      t_.root.planner_data = *value;
+      t_.root.has_planner_data = true;
+    }
     if (const Value* value = fields.find("storage_data")) t_.root.storage_data = *value;
     if (const Value* value = fields.find("version")) t_.root.version = *value;
   }

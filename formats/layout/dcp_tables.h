@@ -76,6 +76,7 @@ struct MetadataTables {
   struct Root {
     Value state_dict_metadata;
     Value planner_data;
+    bool has_planner_data = false;
     Value storage_data;
     Value version;
     bool seen = false;

@@ -114,8 +114,13 @@ class ItemChecker {
     // Quantized and sparse tensors are sound, if nothing that could be joined from chunks.
     const bool special = !item.tensor && !special_tensor(item.torch.root).empty();
     if (ref.tensor != nullptr && !special) {
-      item_tensor(item, ref.key(), ref.tensor->dtype, ref.tensor->chunks.box(ref.chunk).size,
-                  f_.spill);
+      try {
+        item_tensor(item, ref.key(), ref.tensor->dtype, ref.tensor->chunks.box(ref.chunk).size,
+                    f_.spill);
+      } catch (const Error& error) {
+        // Another dtype or shape than expected says nothing of the bytes: those are checked too.
+        result.findings.push_back(describe(ref, error));
+      }
     }
     if (!item.stream) {
       result.bytes_unchecked = item.tensor->bytes;

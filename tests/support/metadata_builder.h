@@ -132,7 +132,8 @@ struct MetadataSpec {
   std::string state_dict_metadata;
   std::string storage_data;
   // Opcodes of fields that are left out where empty.
-  std::string planner_data;
+  std::string planner_data;           // None where empty
+  bool without_planner_data = false;  // the field is left out
   std::string version;
   std::string storage_meta;
 
@@ -155,7 +156,8 @@ struct MetadataSpec {
         {text("state_dict_metadata"),
          state_dict_metadata.empty() ? dict_of(entries) : state_dict_metadata},
         {text("storage_data"), storage_data.empty() ? dict_of(items) : storage_data}};
-    if (!planner_data.empty()) state.emplace_back(text("planner_data"), planner_data);
+    if (!without_planner_data)
+      state.emplace_back(text("planner_data"), planner_data.empty() ? "N" : planner_data);
     if (!version.empty()) state.emplace_back(text("version"), version);
     if (!storage_meta.empty()) state.emplace_back(text("storage_meta"), storage_meta);
     return proto(2, record(kMetadataModule, "Metadata", dict_of(state)));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/base/json.h"
+#include "formats/container/zip_reader.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {
@@ -75,6 +76,34 @@ TEST_F(CliTest, verify_could_not_look_at_what_is_not_there) {
   EXPECT_EQ(run_cli({"verify", path("none")}).status, 2);
   write_file(path("text"), "hello");
   EXPECT_EQ(run_cli({"verify", path("text")}).status, 2);
+}
+
+TEST_F(CliTest, verify_checks_the_bytes_of_an_item_of_another_shape_than_expected_too) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+  const std::string data = source + "/__0_0.distcp";
+  const formats::Json json =
+      formats::parse_json(run_cli({"inspect", source, "--json", "--values", "never"}).out);
+  const formats::Json& chunk =
+      json.find("tensors")->as_array()->at(0).find("chunks")->as_array()->at(0);
+  const auto begin = static_cast<std::uint64_t>(*chunk.find("begin")->as_int());
+  const auto length = static_cast<std::uint64_t>(*chunk.find("length")->as_int());
+  std::string bytes = file_bytes(data);
+  const std::string item = bytes.substr(begin, length);
+  const formats::MemorySource archive(std::as_bytes(std::span(item)));
+  const formats::ZipReader zip(archive);
+  for (const auto& entry : zip.entries()) {
+    if (entry.name.ends_with("data/0")) bytes[begin + entry.data_offset] ^= 1;
+  }
+  write_file(data, bytes);
+  EXPECT_EQ(run_cli({"verify", source}).status, 1);
+
+  // The metadata's one chunk of shape [2, 3] is made one row long.
+  std::string metadata = file_bytes(source + "/.metadata");
+  metadata[447] = 1;
+  write_file(source + "/.metadata", metadata);
+  const std::string out = run_cli({"verify", source}).out;
+  EXPECT_THAT(out, HasSubstr("damage[SHAPE]: __0_0.distcp: 'w'"));
+  EXPECT_THAT(out, HasSubstr("damage[ZIP_CRC]: __0_0.distcp: 'w'"));
 }
 
 }  // namespace

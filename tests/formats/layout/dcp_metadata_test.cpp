@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/layout/dcp_merge.h"
 #include "formats/layout/dcp_metadata.h"
 
 #include <functional>
@@ -7,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/layout/dcp_merge.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/findings.h"
 #include "tests/support/golden.h"
@@ -379,6 +379,25 @@ TEST(DcpMetadata, a_global_that_is_allowed_makes_planner_data_unusable_and_nothi
   EXPECT_FALSE(metadata.nested);
   EXPECT_EQ(metadata.index.tensors[0].path, KeyPath{"w"});
   EXPECT_THAT(lines(metadata.findings), IsEmpty());
+}
+
+TEST(DcpMetadata, planner_data_that_is_missing_or_no_dict_is_warned_of_and_none_is_not) {
+  MetadataSpec spec = sound();
+  spec.planner_data.clear();
+  EXPECT_THAT(read(spec.pickle()).findings, IsEmpty());
+  spec.without_planner_data = true;
+  const Metadata missing = read(spec.pickle());
+  ASSERT_EQ(missing.findings.size(), 1U);
+  EXPECT_EQ(missing.findings[0].severity, Finding::Severity::kWarning);
+  EXPECT_EQ(missing.findings[0].code, ErrorCode::kMetaType);
+  EXPECT_THAT(missing.findings[0].message, HasSubstr("planner_data is missing"));
+  EXPECT_FALSE(missing.nested);
+  spec.without_planner_data = false;
+  spec.planner_data = integer(7);
+  const Metadata number = read(spec.pickle());
+  ASSERT_EQ(number.findings.size(), 1U);
+  EXPECT_THAT(number.findings[0].message,
+              HasSubstr("planner_data is int, expected a dict or None"));
 }
 
 TEST(DcpMetadata, a_path_of_more_steps_than_any_state_dict_has_is_refused) {
