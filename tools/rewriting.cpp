@@ -51,8 +51,9 @@ void add_folder_report(const formats::RewrittenDcp& output, const RewritingOptio
                                " of which nothing is needed"));
   }
   if (output.dead_bytes() != 0) {
-    extras.lines.push_back(cat("stays on disk: ", formats::human_bytes(output.dead_bytes()),
-                               " of what was dropped, in files that hold other things as well"));
+    extras.lines.push_back(
+        cat("stays on disk: ", formats::human_bytes(output.dead_bytes()),
+            " of what was dropped or replaced, in files that hold other things as well"));
   }
   const auto& files = output.plan().files;
   const bool linked =

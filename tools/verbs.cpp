@@ -10,6 +10,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_convert());
   verbs.push_back(make_shard());
   verbs.push_back(make_reshard());
+  verbs.push_back(make_rekey());
   verbs.push_back(make_rename());
   verbs.push_back(make_verify());
   return verbs;

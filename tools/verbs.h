@@ -14,6 +14,7 @@ std::unique_ptr<Verb> make_consolidate();
 std::unique_ptr<Verb> make_convert();
 std::unique_ptr<Verb> make_shard();
 std::unique_ptr<Verb> make_reshard();
+std::unique_ptr<Verb> make_rekey();
 std::unique_ptr<Verb> make_rename();
 std::unique_ptr<Verb> make_verify();
 

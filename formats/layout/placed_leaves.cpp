@@ -104,11 +104,7 @@ Value finished(const Node& node) {
   std::vector<Value::Entry> entries;
   entries.reserve(node.members.size());
   for (const auto& [key, child] : node.members) entries.emplace_back(key, finished(*child));
-  if (node.container.as_object() == nullptr || !mapping_entries(node.container))
-    return Value::dict(std::move(entries));
-  ObjectData object = *node.container.as_object();
-  object.dict_items = std::move(entries);
-  return Value::object(std::move(object));
+  return mapping_like(node.container, std::move(entries));
 }
 
 }  // namespace
@@ -120,6 +116,18 @@ std::vector<PlacedLeaf> placed_leaves(const Value& root) {
 PlacedStep text_step(std::string text, const PlacedStep& like) {
   Value key = Value::string(text);
   return {std::move(text), std::move(key), like.container};
+}
+
+std::span<const Value::Entry> members_of(const Value& value) {
+  const auto entries = mapping_entries(value);
+  return entries ? *entries : std::span<const Value::Entry>();
+}
+
+Value mapping_like(const Value& like, std::vector<Value::Entry> entries) {
+  if (like.as_object() == nullptr || !mapping_entries(like)) return Value::dict(std::move(entries));
+  ObjectData object = *like.as_object();
+  object.dict_items = std::move(entries);
+  return Value::object(std::move(object));
 }
 
 KeyPath key_path(const PlacedLeaf& leaf) {

@@ -3,6 +3,7 @@
 // be put together again with leaves at other places.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,13 @@ std::vector<PlacedLeaf> placed_leaves(const Value& root);
 
 // A step to a key of a dict that `like` was a step in.
 PlacedStep text_step(std::string text, const PlacedStep& like);
+
+// The entries of a mapping; none where `value` is no mapping.  Lifetime: those of `value`.
+std::span<const Value::Entry> members_of(const Value& value);
+
+// A mapping of the kind of `like` (OrderedDict with its attributes, defaultdict, dict) with these
+// entries; a dict where `like` is no mapping.
+Value mapping_like(const Value& like, std::vector<Value::Entry> entries);
 
 // The path as an index has it, and as people read it.
 KeyPath key_path(const PlacedLeaf& leaf);

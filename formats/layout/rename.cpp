@@ -304,10 +304,7 @@ class Renamer {
         renamed[at->second].second = value;
       }
     }
-    if (metadata.as_object() == nullptr) return Value::dict(std::move(renamed));
-    ObjectData object = *metadata.as_object();
-    object.dict_items = std::move(renamed);
-    return Value::object(std::move(object));
+    return mapping_like(metadata, std::move(renamed));
   }
 
   static bool is_dropped(const PlacedLeaf& leaf, const std::vector<std::string>& globs,
