@@ -10,11 +10,15 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/text.h"
+#include "formats/layout/accelerate.h"
 #include "formats/layout/dcp.h"
 #include "formats/layout/dcp_names.h"
+#include "formats/layout/deepspeed.h"
+#include "formats/layout/per_rank.h"
 #include "formats/layout/hdf5_checkpoint.h"
 #include "formats/layout/hdf5_data.h"
 #include "formats/layout/safetensors_checkpoint.h"
+#include "formats/layout/tensor_value.h"
 #include "formats/layout/torch_file.h"
 #include "formats/layout/torch_save.h"
 
@@ -26,11 +30,14 @@ namespace fs = std::filesystem;
 // Near misses named in a message, at most.
 constexpr std::size_t kMaxSuggestions = 5;
 
-enum class Kind { kNothing, kDcp, kSafetensors, kHdf5, kTorch };
+enum class Kind { kNothing, kDcp, kAccelerate, kDeepSpeed, kRankFiles, kSafetensors, kHdf5, kTorch };
 
 Kind kind_of_folder(const fs::path& folder) {
   if (dcp::is_dcp_folder(folder)) return Kind::kDcp;
+  if (accelerate::is_accelerate_folder(folder)) return Kind::kAccelerate;
+  if (deepspeed::is_deepspeed_folder(folder)) return Kind::kDeepSpeed;
   if (safetensors::is_safetensors_folder(folder)) return Kind::kSafetensors;
+  if (is_rank_folder(folder)) return Kind::kRankFiles;
   return Kind::kNothing;
 }
 
@@ -84,6 +91,12 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
   switch (kind_of_folder(path)) {
     case Kind::kDcp:
       return dcp::open_dcp(path, options.allowed_globals);
+    case Kind::kAccelerate:
+      return accelerate::open_accelerate(path, options.allowed_globals);
+    case Kind::kDeepSpeed:
+      return deepspeed::open_deepspeed(path);
+    case Kind::kRankFiles:
+      return open_rank_folder(path);
     case Kind::kSafetensors:
       return safetensors::open_folder(path);
     default:
@@ -99,6 +112,20 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
               escape(path.native()) + ": is no checkpoint" + suggestion(near_misses(path)));
 }
 
+// A file that one rank saved on its own shows which part of each tensor it holds.
+std::unique_ptr<Checkpoint> open_torch_file(const fs::path& path) {
+  auto checkpoint = open_torch_save(path);
+  const auto& values = checkpoint->index().values;
+  const bool sharded = std::any_of(values.begin(), values.end(), [&](const ValueEntry& value) {
+    return special_tensor(checkpoint->value(value)) == "sharded";
+  });
+  if (!sharded) return checkpoint;
+  const std::string name = path.filename();
+  RankFiles one{name, {{0, name}}};
+  for (const RankFiles& set : rank_files({name})) one.files[0].first = set.files[0].first;
+  return open_rank_files(path.has_parent_path() ? path.parent_path() : fs::path("."), one);
+}
+
 std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
   const std::string name = path.filename();
   // The metadata or one data file of a folder stands for the folder.
@@ -110,7 +137,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
   switch (kind_of_file(*file)) {
     case Kind::kTorch:
-      return open_torch_save(path);
+      return open_torch_file(path);
     case Kind::kHdf5:
       return hdf5::open_hdf5(path);
     case Kind::kSafetensors:

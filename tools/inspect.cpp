@@ -154,6 +154,11 @@ std::string format_name(const formats::CheckpointDescription& d) {
   }
   if (d.format == "torch")
     return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
+  if (d.format == "accelerate") return "Accelerate's FSDP checkpoint (" + d.layout + ")";
+  if (d.format == "deepspeed") return "DeepSpeed checkpoint (" + d.layout + ")";
+  if (d.format == "per-rank") {
+    return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
+  }
   if (d.layout == "hf") return "safetensors folder";
   if (d.layout == "hf-sharded") return "sharded safetensors folder";
   return "safetensors file";

@@ -75,6 +75,7 @@ constexpr std::array kKnown = {
     Known{"torch.distributed.tensor", "DTensor", kPlain},
     Known{"torch.distributed.tensor._dtensor_spec", "DTensorSpec", kPlain},
     Known{"torch.distributed.tensor._dtensor_spec", "TensorMeta", kPlain},
+    Known{"torch.distributed.tensor._dtensor_spec", "ShardOrderEntry", kPlain},
     Known{"torch.distributed.tensor.placement_types", "Shard", kPlain},
     Known{"torch.distributed.tensor.placement_types", "Replicate", kPlain},
     Known{"torch.distributed.tensor.placement_types", "_StridedShard", kPlain},
@@ -86,6 +87,11 @@ constexpr std::array kKnown = {
     Known{"torch.distributed._tensor.placement_types", "Replicate", kPlain},
     Known{"torch.distributed.device_mesh", "DeviceMesh", kPlain},
     Known{"torch.distributed._mesh_layout", "_MeshLayout", kPlain},
+    // DeepSpeed's own.
+    Known{"deepspeed.runtime.fp16.loss_scaler", "LossScaler", kPlain},
+    Known{"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", kPlain},
+    Known{"deepspeed.runtime.zero.config", "ZeroStageEnum", kPlain},
+    Known{"deepspeed.utils.tensor_fragment", "fragment_address", kPlain},
     // Python's own data.
     Known{"builtins", "complex", kPlain},
     Known{"builtins", "set", kPlain},

@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/deepspeed.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "formats/base/checked_math.h"
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/layout/deepspeed_names.h"
+#include "formats/layout/object_fields.h"
+#include "formats/layout/torch_files.h"
+#include "formats/layout/torch_save.h"
+#include "formats/layout/zero_partitions.h"
+
+namespace fsdp::formats::deepspeed {
+namespace {
+
+// Ranks of one job; real ones have thousands.
+constexpr std::int64_t kMaxRanks = 1'000'000;
+
+// What of a model file is no state of the trainer: weights, and what describes the partitions.
+constexpr std::string_view kLayoutKeys[] = {"module",
+                                            "buffer_names",
+                                            "optimizer",
+                                            "param_shapes",
+                                            "frozen_param_shapes",
+                                            "frozen_param_fragments",
+                                            "shared_params",
+                                            "param_alignment_paddings"};
+
+constexpr std::string_view kStageNames[] = {"disabled", "optimizer_states", "gradients", "weights"};
+
+class DeepSpeedCheckpoint : public TorchFilesCheckpoint {
+ public:
+  DeepSpeedCheckpoint(Directory opened, const std::vector<StateFile>& files)
+      : TorchFilesCheckpoint(std::move(opened)) {
+    refuse_other_layouts(files);
+    for (const StateFile& file : files) {
+      if (!file.optimizer) add_model_file(file);
+    }
+    for (const StateFile& file : files) {
+      if (file.optimizer) add_optimizer_file(file);
+    }
+    read_stage();
+    read_parameters();
+    add_model();
+    add_optimizer();
+    add_trainer_state();
+    description_ = {escape(folder().path().native()), "deepspeed", cat("zero-", stage_), version(),
+                    ranks_};
+  }
+
+ private:
+  [[noreturn]] void fail(ErrorCode code, std::uint32_t file, const std::string& why) const {
+    throw Error(code, cat(path_of(file), ": ", why));
+  }
+  const Value& root(std::uint32_t file) const { return torch(file).root; }
+
+  void refuse_other_layouts(const std::vector<StateFile>& files) const {
+    const std::string where = escape(folder().path().native());
+    bool optimizer = false;
+    for (const StateFile& file : files) {
+      optimizer = optimizer || (file.optimizer && !file.other);
+      if (file.other) {
+        throw Error(ErrorCode::kUnsupported,
+                    cat(where, ": ", quote(file.name),
+                        " belongs to a pipeline or to experts, whose parts are not joined here"));
+      }
+      if (file.model_rank != 0) {
+        throw Error(
+            ErrorCode::kUnsupported,
+            cat(where, ": ", quote(file.name), " is of tensor parallel rank ", file.model_rank,
+                ": which dimension each layer is cut along is not in the checkpoint"));
+      }
+    }
+    if (!optimizer) {
+      throw Error(ErrorCode::kShardMissing,
+                  cat(where,
+                      ": has no *_optim_states.pt, where ZeRO keeps the weights in full "
+                      "precision; open the *_model_states.pt file itself for the others"));
+    }
+  }
+
+  void add_model_file(const StateFile& file) {
+    const std::uint32_t number = add_file(file.name, file.rank);
+    if (member(root(number), "module") == nullptr ||
+        !mapping_entries(*member(root(number), "module")))
+      fail(ErrorCode::kMetaType, number, "has no dict 'module', as DeepSpeed's model states do");
+    models_.emplace(file.rank.value_or(0), number);
+  }
+
+  void add_optimizer_file(const StateFile& file) {
+    const std::uint32_t number = add_file(file.name, file.rank.value_or(0));
+    if (!optimizers_.emplace(file.rank.value_or(0), number).second)
+      fail(ErrorCode::kMetaType, number, cat("is a second file of rank ", file.rank.value_or(0)));
+    const Value* state = member(root(number), "optimizer_state_dict");
+    if (state == nullptr || member(*state, "zero_stage") == nullptr) {
+      fail(ErrorCode::kMetaType, number,
+           "has no 'optimizer_state_dict' with a 'zero_stage', as ZeRO's optimizer states do");
+    }
+  }
+
+  const Value& zero_state(std::uint32_t file) const {
+    return *member(root(file), "optimizer_state_dict");
+  }
+
+  // A number, or a member of ZeroStageEnum: made from its number, or, as newer Pythons write it,
+  // taken from the class by its name.
+  static std::optional<std::int64_t> number_of(const Value& value) {
+    const ObjectData* object = value.as_object();
+    if (object == nullptr) return value.as_int();
+    const auto args = object->args.items();
+    if (args.size() == 1) return args[0].as_int();
+    const std::string* name = args.size() == 2 ? args[1].as_string() : nullptr;
+    if (name == nullptr) return std::nullopt;
+    const auto* const found = std::find(std::begin(kStageNames), std::end(kStageNames), *name);
+    if (found == std::end(kStageNames)) return std::nullopt;
+    return found - std::begin(kStageNames);
+  }
+
+  void read_stage() {
+    if (models_.empty()) {
+      throw Error(ErrorCode::kShardMissing, cat(escape(folder().path().native()),
+                                                ": has no *_model_states.pt, which names the "
+                                                "parameters"));
+    }
+    for (const auto& [rank, file] : optimizers_) {
+      const auto stage = number_of(*member(zero_state(file), "zero_stage"));
+      if (!stage || *stage < 1 || *stage > 3)
+        fail(ErrorCode::kUnsupported, file, "is of no ZeRO stage from 1 to 3");
+      const Value* partitions = member(zero_state(file), "partition_count");
+      std::optional<std::int64_t> count;
+      if (partitions != nullptr && partitions->kind() == ValueKind::kList) {
+        for (const Value& item : partitions->items()) {
+          if (count && number_of(item) != count) {
+            fail(ErrorCode::kUnsupported, file,
+                 "groups have different partition counts, as those of experts do");
+          }
+          count = number_of(item);
+        }
+      } else if (partitions != nullptr) {
+        count = number_of(*partitions);
+      }
+      if (!count || *count < 1 || *count > kMaxRanks)
+        fail(ErrorCode::kMetaType, file, "has no sound 'partition_count'");
+      if (ranks_ != 0 && (*count != ranks_ || *stage != stage_)) {
+        fail(ErrorCode::kMetaType, file,
+             cat("is of stage ", *stage, " on ", *count, " ranks, other files of stage ", stage_,
+                 " on ", ranks_, ": files of two saves"));
+      }
+      ranks_ = *count;
+      stage_ = *stage;
+      if (rank >= ranks_) {
+        fail(ErrorCode::kRank, file,
+             cat("is of rank ", rank, ", but the checkpoint is of ", ranks_, " ranks"));
+      }
+    }
+    for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+      if (optimizers_.contains(rank)) continue;
+      findings_.push_back(
+          {.code = ErrorCode::kShardMissing,
+           .message = cat("the optimizer states of rank ", rank, " of ", ranks_, " are missing"),
+           .file = {},
+           .key = {},
+           .bytes = {}});
+    }
+  }
+
+  const Value& model_root() const { return root(models_.begin()->second); }
+  std::uint32_t model_file() const { return models_.begin()->second; }
+
+  void read_parameters() {
+    const Value* groups = member(model_root(), "param_shapes");
+    if (groups == nullptr || groups->kind() != ValueKind::kList)
+      fail(ErrorCode::kMetaType, model_file(), "has no list 'param_shapes'");
+    const Value* paddings =
+        member(zero_state(optimizers_.begin()->second), "param_alignment_paddings");
+    std::int64_t rank_offset = 0;
+    for (std::size_t g = 0; g < groups->items().size(); ++g) {
+      const auto entries = mapping_entries(groups->items()[g]);
+      if (!entries) fail(ErrorCode::kMetaType, model_file(), "'param_shapes' holds no dicts");
+      std::vector<std::int64_t> padding;
+      if (stage_ < 3 && paddings != nullptr && g < paddings->items().size())
+        padding = integers(paddings->items()[g]).value_or(std::vector<std::int64_t>());
+      std::int64_t offset = 0;
+      std::size_t position = 0;
+      group_names_.emplace_back();
+      for (const auto& [key, value] : *entries) {
+        const auto shape = shape_of(value);
+        if (key.as_string() == nullptr || !shape)
+          fail(ErrorCode::kMetaType, model_file(), "'param_shapes' holds no names and shapes");
+        Parameter parameter{*key.as_string(), *shape,
+                            static_cast<std::int64_t>(checked_numel(*shape, "parameter")), g,
+                            stage_ < 3 ? offset : rank_offset};
+        offset = advanced(offset, parameter.numel);
+        rank_offset = advanced(rank_offset, piece_numel(parameter.numel, ranks_));
+        if (position < padding.size()) offset = advanced(offset, padding[position]);
+        ++position;
+        group_names_.back().push_back(parameter.name);
+        if (!parameters_.emplace(parameter.name, parameter).second) {
+          fail(ErrorCode::kKey, model_file(),
+               cat("parameter ", quote(parameter.name, 200), " is listed twice"));
+        }
+      }
+    }
+  }
+
+  std::int64_t advanced(std::int64_t offset, std::int64_t count) const {
+    std::int64_t result = 0;
+    if (count < 0 || __builtin_add_overflow(offset, count, &result))
+      fail(ErrorCode::kOverflow, model_file(), "parameters have more than 2^63 - 1 elements");
+    return result;
+  }
+
+  // The one-dimensional tensors of a list.
+  std::optional<FlatGroups> flat_groups(std::uint32_t file, std::string_view name) const {
+    const Value* list = member(zero_state(file), name);
+    if (list == nullptr || list->kind() != ValueKind::kList) return std::nullopt;
+    FlatGroups groups{file, {}};
+    for (const Value& item : list->items()) {
+      const auto tensor = dense_tensor(item);
+      if (!tensor || tensor->shape.size() != 1)
+        fail(ErrorCode::kType, file, cat("'", name, "' holds something else than flat tensors"));
+      groups.tensors.push_back(*tensor);
+    }
+    return groups;
+  }
+
+  // By rank.
+  FlatGroupsByRank master_weights() const {
+    FlatGroupsByRank all;
+    const std::string_view name =
+        stage_ == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
+    for (const auto& [rank, file] : optimizers_) {
+      auto groups = flat_groups(file, name);
+      if (!groups) fail(ErrorCode::kMetaType, file, cat("has no list '", name, "'"));
+      all.emplace(rank, std::move(*groups));
+    }
+    return all;
+  }
+
+  // Where the elements of a parameter lie in flat tensors of all ranks.
+  std::vector<Part> parts_of(const Parameter& parameter, const FlatGroupsByRank& ranks) const {
+    std::vector<Part> parts;
+    for (const FlatRun& run : stage_ == 3 ? runs_by_parameter(parameter, ranks, ranks_)
+                                          : runs_by_group(parameter, ranks)) {
+      add_flat_parts(parts, parameter.shape, run.begin, run.end, run.file, *run.tensor, run.from);
+    }
+    return parts;
+  }
+
+  static DType dtype_of(const FlatGroupsByRank& ranks) {
+    for (const auto& [rank, groups] : ranks) {
+      for (const TensorValue& tensor : groups.tensors) return tensor.dtype;
+    }
+    return DType::kFloat32;
+  }
+
+  void check_dtypes(const FlatGroupsByRank& ranks) const {
+    const DType dtype = dtype_of(ranks);
+    for (const auto& [rank, groups] : ranks) {
+      for (const TensorValue& tensor : groups.tensors) {
+        if (tensor.dtype != dtype) {
+          fail(ErrorCode::kDtype, groups.file,
+               cat("holds ", torch_name(tensor.dtype), " where other ranks hold ",
+                   torch_name(dtype)));
+        }
+      }
+    }
+  }
+
+  static std::set<std::string> names_in(const Value* list) {
+    std::set<std::string> names;
+    if (list == nullptr) return names;
+    for (const Value& item : list->items()) {
+      if (item.as_string() != nullptr) names.insert(*item.as_string());
+    }
+    return names;
+  }
+
+  void add_model() {
+    const auto weights = master_weights();
+    check_dtypes(weights);
+    const DType dtype = dtype_of(weights);
+    const std::set<std::string> buffers = names_in(member(model_root(), "buffer_names"));
+    const Value* aliases = member(model_root(), "shared_params");
+    const Value* frozen = member(model_root(), "frozen_param_shapes");
+    std::set<std::string> done;
+    const auto add = [&](const std::string& name, const std::string& source) {
+      const auto parameter = parameters_.find(source);
+      if (parameter != parameters_.end()) {
+        add_tensor({"model", name}, dtype, parameter->second.shape,
+                   parts_of(parameter->second, weights));
+        return true;
+      }
+      const Value* shape = frozen == nullptr ? nullptr : member(*frozen, source);
+      return shape != nullptr && add_frozen(name, source, *shape);
+    };
+    // The module's own order is the model's.
+    const auto module = mapping_entries(*member(model_root(), "module"));
+    for (const auto& [key, value] : *module) {
+      const std::string* name = key.as_string();
+      if (name == nullptr || !done.insert(*name).second) continue;
+      const Value* alias = aliases == nullptr ? nullptr : member(*aliases, *name);
+      const bool tied = alias != nullptr && alias->as_string() != nullptr;
+      if (add(*name, tied ? *alias->as_string() : *name)) continue;
+      const auto tensor = dense_tensor(value);
+      if (!tensor) {
+        add_value({"model", *name}, value, model_file());
+      } else if (buffers.contains(*name) || tensor->shape != std::vector<std::int64_t>{0}) {
+        add_tensor({"model", *name}, tensor->dtype, tensor->shape,
+                   {part_of(whole_box(tensor->shape), model_file(), *tensor)});
+      } else {
+        findings_.push_back({.code = ErrorCode::kOrphan,
+                             .message = "has no elements in the checkpoint: DeepSpeed saves a tied "
+                                        "parameter of stage 3 under its other name alone",
+                             .file = index_.files[model_file()].name,
+                             .key = "model." + *name,
+                             .bytes = {},
+                             .severity = Finding::Severity::kWarning});
+      }
+    }
+    for (const auto& names : group_names_) {
+      for (const std::string& name : names) {
+        if (done.insert(name).second) add(name, name);
+      }
+    }
+  }
+
+  bool add_frozen(const std::string& name, const std::string& source, const Value& said) {
+    const auto shape = shape_of(said);
+    if (!shape) fail(ErrorCode::kMetaType, model_file(), "'frozen_param_shapes' holds no shapes");
+    const auto numel = static_cast<std::int64_t>(checked_numel(*shape, "frozen parameter"));
+    const std::int64_t piece = piece_numel(numel, ranks_);
+    std::vector<Part> parts;
+    std::optional<DType> dtype;
+    for (const auto& [rank, file] : models_) {
+      const Value* fragments = member(root(file), "frozen_param_fragments");
+      const Value* fragment = fragments == nullptr ? nullptr : member(*fragments, source);
+      const auto tensor = fragment == nullptr ? std::nullopt : dense_tensor(*fragment);
+      if (!tensor) continue;
+      dtype = dtype.value_or(tensor->dtype);
+      if (tensor->dtype != *dtype)
+        fail(ErrorCode::kDtype, file, cat(quote(name, 200), ": ranks hold different types"));
+      if (stage_ < 3) {
+        if (tensor->shape != *shape) {
+          fail(ErrorCode::kShape, file,
+               cat(quote(name, 200), ": has shape ", shape_text(tensor->shape), ", expected ",
+                   shape_text(*shape)));
+        }
+        parts.push_back(part_of(whole_box(*shape), file, *tensor));
+        break;
+      }
+      const std::int64_t begin = piece_begin(numel, piece, rank);
+      const std::int64_t end = begin + std::min(piece, numel - begin);
+      if (tensor->shape.size() != 1 || tensor->shape[0] < end - begin)
+        fail(ErrorCode::kShape, file, cat(quote(name, 200), ": its part is too short"));
+      add_flat_parts(parts, *shape, begin, end, file, *tensor, 0);
+    }
+    add_tensor({"model", name}, dtype.value_or(DType::kFloat32), *shape, std::move(parts));
+    return true;
+  }
+
+  const Value* base_state(std::uint32_t file) const {
+    return member(zero_state(file), stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state");
+  }
+
+  // State of group `group`: under its number, or in a list where the checkpoint is elastic.
+  static const Value* group_state(const Value& base, std::size_t group) {
+    if (base.kind() == ValueKind::kList)
+      return group < base.items().size() ? &base.items()[group] : nullptr;
+    const Value* state = member(base, "state");
+    const auto entries = state == nullptr ? std::nullopt : mapping_entries(*state);
+    if (!entries) return nullptr;
+    for (const auto& [key, value] : *entries) {
+      if (key.as_int() == static_cast<std::int64_t>(group)) return &value;
+    }
+    return nullptr;
+  }
+
+  // What the optimizer keeps a parameter under, in order of first appearance.
+  std::vector<std::string> state_names(std::size_t groups) const {
+    std::vector<std::string> names;
+    for (const auto& [rank, file] : optimizers_) {
+      const Value* base = base_state(file);
+      for (std::size_t g = 0; base != nullptr && g < groups; ++g) {
+        const Value* state = group_state(*base, g);
+        const auto entries = state == nullptr ? std::nullopt : mapping_entries(*state);
+        if (!entries) continue;
+        for (const auto& [key, value] : *entries) {
+          const std::string* name = key.as_string();
+          if (name != nullptr && std::find(names.begin(), names.end(), *name) == names.end())
+            names.push_back(*name);
+        }
+      }
+    }
+    return names;
+  }
+
+  void add_optimizer() {
+    const auto weights = master_weights();
+    std::size_t groups = group_names_.size();
+    for (const auto& [rank, flat] : weights) groups = std::max(groups, flat.tensors.size());
+    const std::vector<std::string> names = state_names(groups);
+    // Of each kind of state: the flat tensors of all ranks, or what is the same for a whole group.
+    std::vector<FlatGroupsByRank> flat(names.size());
+    std::vector<std::map<std::size_t, std::pair<std::uint32_t, Value>>> shared(names.size());
+    for (std::size_t n = 0; n < names.size(); ++n) {
+      for (const auto& [rank, file] : optimizers_) {
+        const Value* base = base_state(file);
+        FlatGroups found{file, {}};
+        for (std::size_t g = 0; base != nullptr && g < groups; ++g) {
+          const Value* state = group_state(*base, g);
+          const Value* value = state == nullptr ? nullptr : member(*state, names[n]);
+          if (value == nullptr) continue;
+          const auto tensor = dense_tensor(*value);
+          const auto& own = weights.at(rank).tensors;
+          if (tensor && tensor->shape.size() == 1 && found.tensors.size() == g && g < own.size() &&
+              tensor->shape[0] >= own[g].shape[0]) {
+            found.tensors.push_back(*tensor);
+          } else {
+            shared[n].try_emplace(g, file, *value);
+          }
+        }
+        if (!found.tensors.empty()) flat[n].emplace(rank, std::move(found));
+      }
+      check_dtypes(flat[n]);
+    }
+    for (const auto& group : group_names_) {
+      for (const std::string& name : group) {
+        const Parameter& parameter = parameters_.at(name);
+        for (std::size_t n = 0; n < names.size(); ++n) {
+          const KeyPath path = {"optimizer", "state", name, names[n]};
+          if (!flat[n].empty()) {
+            add_tensor(path, dtype_of(flat[n]), parameter.shape, parts_of(parameter, flat[n]));
+          } else if (!shared[n].empty()) {
+            add_shared_state(path, shared[n], stage_ == 3 ? 0 : parameter.group);
+          }
+        }
+      }
+    }
+    add_param_groups();
+  }
+
+  // A step count and its like: one of a group; stage 3 has groups of its own, all at one step.
+  void add_shared_state(const KeyPath& path,
+                        const std::map<std::size_t, std::pair<std::uint32_t, Value>>& by_group,
+                        std::size_t group) {
+    const auto found = by_group.find(group);
+    if (found == by_group.end()) return;
+    const auto& [file, value] = found->second;
+    if (const auto tensor = dense_tensor(value)) {
+      add_tensor(path, tensor->dtype, tensor->shape,
+                 {part_of(whole_box(tensor->shape), file, *tensor)});
+    } else {
+      add_value(path, value, file);
+    }
+  }
+
+  // The groups' options, with the names of the parameters in place of the flat tensors' numbers.
+  void add_param_groups() {
+    const std::uint32_t file = optimizers_.begin()->second;
+    const Value* base = base_state(file);
+    const Value* groups = base == nullptr ? nullptr : member(*base, "param_groups");
+    if (groups == nullptr || groups->items().size() != group_names_.size()) return;
+    for (std::size_t g = 0; g < group_names_.size(); ++g) {
+      const auto entries = mapping_entries(groups->items()[g]);
+      if (!entries) continue;
+      const auto add = [&](const std::string& option, const Value& value) {
+        add_value({"optimizer", "param_groups", static_cast<std::int64_t>(g), option}, value, file);
+      };
+      for (const auto& [key, value] : *entries) {
+        if (key.as_string() != nullptr && *key.as_string() != "params")
+          add(*key.as_string(), value);
+      }
+      std::vector<Value> names;
+      for (const std::string& name : group_names_[g]) names.push_back(Value::string(name));
+      add("params", Value::list(std::move(names)));
+    }
+  }
+
+  void add_trainer_state() {
+    const auto saved = mapping_entries(model_root());
+    for (const auto& [key, value] : *saved) {
+      const std::string* name = key.as_string();
+      if (name == nullptr || value.is_none() || *name == "model") continue;
+      if (std::find(std::begin(kLayoutKeys), std::end(kLayoutKeys), *name) != std::end(kLayoutKeys))
+        continue;
+      add_value({*name}, value, model_file());
+    }
+  }
+
+  std::optional<std::string> version() const {
+    const Value* said = member(model_root(), "ds_version");
+    if (said == nullptr || said->as_string() == nullptr) return std::nullopt;
+    return *said->as_string();
+  }
+
+  std::map<std::int64_t, std::uint32_t> models_;      // file by rank
+  std::map<std::int64_t, std::uint32_t> optimizers_;  // file by rank
+  std::int64_t ranks_ = 0;
+  std::int64_t stage_ = 0;
+  std::map<std::string, Parameter> parameters_;
+  std::vector<std::vector<std::string>> group_names_;
+};
+
+}  // namespace
+
+bool is_deepspeed_folder(const std::filesystem::path& folder) {
+  return tag_folder(folder).has_value();
+}
+
+std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& path) {
+  Directory folder = Directory::open(tag_folder(path).value_or(path));
+  const std::vector<StateFile> files = state_files(folder);
+  // Without ZeRO there is one file, which says so by naming no partitions.
+  if (files.size() == 1 && !files[0].optimizer && !files[0].other) {
+    auto one = open_torch_save(folder.path() / files[0].name);
+    const auto tree = one->tree();
+    const Value* shapes = tree ? member(*tree, "param_shapes") : nullptr;
+    if (shapes == nullptr || shapes->is_none()) return one;
+  }
+  return std::make_unique<DeepSpeedCheckpoint>(std::move(folder), files);
+}
+
+}  // namespace fsdp::formats::deepspeed

@@ -1,0 +1,336 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes checkpoints with the trainers' own packages (gloo, CPU), and the truth about each, told by those packages.
+
+  python make_frameworks.py OUT [NAME...]     OUT/<case>_w<ranks>/ckpt and OUT/<case>_w<ranks>/truth.json, as make_checkpoints.py
+
+deepspeed   trained by deepspeed.initialize, stages 1 to 3; weights by its zero_to_fp32, optimizer state by safe_get_full_optimizer_state
+accelerate  saved by accelerate.utils.fsdp_utils from FSDP1 and FSDP2 models; weights by its merge, the rest by PyTorch
+lightning   saved by Trainer and Fabric; read by Lightning's own consolidation
+per_rank    torch.save by each rank; the truth is full_tensor() of each
+"""
+import io
+import json
+import os
+import pathlib
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import types
+import warnings
+
+warnings.simplefilter("ignore")
+os.environ.update(DS_ACCELERATOR="cpu", CUDA_VISIBLE_DEVICES="", TORCH_CPP_LOG_LEVEL="ERROR")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support")]
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.multiprocessing as mp
+from torch import nn
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+from torch.distributed.fsdp import StateDictType, fully_shard
+
+import models
+import truth
+
+
+def write_truth(folder, obj, **more):
+    """`obj` is what a consolidated file must load as."""
+    doc = {"torch": torch.__version__.split("+")[0], "tree": truth.describe(obj), "weights_only": True, "allow": [], **more}
+    with open(os.path.join(folder, "truth.json"), "w") as f:
+        json.dump(doc, f, indent=1, ensure_ascii=False)
+
+
+def full(x):
+    """The same with whole tensors in place of DTensors and ShardedTensors.  Collective."""
+    from torch.distributed._shard.sharded_tensor import ShardedTensor
+    from torch.distributed.tensor import DTensor
+    if isinstance(x, DTensor):
+        return x.full_tensor()
+    if isinstance(x, ShardedTensor):
+        out = torch.empty(x.size(), dtype=x.dtype) if dist.get_rank() == 0 else None
+        x.gather(0, out)
+        return out
+    if isinstance(x, dict):
+        return type(x)((k, full(v)) for k, v in x.items())
+    if isinstance(x, (list, tuple)) and not isinstance(x, torch.Size):
+        return type(x)(full(v) for v in x)
+    return x
+
+
+# ---- DeepSpeed
+
+class TwoGroups(models.Net):
+    """Two parameter groups, a tied weight, a frozen block."""
+
+    def groups(self):
+        named = [(n, p) for n, p in self.named_parameters() if p.requires_grad]
+        return [{"params": [p for n, p in named if p.dim() > 1], "weight_decay": 0.1},
+                {"params": [p for n, p in named if p.dim() <= 1], "weight_decay": 0.0}]
+
+
+def deepspeed_case(rank, world, out, stage, half, plain):
+    import deepspeed
+    from deepspeed.utils import safe_get_full_optimizer_state
+    from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+    torch.manual_seed(world)
+    model = TwoGroups(tied=not plain)
+    if not plain:
+        models.freeze(model)
+    names = {id(p): n for n, p in model.named_parameters()}   # before stage 3 takes the shapes away
+    order = list(model.state_dict())
+    buffers = {n for n, _ in model.named_buffers()}
+    groups = model.groups() if not plain else [{"params": [p for p in model.parameters()]}]
+    group_names = [[names[id(p)] for p in g["params"]] for g in groups]
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": stage}, "zero_allow_untested_optimizer": True,
+              "zero_force_ds_cpu_optimizer": False, "bf16": {"enabled": half}}
+    engine, optimizer, _, _ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(groups, lr=1e-3), config=config)
+    for _ in range(2):
+        x = torch.randn(4, models.IN, dtype=torch.bfloat16 if half else torch.float32)
+        engine.backward(engine(x).float().square().mean())
+        engine.step()
+    name = f"deepspeed_zero{stage}{'_plain' if plain else ''}_w{world}"
+    ckpt = os.path.join(out, name, "ckpt")
+    engine.save_checkpoint(ckpt, tag="global_step2", client_state={"epoch": 3, "note": ["a", {"b": 1.5}]})
+    if stage < 3:   # DeepSpeed links them after the first group's step, when the second group has none yet
+        optimizer._hp_optimizer_states_linked = False
+        optimizer._lazy_init_hp_params_optimizer_state()
+    state = {}
+    for n, p in engine.module.named_parameters():
+        if p.requires_grad:
+            state[n] = {k: safe_get_full_optimizer_state(p, k).clone() for k in ("exp_avg", "exp_avg_sq")}
+    dist.barrier()
+    if rank != 0:
+        return
+    weights = get_fp32_state_dict_from_zero_checkpoint(ckpt)
+    file = "zero_pp_rank_0_mp_rank_00_model_states.pt" if stage == 3 else "mp_rank_00_model_states.pt"
+    saved = torch.load(os.path.join(ckpt, "global_step2", file), weights_only=False)
+    optim = sorted(os.listdir(os.path.join(ckpt, "global_step2")))
+    optim = next(torch.load(os.path.join(ckpt, "global_step2", f), weights_only=False) for f in optim if "optim_states" in f)["optimizer_state_dict"]
+    base = optim["optimizer_state_dict" if stage == 3 else "base_optimizer_state"]
+    # Buffers stay in the type they were saved in, where zero_to_fp32 makes them float32.
+    # Stage 1 keeps frozen weights with the others of the module alone, where zero_to_fp32 does not look.
+    model_part = {n: saved["module"][n] if n in buffers or n not in weights else weights[n] for n in order if n in weights or stage == 1}
+    for n in weights:
+        assert torch.equal(model_part[n].float(), weights[n].float()), n
+    steps = {i: s["step"] for i, s in base["state"].items()}
+    optimizer_part = {"state": {}, "param_groups": []}
+    for g, members in enumerate(group_names):
+        for n in [x for x in saved["param_shapes"][g]]:
+            kinds = {"step": steps[0 if stage == 3 else g], **state[n]}
+            optimizer_part["state"][n] = {k: kinds[k] for k in next(iter(base["state"].values()))}
+        optimizer_part["param_groups"].append({k: v for k, v in base["param_groups"][g].items() if k != "params"} |
+                                              {"params": list(saved["param_shapes"][g])})
+        assert set(members) == set(saved["param_shapes"][g])
+    layout = {"module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "frozen_param_fragments", "shared_params"}
+    rest = {k: v for k, v in saved.items() if k not in layout and v is not None}
+    # Stage 3 loses the other name of a tied weight, and with it its data.
+    write_truth(os.path.dirname(ckpt), {"model": model_part, "optimizer": optimizer_part, **rest}, warnings=["ORPHAN"] if stage == 3 and not plain else [])
+
+
+def deepspeed_cases(rank, world, out):
+    import deepspeed
+    import deepspeed.comm.torch
+    deepspeed.comm.torch.build_shm_op = lambda: None   # it would be compiled
+    deepspeed.logger.setLevel("ERROR")
+    deepspeed.init_distributed("gloo", verbose=False, auto_mpi_discovery=False)
+    for stage in 1, 2, 3:
+        deepspeed_case(rank, world, out, stage, half=True, plain=False)
+    deepspeed_case(rank, world, out, 2 if world == 2 else 3, half=False, plain=True)
+
+
+# ---- Accelerate
+
+def accelerate_cases(rank, world, out):
+    from accelerate import FullyShardedDataParallelPlugin
+    from accelerate.utils import fsdp_utils
+    from accelerate.utils.fsdp_utils import merge_fsdp_weights, save_fsdp_model, save_fsdp_optimizer
+    quiet = types.SimpleNamespace(info=lambda *a, **k: None, warning=lambda *a, **k: None)
+    fsdp_utils.logger = quiet
+    dist.init_process_group("gloo")
+    accelerator = types.SimpleNamespace(process_index=rank, num_processes=world, is_main_process=rank == 0, is_fsdp2=False,
+                                        wait_for_everyone=dist.barrier, unwrap_model=lambda m: m)
+
+    def trained(version):
+        torch.manual_seed(world)
+        model = models.Net()
+        if version == 2:
+            for block in model.blocks:
+                fully_shard(block)
+            fully_shard(model)
+        else:
+            wrap = lambda module, recurse, nonwrapped_numel, **_: recurse or isinstance(module, models.Block)  # noqa: E731
+            model = FSDP(model, device_id=torch.device("cpu"), use_orig_params=True, auto_wrap_policy=wrap)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        models.one_step(model, optimizer)
+        return model, optimizer
+
+    for version, kind, use_dcp in (1, "SHARDED", True), (2, "SHARDED", True), (2, "FULL", True), (2, "SHARDED", False), (1, "SHARDED", False), (1, "LOCAL", False):
+        model, optimizer = trained(version)
+        accelerator.is_fsdp2 = version == 2
+        plugin = FullyShardedDataParallelPlugin(fsdp_version=version, state_dict_type=kind + "_STATE_DICT")
+        name = f"accelerate_fsdp{version}_{kind.lower()}{'' if use_dcp else '_per_rank'}_w{world}"
+        ckpt = os.path.join(out, name, "ckpt")
+        save_fsdp_model(plugin, accelerator, model, ckpt, 0, use_dcp=use_dcp)
+        if kind != "LOCAL":
+            save_fsdp_optimizer(plugin, accelerator, optimizer, model, ckpt, 0, use_dcp=use_dcp)
+        if rank == 0:
+            scheduler = torch.optim.lr_scheduler.StepLR(torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), 2)
+            torch.save(scheduler.state_dict(), os.path.join(ckpt, "scheduler.bin"))
+            torch.save({"states": torch.get_rng_state()}, os.path.join(ckpt, "random_states_0.pkl"))
+        dist.barrier()
+        if kind == "SHARDED":
+            if version == 2:
+                from torch.distributed.checkpoint.state_dict import get_state_dict
+                m, o = get_state_dict(model, optimizer)
+                m = dict(m)   # as get_model_state_dict has it
+            else:
+                with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
+                    m, o = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
+            m, o = full(m), full(o)
+        if rank == 0:
+            if kind == "SHARDED" and use_dcp:
+                with tempfile.TemporaryDirectory() as tmp:
+                    merge_fsdp_weights(os.path.join(ckpt, "pytorch_model_fsdp_0"), tmp, safe_serialization=False)
+                    merged = torch.load(os.path.join(tmp, "pytorch_model.bin"))
+                    assert set(merged) == set(m) and all(torch.equal(merged[k], m[k]) for k in m)
+                    dcp_to_torch_save(os.path.join(ckpt, "optimizer_0"), os.path.join(tmp, "o.pt"))
+                    whole = {"model": merged, **torch.load(os.path.join(tmp, "o.pt"), weights_only=False)}
+            elif kind == "FULL":
+                whole = {"model": torch.load(os.path.join(ckpt, "pytorch_model_fsdp.bin")),
+                         "optimizer": torch.load(os.path.join(ckpt, "optimizer.bin"))}
+            else:
+                whole = {"model": m, "optimizer": o} if kind == "SHARDED" else None
+            if kind == "LOCAL":
+                write_truth(os.path.dirname(ckpt), None, refused="flat parameter", warnings=["EXTRA_FILE"])
+            else:
+                whole["scheduler"] = torch.load(os.path.join(ckpt, "scheduler.bin"), weights_only=False)
+                write_truth(os.path.dirname(ckpt), whole, warnings=["EXTRA_FILE"])
+        dist.barrier()
+
+
+# ---- per-rank torch.save
+
+def per_rank_cases(rank, world, out):
+    import make_checkpoints
+    dist.init_process_group("gloo")
+    states = {"dtensors": make_checkpoints.dtensors(world), "fsdp2": models.fsdp2(rank, world)}
+    if world == 4:
+        grid = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+        states["tp"] = models.tensor_and_data_parallel(rank, world, grid)
+        pairs = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        states["hsdp"] = models.fsdp2(rank, world, mesh=pairs)
+    if world == 3:
+        states["fsdp1"] = models.fsdp1(rank, world, use_orig=True)
+    names = {"dtensors": "state_rank{}.pt", "fsdp2": "model_world_size_{w}_rank_{}.pt", "tp": "checkpoint_{}.pt", "hsdp": "ckpt-rank{}.bin", "fsdp1": "rank{}.pth"}
+    for case, state in states.items():
+        ckpt = os.path.join(out, f"per_rank_{case}_w{world}", "ckpt")
+        os.makedirs(ckpt, exist_ok=True)
+        torch.save(state, os.path.join(ckpt, names[case].format(rank, w=world)))
+        whole = full(state)
+        dist.barrier()
+        if rank == 0:
+            write_truth(os.path.dirname(ckpt), whole)
+
+
+# ---- Lightning
+
+def lightning_cases(rank, world, out):
+    import lightning as L
+    from lightning.fabric.strategies import ModelParallelStrategy as FabricModelParallel
+    from lightning.fabric.utilities.load import _load_distributed_checkpoint
+    from lightning.pytorch.strategies import ModelParallelStrategy
+    import logging
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    os.environ["TORCHELASTIC_RUN_ID"] = "1"
+
+    class Module(L.LightningModule):
+        def __init__(self, width=7):
+            super().__init__()
+            self.save_hyperparameters()
+            self.net = models.Net(width=width)
+
+        def configure_model(self):
+            if world > 1 and not getattr(self, "cut", False):
+                self.cut = True
+                mesh = self.device_mesh["data_parallel"]
+                for block in self.net.blocks:
+                    fully_shard(block, mesh=mesh)
+                fully_shard(self.net, mesh=mesh)
+
+        def training_step(self, batch, index):
+            return self.net(batch).square().mean()
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.AdamW(self.parameters(), lr=1e-3)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+    def trainer(**more):
+        return L.Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, max_epochs=1,
+                         limit_train_batches=2, enable_checkpointing=False, default_root_dir=out, **more)
+
+    torch.manual_seed(1)
+    data = torch.utils.data.DataLoader(torch.randn(8, models.IN), batch_size=2)
+    if world == 1:
+        for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
+            os.environ.pop(key, None)
+        t, m = trainer(devices=1), Module()
+        t.fit(m, data)
+        folder = os.path.join(out, "lightning_file_w1")
+        os.makedirs(folder)
+        t.save_checkpoint(os.path.join(folder, "ckpt"))
+        saved = torch.load(os.path.join(folder, "ckpt"), weights_only=False)
+        write_truth(folder, saved)
+        return
+    strategy = ModelParallelStrategy(data_parallel_size=world, tensor_parallel_size=1, process_group_backend="gloo")
+    t, m = trainer(devices=world, strategy=strategy), Module()
+    t.fit(m, data)
+    folder = os.path.join(out, f"lightning_model_parallel_w{world}")
+    ckpt = os.path.join(folder, "ckpt")
+    t.save_checkpoint(ckpt)
+    dist.barrier()
+    if rank == 0:
+        whole = _load_distributed_checkpoint(pathlib.Path(ckpt))
+        write_truth(folder, whole)
+    dist.barrier()
+
+
+MAKERS = {"deepspeed": (deepspeed_cases, (1, 2, 3)), "accelerate": (accelerate_cases, (2,)), "per_rank": (per_rank_cases, (2, 3, 4)),
+          "lightning": (lightning_cases, (1, 2))}
+
+
+def worker(rank, maker, world, out, port):
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
+                      MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
+    torch.set_num_threads(1)
+    MAKERS[maker][0](rank, world, out)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def main():
+    out = os.path.abspath(sys.argv[1])
+    os.makedirs(out, exist_ok=True)
+    for maker, (_, worlds) in MAKERS.items():
+        if len(sys.argv) > 2 and maker not in sys.argv[2:]:
+            continue
+        for world in worlds:
+            begin = time.time()
+            mp.start_processes(worker, args=(maker, world, out, free_port()), nprocs=world, start_method="spawn")
+            print(f"{maker}, {world} ranks: {time.time() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
