@@ -17,6 +17,8 @@ std::unique_ptr<Verb> make_reshard();
 std::unique_ptr<Verb> make_rekey();
 std::unique_ptr<Verb> make_rename();
 std::unique_ptr<Verb> make_verify();
+std::unique_ptr<Verb> make_diff();
+std::unique_ptr<Verb> make_stats();
 
 // All of them, in the order of help.
 std::vector<std::unique_ptr<Verb>> all_verbs();

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/tensor_diff.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "formats/base/cast.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Elements looked at together: as float64 both sides stay in a core's first-level cache.
+constexpr std::size_t kGroup = 1024;
+constexpr std::size_t kLanes = 8;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+using Numbers = std::array<double, kGroup>;
+using Flags = std::array<std::uint8_t, kGroup>;
+
+template <typename T>
+void widen(std::span<const std::byte> in, Numbers& out) {
+  std::array<T, kGroup> group;
+  std::memcpy(group.data(), in.data(), in.size());
+  for (std::size_t i = 0; i < in.size() / sizeof(T); ++i) out[i] = static_cast<double>(group[i]);
+}
+
+void to_numbers(DType dtype, std::span<const std::byte> in, Numbers& out) {
+  switch (dtype) {
+    case DType::kInt64:
+      return widen<std::int64_t>(in, out);
+    case DType::kInt32:
+      return widen<std::int32_t>(in, out);
+    case DType::kInt16:
+      return widen<std::int16_t>(in, out);
+    case DType::kInt8:
+      return widen<std::int8_t>(in, out);
+    case DType::kUInt8:
+      return widen<std::uint8_t>(in, out);
+    case DType::kUInt16:
+      return widen<std::uint16_t>(in, out);
+    case DType::kUInt32:
+      return widen<std::uint32_t>(in, out);
+    case DType::kUInt64:
+      return widen<std::uint64_t>(in, out);
+    case DType::kBool:
+      for (std::size_t i = 0; i < in.size(); ++i) out[i] = in[i] == std::byte{0} ? 0 : 1;
+      return;
+    default:
+      cast(dtype, in, DType::kFloat64, std::as_writable_bytes(std::span(out)));
+  }
+}
+
+// Which elements have unequal bits.
+template <typename T>
+void unequal_bits(std::span<const std::byte> a, std::span<const std::byte> b, Flags& out) {
+  std::array<T, kGroup> x;
+  std::array<T, kGroup> y;
+  std::memcpy(x.data(), a.data(), a.size());
+  std::memcpy(y.data(), b.data(), b.size());
+  for (std::size_t i = 0; i < a.size() / sizeof(T); ++i) out[i] = x[i] != y[i] ? 1 : 0;
+}
+
+void unequal_bits(std::span<const std::byte> a, std::span<const std::byte> b, std::size_t item,
+                  Flags& out) {
+  switch (item) {
+    case 1:
+      return unequal_bits<std::uint8_t>(a, b, out);
+    case 2:
+      return unequal_bits<std::uint16_t>(a, b, out);
+    case 4:
+      return unequal_bits<std::uint32_t>(a, b, out);
+    case 8:
+      return unequal_bits<std::uint64_t>(a, b, out);
+    default:
+      for (std::size_t i = 0; i < a.size() / item; ++i)
+        out[i] = std::memcmp(a.data() + i * item, b.data() + i * item, item) != 0 ? 1 : 0;
+  }
+}
+
+// Representable numbers from a to b.  Codes of a sign and a magnitude, or (e8m0) a magnitude alone.
+template <typename T>
+void ulps(std::span<const std::byte> a, std::span<const std::byte> b, bool has_sign,
+          std::array<std::uint64_t, kGroup>& out) {
+  std::array<T, kGroup> x;
+  std::array<T, kGroup> y;
+  std::memcpy(x.data(), a.data(), a.size());
+  std::memcpy(y.data(), b.data(), b.size());
+  const auto sign = static_cast<T>(has_sign ? T{1} << (sizeof(T) * 8 - 1) : 0);
+  for (std::size_t i = 0; i < a.size() / sizeof(T); ++i) {
+    const std::uint64_t left = x[i] & static_cast<T>(~sign);
+    const std::uint64_t right = y[i] & static_cast<T>(~sign);
+    const bool opposite = ((x[i] ^ y[i]) & sign) != 0;
+    out[i] = opposite ? left + right : left > right ? left - right : right - left;
+  }
+}
+
+void ulps(DType dtype, std::span<const std::byte> a, std::span<const std::byte> b,
+          std::array<std::uint64_t, kGroup>& out) {
+  const bool has_sign = dtype != DType::kFloat8E8M0FNU;
+  switch (item_bytes(dtype)) {
+    case 1:
+      return ulps<std::uint8_t>(a, b, has_sign, out);
+    case 2:
+      return ulps<std::uint16_t>(a, b, has_sign, out);
+    case 4:
+      return ulps<std::uint32_t>(a, b, has_sign, out);
+    default:
+      return ulps<std::uint64_t>(a, b, has_sign, out);
+  }
+}
+
+bool any_special(const Numbers& numbers, std::size_t count) {
+  std::array<double, kLanes> sum{};
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    // 0 * infinity and 0 * NaN are NaN.
+    for (std::size_t l = 0; l < kLanes; ++l) sum[l] += numbers[i + l] * 0.0;
+  }
+  for (std::size_t l = 0; i + l < count; ++l) sum[l] += numbers[i + l] * 0.0;
+  for (const double lane : sum) {
+    if (lane != 0) return true;
+  }
+  return false;
+}
+
+// The distance of each pair of elements, and the size of the right one.
+struct Distances {
+  Numbers apart;  // NaN where one of the pair is
+  Numbers size;
+  bool special = false;  // some are NaN or infinite
+};
+
+void real_distances(DType left_dtype, std::span<const std::byte> left, DType right_dtype,
+                    std::span<const std::byte> right, std::size_t count, Distances& out) {
+  Numbers a;
+  Numbers& b = out.size;
+  to_numbers(left_dtype, left, a);
+  to_numbers(right_dtype, right, b);
+  out.special = any_special(a, count) || any_special(b, count);
+  for (std::size_t i = 0; i < count; ++i) out.apart[i] = std::abs(a[i] - b[i]);
+  if (out.special) {
+    for (std::size_t i = 0; i < count; ++i) {
+      if (a[i] == b[i]) out.apart[i] = 0;  // infinities
+    }
+  }
+  // 64-bit integers next to each other may be the same float64.
+  const bool wide =
+      left_dtype == right_dtype && (left_dtype == DType::kInt64 || left_dtype == DType::kUInt64);
+  for (std::size_t i = 0; wide && i < count; ++i) {
+    std::uint64_t x = 0;
+    std::uint64_t y = 0;
+    std::memcpy(&x, left.data() + i * 8, 8);
+    std::memcpy(&y, right.data() + i * 8, 8);
+    const std::uint64_t flip = left_dtype == DType::kInt64 ? std::uint64_t{1} << 63U : 0;
+    x ^= flip;
+    y ^= flip;
+    out.apart[i] = static_cast<double>(x > y ? x - y : y - x);
+  }
+  for (std::size_t i = 0; i < count; ++i) b[i] = std::abs(b[i]);
+}
+
+void complex_distances(DType left_dtype, std::span<const std::byte> left, DType right_dtype,
+                       std::span<const std::byte> right, std::size_t count, Distances& out) {
+  const auto part_type = [](DType dtype) {
+    return dtype == DType::kComplex128  ? DType::kFloat64
+           : dtype == DType::kComplex64 ? DType::kFloat32
+                                        : DType::kFloat16;
+  };
+  std::array<double, 2 * kGroup> a;
+  std::array<double, 2 * kGroup> b;
+  cast(part_type(left_dtype), left, DType::kFloat64, std::as_writable_bytes(std::span(a)));
+  cast(part_type(right_dtype), right, DType::kFloat64, std::as_writable_bytes(std::span(b)));
+  for (std::size_t i = 0; i < count; ++i) {
+    const double re = a[2 * i] == b[2 * i] ? 0 : a[2 * i] - b[2 * i];
+    const double im = a[2 * i + 1] == b[2 * i + 1] ? 0 : a[2 * i + 1] - b[2 * i + 1];
+    const bool nan = std::isnan(re) || std::isnan(im);  // hypot(inf, nan) is infinite
+    out.apart[i] = nan ? std::numeric_limits<double>::quiet_NaN() : std::hypot(re, im);
+    out.size[i] = std::hypot(b[2 * i], b[2 * i + 1]);
+    out.special = out.special || !std::isfinite(out.apart[i]) || !std::isfinite(out.size[i]);
+  }
+}
+
+bool is_nan(DType dtype, const std::byte* element) {
+  const std::span bytes(element, static_cast<std::size_t>(item_bytes(dtype)));
+  if (is_floating(dtype)) {
+    double number = 0;
+    cast(dtype, bytes, DType::kFloat64, std::as_writable_bytes(std::span(&number, 1)));
+    return std::isnan(number);
+  }
+  if (!is_complex(dtype)) return false;
+  const std::size_t half = bytes.size() / 2;
+  const DType part = half == 8 ? DType::kFloat64 : half == 4 ? DType::kFloat32 : DType::kFloat16;
+  return is_nan(part, element) || is_nan(part, element + half);
+}
+
+bool is_real(DType dtype) {
+  return dtype <= DType::kFloat8E8M0FNU && !is_complex(dtype);
+}
+
+// One group of elements.
+class GroupComparison {
+ public:
+  GroupComparison(DType left_dtype, DType right_dtype, const Tolerance& tolerance,
+                  TensorDifference& difference)
+      : left_dtype_(left_dtype),
+        right_dtype_(right_dtype),
+        same_dtype_(left_dtype == right_dtype),
+        numbers_(is_real(left_dtype) || is_complex(left_dtype)),
+        floating_(same_dtype_ && is_floating(left_dtype)),
+        tolerance_(tolerance),
+        difference_(difference) {}
+
+  void run(std::span<const std::byte> left, std::span<const std::byte> right, std::size_t count,
+           std::uint64_t first) {
+    left_ = left;
+    right_ = right;
+    count_ = count;
+    first_ = first;
+    if (numbers_) measure();
+    if (same_dtype_) {
+      unequal_bits(left, right, static_cast<std::size_t>(item_bytes(left_dtype_)), unequal_);
+    } else {
+      for (std::size_t i = 0; i < count; ++i) unequal_[i] = distances_.apart[i] == 0 ? 0 : 1;
+    }
+    if (floating_) ulps(left_dtype_, left, right, ulps_);
+    judge();
+    record();
+  }
+
+ private:
+  void measure() {
+    distances_.special = false;
+    if (is_complex(left_dtype_)) {
+      complex_distances(left_dtype_, left_, right_dtype_, right_, count_, distances_);
+    } else {
+      real_distances(left_dtype_, left_, right_dtype_, right_, count_, distances_);
+    }
+  }
+
+  // Which elements lie beyond the tolerance.
+  void judge() {
+    if (tolerance_.exact || !numbers_) {
+      beyond_ = unequal_;
+    } else {
+      for (std::size_t i = 0; i < count_; ++i) {
+        const double allowed = tolerance_.atol + tolerance_.rtol * distances_.size[i];
+        beyond_[i] =
+            static_cast<std::uint8_t>(unequal_[i] & (distances_.apart[i] <= allowed ? 0U : 1U));
+      }
+      if (floating_ && tolerance_.ulp) {
+        for (std::size_t i = 0; i < count_; ++i)
+          beyond_[i] =
+              static_cast<std::uint8_t>(beyond_[i] & (ulps_[i] <= *tolerance_.ulp ? 0 : 1));
+      }
+    }
+    if (numbers_ && distances_.special) judge_special();
+  }
+
+  // NaN and infinities, after everything else.
+  void judge_special() {
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (unequal_[i] == 0) continue;
+      const bool left_nan = is_nan(left_dtype_, left_.data() + i * item_bytes(left_dtype_));
+      const bool right_nan = is_nan(right_dtype_, right_.data() + i * item_bytes(right_dtype_));
+      difference_.nan_left += left_nan ? 1 : 0;
+      difference_.nan_right += right_nan ? 1 : 0;
+      if (left_nan || right_nan) {
+        beyond_[i] = left_nan && right_nan && tolerance_.nan_equal ? 0 : 1;
+      } else if (distances_.apart[i] == kInfinity) {
+        beyond_[i] = 1;  // an infinity and something else, or too far apart for float64
+      }
+    }
+  }
+
+  void record() {
+    std::array<std::uint32_t, kLanes> unequal{};
+    std::array<std::uint32_t, kLanes> beyond{};
+    for (std::size_t i = 0; i < count_; ++i) {
+      unequal[i % kLanes] += unequal_[i];
+      beyond[i % kLanes] += beyond_[i];
+    }
+    std::uint64_t different = 0;
+    for (std::size_t l = 0; l < kLanes; ++l) {
+      difference_.unequal += unequal[l];
+      different += beyond[l];
+    }
+    if (different != 0) {
+      const auto at = static_cast<std::uint64_t>(
+          std::find(beyond_.begin(), beyond_.begin() + static_cast<std::ptrdiff_t>(count_), 1) -
+          beyond_.begin());
+      if (difference_.different == 0 || first_ + at < difference_.first)
+        difference_.first = first_ + at;
+      difference_.different += different;
+    }
+    if (numbers_) record_distances();
+    if (floating_) record_ulps();
+  }
+
+  void record_distances() {
+    std::array<double, kLanes> apart{};
+    std::array<double, kLanes> relative{};
+    const auto look = [&](std::size_t l, std::size_t i) {
+      const double distance = distances_.apart[i];
+      const double ratio = distance / distances_.size[i];  // 0 / 0 is NaN and stays out
+      apart[l] = distance > apart[l] ? distance : apart[l];
+      relative[l] = ratio > relative[l] ? ratio : relative[l];
+    };
+    std::size_t i = 0;
+    for (; i + kLanes <= count_; i += kLanes) {
+      for (std::size_t l = 0; l < kLanes; ++l) look(l, i + l);
+    }
+    for (std::size_t l = 0; i + l < count_; ++l) look(l, i + l);
+    difference_.max_rel =
+        std::max(difference_.max_rel, *std::max_element(relative.begin(), relative.end()));
+    const double most = *std::max_element(apart.begin(), apart.end());
+    if (most == 0 || most < difference_.max_abs) return;
+    const std::uint64_t at =
+        first_ + static_cast<std::uint64_t>(
+                     std::find(distances_.apart.begin(), distances_.apart.end(), most) -
+                     distances_.apart.begin());
+    if (most > difference_.max_abs || at < difference_.max_abs_at) difference_.max_abs_at = at;
+    difference_.max_abs = most;
+  }
+
+  void record_ulps() {
+    std::uint64_t most = difference_.max_ulp.value_or(0);
+    for (std::size_t i = 0; i < count_; ++i) {
+      const bool finite = !distances_.special || distances_.apart[i] < kInfinity;
+      if (finite) most = std::max(most, ulps_[i]);
+    }
+    difference_.max_ulp = most;
+  }
+
+  DType left_dtype_;
+  DType right_dtype_;
+  bool same_dtype_;
+  bool numbers_;
+  bool floating_;
+  const Tolerance& tolerance_;
+  TensorDifference& difference_;
+  std::span<const std::byte> left_;
+  std::span<const std::byte> right_;
+  std::size_t count_ = 0;
+  std::uint64_t first_ = 0;
+  Distances distances_;
+  Flags unequal_;
+  Flags beyond_;
+  std::array<std::uint64_t, kGroup> ulps_;
+};
+
+}  // namespace
+
+Tolerance close_tolerance(DType dtype) noexcept {
+  Tolerance tolerance;
+  tolerance.exact = false;
+  const auto set = [&](double rtol, double atol) {
+    tolerance.rtol = rtol;
+    tolerance.atol = atol;
+  };
+  switch (dtype) {
+    case DType::kFloat64:
+    case DType::kComplex128:
+      set(1e-7, 1e-7);
+      break;
+    case DType::kFloat32:
+    case DType::kComplex64:
+      set(1.3e-6, 1e-5);
+      break;
+    case DType::kFloat16:
+    case DType::kComplex32:
+      set(1e-3, 1e-5);
+      break;
+    case DType::kBFloat16:
+      set(1.6e-2, 1e-5);
+      break;
+    default:
+      break;
+  }
+  return tolerance;
+}
+
+bool comparable(DType left, DType right) noexcept {
+  return left == right || (is_real(left) && is_real(right)) ||
+         (is_complex(left) && is_complex(right));
+}
+
+void compare_elements(DType left_dtype, std::span<const std::byte> left, DType right_dtype,
+                      std::span<const std::byte> right, std::uint64_t first,
+                      const Tolerance& tolerance, TensorDifference& difference) {
+  const auto left_item = static_cast<std::size_t>(item_bytes(left_dtype));
+  const auto right_item = static_cast<std::size_t>(item_bytes(right_dtype));
+  const std::size_t count = left.size() / left_item;
+  difference.count += count;
+  const bool same_dtype = left_dtype == right_dtype;
+  if (same_dtype && std::memcmp(left.data(), right.data(), left.size()) == 0) return;
+  GroupComparison comparison(left_dtype, right_dtype, tolerance, difference);
+  for (std::size_t at = 0; at < count; at += kGroup) {
+    const std::size_t n = std::min(kGroup, count - at);
+    const auto a = left.subspan(at * left_item, n * left_item);
+    const auto b = right.subspan(at * right_item, n * right_item);
+    if (same_dtype && std::memcmp(a.data(), b.data(), a.size()) == 0) continue;
+    comparison.run(a, b, n, first + at);
+  }
+}
+
+void merge(TensorDifference& difference, const TensorDifference& other) {
+  if (other.different != 0 && (difference.different == 0 || other.first < difference.first))
+    difference.first = other.first;
+  if (other.max_abs > difference.max_abs ||
+      (other.max_abs == difference.max_abs && other.max_abs_at < difference.max_abs_at)) {
+    difference.max_abs = other.max_abs;
+    difference.max_abs_at = other.max_abs_at;
+  }
+  if (other.max_ulp) difference.max_ulp = std::max(difference.max_ulp.value_or(0), *other.max_ulp);
+  difference.max_rel = std::max(difference.max_rel, other.max_rel);
+  difference.count += other.count;
+  difference.unequal += other.unequal;
+  difference.different += other.different;
+  difference.nan_left += other.nan_left;
+  difference.nan_right += other.nan_right;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/reading.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+#include "formats/base/text.h"
+#include "formats/model/check.h"
+#include "formats/open.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+
+// The share of --max-memory that blocks may use; the rest is for the index and the program itself.
+constexpr std::uint64_t kBufferShare = 4;
+// A view may repeat one stored element without end (stride 0); no tensor that anyone stores is
+// larger.
+constexpr std::uint64_t kMaxTensorBytes = std::uint64_t{1} << 44U;
+// Suggestions look at no more keys than this.
+constexpr std::size_t kMaxCandidates = 20'000;
+constexpr int kShortDigits = 6;
+
+}  // namespace
+
+std::unique_ptr<formats::Checkpoint> open_to_read(
+    const std::string& path, const CommonOptions& common,
+    const std::function<bool(const std::string& key)>& keep) {
+  auto checkpoint = formats::open_checkpoint(path, {common.allowed_globals});
+  checkpoint->keep(keep);
+  const formats::Index& index = checkpoint->index();
+  formats::Findings findings = checkpoint->findings();
+  formats::check_extents(index, findings);
+  for (const formats::TensorEntry& tensor : index.tensors)
+    formats::check_coverage(tensor, findings);
+  formats::throw_if_damaged(findings, checkpoint->description().path);
+  for (const formats::TensorEntry& tensor : index.tensors) {
+    if (tensor.bytes() <= kMaxTensorBytes) continue;
+    throw Error(
+        ErrorCode::kLimitSize,
+        cat(formats::escape(path), ": ", formats::quote(tensor.key, 200), ": ",
+            formats::torch_name(tensor.dtype), " ", formats::shape_text(tensor.shape), " is ",
+            formats::human_bytes(tensor.bytes()), ", at most ",
+            formats::human_bytes(kMaxTensorBytes), " are read; leave it out with --exclude"));
+  }
+  return checkpoint;
+}
+
+formats::VisitOptions visit_options(const CommonOptions& common, Progress& progress) {
+  formats::VisitOptions options;
+  options.threads = common.threads;
+  options.max_buffer_bytes = common.max_memory_bytes / kBufferShare;
+  options.on_progress = [&progress](std::uint64_t bytes) { progress.update(bytes); };
+  options.cancelled = [] { return formats::interrupted(); };
+  return options;
+}
+
+std::uint64_t tensor_bytes(const formats::Index& index) {
+  std::uint64_t bytes = 0;
+  for (const formats::TensorEntry& tensor : index.tensors) bytes += tensor.bytes();
+  return bytes;
+}
+
+std::vector<std::size_t> natural_order(const formats::Index& index) {
+  std::vector<std::size_t> order(index.tensors.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return formats::natural_less(index.tensors[a].key, index.tensors[b].key);
+  });
+  return order;
+}
+
+std::string counted(std::uint64_t count, const std::string& noun) {
+  return formats::group_digits(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+std::string short_number(double number) {
+  if (std::isnan(number)) return "nan";
+  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
+  std::array<char, 40> buffer{};
+  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
+                                 std::chars_format::general, kShortDigits)
+                       .ptr;
+  return {buffer.data(), end};
+}
+
+std::string nearest_key(const formats::Index& index, const std::string& key) {
+  std::vector<std::string> keys;
+  for (const formats::TensorEntry& tensor : index.tensors) {
+    if (keys.size() == kMaxCandidates) break;
+    keys.push_back(tensor.key);
+  }
+  for (const formats::ValueEntry& value : index.values) {
+    if (keys.size() == kMaxCandidates) break;
+    keys.push_back(value.key);
+  }
+  return formats::nearest(key, keys);
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verbs share that read tensors and write no checkpoint.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "formats/layout/checkpoint.h"
+#include "formats/model/tensor_reader.h"
+#include "tools/common.h"
+#include "tools/progress.h"
+
+namespace fsdp::cli {
+
+// Opens the checkpoint, narrows it to the keys for which `keep` says true, and refuses what its
+// metadata shows to be damaged: holes, overlaps, files missing or too short.
+// Throws: the first damage found; kLimitSize for a tensor that expands beyond what anyone stores.
+std::unique_ptr<formats::Checkpoint> open_to_read(
+    const std::string& path, const CommonOptions& common,
+    const std::function<bool(const std::string& key)>& keep);
+
+// How tensors are visited within --threads and --max-memory.  Lifetime: that of `progress`.
+formats::VisitOptions visit_options(const CommonOptions& common, Progress& progress);
+
+// Bytes of the tensors of an index, each dense.
+std::uint64_t tensor_bytes(const formats::Index& index);
+
+// Positions of the tensors of an index in natural order of their keys.
+std::vector<std::size_t> natural_order(const formats::Index& index);
+
+// "1 tensor", "1,234 tensors".
+std::string counted(std::uint64_t count, const std::string& noun);
+
+// A number for a person: up to 6 significant digits.
+std::string short_number(double number);
+
+// The key of an index nearest to `key`; empty where none is near.
+std::string nearest_key(const formats::Index& index, const std::string& key);
+
+}  // namespace fsdp::cli

@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt stats: figures over every tensor in one pass, and a gate for NaN and infinities.
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <ostream>
+#include <set>
+
+#include "formats/base/error.h"
+#include "formats/base/json.h"
+#include "formats/base/text.h"
+#include "formats/layout/source_pieces.h"
+#include "formats/model/tensor_stats.h"
+#include "tools/reading.h"
+#include "tools/table.h"
+#include "tools/verbs.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::DType;
+using formats::Json;
+using formats::TensorEntry;
+using formats::TensorStats;
+
+const std::vector<std::string> kGates = {"nan", "inf", "zero"};
+
+// The words of --fail-on, which may be given several times and hold commas.
+std::set<std::string> gates_of(const std::vector<std::string>& lists) {
+  std::set<std::string> gates;
+  for (const std::string& list : lists) {
+    for (std::size_t at = 0; at <= list.size();) {
+      const std::size_t end = std::min(list.find(',', at), list.size());
+      const std::string word = list.substr(at, end - at);
+      if (std::find(kGates.begin(), kGates.end(), word) == kGates.end()) {
+        throw Error(ErrorCode::kUsage,
+                    cat("--fail-on knows nan, inf and zero, not ", formats::quote(word)));
+      }
+      gates.insert(word);
+      at = end + 1;
+    }
+  }
+  return gates;
+}
+
+struct Failure {
+  std::size_t tensor;
+  std::string what;
+  std::uint64_t count;
+};
+
+struct Outcome {
+  std::vector<TensorStats> stats;  // of each tensor
+  std::vector<Failure> failures;
+  std::uint64_t unchecked_bytes = 0;
+};
+
+std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
+                                    const CommonOptions& common, const Streams& streams,
+                                    std::uint64_t& unchecked_bytes) {
+  const formats::Index& index = checkpoint.index();
+  std::vector<formats::TargetPiece> pieces;
+  pieces.reserve(index.tensors.size());
+  for (std::size_t i = 0; i < index.tensors.size(); ++i)
+    pieces.push_back(formats::whole_tensor_piece(checkpoint, i));
+  std::vector<TensorStats> stats(index.tensors.size());
+  std::map<std::size_t, formats::StatsJoiner> open;  // the tensors being read
+  std::mutex mutex;
+  Progress progress(streams.err, streams.show_progress, "stats", tensor_bytes(index));
+  formats::VisitOptions options = visit_options(common, progress);
+  options.on_piece = [&](std::size_t piece) {
+    const std::lock_guard lock(mutex);
+    stats[piece] = open[piece].total();
+    open.erase(piece);
+  };
+  const auto result =
+      formats::visit_pieces(pieces, options, [&](const formats::TensorBlock& block) {
+        const DType dtype = index.tensors[block.piece].dtype;
+        const TensorStats part = formats::stats_of(dtype, block.bytes);
+        const std::lock_guard lock(mutex);
+        open[block.piece].add(dtype, block.offset / formats::item_bytes(dtype), part);
+      });
+  unchecked_bytes = result.unchecked_bytes;
+  return stats;
+}
+
+std::vector<Failure> failures_of(const std::vector<TensorStats>& stats,
+                                 const std::vector<std::size_t>& order,
+                                 const std::set<std::string>& gates) {
+  std::vector<Failure> failures;
+  for (const std::size_t i : order) {
+    const TensorStats& s = stats[i];
+    if (gates.contains("nan") && s.nan != 0) failures.push_back({i, "nan", s.nan});
+    if (gates.contains("inf") && s.infinite() != 0) failures.push_back({i, "inf", s.infinite()});
+    if (gates.contains("zero") && s.count != 0 && s.zeros == s.count)
+      failures.push_back({i, "zero", s.zeros});
+  }
+  return failures;
+}
+
+bool has_extremes(DType dtype, const TensorStats& stats) {
+  return stats.finite() != 0 && formats::has_numbers(dtype) && !formats::is_complex(dtype);
+}
+
+bool is_integer(DType dtype) {
+  return (dtype >= DType::kInt64 && dtype <= DType::kUInt64) || dtype == DType::kBool;
+}
+
+// The least or the largest element, exact.
+Json extreme_json(DType dtype, double number, std::uint64_t ordered) {
+  if (dtype == DType::kUInt64) return ordered;
+  if (dtype == DType::kInt64) return formats::from_ordered(ordered);
+  if (is_integer(dtype)) return static_cast<std::int64_t>(number);
+  return number;
+}
+
+std::string extreme_text(DType dtype, double number, std::uint64_t ordered) {
+  return is_integer(dtype) ? formats::to_text(extreme_json(dtype, number, ordered))
+                           : short_number(number);
+}
+
+Json optional_json(std::optional<double> number) {
+  return number ? Json(*number) : Json();
+}
+
+std::string optional_text(std::optional<double> number) {
+  return number ? short_number(*number) : "-";
+}
+
+Json tensor_json(const TensorEntry& tensor, const TensorStats& stats) {
+  const DType dtype = tensor.dtype;
+  const bool extremes = has_extremes(dtype, stats);
+  Json::Array shape;
+  for (const std::int64_t size : tensor.shape) shape.emplace_back(size);
+  Json::Object object;
+  object.emplace_back("key", tensor.key);
+  object.emplace_back("dtype", std::string(formats::torch_name(dtype)));
+  object.emplace_back("shape", std::move(shape));
+  object.emplace_back("min", extremes ? extreme_json(dtype, stats.min, stats.ordered_min) : Json());
+  object.emplace_back("max", extremes ? extreme_json(dtype, stats.max, stats.ordered_max) : Json());
+  object.emplace_back("mean", optional_json(mean_of(dtype, stats)));
+  object.emplace_back("std", optional_json(std_of(dtype, stats)));
+  object.emplace_back("rms", optional_json(rms_of(dtype, stats)));
+  object.emplace_back("zeros", stats.zeros);
+  object.emplace_back("nan", stats.nan);
+  object.emplace_back("inf", stats.infinite());
+  object.emplace_back("positive_inf", stats.positive_infinity);
+  object.emplace_back("negative_inf", stats.negative_infinity);
+  return object;
+}
+
+// Sums over the tensors of one dtype, or all.
+struct Totals {
+  std::uint64_t tensors = 0;
+  std::uint64_t parameters = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t zeros = 0;
+  std::uint64_t nan = 0;
+  std::uint64_t inf = 0;
+
+  void add(const TensorEntry& tensor, const TensorStats& stats) {
+    ++tensors;
+    parameters += stats.count;
+    bytes += tensor.bytes();
+    zeros += stats.zeros;
+    nan += stats.nan;
+    inf += stats.infinite();
+  }
+  void append_to(Json::Object& object) const {
+    object.emplace_back("tensors", tensors);
+    object.emplace_back("parameters", parameters);
+    object.emplace_back("bytes", bytes);
+    object.emplace_back("zeros", zeros);
+    object.emplace_back("nan", nan);
+    object.emplace_back("inf", inf);
+  }
+};
+
+std::map<DType, Totals> totals_by_dtype(const formats::Index& index, const Outcome& outcome) {
+  std::map<DType, Totals> totals;
+  for (std::size_t i = 0; i < index.tensors.size(); ++i)
+    totals[index.tensors[i].dtype].add(index.tensors[i], outcome.stats[i]);
+  return totals;
+}
+
+Totals total_of(const formats::Index& index, const Outcome& outcome) {
+  Totals total;
+  for (std::size_t i = 0; i < index.tensors.size(); ++i)
+    total.add(index.tensors[i], outcome.stats[i]);
+  return total;
+}
+
+// Written as it goes: a checkpoint may have a million tensors.
+void print_json(const formats::Checkpoint& checkpoint, const CommonOptions& common,
+                const std::vector<std::size_t>& order, const std::set<std::string>& gates,
+                const Outcome& outcome, std::ostream& out) {
+  const formats::Index& index = checkpoint.index();
+  const auto text = [](const Json& json) { return formats::to_text(json); };
+  out << "{\"schema\":\"fsdp-ckpt/stats/1\",\"path\":" << text(common.path)
+      << ",\"format\":" << text(checkpoint.description().format) << ",\n\"tensors\":[";
+  const char* before = "\n";
+  for (const std::size_t i : order) {
+    out << before << text(tensor_json(index.tensors[i], outcome.stats[i]));
+    before = ",\n";
+  }
+  out << "],\n\"dtypes\":[";
+  before = "\n";
+  for (const auto& [dtype, totals] : totals_by_dtype(index, outcome)) {
+    Json::Object object{{"dtype", std::string(formats::torch_name(dtype))}};
+    totals.append_to(object);
+    out << before << text(object);
+    before = ",\n";
+  }
+  Json::Object totals;
+  total_of(index, outcome).append_to(totals);
+  out << "],\n\"totals\":" << text(totals) << ",\n\"unchecked_bytes\":" << outcome.unchecked_bytes
+      << ",\n\"fail_on\":" << text(Json::Array(gates.begin(), gates.end()))
+      << ",\n\"passed\":" << (outcome.failures.empty() ? "true" : "false") << ",\n\"failures\":[";
+  before = "\n";
+  for (const Failure& failure : outcome.failures) {
+    out << before
+        << text(Json::Object{{"key", index.tensors[failure.tensor].key},
+                             {"what", failure.what},
+                             {"count", failure.count}});
+    before = ",\n";
+  }
+  out << "]}\n";
+}
+
+void print_table(const formats::Index& index, const std::vector<std::size_t>& order,
+                 const Outcome& outcome, std::ostream& out) {
+  constexpr auto kRight = Align::kRight;
+  Table table({Align::kLeft, Align::kLeft, Align::kLeft, kRight, kRight, kRight, kRight, kRight,
+               kRight, kRight, kRight});
+  table.add({"key", "dtype", "shape", "min", "max", "mean", "std", "rms", "zeros", "NaN", "Inf"});
+  for (const std::size_t i : order) {
+    const TensorEntry& tensor = index.tensors[i];
+    const TensorStats& s = outcome.stats[i];
+    const bool extremes = has_extremes(tensor.dtype, s);
+    table.add({formats::escape(tensor.key), std::string(formats::torch_name(tensor.dtype)),
+               formats::shape_text(tensor.shape),
+               extremes ? extreme_text(tensor.dtype, s.min, s.ordered_min) : "-",
+               extremes ? extreme_text(tensor.dtype, s.max, s.ordered_max) : "-",
+               optional_text(mean_of(tensor.dtype, s)), optional_text(std_of(tensor.dtype, s)),
+               optional_text(rms_of(tensor.dtype, s)), formats::group_digits(s.zeros),
+               formats::group_digits(s.nan), formats::group_digits(s.infinite())});
+  }
+  table.print(out);
+}
+
+void print_totals(const Totals& totals, const std::string& name, std::ostream& out) {
+  out << name << ": " << counted(totals.tensors, "tensor") << ", "
+      << counted(totals.parameters, "element") << ", " << formats::human_bytes(totals.bytes) << "; "
+      << formats::group_digits(totals.zeros) << " zero, " << formats::group_digits(totals.nan)
+      << " NaN, " << formats::group_digits(totals.inf) << " infinite\n";
+}
+
+void print_text(const formats::Checkpoint& checkpoint, const CommonOptions& common,
+                const std::vector<std::size_t>& order, const std::set<std::string>& gates,
+                const Outcome& outcome, const Streams& streams) {
+  const formats::Index& index = checkpoint.index();
+  std::ostream& out = streams.out;
+  if (!common.quiet) {
+    if (!order.empty()) {
+      print_table(index, order, outcome, out);
+      out << '\n';
+    }
+    const auto totals = totals_by_dtype(index, outcome);
+    for (const auto& [dtype, of_dtype] : totals)
+      print_totals(of_dtype, std::string(formats::torch_name(dtype)), out);
+    if (totals.size() != 1) print_totals(total_of(index, outcome), "all", out);
+    if (outcome.unchecked_bytes != 0) {
+      out << formats::human_bytes(outcome.unchecked_bytes) << " carry no checksum\n";
+    }
+  }
+  for (const Failure& failure : outcome.failures) {
+    out << "gate[" << failure.what
+        << "]: " << formats::quote(index.tensors[failure.tensor].key, 200) << ": "
+        << formats::group_digits(failure.count)
+        << (failure.what == "nan"   ? " NaN"
+            : failure.what == "inf" ? " infinite"
+                                    : " zeros and nothing else")
+        << '\n';
+  }
+  if (gates.empty() || (common.quiet && outcome.failures.empty())) return;
+  const char* color = !streams.color ? "" : outcome.failures.empty() ? "\x1b[32m" : "\x1b[31m";
+  out << formats::escape(common.path) << ": " << color
+      << (outcome.failures.empty() ? "passed" : "failed") << (streams.color ? "\x1b[0m" : "")
+      << '\n';
+}
+
+class StatsVerb : public Verb {
+ public:
+  std::string name() const override { return "stats"; }
+  std::string description() const override {
+    return "Extremes, mean, spread, zeros, NaN and Inf of every tensor; a gate for them";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt stats step-400 -k 'model.**'",
+            "fsdp-ckpt stats step-400 -q --fail-on nan,inf && echo healthy"};
+  }
+  void declare(OptionSet& options) override {
+    options.list("--fail-on", fail_on_, "LIST",
+                 "Exit status 1 for a tensor with nan, inf, or nothing but zero; by commas");
+  }
+  int run(const CommonOptions& common, const Streams& streams) override {
+    const std::set<std::string> gates = gates_of(fail_on_);
+    const auto checkpoint = open_to_read(
+        common.path, common, [&](const std::string& key) { return common.keys.selects(key); });
+    const formats::Index& index = checkpoint->index();
+    if (index.tensors.empty() && !common.keys.everything()) {
+      throw Error(ErrorCode::kNotFound,
+                  formats::escape(common.path) + ": no tensor's key matches the selection");
+    }
+    const std::vector<std::size_t> order = natural_order(index);
+    Outcome outcome;
+    outcome.stats = read_stats(*checkpoint, common, streams, outcome.unchecked_bytes);
+    checkpoint->check_unchanged();
+    outcome.failures = failures_of(outcome.stats, order, gates);
+    if (common.json) {
+      print_json(*checkpoint, common, order, gates, outcome, streams.out);
+    } else {
+      print_text(*checkpoint, common, order, gates, outcome, streams);
+    }
+    return outcome.failures.empty() ? 0 : 1;
+  }
+
+ private:
+  std::vector<std::string> fail_on_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_stats() {
+  return std::make_unique<StatsVerb>();
+}
+
+}  // namespace fsdp::cli
