@@ -144,25 +144,37 @@ class Hdf5Output : public Output {
     }
   }
 
-  // Whether a value becomes a dataset under its own name: what content_of gives for tensors does.
+  // Whether a value becomes a dataset under its own name: what content_of gives for tensors does,
+  // and so do the tensors inside values.
   static bool is_visible(const Value& value) {
     const auto tensor = dense_tensor(value);
-    return tensor && tensor->storage->archive == kTensorArchive && is_whole(*tensor);
+    return tensor && is_whole(*tensor);
+  }
+
+  static std::vector<std::int64_t> stored_shape(const TensorValue& tensor) {
+    if (tensor.shape.size() <= kMaxRank) return tensor.shape;
+    return {static_cast<std::int64_t>(volume({tensor.shape, tensor.shape}))};
   }
 
   void add_tensor(Path path, const TensorValue& tensor) {
     const StorageKey key{tensor.storage->archive, tensor.storage->key};
     const auto [at, fresh] = numbers_.try_emplace(key, file_.datasets.size());
     if (!fresh) {
-      file_.links.push_back({std::move(path), at->second});
+      // Another view of it would need a type of its own; the pickle has it.
+      const PlannedDataset& known = file_.datasets[at->second];
+      if (known.dtype == tensor.dtype && known.shape == stored_shape(tensor))
+        file_.links.push_back({std::move(path), at->second});
       return;
     }
-    std::vector<std::int64_t> shape = tensor.shape;
-    if (shape.size() > kMaxRank) shape = {static_cast<std::int64_t>(volume({shape, shape}))};
-    add_dataset(std::move(path), tensor.dtype, shape,
+    add_dataset(std::move(path), tensor.dtype, stored_shape(tensor),
                 chunk_shape_for(tensor.shape, item_bytes(tensor.dtype)));
-    pieces_.push_back(reference_piece(source_, *tensor.storage));
-    piece_datasets_.push_back(at->second);
+    add_piece(*tensor.storage, at->second);
+  }
+
+  void add_piece(const StorageRef& storage, std::size_t dataset) {
+    pieces_.push_back(storage.archive == kTensorArchive ? reference_piece(source_, storage)
+                                                        : storage_piece(source_, storage));
+    piece_datasets_.push_back(dataset);
   }
 
   void add_dataset(Path path, DType dtype, std::vector<std::int64_t> shape,
@@ -182,9 +194,7 @@ class Hdf5Output : public Output {
       add_dataset(
           {std::string(kHiddenGroup), std::string(kStoragesName), std::to_string(at->second)},
           storage.dtype, {static_cast<std::int64_t>(storage.numel)}, {});
-      pieces_.push_back(storage.archive == kTensorArchive ? reference_piece(source_, storage)
-                                                          : storage_piece(source_, storage));
-      piece_datasets_.push_back(at->second);
+      add_piece(storage, at->second);
     }
     return at->second;
   }
