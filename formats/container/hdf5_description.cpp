@@ -333,7 +333,7 @@ void check_claim(const Dataset& dataset, std::uint64_t file_bytes) {
     numel = UINT64_MAX;
   }
   if (numel > most / item_bytes(dataset.dtype)) {
-    throw Error(ErrorCode::kLimitSize, cat("claims ", shape_text(dataset.shape), " elements of ",
+    throw Error(ErrorCode::kLimitSize, cat("claims shape ", shape_text(dataset.shape), " of ",
                                            torch_name(dataset.dtype), ", more than a file of ",
                                            file_bytes, " bytes can stand for"));
   }
