@@ -7,6 +7,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/layout/dcp_output.h"
+#include "formats/layout/framework_output.h"
 #include "formats/layout/hdf5_output.h"
 #include "formats/layout/safetensors_output.h"
 #include "formats/layout/torch_output.h"
@@ -50,11 +51,14 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
   if (format == "pt") return plan_torch_output(source, content, destination, options.output);
   if (format == "dcp")
     return plan_dcp_output(source, content, destination, options.output, options.world_size);
-  if (format == "hdf5")
-    return hdf5::plan_hdf5_output(source, content, destination, options.output);
+  if (format == "hdf5") return hdf5::plan_hdf5_output(source, content, destination, options.output);
   if (format == "safetensors") {
     return safetensors::plan_output(source, content, destination, options.output,
                                     {options.max_shard_bytes}, options.drop_values);
+  }
+  if (is_framework_format(format)) {
+    return plan_framework_output(format, source, content, destination,
+                                 {options.output, options.world_size, options.drop_values});
   }
   throw Error(ErrorCode::kUsage, "unknown format " + quote(format));
 }

@@ -14,9 +14,11 @@ need_cmake
 need_python
 need_frameworks
 need_corpus
+need_frameworks_corpus
 
 step "configure" cmake --preset coverage -DFSDP_TEST_PYTHON="$PYTHON" \
-  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
+  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
+  -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS"
 step "build" cmake --build --preset coverage -j "$(nproc)"
 find build/coverage -name '*.gcda' -delete
 step "tests" ctest --preset coverage -j "$(nproc)" -E '^fault\.kill' --output-on-failure

@@ -20,9 +20,11 @@ need_cmake
 need_python
 need_frameworks
 need_corpus
+need_frameworks_corpus
 
 step "configure" cmake --preset ci -DFSDP_TEST_PYTHON="$PYTHON" \
-  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
+  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
+  -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS"
 step "build" cmake --build --preset ci -j "$JOBS"
 
 # A failing test must not end the script: the count comes last.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -52,14 +53,18 @@ void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
 // The files of ranks [first, first + files.size()), and what is being copied into them.
 class RankFiles {
  public:
-  RankFiles(const Checkpoint& source, const FolderLayout& layout, const CopyOptions& options,
-            CopyResult& total)
-      : source_(source), layout_(layout), options_(options), total_(total) {}
+  RankFiles(const Checkpoint& source, const FolderLayout& layout, std::string prefix,
+            const CopyOptions& options, CopyResult& total)
+      : source_(source),
+        layout_(layout),
+        prefix_(std::move(prefix)),
+        options_(options),
+        total_(total) {}
 
   void write(AtomicDirectory& folder, std::int64_t first, std::int64_t count, bool sync) {
     first_ = first;
     for (std::int64_t rank = first; rank < first + count; ++rank) {
-      files_.push_back(&folder.add_file(dcp::data_file_name(rank, 0)));
+      files_.push_back(&folder.add_file(prefix_ + dcp::data_file_name(rank, 0)));
       if (layout_.file_bytes(rank) != 0) files_.back()->reserve(layout_.file_bytes(rank));
     }
     for (const ValueItem& item : layout_.values()) add_value(item);
@@ -160,6 +165,7 @@ class RankFiles {
 
   const Checkpoint& source_;
   const FolderLayout& layout_;
+  const std::string prefix_;
   const CopyOptions& options_;
   CopyResult& total_;
   std::int64_t first_ = 0;
@@ -176,48 +182,59 @@ class FolderOutput : public DcpOutput {
       : source_(source),
         destination_(destination),
         options_(options),
+        prefix_(dcp.folder),
         layout_(source, content, dcp.world_size, dcp.choice, dcp.on_value) {
-    if (layout_.is_lightning()) lightning_.emplace(source, Value::dict(layout_.lightning_meta()));
+    if (dcp.meta) {
+      if (!dcp.meta->entries().empty()) meta_.emplace(source, *dcp.meta);
+      meta_values_ = dcp.meta->entries().size();
+    } else if (layout_.is_lightning()) {
+      meta_.emplace(source, Value::dict(layout_.lightning_meta()));
+      meta_values_ = layout_.lightning_meta().size();
+    }
     plan();
   }
 
   CopyResult write(const CopyOptions& options) override {
     AtomicDirectory folder(destination_, options_);
     CopyResult total;
+    write_into(folder, options, total);
+    source_.check_unchanged();
+    folder.commit();
+    return total;
+  }
+
+  void write_into(AtomicDirectory& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
     const std::int64_t at_once = open_files_at_once(ranks);
     for (std::int64_t first = 0; first < ranks; first += at_once) {
-      RankFiles(source_, layout_, options, total)
+      RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);
     }
-    if (lightning_) {
-      OutputFile& file = folder.add_file(std::string(dcp::kLightningMetaName));
-      const CopyResult copied = copy_pieces(lightning_->pieces(file), options);
-      lightning_->finish(file, copied.crcs);
+    if (meta_) {
+      OutputFile& file = folder.add_file(prefix_ + std::string(dcp::kLightningMetaName));
+      const CopyResult copied = copy_pieces(meta_->pieces(file), options);
+      meta_->finish(file, copied.crcs);
     }
-    OutputFile& metadata = folder.add_file(std::string(dcp::kMetadataName));
+    OutputFile& metadata = folder.add_file(prefix_ + std::string(dcp::kMetadataName));
     std::uint64_t at = 0;
     layout_.write_metadata([&](std::string_view block) {
       write_text(metadata, at, block);
       at += block.size();
     });
-    source_.check_unchanged();
-    folder.commit();
-    return total;
   }
 
  private:
   void plan() {
     plan_.format = "dcp";
     for (std::int64_t rank = 0; rank < layout_.world_size(); ++rank)
-      plan_.files.push_back({dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
-    if (lightning_)
-      plan_.files.push_back({std::string(dcp::kLightningMetaName), lightning_->file_bytes()});
+      plan_.files.push_back({prefix_ + dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
+    if (meta_)
+      plan_.files.push_back({prefix_ + std::string(dcp::kLightningMetaName), meta_->file_bytes()});
     std::uint64_t metadata_bytes = 0;
     layout_.write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
-    plan_.files.push_back({std::string(dcp::kMetadataName), metadata_bytes});
+    plan_.files.push_back({prefix_ + std::string(dcp::kMetadataName), metadata_bytes});
     plan_.tensors = layout_.tensors().size();
-    plan_.values = layout_.values().size() + layout_.lightning_meta().size();
+    plan_.values = layout_.values().size() + meta_values_;
     for (const TensorItem& item : layout_.tensors()) {
       plan_.tensor_bytes += source_.index().tensors[item.tensor].bytes();
       ++(item.cut ? cut_tensors_ : whole_tensors_);
@@ -227,8 +244,10 @@ class FolderOutput : public DcpOutput {
   const Checkpoint& source_;
   const std::filesystem::path destination_;
   const OutputOptions options_;
+  const std::string prefix_;
   const FolderLayout layout_;
-  std::optional<TorchSaveWriter> lightning_;
+  std::optional<TorchSaveWriter> meta_;
+  std::size_t meta_values_ = 0;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "formats/layout/dcp_sharding.h"
@@ -18,6 +19,10 @@ namespace fsdp::formats {
 struct DcpOutputOptions {
   std::int64_t world_size = 1;
   dcp::ShardingChoice choice;  // see Note [which tensors are cut]
+  std::string folder;          // inside the destination, "" or with a slash behind it
+  // What goes into a meta.pt beside it, instead of what the source has there; none where it is
+  // empty.
+  std::optional<Value> meta;
   // Called for each value once it was read, before anything is written; may throw to refuse it.
   std::function<void(const std::string& key, const Value& value)> on_value;
 };
@@ -34,6 +39,9 @@ class DcpOutput : public Output {
  public:
   std::int64_t cut_tensors() const { return cut_tensors_; }
   std::int64_t whole_tensors() const { return whole_tensors_; }
+  // Adds the files to a folder that is committed with others; `total` counts what is copied.
+  virtual void write_into(AtomicDirectory& parent, const CopyOptions& options,
+                          CopyResult& total) = 0;
 
  protected:
   std::int64_t cut_tensors_ = 0;

@@ -15,3 +15,19 @@ need_corpus() {
   CORPUS=$FSDP_CACHE/corpus-$key
   [ -d "$CORPUS" ] || step "checkpoints by PyTorch in $CORPUS" make_corpus "$CORPUS"
 }
+
+make_frameworks_corpus() {
+  local dir=$1 work
+  work=$(mktemp -d "$FSDP_CACHE/corpus.XXXXXX")
+  quietly "$work/log" "$FRAMEWORKS_PYTHON" "$PROVISION_DIR/../interop/make_frameworks.py" "$work/corpus" || return
+  rm -rf "$dir" && mv "$work/corpus" "$dir" && rm -rf "$work"
+}
+
+# Sets FRAMEWORKS_CORPUS.  Needs need_frameworks.
+need_frameworks_corpus() {
+  local interop=$PROVISION_DIR/../interop key
+  key=$({ cat "$interop"/{make_frameworks,make_checkpoints,models,objects}.py "$PROVISION_DIR"/{truth.py,requirements.txt,requirements-frameworks.txt}
+          echo "$FRAMEWORKS_PYTHON"; } | sha256sum | cut -c1-12)
+  FRAMEWORKS_CORPUS=$FSDP_CACHE/corpus-frameworks-$key
+  [ -d "$FRAMEWORKS_CORPUS" ] || step "checkpoints by trainers in $FRAMEWORKS_CORPUS" make_frameworks_corpus "$FRAMEWORKS_CORPUS"
+}
