@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,6 +51,12 @@ void prepare_process() {
   ::sigaction(SIGPIPE, &action, nullptr);
   // A write past the limit on file sizes is then an error as a full disk is.
   ::sigaction(SIGXFSZ, &action, nullptr);
+  // A tensor of thousands of ranks lies in as many files, which are open together while it is read.
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
+    descriptors.rlim_cur = descriptors.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
+  }
 }
 
 int finish_process(int status) {

@@ -7,7 +7,8 @@ namespace fsdp::cli {
 
 // Stores SIGINT, SIGTERM and SIGHUP as a wish to stop (formats/base/interrupt.h), leaving those
 // alone that the parent ignores; makes writing to a closed pipe an error instead of a signal; fills
-// closed descriptors 0 to 2, so that no file of ours becomes standard output.
+// closed descriptors 0 to 2, so that no file of ours becomes standard output; raises the limit on
+// open files as far as this user may.
 void prepare_process();
 
 // Flushes standard output.  Returns `status`, or 141 where the reader of the pipe went away, or 2

@@ -29,21 +29,26 @@ using dcp::ValueItem;
 // Pieces copied at once, each a few hundred bytes of memory.  A batch ends behind a tensor: all
 // parts of what one storage holds pass together, and its checksum with them.
 constexpr std::size_t kBatchPieces = 100'000;
-// Descriptors for what is read, and for everything else.
-constexpr std::int64_t kSpareDescriptors = 400;
+// Descriptors for everything but data files.
+constexpr std::int64_t kSpareDescriptors = 128;
+// Files of the source that may be open at once beyond those a single piece needs.
+constexpr std::int64_t kPooledFiles = 256;
 
-// How many files may be open for writing at once; the limit of this process is raised where it can.
-std::int64_t open_files_at_once(std::int64_t wanted) {
+// How many files may be open for writing at once, besides those of the source; the limit of this
+// process is raised as far as it can be.
+std::int64_t open_files_at_once(std::int64_t wanted, std::size_t source_files) {
+  const std::int64_t spare =
+      static_cast<std::int64_t>(source_files) + kPooledFiles + kSpareDescriptors;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 256;
-  const auto needed = static_cast<rlim_t>(wanted + kSpareDescriptors);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kPooledFiles;
+  const auto needed = static_cast<rlim_t>(wanted + spare);
   if (limit.rlim_cur < needed) {
     rlimit raised = limit;
     raised.rlim_cur = std::min(needed, limit.rlim_max);
     if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
   }
   const auto most = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 24U));
-  return std::max<std::int64_t>(16, most - kSpareDescriptors);
+  return std::max<std::int64_t>(16, most - spare);
 }
 
 void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
@@ -123,7 +128,7 @@ class RankFiles {
 
   void add_tensor(const TensorItem& item, FolderLayout::Cursor& cursor) {
     const auto& shape = source_.index().tensors[item.tensor].shape;
-    const auto from = std::make_shared<TensorSource>(source_, item.tensor);
+    const auto from = std::make_shared<TensorSource>(source_, item.tensor, chunks_);
     std::shared_ptr<TorchSaveLayout> layout;
     const std::int64_t chunks = item.chunk_count();
     for (std::int64_t c = 0; c < chunks; ++c) {
@@ -170,6 +175,7 @@ class RankFiles {
   CopyResult& total_;
   std::int64_t first_ = 0;
   std::vector<OutputFile*> files_;
+  std::shared_ptr<ChunkCache> chunks_ = std::make_shared<ChunkCache>();
   std::vector<TargetPiece> pieces_;
   std::vector<OpenItem> open_;
 };
@@ -205,7 +211,7 @@ class FolderOutput : public DcpOutput {
 
   void write_into(AtomicDirectory& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
-    const std::int64_t at_once = open_files_at_once(ranks);
+    const std::int64_t at_once = open_files_at_once(ranks, source_.index().files.size());
     for (std::int64_t first = 0; first < ranks; first += at_once) {
       RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);

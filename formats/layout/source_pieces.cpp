@@ -9,6 +9,12 @@
 #include "formats/model/check.h"
 
 namespace fsdp::formats {
+namespace {
+
+// Enough for the columns of a grid.
+constexpr std::size_t kMaxHeldChunks = 8;
+
+}  // namespace
 
 TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t number) {
   const TensorEntry& tensor = checkpoint.index().tensors[number];
@@ -30,6 +36,21 @@ TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t number)
     return sources;
   };
   return piece;
+}
+
+const ChunkData& ChunkCache::get(const Checkpoint& checkpoint, std::size_t tensor,
+                                 std::size_t chunk) {
+  const auto found = std::find_if(held_.begin(), held_.end(), [&](const Held& held) {
+    return held.tensor == tensor && held.chunk == chunk;
+  });
+  if (found != held_.end()) {
+    std::rotate(found, found + 1, held_.end());
+    return held_.back().data;
+  }
+  ChunkData data = checkpoint.chunk(checkpoint.index().tensors[tensor], chunk);
+  if (held_.size() == kMaxHeldChunks) held_.erase(held_.begin());
+  held_.push_back({tensor, chunk, std::move(data)});
+  return held_.back().data;
 }
 
 void TensorSource::sort_chunks() {
@@ -56,21 +77,15 @@ std::vector<SourceChunk> TensorSource::chunks_that_meet(const Box& box) {
   const std::int64_t begin = box.offset.empty() ? 0 : box.offset[0];
   const std::int64_t end = box.offset.empty() ? 1 : begin + box.size[0];
   std::vector<SourceChunk> met;
-  std::vector<std::pair<std::uint32_t, ChunkData>> opened;
   auto at = std::partition_point(placed_.begin(), placed_.end(),
                                  [&](const Placed& placed) { return placed.reach <= begin; });
   for (; at != placed_.end() && at->begin < end; ++at) {
     const BoxView chunk = entry.chunks.box(at->chunk);
     if (!intersect(chunk, box.view())) continue;
-    const auto known = std::find_if(last_.begin(), last_.end(),
-                                    [&](const auto& held) { return held.first == at->chunk; });
-    opened.emplace_back(at->chunk,
-                        known != last_.end() ? known->second : checkpoint_.chunk(entry, at->chunk));
     met.push_back(
         {{{chunk.offset.begin(), chunk.offset.end()}, {chunk.size.begin(), chunk.size.end()}},
-         opened.back().second});
+         cache_->get(checkpoint_, tensor_, at->chunk)});
   }
-  last_ = std::move(opened);
   return met;
 }
 

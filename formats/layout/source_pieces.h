@@ -18,13 +18,30 @@ namespace fsdp::formats {
 // Lifetime: the checkpoint outlives the piece.
 TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t tensor);
 
+// The chunks that were opened last, for the pieces of a tensor that follow one another: neighbours
+// often meet the same chunk.  Few, for each may hold a file open.
+class ChunkCache {
+ public:
+  // Chunk `chunk` of tensor `tensor`, opened where it is not at hand.
+  // Throws: what Checkpoint::chunk throws.
+  const ChunkData& get(const Checkpoint& checkpoint, std::size_t tensor, std::size_t chunk);
+
+ private:
+  struct Held {
+    std::size_t tensor;
+    std::size_t chunk;
+    ChunkData data;
+  };
+  std::vector<Held> held_;  // the one used last at the end
+};
+
 // The chunks of one tensor, for pieces that are parts of it: finds those that meet a box without
-// looking at all of them, and does not open one anew that the last box met as well.
-// Lifetime: the checkpoint outlives it.
+// looking at all of them.  Lifetime: the checkpoint outlives it.
 class TensorSource {
  public:
-  TensorSource(const Checkpoint& checkpoint, std::size_t tensor)
-      : checkpoint_(checkpoint), tensor_(tensor) {}
+  TensorSource(const Checkpoint& checkpoint, std::size_t tensor,
+               std::shared_ptr<ChunkCache> cache = std::make_shared<ChunkCache>())
+      : checkpoint_(checkpoint), tensor_(tensor), cache_(std::move(cache)) {}
   const TensorEntry& tensor() const { return checkpoint_.index().tensors[tensor_]; }
   // Throws: what Checkpoint::chunk throws.
   std::vector<SourceChunk> chunks_that_meet(const Box& box);
@@ -39,9 +56,9 @@ class TensorSource {
 
   const Checkpoint& checkpoint_;
   std::size_t tensor_;
+  std::shared_ptr<ChunkCache> cache_;
   bool sorted_ = false;
   std::vector<Placed> placed_;  // by `begin`; chunks without elements left out
-  std::vector<std::pair<std::uint32_t, ChunkData>> last_;  // what the last box met
 };
 
 // A box of a tensor, dense and row-major, cast where `dtype` is not the tensor's; its place in the
