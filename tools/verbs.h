@@ -19,6 +19,7 @@ std::unique_ptr<Verb> make_rename();
 std::unique_ptr<Verb> make_verify();
 std::unique_ptr<Verb> make_diff();
 std::unique_ptr<Verb> make_stats();
+std::unique_ptr<Verb> make_extract();
 
 // All of them, in the order of help.
 std::vector<std::unique_ptr<Verb>> all_verbs();

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt extract: one tensor, a slice of it, or a value.
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+#include <sstream>
+
+#include "formats/base/cast.h"
+#include "formats/base/error.h"
+#include "formats/base/json.h"
+#include "formats/base/text.h"
+#include "formats/model/check.h"
+#include "formats/open.h"
+#include "tools/array_text.h"
+#include "tools/extraction.h"
+#include "tools/reading.h"
+#include "tools/value_text.h"
+#include "tools/verbs.h"
+#include "tools/writing.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Json;
+using formats::TensorEntry;
+
+// Arrays with more elements are printed without their middle.
+constexpr std::uint64_t kMaxShown = 1000;
+// Text of so many elements is kept until their checksums were compared; more is printed as it
+// comes.
+constexpr std::uint64_t kMaxHeld = 1U << 20U;
+// A view may repeat one stored element without end; no more than this is read for one slice.
+constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 44U;
+constexpr std::size_t kValueText = 1U << 20U;
+
+// A key, and the slice behind it.
+struct Wanted {
+  std::string key;
+  std::optional<std::string> slice;
+};
+
+template <typename Entries>
+std::optional<std::size_t> find_key(const Entries& entries, const std::string& key) {
+  const auto found = std::find_if(entries.begin(), entries.end(),
+                                  [&](const auto& entry) { return entry.key == key; });
+  if (found == entries.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - entries.begin());
+}
+
+// The whole word where a key reads so, else what stands before the last '['.
+Wanted wanted_in(const formats::Index& index, const std::string& word) {
+  const bool whole = find_key(index.tensors, word) || find_key(index.values, word);
+  const std::size_t open = word.rfind('[');
+  if (whole || open == std::string::npos || !word.ends_with(']')) return {word, std::nullopt};
+  return {word.substr(0, open), word.substr(open + 1, word.size() - open - 2)};
+}
+
+class ExtractVerb : public Verb {
+ public:
+  std::string name() const override { return "extract"; }
+  std::string description() const override {
+    return "Print or save one tensor, a slice of it, or a value";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt extract step-400 'model.emb.weight[0:4,:]'",
+            "fsdp-ckpt extract step-400 model.emb.weight emb.npy --dtype float32"};
+  }
+  void declare(OptionSet& options) override {
+    options.positional("KEY", word_, "Key of a tensor, with a slice or not, or of a value", true);
+    options.positional("OUT", writing_.destination, "File to write; text if not given", false);
+    options.choice("--to", format_, {"npy", "pt"}, "FORMAT",
+                   "npy, pt; by the suffix of OUT if not given");
+    options.text("--dtype", dtype_, "DTYPE", "Cast to float32, bfloat16, ...");
+    options.flag("--all", all_, "Print every element, however many");
+    options.negative_flag("--no-verify", verify_,
+                          "Do not read the rest of a storage to compare its checksum");
+    options.flag("-n,--dry-run", writing_.dry_run,
+                 "Say what would be read and written, and write nothing");
+    options.flag("--force", writing_.force, "Replace OUT where it exists");
+    options.negative_flag("--no-sync", writing_.sync,
+                          "Do not wait until the output is safe from a power cut");
+  }
+
+  int run(const CommonOptions& common, const Streams& streams) override {
+    if (!writing_.destination.empty()) check_apart(common.path, writing_.destination);
+    if (writing_.destination.empty() && (!format_.empty() || writing_.dry_run))
+      throw Error(ErrorCode::kUsage, "--to and --dry-run need OUT, a file to write");
+    const auto checkpoint = formats::open_checkpoint(common.path, {common.allowed_globals});
+    const Wanted wanted = wanted_in(checkpoint->index(), word_);
+    if (const auto value = find_key(checkpoint->index().values, wanted.key)) {
+      print_value(*checkpoint, wanted, *value, common, streams);
+      return 0;
+    }
+    if (!find_key(checkpoint->index().tensors, wanted.key)) no_such_key(*checkpoint, wanted.key);
+    checkpoint->keep([&](const std::string& key) { return key == wanted.key; });
+    const Extraction extraction = extraction_of(*checkpoint, wanted);
+    check_tensor(extraction);
+    if (writing_.destination.empty()) {
+      print_tensor(extraction, wanted, common, streams);
+    } else {
+      save_tensor(extraction, wanted, common, streams);
+    }
+    return 0;
+  }
+
+ private:
+  std::string place(const Extraction& extraction, const std::string& key) const {
+    return cat(extraction.checkpoint->description().path, ": ", formats::quote(key, 200));
+  }
+
+  [[noreturn]] void no_such_key(const formats::Checkpoint& checkpoint,
+                                const std::string& key) const {
+    const std::string near = nearest_key(checkpoint.index(), key);
+    throw Error(ErrorCode::kNotFound,
+                cat(checkpoint.description().path, ": no key ", formats::quote(key, 200),
+                    near.empty() ? "; fsdp-ckpt inspect lists them"
+                                 : "; did you mean " + formats::quote(near, 200) + "?"));
+  }
+
+  Extraction extraction_of(const formats::Checkpoint& checkpoint, const Wanted& wanted) const {
+    const TensorEntry& tensor = checkpoint.index().tensors.front();
+    Extraction extraction;
+    extraction.checkpoint = &checkpoint;
+    extraction.dtype = tensor.dtype;
+    extraction.verify = verify_;
+    try {
+      extraction.slice =
+          wanted.slice ? parse_slice(*wanted.slice, tensor.shape) : whole_slice(tensor.shape);
+    } catch (const Error& error) {
+      throw error.in(place(extraction, wanted.key));
+    }
+    if (dtype_.empty()) return extraction;
+    const auto dtype = formats::dtype_from_torch_name(dtype_);
+    if (!dtype || !formats::is_floating(*dtype))
+      throw Error(ErrorCode::kUsage, cat("--dtype ", formats::quote(dtype_),
+                                         " is no floating type; float32 and bfloat16 are"));
+    if (!formats::is_floating(tensor.dtype))
+      throw Error(ErrorCode::kUnsupported,
+                  cat(place(extraction, wanted.key), ": is ", formats::torch_name(tensor.dtype),
+                      "; --dtype casts floating tensors"));
+    extraction.dtype = *dtype;
+    return extraction;
+  }
+
+  // Only what the tensor itself lies in need be sound.
+  static void check_tensor(const Extraction& extraction) {
+    const formats::Index& index = extraction.checkpoint->index();
+    const TensorEntry& tensor = index.tensors.front();
+    formats::Findings findings;
+    formats::check_extents(index, findings);
+    formats::check_coverage(tensor, findings);
+    formats::throw_if_damaged(findings, extraction.checkpoint->description().path);
+    const std::uint64_t bytes =
+        formats::volume(extraction.slice.box().view()) * formats::item_bytes(tensor.dtype);
+    if (bytes > kMaxBytes)
+      throw Error(
+          ErrorCode::kLimitSize,
+          cat(extraction.checkpoint->description().path, ": ", formats::quote(tensor.key, 200),
+              ": ", formats::human_bytes(bytes), " are to be read, at most ",
+              formats::human_bytes(kMaxBytes), " are; take a slice"));
+  }
+
+  static Json::Array numbers(const std::vector<std::int64_t>& shape) {
+    Json::Array array;
+    for (const std::int64_t size : shape) array.emplace_back(size);
+    return array;
+  }
+
+  Json::Object report(const Extraction& extraction, const Wanted& wanted,
+                      const CommonOptions& common) const {
+    Json::Object object;
+    object.emplace_back("schema", "fsdp-ckpt/extract/1");
+    object.emplace_back("path", common.path);
+    object.emplace_back("key", wanted.key);
+    object.emplace_back("type", "torch.Tensor");
+    object.emplace_back("dtype", std::string(formats::torch_name(extraction.dtype)));
+    object.emplace_back("shape", numbers(extraction.slice.shape()));
+    object.emplace_back("slice", wanted.slice ? Json(*wanted.slice) : Json());
+    object.emplace_back("tensor_shape",
+                        numbers(extraction.checkpoint->index().tensors.front().shape));
+    return object;
+  }
+
+  void print_value(const formats::Checkpoint& checkpoint, const Wanted& wanted, std::size_t number,
+                   const CommonOptions& common, const Streams& streams) const {
+    const std::string at =
+        cat(checkpoint.description().path, ": ", formats::quote(wanted.key, 200));
+    if (wanted.slice) throw Error(ErrorCode::kUsage, at + ": is no tensor that could be sliced");
+    if (!writing_.destination.empty())
+      throw Error(ErrorCode::kUnsupported, at + ": is no tensor; without OUT it is printed");
+    const formats::Value value = checkpoint.value(checkpoint.index().values[number]);
+    if (!common.json) {
+      streams.out << value_text(value, kValueText) << '\n';
+      return;
+    }
+    Json::Object object;
+    object.emplace_back("schema", "fsdp-ckpt/extract/1");
+    object.emplace_back("path", common.path);
+    object.emplace_back("key", wanted.key);
+    object.emplace_back("type", type_name(value));
+    object.emplace_back("value", value_json(value));
+    streams.out << formats::to_text(object, 1) << '\n';
+  }
+
+  void print_tensor(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
+                    const Streams& streams) const {
+    std::ostringstream held;
+    const bool hold = !all_ || extraction.numel() <= kMaxHeld;
+    std::ostream& out = hold ? held : streams.out;
+    if (common.json) {
+      print_json(extraction, wanted, common, streams, out);
+    } else {
+      ArrayPrinter printer(extraction.dtype, extraction.slice.shape(),
+                           !all_ && extraction.numel() > kMaxShown, out);
+      read_slice(extraction, common, streams,
+                 [&](std::span<const std::byte> bytes) { printer.add(bytes); });
+      printer.finish();
+    }
+    extraction.checkpoint->check_unchanged();
+    if (hold) streams.out << held.str();
+    if (!common.quiet && !common.json) {
+      streams.err << "fsdp-ckpt: note: " << formats::torch_name(extraction.dtype) << ' '
+                  << formats::shape_text(extraction.slice.shape()) << '\n';
+    }
+  }
+
+  // Elements in the order of the array, written as they come.
+  void print_json(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
+                  const Streams& streams, std::ostream& out) const {
+    std::string head = formats::to_text(report(extraction, wanted, common));
+    head.pop_back();
+    out << head << ",\n\"elements\":";
+    const auto item = static_cast<std::size_t>(formats::item_bytes(extraction.dtype));
+    const bool shown = all_ || extraction.numel() <= kMaxShown;
+    const char* before = "[";
+    read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
+      for (std::size_t at = 0; shown && at < bytes.size(); at += item) {
+        out << before << formats::to_text(element_json(extraction.dtype, bytes.subspan(at, item)));
+        before = ",";
+      }
+    });
+    out << (!shown ? "null" : extraction.numel() == 0 ? "[]" : "]") << "}\n";
+  }
+
+  std::string format_of_destination() const {
+    if (!format_.empty()) return format_;
+    const std::string suffix = std::filesystem::path(writing_.destination).extension();
+    if (suffix == ".npy") return "npy";
+    if (suffix == ".pt" || suffix == ".pth") return "pt";
+    throw Error(ErrorCode::kUsage, cat(formats::escape(writing_.destination),
+                                       ": the suffix is neither .npy nor .pt; say --to"));
+  }
+
+  void save_tensor(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
+                   const Streams& streams) const {
+    const std::string format = format_of_destination();
+    std::unique_ptr<TensorFile> layout;
+    try {
+      layout = make_tensor_file(format, extraction);
+    } catch (const Error& error) {
+      throw error.in(place(extraction, wanted.key));
+    }
+    formats::CopyResult result;
+    if (!writing_.dry_run) {
+      result = write_tensor_file(extraction, *layout, writing_.destination, writing_.output(),
+                                 common, streams);
+    }
+    if (common.json) {
+      Json::Object object = report(extraction, wanted, common);
+      object.emplace_back("output", writing_.destination);
+      object.emplace_back("format", format);
+      object.emplace_back("dry_run", writing_.dry_run);
+      object.emplace_back("bytes", layout->bytes());
+      object.emplace_back("unchecked_bytes", result.unchecked_bytes);
+      streams.out << formats::to_text(object, 1) << '\n';
+      return;
+    }
+    if (common.quiet && !writing_.dry_run) return;
+    streams.out << (writing_.dry_run ? "would write " : "") << formats::escape(writing_.destination)
+                << ": " << formats::torch_name(extraction.dtype) << ' '
+                << formats::shape_text(extraction.slice.shape()) << ", "
+                << formats::human_bytes(layout->bytes());
+    if (result.unchecked_bytes != 0)
+      streams.out << ", " << formats::human_bytes(result.unchecked_bytes)
+                  << " read carry no checksum";
+    streams.out << '\n';
+  }
+
+  std::string word_;
+  std::string format_;
+  std::string dtype_;
+  bool all_ = false;
+  bool verify_ = true;
+  WritingOptions writing_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_extract() {
+  return std::make_unique<ExtractVerb>();
+}
+
+}  // namespace fsdp::cli

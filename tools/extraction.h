@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where `extract` puts the elements of a slice: a .npy or a .pt file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "formats/layout/checkpoint.h"
+#include "formats/model/tensor_reader.h"
+#include "tools/common.h"
+#include "tools/slice.h"
+
+namespace fsdp::cli {
+
+// A part of a tensor of a checkpoint, cast or not.
+struct Extraction {
+  const formats::Checkpoint* checkpoint = nullptr;
+  std::size_t tensor = 0;
+  Slice slice;
+  formats::DType dtype = formats::DType::kFloat32;  // of the result
+  bool verify = true;                               // compare checksums
+
+  std::uint64_t numel() const;
+  std::uint64_t bytes() const;
+};
+
+// Reads the box of the slice and hands out its elements in order, without those that steps leave
+// out.  Throws: what visit_pieces throws.
+formats::CopyResult read_slice(const Extraction& extraction, const CommonOptions& common,
+                               const Streams& streams,
+                               const std::function<void(std::span<const std::byte>)>& take);
+
+// A file being laid out: what stands before the elements, and behind.
+class TensorFile {
+ public:
+  virtual ~TensorFile() = default;
+  virtual std::uint64_t bytes() const = 0;
+  virtual std::uint64_t data_offset() const = 0;
+  // Writes everything but the elements, whose CRC-32 is `crc`.
+  virtual void write_rest(formats::OutputFile& file, std::uint32_t crc) = 0;
+};
+
+// "npy" or "pt".  Throws: kUnsupported where numpy has no such dtype, or PyTorch cannot save it.
+std::unique_ptr<TensorFile> make_tensor_file(const std::string& format,
+                                             const Extraction& extraction);
+
+// Bytes that are not elements' belong to the file; written under a temporary name and renamed.
+formats::CopyResult write_tensor_file(const Extraction& extraction, TensorFile& layout,
+                                      const std::string& destination,
+                                      const formats::OutputOptions& options,
+                                      const CommonOptions& common, const Streams& streams);
+
+}  // namespace fsdp::cli

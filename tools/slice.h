@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python's basic slicing of a tensor: w[0:4, :, -1], w[..., ::2].
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/model/box.h"
+
+namespace fsdp::cli {
+
+// Elements first, first + step, ... of a dimension, `count` of them.
+struct DimensionSlice {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t step = 1;
+  bool dropped = false;  // an index, not a range: the dimension goes
+};
+
+struct Slice {
+  std::vector<DimensionSlice> dimensions;  // of the tensor
+
+  std::vector<std::int64_t> shape() const;  // of the result
+  // The smallest box that holds every element of the slice.
+  formats::Box box() const;
+  bool has_steps() const;
+};
+
+// What stands between the brackets, for a tensor of that shape: integers, ranges `a:b` and `a:b:c`
+// with any part left out, one ellipsis, by commas; negative numbers count from the end.  Ranges are
+// cut to the tensor, as in Python.
+// Throws: kUsage naming the part: an index out of range, a step that is not positive, too many
+// parts, what is none of these.
+Slice parse_slice(std::string_view text, std::span<const std::int64_t> shape);
+
+// The whole tensor.
+Slice whole_slice(std::span<const std::int64_t> shape);
+
+}  // namespace fsdp::cli
