@@ -431,10 +431,16 @@ class Walk {
       return points < 0 || static_cast<std::uint64_t>(points) > kMaxAttributeItems ||
              static_cast<std::uint64_t>(points) * H5Tget_size(type.get()) > kMaxAttributeBytes;
     };
-    if (rank > 1 || too_much() ||
-        !read_items(id.get(), type.get(), static_cast<std::size_t>(points), out.items)) {
-      out_.left_out.push_back({path_, cat("attribute ", quote(name), " (", type_words(type.get()),
-                                          ", ", rank, rank == 1 ? " dimension)" : " dimensions)")});
+    std::string why;
+    if (rank > 1) {
+      why = cat(" of ", rank, " dimensions");
+    } else if (too_much()) {
+      why = cat(" of ", points, " items");
+    } else if (!read_items(id.get(), type.get(), static_cast<std::size_t>(points), out.items)) {
+      why = " (" + type_words(type.get()) + ")";
+    }
+    if (!why.empty()) {
+      out_.left_out.push_back({path_, "attribute " + quote(name) + why});
       return std::nullopt;
     }
     out.is_list = rank == 1;

@@ -96,6 +96,9 @@ def check_arrays(file, full):
                     if item.shape and item.size:
                         expect(item.fletcher32, f"{item.name}: no fletcher32")
         visit(f, ())
+    for t in want.values():   # HDF5 has no more dimensions
+        if t.dim() > 32:
+            want = {p: t.reshape(-1) if t.dim() > 32 else t for p, t in want.items()}
     for name, tensor in seen.items():
         found[json.dumps(tensor, sort_keys=True)] += 1
         if name in names:
@@ -154,6 +157,22 @@ def check_case(folder, tmp):
     expect(not lines, "the way back gives another object:\n  " + "\n  ".join(lines[:20]))
     expect(ties(want) == ties(got), f"ties: expected {ties(want)}, found {ties(got)}")
     check_arrays(h5, want)
+
+
+def check_shapes(tmp):
+    """Tensors of many chunks and odd shapes."""
+    torch.manual_seed(5)
+    base = torch.randn(1200, 700)
+    objects = {
+        "rows": torch.randn(3, 700, 401), "long": torch.randn(1_000_003), "wide": torch.randn(2, 1_000_000), "single": torch.randn(1, 1, 600_001),
+        "half": torch.randn(999, 1111).to(torch.bfloat16), "bytes": torch.randint(0, 255, (3_000_001,), dtype=torch.uint8),
+        "zeros": torch.zeros(700_000), "full": torch.full((600_000,), -1, dtype=torch.int32), "transposed": base.t(), "part": base[3:900, 5:600],
+        "tied": [base, base], "deep": torch.randn(*[1] * 40, 6), "complex": torch.randn(300_000, dtype=torch.complex64).conj(),
+        "a": torch.ones(2), "a.b": torch.ones(3), 3: torch.ones(4), "3": torch.ones(5), "": {"": torch.ones(1)}, "x/y": {".": torch.ones(6)},
+        "names": ["a" * 70000], "nan": [float("nan"), float("inf")], "text": "größe\n", "\x00": 1, "tuple": ((1, 2), {4: (torch.ones(2), None)}),
+    }
+    torch.save(objects, os.path.join(tmp, "full.pt"))
+    check_case(tmp, tmp)
 
 
 # ---- files that h5py wrote
@@ -387,7 +406,7 @@ def main():
     ap.add_argument("--tool", required=True)
     args = ap.parse_args()
     TOOL = args.tool
-    steps = {"files of h5py": check_foreign, "formats of libhdf5": check_versions, "refusals": check_refusals, "flipped bits": check_flips}
+    steps = {"shapes and names": check_shapes, "files of h5py": check_foreign, "formats of libhdf5": check_versions, "refusals": check_refusals, "flipped bits": check_flips}
     for folder in args.case:
         folder = os.path.abspath(folder)
         steps[".".join(folder.split(os.sep)[-2:])] = lambda tmp, folder=folder: check_case(folder, tmp)
