@@ -175,6 +175,28 @@ bool reads_values(const InspectOptions& options, const formats::Checkpoint& chec
 
 namespace {
 
+// Whether the files are within the size that was asked for; says so where they are not.
+bool within_budget(const InspectOptions& options, const formats::Checkpoint& checkpoint,
+                   std::ostream& err) {
+  if (!options.max_bytes) return true;
+  std::uint64_t bytes = 0;
+  std::size_t missing = 0;
+  for (const auto& file : checkpoint.index().files) {
+    bytes += file.bytes.value_or(0);
+    if (!file.bytes) ++missing;
+  }
+  if (missing != 0) {
+    err << "fsdp-ckpt: " << checkpoint.description().path << ": " << count_of(missing, "file")
+        << " missing, so that the size is not known\n";
+    return false;
+  }
+  if (bytes <= *options.max_bytes) return true;
+  err << "fsdp-ckpt: " << checkpoint.description().path << ": has " << formats::group_digits(bytes)
+      << " bytes of files, more than the " << formats::group_digits(*options.max_bytes)
+      << " of --max-bytes\n";
+  return false;
+}
+
 // Reads metadata alone, and the values where they are wanted.  Returns the exit status.
 int inspect(const InspectOptions& options, const Streams& streams) {
   if (!options.html.empty()) check_apart(options.common.path, options.html);
@@ -215,7 +237,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
     streams.err << "fsdp-ckpt: warning[" << code_name(finding.code)
                 << "]: " << formats::finding_text(finding) << '\n';
   }
-  return 0;
+  return within_budget(options, *checkpoint, streams.err) ? 0 : 1;
 }
 
 class InspectVerb : public Verb {
@@ -235,6 +257,7 @@ class InspectVerb : public Verb {
     options.flag("--chunks", options_.chunks, "Show where each chunk lies");
     options.flag("--files", options_.files, "List the files");
     options.flag("--globals", globals_, "List the names in the pickles, disallowed ones too");
+    options.size("--max-bytes", options_.max_bytes, "Status 1 where the files have more than SIZE");
     options.text("--html", options_.html, "FILE",
                  "Write a page for a browser: treemap, who holds what, search");
     options.flag("--force", options_.force, "Replace FILE where it exists");

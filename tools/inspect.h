@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,13 +15,14 @@ namespace fsdp::cli {
 
 struct InspectOptions {
   CommonOptions common;
-  std::size_t depth = SIZE_MAX;  // levels of the tree that are shown
-  bool fold = false;             // layer numbers folded to #
-  bool chunks = false;           // each chunk: box, file, bytes
-  bool files = false;            // each file: bytes, rank
-  When values = When::kAuto;     // values are read (kAuto: while there are few)
-  std::string html;              // file of the page; empty: none
-  bool force = false;            // replace that file
+  std::size_t depth = SIZE_MAX;            // levels of the tree that are shown
+  bool fold = false;                       // layer numbers folded to #
+  bool chunks = false;                     // each chunk: box, file, bytes
+  bool files = false;                      // each file: bytes, rank
+  When values = When::kAuto;               // values are read (kAuto: while there are few)
+  std::string html;                        // file of the page; empty: none
+  bool force = false;                      // replace that file
+  std::optional<std::uint64_t> max_bytes;  // of all files; more is status 1
 };
 
 // "sharded checkpoint (torch.distributed.checkpoint)", "safetensors file": the format in words.

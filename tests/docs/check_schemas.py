@@ -80,9 +80,12 @@ def commands(golden, folder):
     for i, path in enumerate(checkpoints(golden)):
         yield ["inspect", path, "--json"]
         yield ["inspect", path, "--json", "--values", "never"]
+        yield ["inspect", path, "--json", "--globals"]
         yield ["verify", path, "--json", "--require-checksums"]
         yield ["consolidate", path, os.path.join(folder, f"{i}.pt"), "--json", "--no-sync"]
         yield ["consolidate", path, os.path.join(folder, f"{i}.safetensors"), "--json", "--dry-run", "--drop-values"]
+        yield ["shard", path, os.path.join(folder, f"{i}.shards"), "--world-size", "2", "--json", "--no-sync"]
+        yield ["reshard", path, os.path.join(folder, f"{i}.reshards"), "--world-size", "3", "--json", "--dry-run"]
         yield ["convert", path, os.path.join(folder, f"{i}.bin"), "--json", "--no-sync", "--dtype", "float64"]
 
 
