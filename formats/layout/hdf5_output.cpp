@@ -166,8 +166,9 @@ class Hdf5Output : public Output {
         file_.links.push_back({std::move(path), at->second});
       return;
     }
-    add_dataset(std::move(path), tensor.dtype, stored_shape(tensor),
-                chunk_shape_for(tensor.shape, item_bytes(tensor.dtype)));
+    const std::vector<std::int64_t> shape = stored_shape(tensor);
+    add_dataset(std::move(path), tensor.dtype, shape,
+                chunk_shape_for(shape, item_bytes(tensor.dtype)));
     add_piece(*tensor.storage, at->second);
   }
 

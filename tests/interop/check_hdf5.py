@@ -62,7 +62,7 @@ def escaped(name):
 def tensors_of(x, path=(), out=None):
     out = {} if out is None else out
     if isinstance(x, torch.Tensor):
-        out[path] = x
+        out[path if path not in out else path[:-1] + (path[-1] + "#2",)] = x   # 3 and "3"
     elif isinstance(x, dict):
         for k, v in x.items():
             tensors_of(v, path + (str(k),), out)
