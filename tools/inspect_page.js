@@ -342,7 +342,7 @@
     const noun = data.by_rank ? "rank" : "file";
     $("shards-hint").textContent = many
       ? "Each column is " + (data.grouped > 1 ? "a group of " + data.grouped + " " + noun + "s" : "one " + noun) +
-        "; the darker a cell, the more of the row's bytes lie there. A name opens its module."
+        "; the stronger a cell, the more of the row's bytes lie there. A name opens its module."
       : "One " + noun + " holds everything. A name opens its module.";
     const head = make("tr", {}, make("th", {scope: "col"}, "module"), make("th", {scope: "col", className: "number"}, "tensors"),
                       make("th", {scope: "col", className: "number"}, "bytes"), make("th", {scope: "col"}, "share"));

@@ -198,5 +198,20 @@ TEST_F(CliTest, inspect_html_inside_the_checkpoint_is_refused) {
   EXPECT_FALSE(std::filesystem::exists(source + "/page.html"));
 }
 
+TEST_F(CliTest, inspect_max_bytes_is_a_gate_over_all_files) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");  // one file of 2,838 bytes
+  EXPECT_EQ(run_cli({"inspect", source, "--max-bytes", "2838"}).status, 0);
+  for (const char* form : {"--json", "-q", "--depth=0"}) {
+    const CliResult more = run_cli({"inspect", source, "--max-bytes", "2837", form});
+    EXPECT_EQ(more.status, 1);
+    EXPECT_THAT(more.err,
+                HasSubstr("has 2,838 bytes of files, more than the 2,837 of --max-bytes"));
+  }
+  std::filesystem::remove(source + "/__0_0.distcp");
+  const CliResult missing = run_cli({"inspect", source, "--max-bytes", "1GB", "--values", "never"});
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_THAT(missing.err, HasSubstr("1 file missing, so that the size is not known"));
+}
+
 }  // namespace
 }  // namespace fsdp::cli
