@@ -4,8 +4,10 @@
 
   python3 check_faults.py CASE --tool PATH --data tests/data     exit 0: passed, 1: failed, 77: no strace here
 
-kill_file, kill_folder      SIGKILL at system calls of a write that replaces an old output; the next run then works
-errors_file, errors_folder  a system call fails with ENOSPC, EIO, EMFILE, EDQUOT: status 2, old output intact, nothing left
+kill_file, kill_folder, kill_reshard
+                            SIGKILL at system calls of a write that replaces an old output; the next run then works
+errors_file, errors_folder, errors_reshard
+                            a system call fails with ENOSPC, EIO, EMFILE, EDQUOT: status 2, old output intact, nothing left
 signals                     SIGINT, SIGTERM, SIGHUP in mid-write: status 128 + n, nothing left behind
 streams                     a closed pipe, a full device, closed descriptors
 no_execution                no verb starts a program or opens a socket, over sound and damaged checkpoints
@@ -76,9 +78,14 @@ class Write:
     def __init__(self, bench, folder):
         self.bench = bench
         self.out = bench.path("out" if folder else "out.pt")
-        split = ["--max-shard-size", "20KB", "-k", "app.model.**"] if folder else []
-        self.args = ["consolidate", bench.source, self.out, "--force", "--threads", "1", *split]
-        self.old_args = ["consolidate", bench.other, self.out, "--force", *(["--max-shard-size", "1MB", "-k", "w"] if folder else [])]
+        how = ["--force", "--threads", "1"]
+        if folder == "reshard":
+            self.args = ["reshard", bench.source, self.out, *how, "--world-size", "3", "-k", "app.model.blocks.**"]
+            self.old_args = ["reshard", bench.other, self.out, *how, "--world-size", "2"]
+        else:
+            split = ["--max-shard-size", "20KB", "-k", "app.model.**"] if folder else []
+            self.args = ["consolidate", bench.source, self.out, *how, *split]
+            self.old_args = ["consolidate", bench.other, self.out, *how, *(["--max-shard-size", "1MB", "-k", "w"] if folder else [])]
         bench.clear()
         self.must(self.args)
         self.new = content(self.out)
@@ -165,7 +172,7 @@ def short_io(bench):
 
 def signals(bench):
     short_io(bench)
-    for folder in (False, True):
+    for folder in (False, True, "reshard"):
         write = Write(bench, folder)
         for name, number in (("INT", 2), ("TERM", 15), ("HUP", 1)):
             write.reset()
@@ -230,6 +237,7 @@ def main():
         print("skipped: strace is not installed or may not trace here")
         return 77
     cases = {"kill_file": lambda b: kill_sweep(b, False), "kill_folder": lambda b: kill_sweep(b, True),
+             "kill_reshard": lambda b: kill_sweep(b, "reshard"), "errors_reshard": lambda b: error_sweep(b, "reshard"),
              "errors_file": lambda b: error_sweep(b, False), "errors_folder": lambda b: error_sweep(b, True),
              "signals": signals, "streams": streams, "no_execution": no_execution}
     with tempfile.TemporaryDirectory() as folder:
