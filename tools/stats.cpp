@@ -7,12 +7,14 @@
 #include <set>
 
 #include "formats/base/error.h"
+#include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/layout/source_pieces.h"
 #include "formats/model/tensor_stats.h"
 #include "tools/reading.h"
 #include "tools/table.h"
+#include "tools/value_text.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -83,6 +85,40 @@ std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
       });
   unchecked_bytes = result.unchecked_bytes;
   return stats;
+}
+
+// Whether a value holds elements: a sparse or quantized tensor, or one inside an object.
+bool holds_storage(const formats::Value& value, std::set<const void*>& seen) {
+  if (value.as_storage() != nullptr) return true;
+  if (value.identity() == nullptr || !seen.insert(value.identity()).second) return false;
+  const auto any = [&](const auto& values) {
+    return std::any_of(values.begin(), values.end(),
+                       [&](const formats::Value& item) { return holds_storage(item, seen); });
+  };
+  const auto any_entry = [&](const auto& entries) {
+    return std::any_of(entries.begin(), entries.end(), [&](const formats::Value::Entry& entry) {
+      return holds_storage(entry.second, seen);
+    });
+  };
+  if (any(value.items()) || any_entry(value.entries())) return true;
+  const formats::ObjectData* object = value.as_object();
+  return object != nullptr &&
+         (holds_storage(object->args, seen) || holds_storage(object->state, seen) ||
+          any(object->list_items) || any_entry(object->dict_items));
+}
+
+// A gate says nothing of elements that were not looked at.
+void refuse_hidden_tensors(const formats::Checkpoint& checkpoint) {
+  for (const formats::ValueEntry& entry : checkpoint.index().values) {
+    formats::throw_if_interrupted();
+    const formats::Value value = checkpoint.value(entry);
+    std::set<const void*> seen;
+    if (!holds_storage(value, seen)) continue;
+    throw Error(ErrorCode::kUnsupported,
+                cat(checkpoint.description().path, ": ", formats::quote(entry.key, 200), ": a ",
+                    type_name(value),
+                    " holds elements that stats does not read; leave it out with --exclude"));
+  }
 }
 
 std::vector<Failure> failures_of(const std::vector<TensorStats>& stats,
@@ -313,6 +349,7 @@ class StatsVerb : public Verb {
       throw Error(ErrorCode::kNotFound,
                   formats::escape(common.path) + ": no tensor's key matches the selection");
     }
+    if (!gates.empty()) refuse_hidden_tensors(*checkpoint);
     const std::vector<std::size_t> order = natural_order(index);
     Outcome outcome;
     outcome.stats = read_stats(*checkpoint, common, streams, outcome.unchecked_bytes);
