@@ -9,7 +9,6 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/layout/placed_leaves.h"
-#include "formats/layout/tensor_value.h"
 
 namespace fsdp::formats {
 namespace {
@@ -27,7 +26,7 @@ const Value* member(const Value& mapping, std::string_view name) {
 }
 
 Error wrong(ErrorCode code, const std::string& what) {
-  return Error(code, "optimizer: " + what);
+  return Error(code, what);
 }
 
 // A parameter as a list or a key has it.
@@ -257,16 +256,6 @@ std::size_t OptimizerState::parameter_count() const {
   std::size_t count = 0;
   for (const Group& group : groups) count += group.params.size();
   return count;
-}
-
-std::vector<std::vector<std::int64_t>> OptimizerState::shapes_of(const Value& state) {
-  std::vector<std::vector<std::int64_t>> shapes;
-  const auto entries = mapping_entries(state);
-  if (!entries) return shapes;
-  for (const auto& [name, value] : *entries) {
-    if (const auto tensor = dense_tensor(value)) shapes.push_back(tensor->shape);
-  }
-  return shapes;
 }
 
 OptimizerState read_optimizer(const Value& part, bool flattened, const ReadValue& read,

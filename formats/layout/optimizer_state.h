@@ -38,8 +38,6 @@ struct OptimizerState {
   Value source;  // the part of the state dict it was found in
 
   std::size_t parameter_count() const;
-  // The shapes of the tensors that are kept of a parameter.
-  static std::vector<std::vector<std::int64_t>> shapes_of(const Value& state);
 };
 
 // Reads a part of a state dict with the role of an optimizer.  Flattened ones have groups of equal

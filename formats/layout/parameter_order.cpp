@@ -11,6 +11,7 @@
 #include "formats/base/dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/placed_leaves.h"
 #include "formats/layout/tensor_value.h"
 #include "formats/model/box.h"
 
@@ -25,7 +26,7 @@ bool is_buffer(std::string_view name, DType dtype) {
   return last == "running_mean" || last == "running_var" || last == "num_batches_tracked";
 }
 
-// One element whatever the parameter's shape: counts of steps.
+// One element whatever the parameter's shape.
 bool is_single(const Shape& shape) {
   return std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size == 1; });
 }
@@ -42,34 +43,68 @@ bool is_reduced(const Shape& kept, const Shape& parameter) {
   return false;
 }
 
-bool fits(const Shape& kept, const Shape& parameter) {
-  return kept == parameter || is_single(kept) || is_reduced(kept, parameter);
+// A tensor that is kept of a parameter.
+struct KeptTensor {
+  enum class Kind { kLike, kCounter, kFactored };
+  Kind kind = Kind::kLike;  // of the parameter's shape, most often
+  Shape shape;
+};
+
+KeptTensor::Kind kind_of(std::string_view name) {
+  // The numbers that PyTorch's optimizers keep beside averages.
+  for (const std::string_view counter : {"step", "mu", "eta", "mu_product"}) {
+    if (name == counter) return KeptTensor::Kind::kCounter;
+  }
+  const bool factored = name.find("row") != name.npos || name.find("col") != name.npos;
+  return factored ? KeptTensor::Kind::kFactored : KeptTensor::Kind::kLike;
 }
 
-// The shapes of what is kept of each parameter.
-using Kept = std::unordered_map<std::string, std::vector<Shape>>;
+// What is kept of each parameter.
+using Kept = std::unordered_map<std::string, std::vector<KeptTensor>>;
 
-Kept kept_shapes(const OptimizerState& optimizer) {
+Kept kept_tensors(const OptimizerState& optimizer) {
   Kept kept;
-  for (const auto& [key, value] : optimizer.state)
-    kept.emplace(key, OptimizerState::shapes_of(value));
+  for (const auto& [key, value] : optimizer.state) {
+    std::vector<KeptTensor>& tensors = kept[key];
+    for (const auto& [name, item] : members_of(value)) {
+      const auto tensor = dense_tensor(item);
+      if (!tensor) continue;
+      const auto kind =
+          name.as_string() == nullptr ? KeptTensor::Kind::kLike : kind_of(*name.as_string());
+      tensors.push_back({kind, tensor->shape});
+    }
+  }
   return kept;
 }
 
-// The first shape that does not fit; nullptr where all do.
+bool fits(const KeptTensor& kept, const Shape& parameter) {
+  return kept.shape == parameter || is_single(kept.shape) ||
+         (kept.kind == KeptTensor::Kind::kFactored && is_reduced(kept.shape, parameter));
+}
+
+// The first shape that does not fit; nullptr where all do.  Of those that are like the parameter
+// one has to be.
 const Shape* misfit(const Kept& kept, const std::string& key, const ModelParameter& parameter) {
   const auto found = kept.find(key);
   if (found == kept.end() || !parameter.shape) return nullptr;
-  for (const Shape& shape : found->second) {
-    if (!fits(shape, *parameter.shape)) return &shape;
+  const KeptTensor* like = nullptr;
+  bool same = false;
+  for (const KeptTensor& tensor : found->second) {
+    if (!fits(tensor, *parameter.shape)) return &tensor.shape;
+    if (tensor.kind != KeptTensor::Kind::kLike) continue;
+    same = same || tensor.shape == *parameter.shape;
+    if (like == nullptr) like = &tensor;
   }
-  return nullptr;
+  const bool factored =
+      std::any_of(found->second.begin(), found->second.end(),
+                  [](const auto& tensor) { return tensor.kind == KeptTensor::Kind::kFactored; });
+  return like == nullptr || same || factored ? nullptr : &like->shape;
 }
 
 Error shape_error(const std::string& key, const Shape& shape, const ModelParameter& parameter,
                   const ParameterOrder& order) {
   return Error(ErrorCode::kShape,
-               cat("optimizer: the state of ", key == parameter.name ? "" : "parameter ",
+               cat("the state of ", key == parameter.name ? "" : "parameter ",
                    key == parameter.name ? quote(key, 200) : key, " has shape ", shape_text(shape),
                    key == parameter.name ? "" : ", " + quote(parameter.name, 200), " has ",
                    shape_text(*parameter.shape), " in ", order.origin,
@@ -78,10 +113,9 @@ Error shape_error(const std::string& key, const Shape& shape, const ModelParamet
 
 Error ambiguous(const std::string& id, const std::string& a, const std::string& b,
                 const std::string& why) {
-  return Error(
-      ErrorCode::kRekeyAmbiguous,
-      cat("optimizer: parameter ", id, " may be ", quote(a, 200), " or ", quote(b, 200), ": ", why,
-          "; give the names in the order of model.parameters() with --names FILE"));
+  return Error(ErrorCode::kRekeyAmbiguous,
+               cat("parameter ", id, " may be ", quote(a, 200), " or ", quote(b, 200), ": ", why,
+                   "; give the names in the order of model.parameters() with --names FILE"));
 }
 
 std::uint64_t number(const std::string& id) {
@@ -101,24 +135,34 @@ class Matcher {
   Matcher(const OptimizerState& optimizer, const ParameterOrder& order)
       : optimizer_(optimizer),
         order_(order),
-        kept_(kept_shapes(optimizer)),
+        kept_(kept_tensors(optimizer)),
         taken_(order.parameters.size(), 0) {}
 
   std::map<std::string, std::string> run() {
     const std::vector<std::string> ids = all_params(optimizer_);
     if (ids.size() > order_.parameters.size()) {
-      throw Error(ErrorCode::kKey, cat("optimizer: has ", ids.size(), " parameters, ",
-                                       order_.origin, " ", order_.parameters.size()));
+      throw Error(ErrorCode::kKey, cat("has ", ids.size(), " parameters, ", order_.origin, " ",
+                                       order_.parameters.size()));
     }
     bool counted = true;  // on from group to group, as an optimizer counts
     for (std::size_t i = 0; i < ids.size(); ++i) counted = counted && number(ids[i]) == i;
+    std::vector<std::string> sorted = ids;
+    std::sort(sorted.begin(), sorted.end(),
+              [](const auto& a, const auto& b) { return number(a) < number(b); });
+    const bool all = number(sorted.empty() ? "0" : sorted.back()) + 1 == ids.size();
     if (!order_.certain) {
       by_shape_alone(ids);
-    } else if (order_.for_ids || !counted ||
-               (optimizer_.groups.size() <= 1 && ids.size() == order_.parameters.size())) {
+    } else if (order_.for_ids || (!counted && !all) ||
+               (ids.size() == order_.parameters.size() &&
+                (!counted || optimizer_.groups.size() <= 1))) {
       by_position(ids);
+    } else if (!counted) {
+      // The order holds something that is no parameter: ids are those of the model all the same.
+      by_sequences({sorted});
     } else {
-      by_groups();
+      std::vector<std::vector<std::string>> groups;
+      for (const auto& group : optimizer_.groups) groups.push_back(group.params);
+      by_sequences(groups);
     }
     return std::move(names_);
   }
@@ -139,8 +183,8 @@ class Matcher {
     for (const std::string& id : ids) {
       const std::uint64_t position = number(id);
       if (position >= order_.parameters.size()) {
-        throw Error(ErrorCode::kKey, cat("optimizer: has parameter ", id, ", ", order_.origin,
-                                         " has ", order_.parameters.size(), " parameters"));
+        throw Error(ErrorCode::kKey, cat("has parameter ", id, ", ", order_.origin, " has ",
+                                         order_.parameters.size(), " parameters"));
       }
       const ModelParameter& parameter = order_.parameters[position];
       if (const Shape* shape = misfit(kept_, id, parameter))
@@ -187,24 +231,25 @@ class Matcher {
     const auto kept = kept_.find(id);
     std::string shapes;
     if (kept != kept_.end()) {
-      for (const Shape& shape : kept->second) {
-        if (!is_single(shape)) shapes = " of shape " + shape_text(shape);
+      for (const KeptTensor& tensor : kept->second) {
+        if (tensor.kind == KeptTensor::Kind::kLike)
+          shapes = " of shape " + shape_text(tensor.shape);
       }
     }
-    return Error(ErrorCode::kShape, cat("optimizer: the state", shapes, " of parameter ", id,
+    return Error(ErrorCode::kShape, cat("the state", shapes, " of parameter ", id,
                                         " fits none that is left of ", order_.origin));
   }
 
-  // Each group's parameters come in the order of the model; where a group can be laid into it in
-  // one way alone, that is what it is, and leaves less room for the others.
-  void by_groups() {
-    std::vector<std::size_t> open(optimizer_.groups.size());
+  // The parameters of each sequence come in the order of the model; where one can be laid into it
+  // in one way alone, that is what it is, and leaves less room for the others.
+  void by_sequences(const std::vector<std::vector<std::string>>& sequences) {
+    std::vector<std::size_t> open(sequences.size());
     std::iota(open.begin(), open.end(), 0U);
     while (!open.empty()) {
       std::vector<std::size_t> left;
       std::optional<Error> why;
-      for (const std::size_t group : open) {
-        const auto& ids = optimizer_.groups[group].params;
+      for (const std::size_t sequence : open) {
+        const std::vector<std::string>& ids = sequences[sequence];
         const std::vector<std::size_t> first = laid(ids, false);
         const std::vector<std::size_t> last = laid(ids, true);
         std::size_t i = 0;
@@ -215,10 +260,10 @@ class Matcher {
         }
         if (!why) {
           why = ambiguous(ids[i], name(first[i]), name(last[i]),
-                          "both have its shape, and nothing tells which of " + order_.origin +
-                              " are in which group");
+                          "both fit what is kept of it, and nothing tells which of " +
+                              order_.origin + " it is");
         }
-        left.push_back(group);
+        left.push_back(sequence);
       }
       if (left.size() == open.size()) throw *why;
       open = std::move(left);
@@ -304,8 +349,8 @@ std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
         const auto [at, fresh] = taken.emplace(group.param_names[i], group.params[i]);
         if (!fresh) {
           throw Error(ErrorCode::kRekeyCollision,
-                      cat("optimizer: parameters ", at->second, " and ", group.params[i],
-                          " are both named ", quote(group.param_names[i], 200)));
+                      cat("parameters ", at->second, " and ", group.params[i], " are both named ",
+                          quote(group.param_names[i], 200)));
         }
         names.emplace(group.params[i], group.param_names[i]);
       }
@@ -314,7 +359,7 @@ std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
   }
   if (!order) {
     throw Error(ErrorCode::kKey,
-                "optimizer: its parameters are numbers, and nothing here tells their names; give "
+                "its parameters are numbers, and nothing here tells their names; give "
                 "them with --names FILE or --model PATH");
   }
   positions_of(*order);
@@ -337,7 +382,7 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
         const auto at = positions.find(name);
         if (at == positions.end()) {
           throw Error(ErrorCode::kKey,
-                      cat("optimizer: ", quote(name, 200), " is no parameter of ", order->origin));
+                      cat(quote(name, 200), " is no parameter of ", order->origin));
         }
         ids.emplace(name, std::to_string(at->second));
       }
@@ -368,14 +413,14 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
 void check_shapes(const OptimizerState& optimizer, const std::map<std::string, std::string>& names,
                   const ParameterOrder& model) {
   const auto positions = positions_of(model);
-  const Kept kept = kept_shapes(optimizer);
+  const Kept kept = kept_tensors(optimizer);
   for (const auto& [key, name] : names) {
     const auto at = positions.find(name);
     const auto tied = std::find_if(model.tied.begin(), model.tied.end(),
                                    [&](const auto& parameter) { return parameter.name == name; });
     if (at == positions.end() && tied == model.tied.end()) {
-      throw Error(ErrorCode::kKey, cat("optimizer: ", quote(name, 200), " is no parameter of ",
-                                       model.origin, "; rename one of the two"));
+      throw Error(ErrorCode::kKey, cat(quote(name, 200), " is no parameter of ", model.origin,
+                                       "; rename one of the two"));
     }
     const ModelParameter& parameter = at == positions.end() ? *tied : model.parameters[at->second];
     if (const Shape* shape = misfit(kept, key, parameter))

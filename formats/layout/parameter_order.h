@@ -38,8 +38,9 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
 // Where groups have `param_names`, those count.  Else, where ids are those of the model's
 // parameters (they do not run on from group to group, as Lightning's do not), id i is parameter i.
 // Else every group has its parameters in the order of the model, and what each id is has to follow
-// from the shapes of what is kept of it.  Shapes are checked in any case where they are known; a
-// shape is right where each tensor has it, or one element, or it less one dimension.
+// from the shapes of what is kept of it.  Shapes are checked in any case where they are known: each
+// tensor that is kept has the parameter's shape or one element, or, in rows and columns of factored
+// moments, the shape less one dimension.
 // Throws: kRekeyAmbiguous naming two candidates; kShape; kKey where there are fewer parameters
 // than ids.
 std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,

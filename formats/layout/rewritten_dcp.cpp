@@ -7,7 +7,9 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -27,6 +29,7 @@ namespace fs = std::filesystem;
 
 // New items begin at multiples of this, as storages inside them do.
 constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
 constexpr std::string_view kZipMagic = "PK\3\4";
 
 bool is_empty_mapping(const Value& value) {
@@ -61,6 +64,18 @@ struct Entry {
   KeyPath path;
   std::optional<std::size_t> tensor;  // in the source's index; else a value
   Location location;                  // of a value
+  std::vector<Location> places = {};  // of the tensor's chunks, where they are not the source's
+
+  const Location& place(const ChunkList& chunks, std::size_t chunk) const {
+    return places.empty() ? chunks.location(chunk) : places[chunk];
+  }
+};
+
+// An item of the new data file.
+struct NewItem {
+  std::uint64_t offset = 0;
+  std::string bytes;               // the whole of it, or:
+  std::optional<Location> source;  // where it is copied from
 };
 
 class Rewriting : public RewrittenDcp {
@@ -104,6 +119,10 @@ class Rewriting : public RewrittenDcp {
       const TensorEntry& tensor = index_.tensors[*number];
       const bool same = leaf.path == tensor.path;
       entries_.push_back({same ? tensor.key : leaf.key, leaf.path, *number, {}});
+      if (!used_tensors_.insert(*number).second) {
+        for (std::size_t i = 0; i < tensor.chunks.size(); ++i)
+          entries_.back().places.push_back(copied(tensor.chunks.location(i)));
+      }
       ++plan_.tensors;
       return;
     }
@@ -114,16 +133,32 @@ class Rewriting : public RewrittenDcp {
       const ValueEntry& value = index_.values[*number];
       if (is_meta(value.location)) return add_meta(leaf, value);
       const bool same = leaf.path == value.path;
-      entries_.push_back({same ? value.key : leaf.key, leaf.path, std::nullopt, value.location});
+      const bool first = used_values_.insert(*number).second;
+      entries_.push_back({same ? value.key : leaf.key, leaf.path, std::nullopt,
+                          first ? value.location : copied(value.location)});
       return;
     }
-    const std::string item = encoded(with_values(source_, leaf.value), leaf.key);
-    new_items_.resize((new_items_.size() + kAlignment - 1) / kAlignment * kAlignment);
-    entries_.push_back({leaf.key,
-                        leaf.path,
-                        std::nullopt,
-                        {.file = new_file_, .offset = new_items_.size(), .length = item.size()}});
-    new_items_ += item;
+    std::string item = encoded(with_values(source_, leaf.value), leaf.key);
+    const Location location = new_place(item.size());
+    entries_.push_back({leaf.key, leaf.path, std::nullopt, location});
+    new_items_.push_back({location.offset, std::move(item), std::nullopt});
+  }
+
+  Location new_place(std::uint64_t bytes) {
+    Location location;
+    location.file = new_file_;
+    location.offset = (new_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
+    location.length = bytes;
+    new_bytes_ = location.offset + bytes;
+    return location;
+  }
+
+  // A place for another copy of an item: no two keys share one.
+  Location copied(const Location& source) {
+    Location location = new_place(source.length);
+    location.transform = source.transform;
+    new_items_.push_back({location.offset, {}, source});
+    return location;
   }
 
   void add_meta(const Leaf& leaf, const ValueEntry& value) {
@@ -176,26 +211,51 @@ class Rewriting : public RewrittenDcp {
     }
   }
 
-  void plan_files() {
-    std::vector<std::uint64_t> all(index_.files.size(), 0);
-    std::vector<std::uint64_t> kept(index_.files.size(), 0);
-    const auto add = [&](std::vector<std::uint64_t>& sums, const Location& location) {
-      if (location.file < sums.size()) sums[location.file] += location.length;
-    };
-    const auto add_chunks = [&](std::vector<std::uint64_t>& sums, const TensorEntry& tensor) {
-      for (std::size_t i = 0; i < tensor.chunks.size(); ++i) add(sums, tensor.chunks.location(i));
-    };
-    for (const TensorEntry& tensor : index_.tensors) add_chunks(all, tensor);
-    for (const ValueEntry& value : index_.values) {
-      if (!is_meta(value.location)) add(all, value.location);
+  // Bytes of items in each file of the source; several entries may share one.
+  class ItemBytes {
+   public:
+    void add(const Location& location) {
+      places_.emplace_back(location.file, location.offset, location.length);
     }
+    void add(const TensorEntry& tensor) {
+      for (std::size_t i = 0; i < tensor.chunks.size(); ++i) add(tensor.chunks.location(i));
+    }
+    std::vector<std::uint64_t> sums(std::size_t files) {
+      std::sort(places_.begin(), places_.end());
+      places_.erase(std::unique(places_.begin(), places_.end()), places_.end());
+      std::vector<std::uint64_t> out(files, 0);
+      for (const auto& [file, offset, length] : places_) {
+        if (file < files) out[file] += length;
+      }
+      return out;
+    }
+
+   private:
+    std::vector<std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>> places_;
+  };
+
+  std::vector<std::uint64_t> source_bytes() const {
+    ItemBytes bytes;
+    for (const TensorEntry& tensor : index_.tensors) bytes.add(tensor);
+    for (const ValueEntry& value : index_.values) bytes.add(value.location);
+    return bytes.sums(index_.files.size());
+  }
+
+  std::vector<std::uint64_t> kept_bytes() const {
+    ItemBytes bytes;
     for (const Entry& entry : entries_) {
       if (entry.tensor) {
-        add_chunks(kept, index_.tensors[*entry.tensor]);
+        if (entry.places.empty()) bytes.add(index_.tensors[*entry.tensor]);
       } else {
-        add(kept, entry.location);
+        bytes.add(entry.location);
       }
     }
+    return bytes.sums(index_.files.size());
+  }
+
+  void plan_files() {
+    const std::vector<std::uint64_t> all = source_bytes();
+    const std::vector<std::uint64_t> kept = kept_bytes();
     const fs::path above = fs::absolute(destination_ / "").lexically_normal().parent_path();
     std::set<std::string> known{std::string(dcp::kMetadataName)};
     for (std::size_t i = 0; i < index_.files.size(); ++i) {
@@ -213,7 +273,7 @@ class Rewriting : public RewrittenDcp {
     plan_neighbours(known, above.parent_path());
     if (!new_items_.empty()) {
       new_name_ = free_name(known);
-      plan_.files.push_back({new_name_, new_items_.size()});
+      plan_.files.push_back({new_name_, new_bytes_});
     }
     std::uint64_t metadata_bytes = 0;
     write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
@@ -295,7 +355,7 @@ class Rewriting : public RewrittenDcp {
       }
       const ChunkList& chunks = index_.tensors[*entries_[i].tensor].chunks;
       for (std::size_t c = 0; c < chunks.size(); ++c)
-        writer.tensor_item(i, c, chunks.box(c).offset, place(chunks.location(c)));
+        writer.tensor_item(i, c, chunks.box(c).offset, place(entries_[i].place(chunks, c)));
     }
     writer.finish();
   }
@@ -308,6 +368,7 @@ class Rewriting : public RewrittenDcp {
   }
 
   void share(AtomicDirectory& out, const CopyOptions& options, CopyResult& result);
+  void write_new_items(OutputFile& out) const;
 
   const Checkpoint& source_;
   const Index& index_;
@@ -316,7 +377,10 @@ class Rewriting : public RewrittenDcp {
   RewriteOptions options_;
   std::uint32_t new_file_;  // its number in locations
   std::string new_name_;
-  std::string new_items_;  // its content
+  std::uint64_t new_bytes_ = 0;
+  std::vector<NewItem> new_items_;
+  std::unordered_set<std::size_t> used_tensors_;
+  std::unordered_set<std::size_t> used_values_;
   std::vector<Entry> entries_;
   std::vector<std::size_t> shared_;       // positions in the plan's files
   std::optional<std::size_t> meta_file_;  // meta.pt's number, in Lightning's folders
@@ -356,6 +420,29 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
   result.unchecked_bytes += report.bytes_unchecked;
 }
 
+void Rewriting::write_new_items(OutputFile& out) const {
+  std::shared_ptr<File> file;
+  std::optional<std::uint32_t> number;  // of the open file
+  for (const NewItem& item : new_items_) {
+    if (!item.source) {
+      out.write_at(item.offset, std::as_bytes(std::span(item.bytes)));
+      continue;
+    }
+    if (number != item.source->file) {
+      number = item.source->file;
+      file = folder_.open_member(index_.files[*number].name);
+    }
+    std::vector<std::byte> buffer(std::min(item.source->length, kCopyBufferBytes));
+    for (std::uint64_t at = 0; at < item.source->length;) {
+      const std::uint64_t count = std::min<std::uint64_t>(buffer.size(), item.source->length - at);
+      const std::span<std::byte> part = std::span(buffer).first(count);
+      file->read_at(item.source->offset + at, part);
+      out.write_at(item.offset + at, part);
+      at += count;
+    }
+  }
+}
+
 CopyResult Rewriting::write(const CopyOptions& options) {
   AtomicDirectory out(destination_, options_.output);
   CopyResult result;
@@ -366,8 +453,7 @@ CopyResult Rewriting::write(const CopyOptions& options) {
     meta_writer_->finish(file, meta.crcs);
     result.unchecked_bytes += meta.unchecked_bytes;
   }
-  if (!new_items_.empty())
-    out.add_file(new_name_).write_at(0, std::as_bytes(std::span(new_items_)));
+  if (!new_items_.empty()) write_new_items(out.add_file(new_name_));
   OutputFile& metadata = out.add_file(std::string(dcp::kMetadataName));
   std::uint64_t at = 0;
   write_metadata([&](std::string_view block) {
