@@ -86,6 +86,8 @@ def commands(golden, folder):
         yield ["consolidate", path, os.path.join(folder, f"{i}.safetensors"), "--json", "--dry-run", "--drop-values"]
         yield ["shard", path, os.path.join(folder, f"{i}.shards"), "--world-size", "2", "--json", "--no-sync"]
         yield ["reshard", path, os.path.join(folder, f"{i}.reshards"), "--world-size", "3", "--json", "--dry-run"]
+        yield ["rename", path, os.path.join(folder, f"{i}-renamed"), "--json", "--no-sync", "--strip-prefix", "auto"]
+        yield ["rekey", path, os.path.join(folder, f"{i}-rekeyed"), "--json", "--no-sync", "--to", "id"]
         yield ["convert", path, os.path.join(folder, f"{i}.bin"), "--json", "--no-sync", "--dtype", "float64"]
 
 
