@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/content.h"
 #include "formats/layout/dcp_output.h"
 #include "formats/layout/framework_output.h"
 #include "formats/layout/hdf5_output.h"
@@ -53,6 +54,12 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
     return plan_dcp_output(source, content, destination, options.output, options.world_size);
   if (format == "hdf5") return hdf5::plan_hdf5_output(source, content, destination, options.output);
   if (format == "safetensors") {
+    if (tensor_number(content)) {
+      throw Error(ErrorCode::kUnsupported,
+                  source.description().path +
+                      ": is one tensor without a name, and safetensors names every tensor; write a "
+                      ".pt or .h5 file, which keep it as it is");
+    }
     return safetensors::plan_output(source, content, destination, options.output,
                                     {options.max_shard_bytes}, options.drop_values);
   }

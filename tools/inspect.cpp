@@ -159,6 +159,7 @@ std::string format_name(const formats::CheckpointDescription& d) {
   if (d.format == "per-rank") {
     return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
   }
+  if (d.format == "hdf5") return "HDF5 file";
   if (d.layout == "hf") return "safetensors folder";
   if (d.layout == "hf-sharded") return "sharded safetensors folder";
   return "safetensors file";

@@ -94,6 +94,11 @@ TEST_F(CliTest, inspect_shows_an_object_without_a_key_as_the_root) {
   const CliResult result = run_cli({"inspect", golden_path("2.11.0/bare_tensor_pt/full.pt")});
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out, HasSubstr("(root)  float32  [3]"));
+  const CliResult unnamed =
+      run_cli({"convert", golden_path("2.11.0/bare_tensor_pt/full.pt"), path("out.safetensors")});
+  EXPECT_EQ(unnamed.status, 2);
+  EXPECT_THAT(unnamed.err, HasSubstr("full.pt: is one tensor without a name"));
+  EXPECT_THAT(unnamed.err, HasSubstr("; write a .pt or .h5 file"));
 }
 
 TEST_F(CliTest, inspect_html_writes_a_page_once) {
