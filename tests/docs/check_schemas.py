@@ -77,6 +77,17 @@ def checkpoints(golden):
 def commands(golden, folder):
     yield ["inspect", os.path.join(folder, "nowhere"), "--json"]
     yield ["inspekt", "--json"]
+    step, key = os.path.join(golden, "2.15.0/fsdp2/ckpt"), "app.model.emb.weight"
+    half = os.path.join(folder, "half.pt")
+    yield ["consolidate", step, half, "--json", "--dtype", "float16"]
+    yield ["diff", step, half, "--json"]
+    yield ["diff", step, half, "--json", "--ignore-dtype", "--ulp", "1"]
+    yield ["extract", step, key + "[0:2, -1]", "--json"]
+    yield ["extract", step, key, "--json", "--all"]
+    yield ["extract", step, "app.model.blocks.0.up.weight", "--json"]
+    yield ["extract", step, "app.optim.param_groups.0.betas", "--json"]
+    yield ["extract", step, key, os.path.join(folder, "x.npy"), "--json"]
+    yield ["extract", step, "nothing", "--json"]
     for i, path in enumerate(checkpoints(golden)):
         yield ["inspect", path, "--json"]
         yield ["inspect", path, "--json", "--values", "never"]
@@ -88,6 +99,10 @@ def commands(golden, folder):
         yield ["reshard", path, os.path.join(folder, f"{i}.reshards"), "--world-size", "3", "--json", "--dry-run"]
         yield ["rename", path, os.path.join(folder, f"{i}-renamed"), "--json", "--no-sync", "--strip-prefix", "auto"]
         yield ["rekey", path, os.path.join(folder, f"{i}-rekeyed"), "--json", "--no-sync", "--to", "id"]
+        yield ["stats", path, "--json", "--fail-on", "nan,inf,zero"]
+        yield ["stats", path, "--json"]
+        yield ["diff", path, path, "--json"]
+        yield ["diff", path, os.path.join(golden, "2.15.0/fsdp2/ckpt"), "--json", "--close"]
         yield ["convert", path, os.path.join(folder, f"{i}.bin"), "--json", "--no-sync", "--dtype", "float64"]
 
 
