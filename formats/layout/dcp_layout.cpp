@@ -2,7 +2,6 @@
 #include "formats/layout/dcp_layout.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "formats/base/checked_math.h"
 #include "formats/layout/content.h"
@@ -120,15 +119,6 @@ void FolderLayout::place_items() {
     item.offset = end;
     end = checked_add(item.offset, item.bytes, "size of a data file");
   }
-  // The source is read front to back, and the output written so.
-  const auto place_in_source = [&](const TensorItem& item) {
-    const ChunkList& chunks = source_tensors[item.tensor].chunks;
-    return chunks.size() == 0 ? std::tuple<std::uint32_t, std::uint64_t>()
-                              : std::tuple(chunks.location(0).file, chunks.location(0).offset);
-  };
-  std::stable_sort(tensors_.begin(), tensors_.end(), [&](const auto& a, const auto& b) {
-    return place_in_source(a) < place_in_source(b);
-  });
   Cursor cursor(*this);
   file_bytes_ = value_bytes_;
   for (const TensorItem& item : tensors_) {

@@ -62,7 +62,7 @@ class FolderLayout {
   std::int64_t world_size() const { return world_size_; }
   const std::vector<Leaf>& entries() const { return entries_; }
   const std::vector<ValueItem>& values() const { return values_; }
-  // In the order of their items in every file: that of the source's files.
+  // In the order of their items in every file: that of the entries.
   const std::vector<TensorItem>& tensors() const { return tensors_; }
   // What Lightning's meta.pt holds, key by key; nothing for other folders.
   const std::vector<Value::Entry>& lightning_meta() const { return lightning_meta_; }

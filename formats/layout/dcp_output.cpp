@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -96,6 +97,12 @@ class RankFiles {
     std::size_t piece_count;
   };
 
+  using Place = std::pair<std::uint32_t, std::uint64_t>;  // file, byte
+  static Place place_of(const TensorEntry& tensor) {
+    if (tensor.chunks.size() == 0) return {};
+    return {tensor.chunks.location(0).file, tensor.chunks.location(0).offset};
+  }
+
   OutputFile* file_of(std::int64_t rank) const {
     if (rank < first_ || rank >= first_ + static_cast<std::int64_t>(files_.size())) return nullptr;
     return files_[static_cast<std::size_t>(rank - first_)];
@@ -121,13 +128,15 @@ class RankFiles {
       piece.file = file;
       piece.offset = item.offset + layout->storage_offset(s);
       pieces_.push_back(std::move(piece));
+      read_from_.emplace_back();
     }
     open_.push_back({std::move(layout), file, item.offset, first, pieces_.size() - first});
     if (pieces_.size() >= kBatchPieces || open_.size() >= kBatchPieces) copy();
   }
 
   void add_tensor(const TensorItem& item, FolderLayout::Cursor& cursor) {
-    const auto& shape = source_.index().tensors[item.tensor].shape;
+    const TensorEntry& tensor = source_.index().tensors[item.tensor];
+    const auto& shape = tensor.shape;
     const auto from = std::make_shared<TensorSource>(source_, item.tensor, chunks_);
     std::shared_ptr<TorchSaveLayout> layout;
     const std::int64_t chunks = item.chunk_count();
@@ -144,27 +153,39 @@ class RankFiles {
       piece.offset = offset + layout->storage_offset(0);
       open_.push_back({layout, file, offset, pieces_.size(), 1});
       pieces_.push_back(std::move(piece));
+      read_from_.push_back(place_of(tensor));
     }
   }
 
   void copy() {
+    // The source is read front to back.
+    std::vector<std::uint32_t> order(pieces_.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return read_from_[a] < read_from_[b];
+    });
+    std::vector<TargetPiece> sorted;
+    sorted.reserve(pieces_.size());
+    for (const std::uint32_t piece : order) sorted.push_back(std::move(pieces_[piece]));
     CopyOptions options = options_;
     if (options_.on_progress) {
       options.on_progress = [&, before = total_.bytes](std::uint64_t bytes) {
         options_.on_progress(before + bytes);
       };
     }
-    const CopyResult result = copy_pieces(pieces_, options);
+    const CopyResult result = copy_pieces(sorted, options);
     total_.bytes += result.bytes;
     total_.unchecked_bytes += result.unchecked_bytes;
-    const std::span<const std::uint32_t> crcs(result.crcs);
+    std::vector<std::uint32_t> crcs(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) crcs[order[i]] = result.crcs[i];
     for (const OpenItem& item : open_) {
-      item.layout->write_rest(crcs.subspan(item.first_piece, item.piece_count),
+      item.layout->write_rest(std::span(crcs).subspan(item.first_piece, item.piece_count),
                               [&](std::uint64_t offset, std::span<const std::byte> bytes) {
                                 item.file->write_at(item.offset + offset, bytes);
                               });
     }
     pieces_.clear();
+    read_from_.clear();
     open_.clear();
   }
 
@@ -177,6 +198,7 @@ class RankFiles {
   std::vector<OutputFile*> files_;
   std::shared_ptr<ChunkCache> chunks_ = std::make_shared<ChunkCache>();
   std::vector<TargetPiece> pieces_;
+  std::vector<Place> read_from_;  // where each piece's tensor begins in the source
   std::vector<OpenItem> open_;
 };
 
