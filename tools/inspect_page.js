@@ -347,10 +347,14 @@
     const head = make("tr", {}, make("th", {scope: "col"}, "module"), make("th", {scope: "col", className: "number"}, "tensors"),
                       make("th", {scope: "col", className: "number"}, "bytes"), make("th", {scope: "col"}, "share"));
     if (many) {
-      const every = Math.max(1, Math.ceil(columns.length / 16));
-      columns.forEach((name, c) => head.append(make("th", {
-        scope: "col", className: "column", title: (data.by_rank ? "rank " : "") + name, "aria-label": (data.by_rank ? "rank " : "") + name},
-        data.by_rank ? (c % every === 0 ? name : "") : (c % every === 0 ? String(c) : ""))));
+      // Of many columns some are named, by the first they hold; the names take no width.
+      const every = Math.ceil(columns.length / 16);
+      columns.forEach((name, c) => {
+        const label = c % every !== 0 ? "" : data.by_rank ? name.split(" – ")[0] : String(c * data.grouped);
+        const full = (data.by_rank ? "rank " : "") + name;
+        head.append(make("th", {scope: "col", className: "column", title: full, "aria-label": full},
+                         every === 1 ? label : make("span", {}, label)));
+      });
     }
     const row = (node, name, className) => {
       const share = make("td", {className: "share", title: percent(node.size, total)}, make("i", {

@@ -114,6 +114,28 @@ def first_pixel(png):
     return tuple(zlib.decompressobj().decompress(packed, 64)[1:4])
 
 
+def contrast(a, b):
+    """Of two #rrggbb, as WCAG 2 reckons it."""
+    def luminance(colour):
+        parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    light, dark = sorted((luminance(a), luminance(b)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def check_contrast(checks, text):
+    """Text on what it stands on: 4.5 to 1 at least."""
+    tiles = re.search(r"const COLOURS = \[(.*?)\]", text, flags=re.S).group(1)
+    for colour in re.findall(r"#[0-9a-f]{6}", tiles):
+        checks.that(f"white on {colour}", contrast("#ffffff", colour) >= 4.5, contrast("#ffffff", colour))
+    for scheme in re.findall(r":root \{(.*?)\}", text, flags=re.S):
+        colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{6});", scheme))
+        for ink in ("ink", "soft", "accent", "bad", "warn"):
+            checks.that(f"{ink} on card", contrast(colours[ink], colours["card"]) >= 4.5, colours)
+        checks.that("ink on mark", contrast(colours["ink"], colours["mark"]) >= 4.5, colours)
+
+
 def main():
     if len(sys.argv) != 4:
         raise SystemExit(__doc__)
@@ -234,6 +256,8 @@ def main():
             for case in [pool.submit(case) for case in cases]:
                 case.result()
 
+        with open(fsdp2, encoding="utf-8") as file:
+            check_contrast(checks, file.read())
         for page in filter(os.path.exists, (fsdp2, hostile, bare)):
             with open(page, encoding="utf-8") as file:
                 text = file.read()
