@@ -175,7 +175,38 @@ def metadata(b):
         table(f"inspect of {ranks} ranks x 2,000 tensors: {ranks * 2000:,} chunks, {amount / 1e6:.0f} MB of .metadata", took, amount, "inspect")
 
 
-PARTS = {"copy": copy, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata}
+def values(b):
+    folder = b.input("2gb", "make_folder.py", 2)
+    full, short, rounded = (f"{b.work}-{name}.pt" for name in ("full", "short", "rounded"))
+    one = ["-q", "--threads", "1"]
+    try:
+        subprocess.run([b.tool, "consolidate", folder, full, "-q"], check=True)
+        subprocess.run([b.tool, "consolidate", folder, short, "-q", "--dtype", "bfloat16"], check=True)
+        subprocess.run([b.tool, "convert", short, rounded, "-q", "--dtype", "float32"], check=True)
+        os.remove(short)
+        warm(folder)
+        for path in (full, rounded):
+            with open(path, "rb") as f:
+                while f.read(8 * MIB):
+                    pass
+        compare = [b.tool, "diff", folder, full, *one]
+        # Status 1 is the answer there.
+        differing = shell(f"'{b.tool}' diff '{folder}' '{rounded}' -q --threads 1 --limit 0 > /dev/null; test $? = 1")
+        took = b.rounds({"cat > /dev/null": (shell(f"cat '{folder}'/* > /dev/null"), False),
+                         "stats": ([b.tool, "stats", folder, *one], False),
+                         "diff, the same": (compare, False),
+                         "diff --close, the same": ([*compare, "--close"], False),
+                         "diff, every float differs": (differing, False)})
+        amount = size_of(folder)
+        table(f"{amount / 1e9:.2f} GB of float32 on one thread, every CRC-32 checked; diff: MB of one side", took, amount)
+    finally:
+        for path in (full, short, rounded):
+            if os.path.exists(path):
+                os.remove(path)
+        shutil.rmtree(b.work, ignore_errors=True)
+
+
+PARTS = {"copy": copy, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "values": values}
 
 
 def main():
