@@ -57,7 +57,7 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_X86_64;
 #elif defined(__aarch64__)
 constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #else
-#error "say here which AUDIT_ARCH_ this processor has"
+constexpr std::uint32_t kArchitecture = 0;  // say here which AUDIT_ARCH_ this processor has
 #endif
 
 // What reading an open file and using memory takes.
@@ -71,6 +71,7 @@ constexpr std::array kAllowed = {
 };
 
 bool allow_few_system_calls() {
+  if (kArchitecture == 0) return false;
   std::vector<sock_filter> program = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
@@ -104,12 +105,12 @@ void close_file_system() {
 #endif
 }
 
-void limit(int resource, std::uint64_t value) {
+// `grace`: between the limit that says so and the one that kills.
+void limit(int resource, std::uint64_t value, std::uint64_t grace = 0) {
   struct rlimit now {};
   if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &now) != 0) return;
-  const auto wanted = static_cast<rlim_t>(value);
-  const rlim_t set = now.rlim_max == RLIM_INFINITY ? wanted : std::min(wanted, now.rlim_max);
-  const struct rlimit limits { set, set };
+  const rlim_t hard = std::min(static_cast<rlim_t>(value + grace), now.rlim_max);
+  const struct rlimit limits { std::min(static_cast<rlim_t>(value), hard), hard };
   (void)::setrlimit(static_cast<__rlimit_resource_t>(resource), &limits);
 }
 
@@ -150,7 +151,7 @@ bool confine(int input_fd, int output_fd, const SandboxLimits& limits, std::uint
   close_others(input_fd, output_fd);
   limit(RLIMIT_CORE, 0);
   limit(RLIMIT_FSIZE, 0);
-  limit(RLIMIT_CPU, limits.cpu_seconds);
+  limit(RLIMIT_CPU, limits.cpu_seconds, 1);
   if (!kSanitized) limit(RLIMIT_AS, mapped + limits.memory_bytes);
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return false;
   close_file_system();
@@ -239,8 +240,9 @@ std::string read_all(int fd, const SandboxLimits& limits) {
 void check_status(int status, const SandboxLimits& limits) {
   if (WIFSIGNALED(status)) {
     const int number = WTERMSIG(status);
-    if (number == SIGXCPU || number == SIGKILL)
-      failed(cat("was killed: more than ", limits.cpu_seconds, " seconds of processor time"));
+    if (number == SIGXCPU)
+      failed(cat("was ended: more than ", limits.cpu_seconds, " seconds of processor time"));
+    if (number == SIGKILL) failed("was killed from outside, as the kernel does without memory");
     failed(
         cat("crashed with signal ", number, " (", ::strsignal(number), "); the file is malformed"));
   }
@@ -250,7 +252,7 @@ void check_status(int status, const SandboxLimits& limits) {
     case kExitOutOfMemory:
       failed(cat("ran out of memory: more than ", human_bytes(limits.memory_bytes)));
     case kExitNotConfined:
-      failed("could not be confined: this kernel refuses seccomp filters");
+      failed("could not be confined: seccomp filters are refused, or not known for this processor");
     default:
       failed(cat("ended with status ", WEXITSTATUS(status)));
   }

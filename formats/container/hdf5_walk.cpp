@@ -22,6 +22,12 @@ constexpr std::uint64_t kMaxAttributeItems = 1U << 20U;
 constexpr std::uint64_t kMaxAttributeBytes = 64U << 20U;
 constexpr std::uint64_t kMaxDescriptionBytes = 2ULL << 30U;
 
+#if H5_VERSION_GE(2, 0, 0)
+constexpr auto read_chunk = H5Dread_chunk1;
+#else
+constexpr auto read_chunk = H5Dread_chunk;
+#endif
+
 // The file as libhdf5 reads it.  Data are not read: where they lie is all that is wanted.
 class ReadFile : public DriverFile {
  public:
@@ -322,7 +328,7 @@ class Walk {
       StoredChunk chunk;
       std::uint32_t mask = 0;
       (void)file_.take_seen();
-      if (found < stored && H5Dread_chunk(id, H5P_DEFAULT, at.data(), &mask, file_.chunk()) >= 0) {
+      if (found < stored && read_chunk(id, H5P_DEFAULT, at.data(), &mask, file_.chunk()) >= 0) {
         if (const auto seen = file_.take_seen()) {
           chunk = *seen;
           chunk.filter_mask = mask;

@@ -116,6 +116,13 @@ TEST_F(Sandbox, a_crash_is_an_error_here) {
   });
 }
 
+TEST_F(Sandbox, being_killed_is_an_error_here) {
+  expect_failure("was killed from outside", [] {
+    ::raise(SIGKILL);
+    return std::string();
+  });
+}
+
 TEST_F(Sandbox, an_exit_without_a_word_is_an_error) {
   expect_failure("sent nothing", []() -> std::string { ::_exit(0); });
   expect_failure("ended with status 77", []() -> std::string { ::_exit(77); });
