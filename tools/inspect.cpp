@@ -101,7 +101,7 @@ class TreePrinter {
         table_.add({name, "value"});
         return;
       }
-      const formats::Value value = value_of(*node.value);
+      const formats::Value value = read_value(checkpoint_, *node.value);
       table_.add({name, type_name(value), value_text(value, kValueWidth)});
       return;
     }
@@ -109,15 +109,6 @@ class TreePrinter {
     if (node.tensors != 0) contents = count_of(node.numel, "element");
     if (node.tensors == 0) contents = count_of(node.values, "value");
     table_.add({name, "", contents, node.tensors == 0 ? "" : formats::human_bytes(node.bytes), ""});
-  }
-
-  formats::Value value_of(const formats::ValueEntry& entry) const {
-    try {
-      return checkpoint_.value(entry);
-    } catch (const Error& error) {
-      throw Error(error.code(),
-                  cat(error.what(), "; --values never shows what can be told without it"));
-    }
   }
 
   void chunk_lines(const formats::TensorEntry& tensor, const std::string& indent) {
@@ -167,6 +158,15 @@ std::string format_name(const formats::CheckpointDescription& d) {
 
 std::string shown_key(const std::string& key, const formats::KeyPath& path) {
   return path.empty() ? std::string(kRootName) : formats::escape(key);
+}
+
+formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::ValueEntry& entry) {
+  try {
+    return checkpoint.value(entry);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                cat(error.what(), "; --values never shows what can be told without it"));
+  }
 }
 
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {

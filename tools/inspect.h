@@ -33,6 +33,9 @@ inline constexpr std::string_view kRootName = "(root)";
 // A key for people.
 std::string shown_key(const std::string& key, const formats::KeyPath& path);
 
+// A value, or an error that names the way around it.
+formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::ValueEntry& entry);
+
 // Whether `options` want the values of this checkpoint read.
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);
 

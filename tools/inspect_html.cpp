@@ -296,7 +296,7 @@ class PageData {
     if (reads_values(options_, checkpoint_)) {
       bool first = true;
       for (const formats::ValueEntry& entry : index_.values) {
-        const formats::Value value = checkpoint_.value(entry);
+        const formats::Value value = read_value(checkpoint_, entry);
         out_.raw(first ? "\n[" : ",\n[");
         first = false;
         out_.text(shown_key(entry.key, entry.path));

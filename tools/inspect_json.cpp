@@ -79,7 +79,7 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
   std::vector<std::string> values;
   if (read) {
     for (const formats::ValueEntry& entry : index.values)
-      values.push_back(value_members(checkpoint.value(entry)));
+      values.push_back(value_members(read_value(checkpoint, entry)));
   }
   out << "{\"schema\":\"fsdp-ckpt/inspect/1\",\"path\":" << text_of(options.common.path)
       << ",\"format\":" << text_of(d.format) << ",\"layout\":" << text_of(d.layout)

@@ -195,6 +195,24 @@ TEST_F(CliTest, inspect_globals_of_what_is_no_checkpoint_is_an_error) {
   EXPECT_THAT(run_cli({"inspect", path("nowhere"), "--globals"}).err, HasSubstr("NOT_FOUND"));
 }
 
+TEST_F(CliTest,
+       inspect_html_of_a_value_that_cannot_be_read_leaves_no_page_and_names_the_way_around) {
+  const std::string source = copy_of("2.15.0/fsdp2/ckpt", "c");
+  std::filesystem::remove(source + "/__1_0.distcp");
+  for (const std::vector<std::string>& form :
+       std::vector<std::vector<std::string>>{{"--html", path("page.html")}, {"--json"}, {}}) {
+    std::vector<std::string> args = {"inspect", source};
+    args.insert(args.end(), form.begin(), form.end());
+    const CliResult result = run_cli(args);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr("--values never shows what can be told without it"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("page.html")));
+  const CliResult without =
+      run_cli({"inspect", source, "--html", path("page.html"), "--values", "never"});
+  EXPECT_EQ(without.status, 0) << without.err;
+}
+
 TEST_F(CliTest, inspect_html_inside_the_checkpoint_is_refused) {
   const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
   const CliResult result = run_cli({"inspect", source, "--html", source + "/page.html"});
