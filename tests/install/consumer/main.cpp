@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prints each tensor of a checkpoint: key, dtype, bytes.
-#include <iostream>
-
 #include <formats/base/error.h>
 #include <formats/open.h>
+
+#include <iostream>
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
