@@ -15,6 +15,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/text.h"
+#include "formats/layout/added_items.h"
 #include "formats/layout/content.h"
 #include "formats/layout/dcp_metadata_writer.h"
 #include "formats/layout/dcp_names.h"
@@ -27,9 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// New items begin at multiples of this, as storages inside them do.
-constexpr std::uint64_t kAlignment = 64;
-constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
 constexpr std::string_view kZipMagic = "PK\3\4";
 
 bool is_empty_mapping(const Value& value) {
@@ -44,21 +42,6 @@ bool comes_along(std::string_view name) {
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-// A value as a complete item.
-std::string encoded(const Value& value, const std::string& key) {
-  TorchSaveLayout layout(value);
-  if (!layout.storages().empty()) {
-    throw Error(ErrorCode::kUnsupported,
-                quote(key, 200) + ": a changed value that holds tensors is not written here");
-  }
-  std::string out(layout.bytes(), '\0');
-  layout.write_rest({}, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    std::transform(bytes.begin(), bytes.end(), out.begin() + static_cast<std::ptrdiff_t>(offset),
-                   [](std::byte b) { return static_cast<char>(b); });
-  });
-  return out;
-}
-
 struct Entry {
   std::string key;
   KeyPath path;
@@ -71,13 +54,6 @@ struct Entry {
   }
 };
 
-// An item of the new data file.
-struct NewItem {
-  std::uint64_t offset = 0;
-  std::string bytes;               // the whole of it, or:
-  std::optional<Location> source;  // where it is copied from
-};
-
 class Rewriting : public RewrittenDcp {
  public:
   Rewriting(const Checkpoint& source, const fs::path& folder, const Value& content,
@@ -87,7 +63,8 @@ class Rewriting : public RewrittenDcp {
         folder_(Directory::open(folder)),
         destination_(destination),
         options_(options),
-        new_file_(static_cast<std::uint32_t>(index_.files.size())) {
+        new_file_(static_cast<std::uint32_t>(index_.files.size())),
+        added_(new_file_) {
     check_source();
     const auto meta = std::find_if(index_.files.begin(), index_.files.end(), [](const auto& file) {
       return file.name == dcp::kLightningMetaName;
@@ -121,7 +98,7 @@ class Rewriting : public RewrittenDcp {
       entries_.push_back({same ? tensor.key : leaf.key, leaf.path, *number, {}});
       if (!used_tensors_.insert(*number).second) {
         for (std::size_t i = 0; i < tensor.chunks.size(); ++i)
-          entries_.back().places.push_back(copied(tensor.chunks.location(i)));
+          entries_.back().places.push_back(added_.copy(tensor.chunks.location(i)));
       }
       ++plan_.tensors;
       return;
@@ -135,30 +112,11 @@ class Rewriting : public RewrittenDcp {
       const bool same = leaf.path == value.path;
       const bool first = used_values_.insert(*number).second;
       entries_.push_back({same ? value.key : leaf.key, leaf.path, std::nullopt,
-                          first ? value.location : copied(value.location)});
+                          first ? value.location : added_.copy(value.location)});
       return;
     }
-    std::string item = encoded(with_values(source_, leaf.value), leaf.key);
-    const Location location = new_place(item.size());
-    entries_.push_back({leaf.key, leaf.path, std::nullopt, location});
-    new_items_.push_back({location.offset, std::move(item), std::nullopt});
-  }
-
-  Location new_place(std::uint64_t bytes) {
-    Location location;
-    location.file = new_file_;
-    location.offset = (new_bytes_ + kAlignment - 1) / kAlignment * kAlignment;
-    location.length = bytes;
-    new_bytes_ = location.offset + bytes;
-    return location;
-  }
-
-  // A place for another copy of an item: no two keys share one.
-  Location copied(const Location& source) {
-    Location location = new_place(source.length);
-    location.transform = source.transform;
-    new_items_.push_back({location.offset, {}, source});
-    return location;
+    entries_.push_back({leaf.key, leaf.path, std::nullopt,
+                        added_.add(with_values(source_, leaf.value), leaf.key)});
   }
 
   void add_meta(const Leaf& leaf, const ValueEntry& value) {
@@ -271,9 +229,9 @@ class Rewriting : public RewrittenDcp {
     }
     plan_meta(above.parent_path());
     plan_neighbours(known, above.parent_path());
-    if (!new_items_.empty()) {
+    if (!added_.empty()) {
       new_name_ = free_name(known);
-      plan_.files.push_back({new_name_, new_bytes_});
+      plan_.files.push_back({new_name_, added_.bytes()});
     }
     std::uint64_t metadata_bytes = 0;
     write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
@@ -368,7 +326,6 @@ class Rewriting : public RewrittenDcp {
   }
 
   void share(AtomicDirectory& out, const CopyOptions& options, CopyResult& result);
-  void write_new_items(OutputFile& out) const;
 
   const Checkpoint& source_;
   const Index& index_;
@@ -377,8 +334,7 @@ class Rewriting : public RewrittenDcp {
   RewriteOptions options_;
   std::uint32_t new_file_;  // its number in locations
   std::string new_name_;
-  std::uint64_t new_bytes_ = 0;
-  std::vector<NewItem> new_items_;
+  AddedItems added_;
   std::unordered_set<std::size_t> used_tensors_;
   std::unordered_set<std::size_t> used_values_;
   std::vector<Entry> entries_;
@@ -420,29 +376,6 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
   result.unchecked_bytes += report.bytes_unchecked;
 }
 
-void Rewriting::write_new_items(OutputFile& out) const {
-  std::shared_ptr<File> file;
-  std::optional<std::uint32_t> number;  // of the open file
-  for (const NewItem& item : new_items_) {
-    if (!item.source) {
-      out.write_at(item.offset, std::as_bytes(std::span(item.bytes)));
-      continue;
-    }
-    if (number != item.source->file) {
-      number = item.source->file;
-      file = folder_.open_member(index_.files[*number].name);
-    }
-    std::vector<std::byte> buffer(std::min(item.source->length, kCopyBufferBytes));
-    for (std::uint64_t at = 0; at < item.source->length;) {
-      const std::uint64_t count = std::min<std::uint64_t>(buffer.size(), item.source->length - at);
-      const std::span<std::byte> part = std::span(buffer).first(count);
-      file->read_at(item.source->offset + at, part);
-      out.write_at(item.offset + at, part);
-      at += count;
-    }
-  }
-}
-
 CopyResult Rewriting::write(const CopyOptions& options) {
   AtomicDirectory out(destination_, options_.output);
   CopyResult result;
@@ -453,7 +386,7 @@ CopyResult Rewriting::write(const CopyOptions& options) {
     meta_writer_->finish(file, meta.crcs);
     result.unchecked_bytes += meta.unchecked_bytes;
   }
-  if (!new_items_.empty()) write_new_items(out.add_file(new_name_));
+  if (!added_.empty()) added_.write(folder_, index_, out.add_file(new_name_));
   OutputFile& metadata = out.add_file(std::string(dcp::kMetadataName));
   std::uint64_t at = 0;
   write_metadata([&](std::string_view block) {
