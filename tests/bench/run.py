@@ -175,6 +175,46 @@ def metadata(b):
         table(f"inspect of {ranks} ranks x 2,000 tensors: {ranks * 2000:,} chunks, {amount / 1e6:.0f} MB of .metadata", took, amount, "inspect")
 
 
+def reshard(b):
+    folder = b.input("2gb", "make_folder.py", 2)
+    full = b.work + "-full.pt"
+    subprocess.run([b.tool, "consolidate", folder, full, "-q", "--force"], check=True)
+    how = ["-q", "--threads", b.threads]
+    try:
+        warm(folder)
+        with open(full, "rb") as f:
+            while f.read(8 * MIB):
+                pass
+        took = b.rounds({
+            "cp -r": (["cp", "-r", folder, "copy"], False),
+            "reshard to 4 --no-sync": ([b.tool, "reshard", folder, "out", "--world-size", "4", *how, "--no-sync"], False),
+            "reshard to 64 --no-sync": ([b.tool, "reshard", folder, "out", "--world-size", "64", *how, "--no-sync"], False),
+            "cp of the full file": (["cp", full, "copy.pt"], False),
+            "shard to 4 --no-sync": ([b.tool, "shard", full, "out", "--world-size", "4", *how, "--no-sync"], False),
+        })
+        amount = size_of(folder)
+        table(f"{amount / 1e9:.2f} GB of 2 ranks laid out for others; every CRC-32 checked", took, amount, "cp -r")
+        mid = {name: statistics.median(s for s, _ in runs) for name, runs in took.items()}
+        print(f"\nTime of reshard to 4 to that of cp -r: {mid['reshard to 4 --no-sync'] / mid['cp -r']:.2f}; "
+              f"of shard to that of cp: {mid['shard to 4 --no-sync'] / mid['cp of the full file']:.2f}.")
+        print("\n| ranks | s | peak MiB |\n|---|---:|---:|")
+        for ranks in 4096,:
+            seconds, peak = b.once([b.tool, "reshard", folder, "out", "--world-size", str(ranks), *how, "--no-sync"])
+            print(f"| 2 to {ranks} | {seconds:.2f} | {peak:,.0f} |", flush=True)
+    finally:
+        os.remove(full)
+        shutil.rmtree(b.work, ignore_errors=True)
+
+
+def rewrite(b):
+    folder = b.input("2gb", "make_folder.py", 2)
+    warm(folder)
+    took = b.rounds({"cp -r": (["cp", "-r", folder, "out"], False),
+                     "rename": ([b.tool, "rename", folder, "out", "--rename", "model=net", "-q"], False),
+                     "rekey --to id": ([b.tool, "rekey", folder, "out", "--to", "id", "-q"], False)})
+    table("Other names for 2 GB: metadata written, data files linked, all synced", took)
+
+
 def values(b):
     folder = b.input("2gb", "make_folder.py", 2)
     full, short, rounded = (f"{b.work}-{name}.pt" for name in ("full", "short", "rounded"))
@@ -206,7 +246,7 @@ def values(b):
         shutil.rmtree(b.work, ignore_errors=True)
 
 
-PARTS = {"copy": copy, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "values": values}
+PARTS = {"copy": copy, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values}
 
 
 def main():
