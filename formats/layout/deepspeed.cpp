@@ -10,15 +10,11 @@
 #include "formats/base/text.h"
 #include "formats/layout/deepspeed_names.h"
 #include "formats/layout/object_fields.h"
-#include "formats/layout/torch_files.h"
 #include "formats/layout/torch_save.h"
-#include "formats/layout/zero_partitions.h"
+#include "formats/layout/zero_files.h"
 
 namespace fsdp::formats::deepspeed {
 namespace {
-
-// Ranks of one job; real ones have thousands.
-constexpr std::int64_t kMaxRanks = 1'000'000;
 
 // What of a model file is no state of the trainer: weights, and what describes the partitions.
 constexpr std::string_view kLayoutKeys[] = {"module",
@@ -30,21 +26,10 @@ constexpr std::string_view kLayoutKeys[] = {"module",
                                             "shared_params",
                                             "param_alignment_paddings"};
 
-constexpr std::string_view kStageNames[] = {"disabled", "optimizer_states", "gradients", "weights"};
-
-class DeepSpeedCheckpoint : public TorchFilesCheckpoint {
+class DeepSpeedCheckpoint : public ZeroFiles {
  public:
   DeepSpeedCheckpoint(Directory opened, const std::vector<StateFile>& files)
-      : TorchFilesCheckpoint(std::move(opened)) {
-    refuse_other_layouts(files);
-    for (const StateFile& file : files) {
-      if (!file.optimizer) add_model_file(file);
-    }
-    for (const StateFile& file : files) {
-      if (file.optimizer) add_optimizer_file(file);
-    }
-    read_stage();
-    read_parameters();
+      : ZeroFiles(std::move(opened), files) {
     add_model();
     add_optimizer();
     add_trainer_state();
@@ -53,194 +38,6 @@ class DeepSpeedCheckpoint : public TorchFilesCheckpoint {
   }
 
  private:
-  [[noreturn]] void fail(ErrorCode code, std::uint32_t file, const std::string& why) const {
-    throw Error(code, cat(path_of(file), ": ", why));
-  }
-  const Value& root(std::uint32_t file) const { return torch(file).root; }
-
-  void refuse_other_layouts(const std::vector<StateFile>& files) const {
-    const std::string where = escape(folder().path().native());
-    bool optimizer = false;
-    for (const StateFile& file : files) {
-      optimizer = optimizer || (file.optimizer && !file.other);
-      if (file.other) {
-        throw Error(ErrorCode::kUnsupported,
-                    cat(where, ": ", quote(file.name),
-                        " belongs to a pipeline or to experts, whose parts are not joined here"));
-      }
-      if (file.model_rank != 0) {
-        throw Error(
-            ErrorCode::kUnsupported,
-            cat(where, ": ", quote(file.name), " is of tensor parallel rank ", file.model_rank,
-                ": which dimension each layer is cut along is not in the checkpoint"));
-      }
-    }
-    if (!optimizer) {
-      throw Error(ErrorCode::kShardMissing,
-                  cat(where,
-                      ": has no *_optim_states.pt, where ZeRO keeps the weights in full "
-                      "precision; open the *_model_states.pt file itself for the others"));
-    }
-  }
-
-  void add_model_file(const StateFile& file) {
-    const std::uint32_t number = add_file(file.name, file.rank);
-    if (member(root(number), "module") == nullptr ||
-        !mapping_entries(*member(root(number), "module")))
-      fail(ErrorCode::kMetaType, number, "has no dict 'module', as DeepSpeed's model states do");
-    models_.emplace(file.rank.value_or(0), number);
-  }
-
-  void add_optimizer_file(const StateFile& file) {
-    const std::uint32_t number = add_file(file.name, file.rank.value_or(0));
-    if (!optimizers_.emplace(file.rank.value_or(0), number).second)
-      fail(ErrorCode::kMetaType, number, cat("is a second file of rank ", file.rank.value_or(0)));
-    const Value* state = member(root(number), "optimizer_state_dict");
-    if (state == nullptr || member(*state, "zero_stage") == nullptr) {
-      fail(ErrorCode::kMetaType, number,
-           "has no 'optimizer_state_dict' with a 'zero_stage', as ZeRO's optimizer states do");
-    }
-  }
-
-  const Value& zero_state(std::uint32_t file) const {
-    return *member(root(file), "optimizer_state_dict");
-  }
-
-  // A number, or a member of ZeroStageEnum: made from its number, or, as newer Pythons write it,
-  // taken from the class by its name.
-  static std::optional<std::int64_t> number_of(const Value& value) {
-    const ObjectData* object = value.as_object();
-    if (object == nullptr) return value.as_int();
-    const auto args = object->args.items();
-    if (args.size() == 1) return args[0].as_int();
-    const std::string* name = args.size() == 2 ? args[1].as_string() : nullptr;
-    if (name == nullptr) return std::nullopt;
-    const auto* const found = std::find(std::begin(kStageNames), std::end(kStageNames), *name);
-    if (found == std::end(kStageNames)) return std::nullopt;
-    return found - std::begin(kStageNames);
-  }
-
-  void read_stage() {
-    if (models_.empty()) {
-      throw Error(ErrorCode::kShardMissing, cat(escape(folder().path().native()),
-                                                ": has no *_model_states.pt, which names the "
-                                                "parameters"));
-    }
-    for (const auto& [rank, file] : optimizers_) {
-      const auto stage = number_of(*member(zero_state(file), "zero_stage"));
-      if (!stage || *stage < 1 || *stage > 3)
-        fail(ErrorCode::kUnsupported, file, "is of no ZeRO stage from 1 to 3");
-      const Value* partitions = member(zero_state(file), "partition_count");
-      std::optional<std::int64_t> count;
-      if (partitions != nullptr && partitions->kind() == ValueKind::kList) {
-        for (const Value& item : partitions->items()) {
-          if (count && number_of(item) != count) {
-            fail(ErrorCode::kUnsupported, file,
-                 "groups have different partition counts, as those of experts do");
-          }
-          count = number_of(item);
-        }
-      } else if (partitions != nullptr) {
-        count = number_of(*partitions);
-      }
-      if (!count || *count < 1 || *count > kMaxRanks)
-        fail(ErrorCode::kMetaType, file, "has no sound 'partition_count'");
-      if (ranks_ != 0 && (*count != ranks_ || *stage != stage_)) {
-        fail(ErrorCode::kMetaType, file,
-             cat("is of stage ", *stage, " on ", *count, " ranks, other files of stage ", stage_,
-                 " on ", ranks_, ": files of two saves"));
-      }
-      ranks_ = *count;
-      stage_ = *stage;
-      if (rank >= ranks_) {
-        fail(ErrorCode::kRank, file,
-             cat("is of rank ", rank, ", but the checkpoint is of ", ranks_, " ranks"));
-      }
-    }
-    for (std::int64_t rank = 0; rank < ranks_; ++rank) {
-      if (optimizers_.contains(rank)) continue;
-      findings_.push_back(
-          {.code = ErrorCode::kShardMissing,
-           .message = cat("the optimizer states of rank ", rank, " of ", ranks_, " are missing"),
-           .file = {},
-           .key = {},
-           .bytes = {}});
-    }
-  }
-
-  const Value& model_root() const { return root(models_.begin()->second); }
-  std::uint32_t model_file() const { return models_.begin()->second; }
-
-  void read_parameters() {
-    const Value* groups = member(model_root(), "param_shapes");
-    if (groups == nullptr || groups->kind() != ValueKind::kList)
-      fail(ErrorCode::kMetaType, model_file(), "has no list 'param_shapes'");
-    const Value* paddings =
-        member(zero_state(optimizers_.begin()->second), "param_alignment_paddings");
-    std::int64_t rank_offset = 0;
-    for (std::size_t g = 0; g < groups->items().size(); ++g) {
-      const auto entries = mapping_entries(groups->items()[g]);
-      if (!entries) fail(ErrorCode::kMetaType, model_file(), "'param_shapes' holds no dicts");
-      std::vector<std::int64_t> padding;
-      if (stage_ < 3 && paddings != nullptr && g < paddings->items().size())
-        padding = integers(paddings->items()[g]).value_or(std::vector<std::int64_t>());
-      std::int64_t offset = 0;
-      std::size_t position = 0;
-      group_names_.emplace_back();
-      for (const auto& [key, value] : *entries) {
-        const auto shape = shape_of(value);
-        if (key.as_string() == nullptr || !shape)
-          fail(ErrorCode::kMetaType, model_file(), "'param_shapes' holds no names and shapes");
-        Parameter parameter{*key.as_string(), *shape,
-                            static_cast<std::int64_t>(checked_numel(*shape, "parameter")), g,
-                            stage_ < 3 ? offset : rank_offset};
-        offset = advanced(offset, parameter.numel);
-        rank_offset = advanced(rank_offset, piece_numel(parameter.numel, ranks_));
-        if (position < padding.size()) offset = advanced(offset, padding[position]);
-        ++position;
-        group_names_.back().push_back(parameter.name);
-        if (!parameters_.emplace(parameter.name, parameter).second) {
-          fail(ErrorCode::kKey, model_file(),
-               cat("parameter ", quote(parameter.name, 200), " is listed twice"));
-        }
-      }
-    }
-  }
-
-  std::int64_t advanced(std::int64_t offset, std::int64_t count) const {
-    std::int64_t result = 0;
-    if (count < 0 || __builtin_add_overflow(offset, count, &result))
-      fail(ErrorCode::kOverflow, model_file(), "parameters have more than 2^63 - 1 elements");
-    return result;
-  }
-
-  // The one-dimensional tensors of a list.
-  std::optional<FlatGroups> flat_groups(std::uint32_t file, std::string_view name) const {
-    const Value* list = member(zero_state(file), name);
-    if (list == nullptr || list->kind() != ValueKind::kList) return std::nullopt;
-    FlatGroups groups{file, {}};
-    for (const Value& item : list->items()) {
-      const auto tensor = dense_tensor(item);
-      if (!tensor || tensor->shape.size() != 1)
-        fail(ErrorCode::kType, file, cat("'", name, "' holds something else than flat tensors"));
-      groups.tensors.push_back(*tensor);
-    }
-    return groups;
-  }
-
-  // By rank.
-  FlatGroupsByRank master_weights() const {
-    FlatGroupsByRank all;
-    const std::string_view name =
-        stage_ == 3 ? "fp32_flat_groups" : "single_partition_of_fp32_groups";
-    for (const auto& [rank, file] : optimizers_) {
-      auto groups = flat_groups(file, name);
-      if (!groups) fail(ErrorCode::kMetaType, file, cat("has no list '", name, "'"));
-      all.emplace(rank, std::move(*groups));
-    }
-    return all;
-  }
-
   // Where the elements of a parameter lie in flat tensors of all ranks.
   std::vector<Part> parts_of(const Parameter& parameter, const FlatGroupsByRank& ranks) const {
     std::vector<Part> parts;
@@ -497,13 +294,6 @@ class DeepSpeedCheckpoint : public TorchFilesCheckpoint {
     if (said == nullptr || said->as_string() == nullptr) return std::nullopt;
     return *said->as_string();
   }
-
-  std::map<std::int64_t, std::uint32_t> models_;      // file by rank
-  std::map<std::int64_t, std::uint32_t> optimizers_;  // file by rank
-  std::int64_t ranks_ = 0;
-  std::int64_t stage_ = 0;
-  std::map<std::string, Parameter> parameters_;
-  std::vector<std::vector<std::string>> group_names_;
 };
 
 }  // namespace

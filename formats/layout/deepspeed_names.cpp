@@ -29,7 +29,9 @@ std::optional<StateFile> state_file(std::string_view name) {
   StateFile file;
   file.name = name;
   file.optimizer = name.ends_with("_optim_states.pt");
-  if (!file.optimizer && !name.ends_with("_model_states.pt")) return std::nullopt;
+  // A pipeline's layers have a hyphen there.
+  if (!file.optimizer && !name.ends_with("_model_states.pt") && !name.ends_with("-model_states.pt"))
+    return std::nullopt;
   std::string_view rest = name.substr(0, name.size() - std::string_view("_optim_states.pt").size());
   if (!take(rest, "bf16_")) take(rest, "fp16_");
   if (take(rest, "zero_pp_rank_")) {

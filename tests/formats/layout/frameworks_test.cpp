@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of trainers, as their own packages wrote them: golden/frameworks.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/layout/content.h"
+#include "formats/layout/source_pieces.h"
+#include "formats/open.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/golden.h"
+#include "tests/support/temp_dir.h"
+
+namespace fsdp::formats {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+fs::path golden(const std::string& name) {
+  return test::data_path("golden/frameworks/" + name + "/ckpt");
+}
+
+// A copy to take files away from, or to damage.
+class Copy {
+ public:
+  explicit Copy(const std::string& name) : path_(dir_.path() / "ckpt") {
+    fs::copy(golden(name), path_, fs::copy_options::recursive);
+  }
+  fs::path path() const { return path_; }
+  fs::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  test::TempDir dir_;
+  fs::path path_;
+};
+
+const TensorEntry* tensor(const Checkpoint& checkpoint, const std::string& key) {
+  for (const TensorEntry& entry : checkpoint.index().tensors) {
+    if (entry.key == key) return &entry;
+  }
+  return nullptr;
+}
+std::vector<std::string> boxes(const Checkpoint& checkpoint, const std::string& key) {
+  std::vector<std::string> out;
+  const TensorEntry* entry = tensor(checkpoint, key);
+  if (entry == nullptr) return {"no tensor " + key};
+  for (std::size_t c = 0; c < entry->chunks.size(); ++c)
+    out.push_back(box_text(entry->chunks.box(c)));
+  return out;
+}
+std::set<std::string> codes(const Findings& findings) {
+  std::set<std::string> out;
+  for (const Finding& finding : findings) out.insert(std::string(code_name(finding.code)));
+  return out;
+}
+std::vector<std::string> top_keys(const Checkpoint& checkpoint) {
+  std::vector<std::string> out;
+  const Value content = content_of(checkpoint);
+  for (const auto& [key, value] : content.entries()) out.push_back(*key.as_string());
+  return out;
+}
+VerifyOptions fast() {
+  VerifyOptions options;
+  options.fast = true;
+  return options;
+}
+std::string text_of(const Findings& findings) {
+  std::string out;
+  for (const Finding& finding : findings) out += finding_text(finding) + "\n";
+  return out;
+}
+
+TEST(Frameworks, deepspeed_is_opened_by_its_root_or_its_tag) {
+  for (const char* below : {"", "global_step2"}) {
+    const auto checkpoint = open_checkpoint(golden("deepspeed_zero2_w2") / below);
+    EXPECT_EQ(checkpoint->description().format, "deepspeed");
+    EXPECT_EQ(checkpoint->description().layout, "zero-2");
+    EXPECT_EQ(checkpoint->description().version, "0.19.8");
+    EXPECT_EQ(checkpoint->description().ranks, 2);
+    EXPECT_THAT(checkpoint->verify({}).findings, testing::IsEmpty());
+    check_before_copy(*checkpoint, {});
+    EXPECT_THAT(top_keys(*checkpoint), Contains("optimizer"));
+  }
+}
+
+TEST(Frameworks, deepspeed_partitions_are_boxes_of_the_parameters) {
+  const auto two = open_checkpoint(golden("deepspeed_zero2_w2"));
+  // The boundary of the two ranks lies within this one: a row in part, whole rows, the rest.
+  std::size_t cut = 0;
+  for (const TensorEntry& entry : two->index().tensors) cut += entry.chunks.size() > 1 ? 1 : 0;
+  EXPECT_GT(cut, 0U);
+  EXPECT_EQ(tensor(*two, "model.out.weight")->dtype, DType::kFloat32);
+  EXPECT_EQ(tensor(*two, "model.blocks.0.up.weight")->dtype, DType::kBFloat16);   // frozen
+  EXPECT_EQ(boxes(*two, "model.again.weight"), boxes(*two, "model.out.weight"));  // tied
+  const auto three = open_checkpoint(golden("deepspeed_zero3_w3"));
+  EXPECT_EQ(three->description().layout, "zero-3");
+  // 7 elements on 3 ranks.
+  EXPECT_THAT(boxes(*three, "model.inp.bias"), ElementsAre("[0:3]", "[3:6]", "[6:7]"));
+  EXPECT_THAT(boxes(*three, "optimizer.state.inp.bias.exp_avg"),
+              ElementsAre("[0:3]", "[3:6]", "[6:7]"));
+}
+
+TEST(Frameworks, a_deepspeed_rank_that_is_missing_is_named_and_its_part_is_a_hole) {
+  for (const char* name : {"deepspeed_zero2_w2", "deepspeed_zero3_w3"}) {
+    const Copy copy(name);
+    fs::remove(copy / "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt");
+    const auto checkpoint = open_checkpoint(copy.path());
+    const auto report = checkpoint->verify(fast());
+    EXPECT_THAT(codes(report.findings), Contains("HOLE"));
+    EXPECT_THAT(text_of(report.findings), HasSubstr("no *_optim_states.pt is there of rank 1"));
+    test::expect_error(ErrorCode::kShardMissing, "rank 1",
+                       [&] { check_before_copy(*checkpoint, {}); });
+  }
+}
+
+TEST(Frameworks, a_deepspeed_folder_that_is_not_whole_says_what_is_missing) {
+  Copy copy("deepspeed_zero2_w2");
+  for (const int rank : {0, 1}) {
+    fs::remove(copy / ("global_step2/bf16_zero_pp_rank_" + std::to_string(rank) +
+                       "_mp_rank_00_optim_states.pt"));
+  }
+  test::expect_error(ErrorCode::kShardMissing, "has no *_optim_states.pt",
+                     [&] { open_checkpoint(copy.path()); });
+  const Copy other("deepspeed_zero2_w2");
+  fs::remove(other / "global_step2/mp_rank_00_model_states.pt");
+  test::expect_error(ErrorCode::kShardMissing, "has no *_model_states.pt",
+                     [&] { open_checkpoint(other.path()); });
+  const Copy parallel("deepspeed_zero2_w2");
+  fs::copy_file(parallel / "global_step2/mp_rank_00_model_states.pt",
+                parallel / "global_step2/mp_rank_01_model_states.pt");
+  test::expect_error(ErrorCode::kUnsupported, "tensor parallel rank 1",
+                     [&] { open_checkpoint(parallel.path()); });
+}
+
+TEST(Frameworks, latest_leads_nowhere_else) {
+  for (const std::string tag : {"../ckpt/global_step2", "..", "", "nothing", "/"}) {
+    const Copy copy("deepspeed_zero2_w2");
+    std::ofstream(copy / "latest") << tag;
+    test::expect_error(ErrorCode::kUnknownFormat, "global_step2",
+                       [&] { open_checkpoint(copy.path()); });
+  }
+}
+
+TEST(Frameworks, files_of_two_saves_are_not_mixed) {
+  const Copy copy("deepspeed_zero2_w2");
+  const std::string name = "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt";
+  fs::copy_file(golden("deepspeed_zero3_w3") / name, copy / name,
+                fs::copy_options::overwrite_existing);
+  test::expect_error(ErrorCode::kMetaType, "files of two saves",
+                     [&] { open_checkpoint(copy.path()); });
+}
+
+TEST(Frameworks, accelerate_joins_model_and_optimizer) {
+  const auto full = open_checkpoint(golden("accelerate_fsdp2_full_w2"));
+  EXPECT_EQ(full->description().format, "accelerate");
+  EXPECT_EQ(full->description().layout, "full");
+  EXPECT_THAT(top_keys(*full), ElementsAre("model", "optimizer", "scheduler"));
+  EXPECT_THAT(codes(full->findings()), ElementsAre("EXTRA_FILE"));
+  EXPECT_THAT(text_of(full->findings()), HasSubstr("random_states_0.pkl"));
+  const auto ranks = open_checkpoint(golden("accelerate_fsdp1_sharded_per_rank_w2"));
+  EXPECT_EQ(ranks->description().layout, "per-rank");
+  EXPECT_THAT(boxes(*ranks, "model.inp.weight"), ElementsAre("[0:4, 0:6]", "[4:7, 0:6]"));
+  EXPECT_THAT(boxes(*ranks, "optimizer.state.inp.weight.exp_avg"),
+              ElementsAre("[0:4, 0:6]", "[4:7, 0:6]"));
+  for (const auto* checkpoint : {&full, &ranks}) {
+    EXPECT_THAT(codes((*checkpoint)->verify({}).findings), ElementsAre("EXTRA_FILE"));
+    check_before_copy(**checkpoint, {});
+  }
+}
+
+TEST(Frameworks, archives_of_joined_parts_are_kept_apart) {
+  // The values of both files hold storages; each is found again through the whole.
+  const auto full = open_checkpoint(golden("accelerate_fsdp2_full_w2"));
+  const auto model = open_checkpoint(golden("accelerate_fsdp2_full_w2") / "pytorch_model_fsdp.bin");
+  const auto optimizer = open_checkpoint(golden("accelerate_fsdp2_full_w2") / "optimizer.bin");
+  const auto same = [](const ChunkData& a, const ChunkData& b) {
+    return a.file == b.file && a.storage_offset == b.storage_offset && a.first == b.first;
+  };
+  for (const TensorEntry& entry : full->index().tensors) {
+    const bool of_model = entry.key.starts_with("model.");
+    const Checkpoint& part = of_model ? *model : *optimizer;
+    const TensorEntry* own = tensor(part, entry.key.substr(of_model ? 6 : 10));
+    ASSERT_NE(own, nullptr) << entry.key;
+    EXPECT_TRUE(same(full->chunk(entry, 0), part.chunk(*own, 0))) << entry.key;
+  }
+}
+
+TEST(Frameworks, files_of_each_rank_are_put_together) {
+  const auto checkpoint = open_checkpoint(golden("per_rank_tp_w4"));
+  EXPECT_EQ(checkpoint->description().format, "per-rank");
+  EXPECT_EQ(checkpoint->description().ranks, 4);
+  EXPECT_THAT(checkpoint->verify({}).findings, testing::IsEmpty());
+  // 12 rows, tensor parallel first, then data parallel: ranks 0 to 3 in this order.
+  EXPECT_THAT(boxes(*checkpoint, "model.blocks.0.up.weight"),
+              ElementsAre("[0:3, 0:10]", "[6:9, 0:10]", "[3:6, 0:10]", "[9:12, 0:10]"));
+}
+
+TEST(Frameworks, one_ranks_file_shows_its_part) {
+  const auto one = open_checkpoint(golden("per_rank_tp_w4") / "checkpoint_1.pt");
+  EXPECT_EQ(one->description().layout, "one-rank");
+  EXPECT_EQ(one->index().files.at(0).rank, 1);
+  EXPECT_THAT(boxes(*one, "model.blocks.0.up.weight"), ElementsAre("[6:9, 0:10]"));
+  EXPECT_THAT(text_of(one->findings()), HasSubstr("not among the files: rank 0, 2, 3"));
+  test::expect_error(ErrorCode::kHole, "chunks cover", [&] { check_before_copy(*one, {}); });
+}
+
+TEST(Frameworks, ranks_that_contradict_each_other_are_refused) {
+  const Copy copy("per_rank_tp_w4");
+  fs::copy_file(golden("accelerate_fsdp1_sharded_per_rank_w2") / "pytorch_model_fsdp_0_rank0.bin",
+                copy / "checkpoint_4.pt");
+  // Its keys are others, so that it only adds what no rank has the whole of.
+  const auto mixed = open_checkpoint(copy.path());
+  EXPECT_THAT(codes(mixed->verify(fast()).findings), Contains("HOLE"));
+}
+
+// Whatever byte is wrong, opening and verifying say so or go on; nothing else is thrown.
+TEST(Frameworks, damaged_files_give_errors_and_nothing_worse) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"deepspeed_zero2_w2", "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"},
+      {"deepspeed_zero3_w3", "global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt"},
+      {"per_rank_tp_w4", "checkpoint_2.pt"}};
+  for (const auto& [name, file] : cases) {
+    const Copy copy(name);
+    const auto bytes = test::read_file(copy / file);
+    std::size_t refused = 0;
+    for (std::size_t at = 0; at < bytes.size(); at += 97) {
+      std::fstream out(copy / file, std::ios::in | std::ios::out | std::ios::binary);
+      out.seekp(static_cast<std::streamoff>(at));
+      out.put(static_cast<char>(~std::to_integer<unsigned>(bytes[at])));
+      out.close();
+      try {
+        const auto checkpoint = open_checkpoint(copy.path());
+        const auto report = checkpoint->verify({});
+        refused += report.findings.empty() ? 0 : 1;
+        content_of(*checkpoint);
+      } catch (const Error&) {
+        ++refused;
+      }
+      std::fstream back(copy / file, std::ios::in | std::ios::out | std::ios::binary);
+      back.seekp(static_cast<std::streamoff>(at));
+      back.put(static_cast<char>(std::to_integer<unsigned>(bytes[at])));
+    }
+    EXPECT_GT(refused, bytes.size() / 97 / 2) << name;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::formats
