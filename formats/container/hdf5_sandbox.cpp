@@ -70,6 +70,15 @@ constexpr std::array kAllowed = {
     SYS_sched_yield,
 };
 
+// Sanitizers find out by a pipe whether memory can be read.
+#if defined(FSDP_SANITIZED) && defined(SYS_pipe)
+constexpr std::array kAllowedBeside = {SYS_pipe2, SYS_pipe};
+#elif defined(FSDP_SANITIZED)
+constexpr std::array kAllowedBeside = {SYS_pipe2};
+#else
+constexpr std::array<long, 0> kAllowedBeside = {};
+#endif
+
 bool allow_few_system_calls() {
   if (kArchitecture == 0) return false;
   std::vector<sock_filter> program = {
@@ -78,10 +87,12 @@ bool allow_few_system_calls() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
   };
-  for (std::size_t i = 0; i < kAllowed.size(); ++i) {
-    const auto to_allow = static_cast<std::uint8_t>(kAllowed.size() - i);
+  std::vector<long> allowed(kAllowed.begin(), kAllowed.end());
+  allowed.insert(allowed.end(), kAllowedBeside.begin(), kAllowedBeside.end());
+  for (std::size_t i = 0; i < allowed.size(); ++i) {
+    const auto to_allow = static_cast<std::uint8_t>(allowed.size() - i);
     program.push_back(
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(kAllowed[i]), to_allow, 0));
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(allowed[i]), to_allow, 0));
   }
   program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM));
   program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
