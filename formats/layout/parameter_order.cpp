@@ -292,6 +292,38 @@ class Matcher {
   std::map<std::string, std::string> names_;
 };
 
+// Whether names stand as a module's state dict lists them.
+bool in_module_order(const std::vector<std::string>& names) {
+  std::unordered_set<std::string> left;                 // modules that were passed
+  std::unordered_set<std::string> biases;               // modules whose bias came, and no weight
+  std::unordered_map<std::string, std::uint64_t> last;  // number of the last numbered child
+  std::vector<std::string> open;                        // modules that the last name lies in
+  for (const std::string& name : names) {
+    std::vector<std::string> modules;
+    for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+      modules.push_back(name.substr(0, dot));
+    std::size_t common = 0;
+    while (common < std::min(modules.size(), open.size()) && modules[common] == open[common])
+      ++common;
+    for (std::size_t i = common; i < open.size(); ++i) left.insert(open[i]);
+    for (std::size_t i = common; i < modules.size(); ++i) {
+      if (left.contains(modules[i])) return false;
+      const std::string parent = i == 0 ? std::string() : modules[i - 1];
+      const std::string child = modules[i].substr(i == 0 ? 0 : parent.size() + 1);
+      if (child.size() > 18 || child.find_first_not_of("0123456789") != std::string::npos) continue;
+      const auto [at, fresh] = last.try_emplace(parent, number(child));
+      if (!fresh && number(child) < at->second) return false;
+      at->second = number(child);
+    }
+    const std::string module = modules.empty() ? std::string() : modules.back();
+    const std::string own = name.substr(module.empty() ? 0 : module.size() + 1);
+    if (own == "bias") biases.insert(module);
+    if (own == "weight" && biases.contains(module)) return false;
+    open = std::move(modules);
+  }
+  return true;
+}
+
 std::unordered_map<std::string, std::size_t> positions_of(const ParameterOrder& order) {
   std::unordered_map<std::string, std::size_t> positions;
   for (std::size_t i = 0; i < order.parameters.size(); ++i) {
@@ -320,12 +352,13 @@ bool in_order(const std::vector<std::string>& names, const ParameterOrder& order
 ParameterOrder order_of_model(const Value& model, std::string origin, bool certain) {
   ParameterOrder order;
   order.origin = std::move(origin);
-  order.certain = certain;
+  std::vector<std::string> names;  // of all tensors
   const auto entries = mapping_entries(model);
   if (!entries) return order;
   std::unordered_set<std::string> seen;  // storages of references, which tied tensors share
   for (const auto& [key, value] : *entries) {
     const auto tensor = dense_tensor(value);
+    if (key.as_string() != nullptr && tensor) names.push_back(*key.as_string());
     if (key.as_string() == nullptr || !tensor || is_buffer(*key.as_string(), tensor->dtype))
       continue;
     const bool first = seen.insert(cat(tensor->storage->archive, "/", tensor->storage->key, "/",
@@ -333,6 +366,7 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
                            .second;
     (first ? order.parameters : order.tied).push_back({*key.as_string(), tensor->shape});
   }
+  order.certain = certain && in_module_order(names);
   return order;
 }
 

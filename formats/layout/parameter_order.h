@@ -30,7 +30,9 @@ struct ParameterOrder {
 // The parameters among the tensors of a model's state dict: without integers and booleans and
 // without the buffers of normalization layers, which are no parameters, and without the further
 // names of tied ones.
-// `certain`: the state dict has the model's own order.
+// `certain`: the state dict may have the model's own order.  It has not where a module's names do
+// not stand together, a bias stands before its weight, or layer 10 before layer 2: then it was
+// sorted, or put together from several ranks.
 ParameterOrder order_of_model(const Value& model, std::string origin, bool certain);
 
 // The names of an optimizer's ids.

@@ -106,6 +106,19 @@ TEST(OrderOfModel, buffers_and_further_names_of_tied_parameters_are_left_out) {
   EXPECT_EQ(order.tied[0].name, "head");
 }
 
+TEST(OrderOfModel, is_certain_where_names_stand_as_modules_list_them) {
+  const auto certain = [](const std::vector<std::string>& names) {
+    Members members;
+    for (const std::string& name : names) members.emplace_back(name, tensor({1}));
+    return order_of_model(dict(members), "m", true).certain;
+  };
+  EXPECT_TRUE(certain({"scale", "a.weight", "a.bias", "a.norm.weight", "b.2.w", "b.10.w", "head"}));
+  EXPECT_FALSE(certain({"a.bias", "a.weight"}));
+  EXPECT_FALSE(certain({"a.weight", "b.weight", "a.bias"}));
+  EXPECT_FALSE(certain({"l.0.w", "l.10.w", "l.2.w"}));
+  EXPECT_FALSE(order_of_model(dict({{"a", tensor({1})}}), "m", false).certain);
+}
+
 TEST(NamesOfIds, one_group_has_the_order_of_the_model) {
   const auto optimizer = by_ids({{0, 1}}, {{0, {2, 3}}, {1, {2}}});
   EXPECT_EQ(names_of_ids(optimizer, order({{"w", {2, 3}}, {"b", {2}}})),
