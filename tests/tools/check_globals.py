@@ -16,6 +16,7 @@ import sys
 import zipfile
 
 LEGACY_PICKLES = 5
+LEGACY_MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 
 
 def names(stream):
@@ -37,7 +38,8 @@ def names(stream):
     return found
 
 
-def names_of_torch_save(data):
+def names_of_file(data):
+    """Of a torch.save file, new or old, or a bare pickle."""
     if data[:4] == b"PK\x03\x04":
         found = set()
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -45,29 +47,31 @@ def names_of_torch_save(data):
                 if record.endswith(".pkl"):
                     found |= names(io.BytesIO(archive.read(record)))
         return found
-    if data[:2] == b"\x80\x02":
+    if data.startswith(LEGACY_MAGIC):
         stream, found = io.BytesIO(data), set()
         for _ in range(LEGACY_PICKLES):
             found |= names(stream)
         return found
+    if data[:1] == b"\x80" and data[1:2] in b"\2\3\4\5" and data.endswith(b"."):
+        return names(io.BytesIO(data))
     return set()
 
 
 def names_of_folder(folder):
     found = set()
-    central = os.path.join(folder, ".metadata")
-    for path in [central] if os.path.exists(central) else glob.glob(os.path.join(folder, "__*.metadata")):
-        with open(path, "rb") as file:
-            found |= names(file)
-    for path in glob.glob(os.path.join(folder, "*.pt")):
-        with open(path, "rb") as file:
-            found |= names_of_torch_save(file.read())
-    # Data files are archives one behind the other: each ends where the next begins.
-    for path in glob.glob(os.path.join(folder, "*.distcp")):
-        with open(path, "rb") as file:
-            data = file.read()
-        for part in split_archives(data):
-            found |= names_of_torch_save(part)
+    for base, _, files in os.walk(folder):
+        central = ".metadata" in files
+        for name in files:
+            with open(os.path.join(base, name), "rb") as file:
+                data = file.read()
+            if name == ".metadata" or (name.endswith(".metadata") and not central):
+                found |= names(io.BytesIO(data))
+            elif name.endswith(".distcp"):
+                # Archives one behind the other: each ends where the next begins.
+                for part in split_archives(data):
+                    found |= names_of_file(part)
+            elif not name.endswith(".metadata"):
+                found |= names_of_file(data)
     return found
 
 
@@ -107,7 +111,7 @@ def main():
                 expected = names_of_folder(path)
             else:
                 with open(path, "rb") as file:
-                    expected = names_of_torch_save(file.read())
+                    expected = names_of_file(file.read())
             if done.returncode == 0 and listed == expected and report["complete"]:
                 passed += 1
                 continue
