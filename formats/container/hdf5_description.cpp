@@ -333,9 +333,9 @@ void check_claim(const Dataset& dataset, std::uint64_t file_bytes) {
     numel = UINT64_MAX;
   }
   if (numel > most / item_bytes(dataset.dtype)) {
-    throw Error(ErrorCode::kLimitSize, cat("claims shape ", shape_text(dataset.shape), " of ",
-                                           torch_name(dataset.dtype), ", more than a file of ",
-                                           file_bytes, " bytes can stand for"));
+    throw Error(ErrorCode::kLimitSize,
+                cat("claims shape ", shape_text(dataset.shape), " of ", torch_name(dataset.dtype),
+                    ", more than a file of ", file_bytes, " bytes can stand for"));
   }
   if (dataset.storage != Dataset::Storage::kChunked) return;
   if (dataset.chunk_shape.size() != dataset.shape.size()) {
@@ -350,8 +350,12 @@ void check_claim(const Dataset& dataset, std::uint64_t file_bytes) {
   std::uint64_t cells = 1;
   for (const std::int64_t size : grid_of(dataset))
     cells = checked_mul(cells, static_cast<std::uint64_t>(size), "number of chunks");
-  if (cells > kMaxGridCells) {
-    throw Error(ErrorCode::kLimitSize, cat("has ", cells, " chunks, at most ", kMaxGridCells));
+  // A chunk that is stored takes bytes of its own and a place in an index.
+  const std::uint64_t most_cells =
+      std::min(kMaxGridCells, std::max(kFreeGridCells, file_bytes / kLeastChunkBytes));
+  if (cells > most_cells) {
+    throw Error(ErrorCode::kLimitSize, cat("has ", cells, " chunks, at most ", most_cells,
+                                           " in a file of ", file_bytes, " bytes"));
   }
   const bool undone = std::any_of(dataset.filters.begin(), dataset.filters.end(),
                                   [](Filter f) { return f != Filter::kFletcher32; });

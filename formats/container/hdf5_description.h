@@ -35,6 +35,9 @@ inline constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kMaxRank = 32;
 // Cells of one dataset's grid of chunks: with chunks of 1 MiB, 16 TiB.
 constexpr std::uint64_t kMaxGridCells = 1U << 24U;
+// So many are fine in any file; more need so many bytes of the file each.
+constexpr std::uint64_t kFreeGridCells = 1U << 16U;
+constexpr std::uint64_t kLeastChunkBytes = 4;
 // What one byte of a file can stand for at most: the ratio of deflate.
 constexpr std::uint64_t kMaxExpansion = 1032;
 // What the filter fletcher32 puts behind a chunk.

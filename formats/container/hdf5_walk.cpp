@@ -20,7 +20,10 @@ constexpr std::size_t kMaxNames = 10'000'000;
 // Of one plain attribute.
 constexpr std::uint64_t kMaxAttributeItems = 1U << 20U;
 constexpr std::uint64_t kMaxAttributeBytes = 64U << 20U;
-constexpr std::uint64_t kMaxDescriptionBytes = 2ULL << 30U;
+constexpr std::uint64_t kMaxDescriptionBytes = 1U << 30U;
+// Cells of the grids of all datasets, each name of a dataset counted: in any file, and beyond that
+// one for each byte of the file.
+constexpr std::uint64_t kFreeCells = 1U << 20U;
 
 #if H5_VERSION_GE(2, 0, 0)
 constexpr auto read_chunk = H5Dread_chunk1;
@@ -185,6 +188,7 @@ class Walk {
   void dataset(hid_t id) {
     const auto [at, fresh] = known_.try_emplace(identity(id), out_.datasets.size());
     if (!fresh) {
+      count_cells(out_.datasets[at->second].chunks.size());
       out_.datasets.push_back(out_.datasets[at->second]);
       out_.datasets.back().path = path_;
       return;
@@ -321,6 +325,7 @@ class Walk {
     const std::vector<std::int64_t> grid = grid_of(out);
     std::uint64_t cells = 1;
     for (const std::int64_t size : grid) cells *= static_cast<std::uint64_t>(size);
+    count_cells(cells);
     std::vector<hsize_t> at(out.shape.size(), 0);
     std::uint64_t found = 0;
     out.chunks.reserve(static_cast<std::size_t>(cells));
@@ -532,6 +537,14 @@ class Walk {
     names_ += count;
     if (names_ > kMaxNames) throw_too_many();
   }
+  void count_cells(std::uint64_t count) {
+    cells_ += count;
+    const std::uint64_t most = std::max(kFreeCells, file_.size());
+    if (cells_ > most) {
+      throw Error(ErrorCode::kLimitNodes,
+                  cat("the datasets have more than ", most, " chunks together"));
+    }
+  }
   [[noreturn]] static void throw_too_many() {
     throw Error(ErrorCode::kLimitNodes, cat("has more than ", kMaxNames, " links and attributes"));
   }
@@ -541,6 +554,7 @@ class Walk {
   std::set<std::string> above_;  // groups that path_ leads through
   std::unordered_map<std::string, std::size_t> known_;
   std::size_t names_ = 0;
+  std::uint64_t cells_ = 0;
   Description out_;
 };
 

@@ -132,6 +132,10 @@ TEST(Hdf5Description, claims_that_the_file_cannot_justify_are_refused) {
   dataset.chunk_shape = {2};
   expect_refused(ErrorCode::kH5Open, "chunks have 1 dimensions, expected 2", dataset);
   dataset = chunked();
+  dataset.shape = {70'000, 4};
+  dataset.chunk_shape = {1, 4};
+  expect_refused(ErrorCode::kLimitSize, "has 70000 chunks, at most 65536", dataset);
+  dataset = chunked();
   dataset.filters = {Filter::kDeflate};
   dataset.chunk_shape = {1 << 20, 1 << 10};
   dataset.chunks.resize(1);
