@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "formats/base/text.h"
+#include "formats/container/hdf5_attributes.h"
 #include "formats/container/hdf5_file.h"
 #include "formats/container/hdf5_library.h"
 #include "formats/container/hdf5_sandbox.h"
@@ -17,9 +18,6 @@ namespace {
 constexpr std::size_t kMaxDepth = 500;
 // Names of one file: links, attributes.
 constexpr std::size_t kMaxNames = 10'000'000;
-// Of one plain attribute.
-constexpr std::uint64_t kMaxAttributeItems = 1U << 20U;
-constexpr std::uint64_t kMaxAttributeBytes = 64U << 20U;
 constexpr std::uint64_t kMaxDescriptionBytes = 1U << 30U;
 // Cells of the grids of all datasets, each name of a dataset counted: in any file, and beyond that
 // one for each byte of the file.
@@ -369,11 +367,16 @@ class Walk {
 
   void group_attributes(hid_t id) {
     for (const std::string& name : attribute_names(id)) {
-      if (auto attribute = plain(id, name)) {
-        attribute->path = path_;
-        attribute->path.push_back(name);
-        out_.attributes.push_back(std::move(*attribute));
+      std::optional<Attribute> attribute;
+      try {
+        attribute = plain(id, name);
+      } catch (const Error& error) {
+        throw error.in(path_text(path_));
       }
+      if (!attribute) continue;
+      attribute->path = path_;
+      attribute->path.push_back(name);
+      out_.attributes.push_back(*std::move(attribute));
     }
   }
 
@@ -427,110 +430,14 @@ class Walk {
 
   // A plain attribute, its path still to be set; what is none is noted as left out.
   std::optional<Attribute> plain(hid_t object, const std::string& name) {
-    const Handle id(H5Aopen(object, name.c_str(), H5P_DEFAULT), H5Aclose);
-    const Handle type(id.ok() ? H5Aget_type(id.get()) : -1, H5Tclose);
-    const Handle space(id.ok() ? H5Aget_space(id.get()) : -1, H5Sclose);
-    if (!id.ok() || !type.ok() || !space.ok()) {
-      throw_library_error(ErrorCode::kH5Open, path_text(path_) + ": attribute " + quote(name));
-    }
-    Attribute out;
-    const H5S_class_t extent = H5Sget_simple_extent_type(space.get());
-    if (extent == H5S_NULL) return out;
-    const int rank = H5Sget_simple_extent_ndims(space.get());
-    const hssize_t points = H5Sget_simple_extent_npoints(space.get());
-    const auto too_much = [&] {
-      return points < 0 || static_cast<std::uint64_t>(points) > kMaxAttributeItems ||
-             static_cast<std::uint64_t>(points) * H5Tget_size(type.get()) > kMaxAttributeBytes;
-    };
     std::string why;
-    if (rank > 1) {
-      why = cat(" of ", rank, " dimensions");
-    } else if (too_much()) {
-      why = cat(" of ", points, " items");
-    } else if (!read_items(id.get(), type.get(), static_cast<std::size_t>(points), out.items)) {
-      why = " (" + type_words(type.get()) + ")";
+    try {
+      auto attribute = plain_attribute(object, name, why);
+      if (!attribute) out_.left_out.push_back({path_, "attribute " + quote(name) + why});
+      return attribute;
+    } catch (const Error& error) {
+      throw error.in("attribute " + quote(name));
     }
-    if (!why.empty()) {
-      out_.left_out.push_back({path_, "attribute " + quote(name) + why});
-      return std::nullopt;
-    }
-    out.is_list = rank == 1;
-    return out;
-  }
-
-  // False where the type is none of the plain ones.
-  static bool read_items(hid_t id, hid_t type, std::size_t count, std::vector<Scalar>& items) {
-    const auto refuse = [] { throw_library_error(ErrorCode::kH5Open, "attribute"); };
-    switch (H5Tget_class(type)) {
-      case H5T_INTEGER: {
-        std::vector<std::uint64_t> numbers(count);
-        const bool is_signed = H5Tget_sign(type) == H5T_SGN_2;
-        if (H5Aread(id, is_signed ? H5T_NATIVE_INT64 : H5T_NATIVE_UINT64, numbers.data()) < 0)
-          refuse();
-        for (const std::uint64_t number : numbers) {
-          if (is_signed || number <= static_cast<std::uint64_t>(INT64_MAX)) {
-            items.emplace_back(static_cast<std::int64_t>(number));
-          } else {
-            items.emplace_back(number);
-          }
-        }
-        return true;
-      }
-      case H5T_FLOAT: {
-        std::vector<double> numbers(count);
-        if (H5Aread(id, H5T_NATIVE_DOUBLE, numbers.data()) < 0) refuse();
-        items.assign(numbers.begin(), numbers.end());
-        return true;
-      }
-      case H5T_ENUM: {
-        if (dtype_of(type) != DType::kBool) return false;
-        std::string flags(count, '\0');
-        if (H5Aread(id, type, flags.data()) < 0) refuse();
-        for (const char flag : flags) items.emplace_back(flag != 0);
-        return true;
-      }
-      case H5T_STRING:
-        return H5Tis_variable_str(type) > 0 ? read_texts(id, count, items)
-                                            : read_fixed_texts(id, type, count, items);
-      default:
-        return false;
-    }
-  }
-
-  static bool read_texts(hid_t id, std::size_t count, std::vector<Scalar>& items) {
-    const Handle memory = text_type();
-    // The character set must be the attribute's: there is no conversion.
-    const Handle type(H5Aget_type(id), H5Tclose);
-    (void)H5Tset_cset(memory.get(), H5Tget_cset(type.get()));
-    std::vector<char*> texts(count, nullptr);
-    if (H5Aread(id, memory.get(), texts.data()) < 0)
-      throw_library_error(ErrorCode::kH5Open, "attribute");
-    bool good = true;
-    for (char* const text : texts) {
-      std::string copy = text == nullptr ? "" : text;
-      (void)H5free_memory(text);
-      good = good && is_utf8(copy);
-      items.emplace_back(std::move(copy));
-    }
-    return good;
-  }
-
-  static bool read_fixed_texts(hid_t id, hid_t type, std::size_t count,
-                               std::vector<Scalar>& items) {
-    const std::size_t each = H5Tget_size(type);
-    std::string texts(each * count, '\0');
-    if (H5Aread(id, type, texts.data()) < 0) throw_library_error(ErrorCode::kH5Open, "attribute");
-    for (std::size_t i = 0; i < count; ++i) {
-      std::string text = texts.substr(i * each, each);
-      if (H5Tget_strpad(type) == H5T_STR_SPACEPAD) {
-        text.erase(text.find_last_not_of(' ') + 1);
-      } else if (const auto end = text.find('\0'); end != std::string::npos) {
-        text.resize(end);
-      }
-      if (!is_utf8(text)) return false;
-      items.emplace_back(std::move(text));
-    }
-    return true;
   }
 
   void count_names(std::size_t count) {
