@@ -80,6 +80,7 @@ class DeepSpeedCheckpoint : public ZeroFiles {
   void add_model() {
     const auto weights = master_weights();
     check_dtypes(weights);
+    check_sizes(weights);
     const DType dtype = dtype_of(weights);
     const std::set<std::string> buffers = names_in(member(model_root(), "buffer_names"));
     const Value* aliases = member(model_root(), "shared_params");

@@ -171,7 +171,9 @@ void ZeroFiles::read_parameters() {
              cat("parameter ", quote(parameter.name, 200), " is listed twice"));
       }
     }
+    group_numel_.push_back(offset);
   }
+  rank_numel_ = rank_offset;
 }
 
 std::int64_t ZeroFiles::advanced(std::int64_t offset, std::int64_t count) const {
@@ -205,6 +207,45 @@ FlatGroupsByRank ZeroFiles::master_weights() const {
     all.emplace(rank, std::move(*groups));
   }
   return all;
+}
+
+void ZeroFiles::note_size(const std::string& what, std::int64_t expected, std::int64_t found) {
+  findings_.push_back({.code = ErrorCode::kShape,
+                       .message = cat("the parameters in 'param_shapes' take ", expected,
+                                      " elements of ", what, ", which holds ", found),
+                       .file = index_.files[model_file()].name,
+                       .key = {},
+                       .bytes = {}});
+}
+
+void ZeroFiles::check_sizes(const FlatGroupsByRank& weights) {
+  if (stage_ == 3) {
+    for (const auto& [rank, groups] : weights) {
+      std::int64_t numel = 0;
+      for (const TensorValue& tensor : groups.tensors) numel = advanced(numel, tensor.shape[0]);
+      if (numel != rank_numel_)
+        return note_size(cat("the groups of rank ", rank), rank_numel_, numel);
+    }
+    return;
+  }
+  for (const auto& [rank, groups] : weights) {
+    if (groups.tensors.size() != group_numel_.size()) {
+      fail(ErrorCode::kMetaType, groups.file,
+           cat("holds ", groups.tensors.size(), " groups, 'param_shapes' ", group_numel_.size()));
+    }
+  }
+  if (static_cast<std::int64_t>(weights.size()) != ranks_) return;
+  // Padding fills each group up to a multiple of this, and may be left out.
+  const std::int64_t align = 2 * ranks_;
+  const auto blocks = [&](std::int64_t numel) {
+    return numel / align + (numel % align != 0 ? 1 : 0);
+  };
+  for (std::size_t g = 0; g < group_numel_.size(); ++g) {
+    std::int64_t numel = 0;
+    for (const auto& [rank, groups] : weights) numel = advanced(numel, groups.tensors[g].shape[0]);
+    if (blocks(numel) != blocks(group_numel_[g]))
+      return note_size(cat("group ", g), group_numel_[g], numel);
+  }
 }
 
 void ZeroFiles::note_missing() {

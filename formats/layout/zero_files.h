@@ -38,7 +38,12 @@ class ZeroFiles : public TorchFilesCheckpoint {
   std::map<std::string, Parameter> parameters_;
   std::vector<std::vector<std::string>> group_names_;  // of the parameters of each group, in order
 
+  // Notes where the flat tensors hold more or less than the parameters: names and shapes are then
+  // not those the tensors were made from.
+  void check_sizes(const FlatGroupsByRank& weights);
+
  private:
+  void note_size(const std::string& what, std::int64_t expected, std::int64_t found);
   void refuse_other_layouts(const std::vector<StateFile>& files) const;
   void add_model_file(const StateFile& file);
   void add_optimizer_file(const StateFile& file);
@@ -47,6 +52,9 @@ class ZeroFiles : public TorchFilesCheckpoint {
   void read_parameters();
   std::int64_t advanced(std::int64_t offset, std::int64_t count) const;
   std::optional<FlatGroups> flat_groups(std::uint32_t file, std::string_view name) const;
+
+  std::vector<std::int64_t> group_numel_;  // stages 1, 2: of each group's parameters and gaps
+  std::int64_t rank_numel_ = 0;            // stage 3: of each rank's groups
 };
 
 }  // namespace fsdp::formats::deepspeed

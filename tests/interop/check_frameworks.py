@@ -217,8 +217,23 @@ def flipped_bytes_are_found(tool, tmp):
         tool.run("verify", copy, expect=1)
 
 
+def shapes_that_do_not_fit_the_partitions_are_refused(tool, tmp):
+    for case, file in (("deepspeed_zero2_w2", "mp_rank_00_model_states.pt"), ("deepspeed_zero3_w2", "zero_pp_rank_0_mp_rank_00_model_states.pt")):
+        for shape, said in ((torch.Size([0, 7]), "elements of"), ((-1, 7), "names and shapes"), ((2**62, 2**62), "names and shapes"), (torch.Size([900, 7]), "elements of")):
+            copy = os.path.join(tmp, "shapes")
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(tool.case(case), copy)
+            path = os.path.join(copy, "global_step2", file)
+            saved = torch.load(path, weights_only=False)
+            saved["param_shapes"][0]["out.weight"] = shape
+            torch.save(saved, path)
+            text = tool.run("verify", copy, expect=1)
+            assert said in text, text
+            tool.run("consolidate", copy, os.path.join(tmp, "shapes.pt"), expect=2)
+
+
 CHECKS = [lightning_resumes_from_our_file, lightning_reads_our_folder, lightning_loads_weights_from_elsewhere, accelerate_loads_our_folders,
-          values_without_a_place_are_refused, missing_ranks_are_named, flipped_bytes_are_found]
+          values_without_a_place_are_refused, missing_ranks_are_named, flipped_bytes_are_found, shapes_that_do_not_fit_the_partitions_are_refused]
 
 
 def main():

@@ -42,7 +42,7 @@ import truth
 
 def write_truth(folder, obj, **more):
     """`obj` is what a consolidated file must load as."""
-    doc = {"torch": torch.__version__.split("+")[0], "tree": truth.describe(obj), "weights_only": True, "allow": [], **more}
+    doc = {"torch": torch.__version__.split("+")[0], "tree": truth.describe(obj), "items": truth.flat(obj), "weights_only": True, "allow": [], **more}
     with open(os.path.join(folder, "truth.json"), "w") as f:
         json.dump(doc, f, indent=1, ensure_ascii=False)
 
