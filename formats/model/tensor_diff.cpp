@@ -81,36 +81,55 @@ void unequal_bits(std::span<const std::byte> a, std::span<const std::byte> b, st
   }
 }
 
-// Representable numbers from a to b.  Codes of a sign and a magnitude, or (e8m0) a magnitude alone.
+// Representable numbers from one element to another; codes of a sign and a magnitude, or (e8m0) a
+// magnitude alone.  The largest of those for which `counts` is not 0; where `limit` is given,
+// `beyond` loses the elements that are no further apart.
 template <typename T>
-void ulps(std::span<const std::byte> a, std::span<const std::byte> b, bool has_sign,
-          std::array<std::uint64_t, kGroup>& out) {
+std::uint64_t ulps(std::span<const std::byte> a, std::span<const std::byte> b, bool has_sign,
+                   const Flags& counts, std::optional<std::uint64_t> limit, Flags& beyond) {
   std::array<T, kGroup> x;
   std::array<T, kGroup> y;
   std::memcpy(x.data(), a.data(), a.size());
   std::memcpy(y.data(), b.data(), b.size());
+  const std::size_t count = a.size() / sizeof(T);
   const auto sign = static_cast<T>(has_sign ? T{1} << (sizeof(T) * 8 - 1) : 0);
-  for (std::size_t i = 0; i < a.size() / sizeof(T); ++i) {
-    const std::uint64_t left = x[i] & static_cast<T>(~sign);
-    const std::uint64_t right = y[i] & static_cast<T>(~sign);
-    const bool opposite = ((x[i] ^ y[i]) & sign) != 0;
-    out[i] = opposite ? left + right : left > right ? left - right : right - left;
+  const auto rest = static_cast<T>(~sign);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto left = static_cast<T>(x[i] & rest);
+    const auto right = static_cast<T>(y[i] & rest);
+    const auto alike = static_cast<T>(left > right ? left - right : right - left);
+    x[i] = ((x[i] ^ y[i]) & sign) != 0 ? static_cast<T>(left + right) : alike;
   }
+  T most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const T here = counts[i] != 0 ? x[i] : T{0};
+    most = here > most ? here : most;
+  }
+  for (std::size_t i = 0; limit && i < count; ++i)
+    beyond[i] = static_cast<std::uint8_t>(beyond[i] & (x[i] <= *limit ? 0 : 1));
+  return most;
 }
 
-void ulps(DType dtype, std::span<const std::byte> a, std::span<const std::byte> b,
-          std::array<std::uint64_t, kGroup>& out) {
+std::uint64_t ulps(DType dtype, std::span<const std::byte> a, std::span<const std::byte> b,
+                   const Flags& counts, std::optional<std::uint64_t> limit, Flags& beyond) {
   const bool has_sign = dtype != DType::kFloat8E8M0FNU;
   switch (item_bytes(dtype)) {
     case 1:
-      return ulps<std::uint8_t>(a, b, has_sign, out);
+      return ulps<std::uint8_t>(a, b, has_sign, counts, limit, beyond);
     case 2:
-      return ulps<std::uint16_t>(a, b, has_sign, out);
+      return ulps<std::uint16_t>(a, b, has_sign, counts, limit, beyond);
     case 4:
-      return ulps<std::uint32_t>(a, b, has_sign, out);
+      return ulps<std::uint32_t>(a, b, has_sign, counts, limit, beyond);
     default:
-      return ulps<std::uint64_t>(a, b, has_sign, out);
+      return ulps<std::uint64_t>(a, b, has_sign, counts, limit, beyond);
   }
+}
+
+// How many flags are set.
+std::uint64_t sum_of(const Flags& flags, std::size_t count) {
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < count; ++i) sum += flags[i];
+  return sum;
 }
 
 bool any_special(const Numbers& numbers, std::size_t count) {
@@ -226,7 +245,6 @@ class GroupComparison {
     } else {
       for (std::size_t i = 0; i < count; ++i) unequal_[i] = distances_.apart[i] == 0 ? 0 : 1;
     }
-    if (floating_) ulps(left_dtype_, left, right, ulps_);
     judge();
     record();
   }
@@ -251,12 +269,8 @@ class GroupComparison {
         beyond_[i] =
             static_cast<std::uint8_t>(unequal_[i] & (distances_.apart[i] <= allowed ? 0U : 1U));
       }
-      if (floating_ && tolerance_.ulp) {
-        for (std::size_t i = 0; i < count_; ++i)
-          beyond_[i] =
-              static_cast<std::uint8_t>(beyond_[i] & (ulps_[i] <= *tolerance_.ulp ? 0 : 1));
-      }
     }
+    if (floating_) measure_ulps();
     if (numbers_ && distances_.special) judge_special();
   }
 
@@ -277,17 +291,8 @@ class GroupComparison {
   }
 
   void record() {
-    std::array<std::uint32_t, kLanes> unequal{};
-    std::array<std::uint32_t, kLanes> beyond{};
-    for (std::size_t i = 0; i < count_; ++i) {
-      unequal[i % kLanes] += unequal_[i];
-      beyond[i % kLanes] += beyond_[i];
-    }
-    std::uint64_t different = 0;
-    for (std::size_t l = 0; l < kLanes; ++l) {
-      difference_.unequal += unequal[l];
-      different += beyond[l];
-    }
+    difference_.unequal += sum_of(unequal_, count_);
+    const std::uint64_t different = sum_of(beyond_, count_);
     if (different != 0) {
       const auto at = static_cast<std::uint64_t>(
           std::find(beyond_.begin(), beyond_.begin() + static_cast<std::ptrdiff_t>(count_), 1) -
@@ -297,7 +302,6 @@ class GroupComparison {
       difference_.different += different;
     }
     if (numbers_) record_distances();
-    if (floating_) record_ulps();
   }
 
   void record_distances() {
@@ -326,13 +330,14 @@ class GroupComparison {
     difference_.max_abs = most;
   }
 
-  void record_ulps() {
-    std::uint64_t most = difference_.max_ulp.value_or(0);
-    for (std::size_t i = 0; i < count_; ++i) {
-      const bool finite = !distances_.special || distances_.apart[i] < kInfinity;
-      if (finite) most = std::max(most, ulps_[i]);
-    }
-    difference_.max_ulp = most;
+  // Before NaN and infinities are judged: they are next to numbers only by their codes.
+  void measure_ulps() {
+    Flags counts = unequal_;
+    for (std::size_t i = 0; distances_.special && i < count_; ++i)
+      counts[i] = distances_.apart[i] < kInfinity ? 1 : 0;
+    const std::uint64_t most = ulps(left_dtype_, left_, right_, counts,
+                                    tolerance_.exact ? std::nullopt : tolerance_.ulp, beyond_);
+    difference_.max_ulp = std::max(difference_.max_ulp.value_or(0), most);
   }
 
   DType left_dtype_;
@@ -349,7 +354,6 @@ class GroupComparison {
   Distances distances_;
   Flags unequal_;
   Flags beyond_;
-  std::array<std::uint64_t, kGroup> ulps_;
 };
 
 }  // namespace
