@@ -148,7 +148,9 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
                            const std::vector<Leaf>& entries, ShardingChoice choice)
     : source_(source), choice_(std::move(choice)), parts_(roles_of(content)) {
   const auto& tensors = source.index().tensors;
-  shown_ = source.description().ranks > 1 && std::any_of(tensors.begin(), tensors.end(), is_cut);
+  // DeepSpeed cuts flat tensors, wherever one parameter ends and the next begins.
+  shown_ = source.description().ranks > 1 && source.description().format != "deepspeed" &&
+           std::any_of(tensors.begin(), tensors.end(), is_cut);
   for (const Leaf& entry : entries) {
     const RolePart* part = part_of(entry.path);
     if (part == nullptr) continue;

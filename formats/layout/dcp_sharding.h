@@ -32,7 +32,8 @@ struct ShardingChoice {
 // Note [which tensors are cut]
 // FSDP cuts parameters and what an optimizer keeps for each of their elements, and leaves buffers
 // whole.  A folder of several ranks shows which is which: a tensor of more than one row that lies
-// in one chunk was not cut.  Elsewhere, and for tensors of one row, it is told from dtype and name:
+// in one chunk was not cut.  Elsewhere (and where DeepSpeed cut flat tensors), and for tensors of
+// one row, it is told from dtype and name:
 // integers and booleans are buffers; what an optimizer names is a parameter; where an optimizer
 // names parameters, other floating tensors are frozen parameters if they are called weight or
 // bias, else buffers; where none does, floating tensors are parameters but for the usual names of

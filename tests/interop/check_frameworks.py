@@ -217,6 +217,21 @@ def flipped_bytes_are_found(tool, tmp):
         tool.run("verify", copy, expect=1)
 
 
+def deepspeed_becomes_a_folder_as_fsdp_has_it(tool, tmp):
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+    for case in ("deepspeed_zero2_w3", "deepspeed_zero3_w2"):
+        out = os.path.join(tmp, case)
+        tool.run("reshard", tool.case(case), out, "--world-size", 2)
+        read = FileSystemReader(out).read_metadata().state_dict_metadata
+        for key in ("model.inp.weight", "optimizer.state.inp.weight.exp_avg"):
+            assert [list(c.sizes) for c in read[key].chunks] == [[4, 6], [3, 6]], key
+        assert len(read["model.seen"].chunks) == 1   # a buffer
+        full = os.path.join(tmp, "full.pt")
+        dcp_to_torch_save(out, full)
+        same(case, plain(tool.consolidated(case, tmp)), plain(torch.load(full)))
+
+
 def shapes_that_do_not_fit_the_partitions_are_refused(tool, tmp):
     for case, file in (("deepspeed_zero2_w2", "mp_rank_00_model_states.pt"), ("deepspeed_zero3_w2", "zero_pp_rank_0_mp_rank_00_model_states.pt")):
         for shape, said in ((torch.Size([0, 7]), "elements of"), ((-1, 7), "names and shapes"), ((2**62, 2**62), "names and shapes"), (torch.Size([900, 7]), "elements of")):
@@ -233,7 +248,8 @@ def shapes_that_do_not_fit_the_partitions_are_refused(tool, tmp):
 
 
 CHECKS = [lightning_resumes_from_our_file, lightning_reads_our_folder, lightning_loads_weights_from_elsewhere, accelerate_loads_our_folders,
-          values_without_a_place_are_refused, missing_ranks_are_named, flipped_bytes_are_found, shapes_that_do_not_fit_the_partitions_are_refused]
+          values_without_a_place_are_refused, missing_ranks_are_named, flipped_bytes_are_found, deepspeed_becomes_a_folder_as_fsdp_has_it,
+          shapes_that_do_not_fit_the_partitions_are_refused]
 
 
 def main():
