@@ -25,7 +25,7 @@ Description describe(const ByteSource& file);
 
 struct ReaderLimits {
   std::uint64_t memory_bytes = 1U << 30U;  // beyond what this process has mapped
-  unsigned cpu_seconds = 60;
+  unsigned cpu_seconds = 30;
   unsigned wall_seconds = 120;
 };
 
