@@ -2,6 +2,7 @@
 #include "formats/layout/torch_save.h"
 
 #include <map>
+#include <mutex>
 #include <unordered_map>
 
 #include "formats/base/error.h"
@@ -32,6 +33,8 @@ class TorchSaveCheckpoint : public Checkpoint {
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t) const override {
+    // Values that alias share nodes, whose reference counts are for one thread at a time.
+    const std::lock_guard lock(values_mutex_);
     return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
   }
   Value value(const ValueEntry& value) const override { return leaves_.at(value.path); }
@@ -137,6 +140,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   std::shared_ptr<const File> file_;
   TorchFile torch_;
   mutable Spill spill_;
+  mutable std::mutex values_mutex_;
   std::map<KeyPath, Value> leaves_;
   std::map<KeyPath, int> copies_;  // of paths that several leaves have
 };
