@@ -2,13 +2,12 @@
 #include "tools/array_text.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <ostream>
 
 #include "formats/base/cast.h"
+#include "tools/float_text.h"
 
 namespace fsdp::cli {
 namespace {
@@ -25,17 +24,6 @@ T number_of(std::span<const std::byte> element) {
   return number;
 }
 
-template <typename T>
-std::string shortest(T number) {
-  if (std::isnan(number)) return "nan";
-  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
-  std::array<char, 40> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
-  std::string text(buffer.data(), end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
-
 // Types narrower than float32 by way of it.
 float small_float(DType dtype, std::span<const std::byte> element) {
   float number = 0;
@@ -43,9 +31,9 @@ float small_float(DType dtype, std::span<const std::byte> element) {
   return number;
 }
 
-std::string float_text(DType dtype, std::span<const std::byte> element) {
-  if (dtype == DType::kFloat64) return shortest(number_of<double>(element));
-  return shortest(small_float(dtype, element));
+std::string float_element_text(DType dtype, std::span<const std::byte> element) {
+  if (dtype == DType::kFloat64) return float_text(number_of<double>(element));
+  return float_text(small_float(dtype, element));
 }
 
 DType part_type(DType dtype) {
@@ -59,7 +47,7 @@ Json float_json(DType dtype, std::span<const std::byte> element) {
     // The double whose shortest text is that of the float.
     if (std::isfinite(number)) {
       double same = 0;
-      const std::string text = shortest(number);
+      const std::string text = float_text(number);
       std::from_chars(text.data(), text.data() + text.size(), same);
       return same;
     }
@@ -105,14 +93,14 @@ Json integer_json(DType dtype, std::span<const std::byte> element) {
 }  // namespace
 
 std::string element_text(DType dtype, std::span<const std::byte> element) {
-  if (formats::is_floating(dtype)) return float_text(dtype, element);
+  if (formats::is_floating(dtype)) return float_element_text(dtype, element);
   if (dtype >= DType::kInt64 && dtype <= DType::kUInt64)
     return formats::to_text(integer_json(dtype, element));
   if (dtype == DType::kBool) return element[0] == std::byte{0} ? "False" : "True";
   if (formats::is_complex(dtype)) {
     const std::size_t half = element.size() / 2;
-    const std::string imaginary = float_text(part_type(dtype), element.subspan(half));
-    return "(" + float_text(part_type(dtype), element.first(half)) +
+    const std::string imaginary = float_element_text(part_type(dtype), element.subspan(half));
+    return "(" + float_element_text(part_type(dtype), element.first(half)) +
            (imaginary.starts_with('-') ? "" : "+") + imaginary + "j)";
   }
   return bytes_text(element);

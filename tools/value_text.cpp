@@ -2,12 +2,10 @@
 #include "tools/value_text.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <cmath>
 
 #include "formats/base/text.h"
 #include "formats/layout/tensor_value.h"
+#include "tools/float_text.h"
 
 namespace fsdp::cli {
 namespace {
@@ -18,17 +16,6 @@ using formats::ValueKind;
 constexpr std::size_t kMaxJsonParts = 10'000;
 // What is nested deeper than this is not for a line of text.
 constexpr std::size_t kMaxTextDepth = 20;
-
-// Shortest text that reads back as the same number, with a point or exponent, as Python has it.
-std::string float_text(double number) {
-  if (std::isnan(number)) return "nan";
-  if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
-  std::array<char, 40> buffer{};
-  const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number).ptr;
-  std::string text(buffer.data(), end);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return text;
-}
 
 // Little-endian two's complement to decimal.
 std::string big_int_text(const std::string& bytes) {

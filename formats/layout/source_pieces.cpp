@@ -6,7 +6,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/model/check.h"
 
 namespace fsdp::formats {
 namespace {
@@ -115,20 +114,6 @@ TargetPiece storage_piece(const Checkpoint& checkpoint, const StorageRef& storag
     return std::vector<SourceChunk>{{box, checkpoint.storage(storage)}};
   };
   return piece;
-}
-
-void check_before_copy(const Checkpoint& checkpoint, const std::function<bool()>& cancelled) {
-  Findings findings = checkpoint.findings();
-  const Index& index = checkpoint.index();
-  check_extents(index, findings);
-  for (const TensorEntry& tensor : index.tensors) check_coverage(tensor, findings);
-  throw_if_damaged(findings, checkpoint.description().path);
-  for (const TensorEntry& tensor : index.tensors) {
-    if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
-    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
-      if (volume(tensor.chunks.box(c)) != 0) checkpoint.chunk(tensor, c);
-    }
-  }
 }
 
 }  // namespace fsdp::formats

@@ -69,9 +69,4 @@ TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype
 // Throws: kUnsupported where a big-endian storage does not say how wide its elements are.
 TargetPiece storage_piece(const Checkpoint& checkpoint, const StorageRef& storage);
 
-// Everything that can be known to be wrong before a byte is copied: what opening found, chunks that
-// do not tile their tensor, files missing or too short, and every chunk's own headers against the
-// index. Throws: the first damage found.  `cancelled` is asked now and then (kInterrupted).
-void check_before_copy(const Checkpoint& checkpoint, const std::function<bool()>& cancelled);
-
 }  // namespace fsdp::formats

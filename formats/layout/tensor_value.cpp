@@ -4,6 +4,7 @@
 #include "formats/base/checked_math.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/object_fields.h"
 #include "formats/layout/torch_globals.h"
 #include "formats/model/box.h"
 
@@ -23,20 +24,6 @@ TorchGlobal meaning_of(const Value& value) {
 
 std::string_view name_of(const Value& value) {
   return value.as_object()->callable.as_global()->name;
-}
-
-// A tuple, a list, or torch.Size of either.
-std::optional<std::vector<std::int64_t>> dimensions(const Value& value) {
-  if (meaning_of(value) == TorchGlobal::kSize)
-    return dimensions(value.as_object()->args.items()[0]);
-  if (value.kind() != ValueKind::kTuple && value.kind() != ValueKind::kList) return std::nullopt;
-  std::vector<std::int64_t> out;
-  for (const Value& item : value.items()) {
-    const auto number = item.as_int();
-    if (!number) return std::nullopt;
-    out.push_back(*number);
-  }
-  return out;
 }
 
 // The flags of lazily conjugated or negated tensors: {"conj": True, "neg": True}.
@@ -83,8 +70,8 @@ TensorValue parse_view(const Value& call) {
   if (!offset || *offset < 0)
     throw refuse(ErrorCode::kType, "storage offset is no number from 0 on");
   tensor.storage_offset = static_cast<std::uint64_t>(*offset);
-  const auto shape = dimensions(args[2]);
-  const auto strides = dimensions(args[3]);
+  const auto shape = integers(args[2]);
+  const auto strides = integers(args[3]);
   if (!shape || !strides) throw refuse(ErrorCode::kType, "size and stride are tuples of integers");
   if (shape->size() != strides->size() || shape->size() > kMaxRank) {
     throw refuse(ErrorCode::kTensorBounds, cat("size has ", shape->size(), " dimensions, stride ",

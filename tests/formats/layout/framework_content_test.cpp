@@ -6,23 +6,16 @@
 
 #include "formats/layout/tensor_value.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/state_values.h"
 
 namespace fsdp::formats {
 namespace {
 
+using test::dict;
+using test::Members;
+using test::tensor;
 using testing::ElementsAre;
 
-using Members = std::vector<std::pair<std::string, Value>>;
-
-Value dict(const Members& members) {
-  std::vector<Value::Entry> entries;
-  for (const auto& [name, value] : members) entries.emplace_back(Value::string(name), value);
-  return Value::dict(std::move(entries));
-}
-Value tensor() {
-  return make_dense_tensor(DType::kFloat32, {1},
-                           {.key = "0", .dtype = DType::kFloat32, .numel = 1});
-}
 Value model() {
   return dict({{"l0.weight", tensor()}, {"l0.bias", tensor()}});
 }

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/layout/content.h"
-#include "formats/layout/source_pieces.h"
+#include "formats/layout/content_check.h"
 #include "formats/open.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
@@ -85,7 +85,7 @@ TEST(Frameworks, deepspeed_is_opened_by_its_root_or_its_tag) {
     EXPECT_EQ(checkpoint->description().version, "0.19.8");
     EXPECT_EQ(checkpoint->description().ranks, 2);
     EXPECT_THAT(checkpoint->verify({}).findings, testing::IsEmpty());
-    check_before_copy(*checkpoint, {});
+    check_before_copy(*checkpoint, content_of(*checkpoint), {});
     EXPECT_THAT(top_keys(*checkpoint), Contains("optimizer"));
   }
 }
@@ -116,7 +116,7 @@ TEST(Frameworks, a_deepspeed_rank_that_is_missing_is_named_and_its_part_is_a_hol
     EXPECT_THAT(codes(report.findings), Contains("HOLE"));
     EXPECT_THAT(text_of(report.findings), HasSubstr("no *_optim_states.pt is there of rank 1"));
     test::expect_error(ErrorCode::kShardMissing, "rank 1",
-                       [&] { check_before_copy(*checkpoint, {}); });
+                       [&] { check_before_copy(*checkpoint, content_of(*checkpoint), {}); });
   }
 }
 
@@ -169,7 +169,7 @@ TEST(Frameworks, accelerate_joins_model_and_optimizer) {
               ElementsAre("[0:4, 0:6]", "[4:7, 0:6]"));
   for (const auto* checkpoint : {&full, &ranks}) {
     EXPECT_THAT((*checkpoint)->verify({}).findings, testing::IsEmpty());
-    check_before_copy(**checkpoint, {});
+    check_before_copy(**checkpoint, content_of(**checkpoint), {});
   }
 }
 
@@ -217,7 +217,8 @@ TEST(Frameworks, one_ranks_file_shows_its_part) {
   EXPECT_EQ(one->index().files.at(0).rank, 1);
   EXPECT_THAT(boxes(*one, "model.blocks.0.up.weight"), ElementsAre("[6:9, 0:10]"));
   EXPECT_THAT(text_of(one->findings()), HasSubstr("not among the files: rank 0, 2, 3"));
-  test::expect_error(ErrorCode::kHole, "chunks cover", [&] { check_before_copy(*one, {}); });
+  test::expect_error(ErrorCode::kHole, "chunks cover",
+                     [&] { check_before_copy(*one, content_of(*one), {}); });
 }
 
 TEST(Frameworks, ranks_that_contradict_each_other_are_refused) {

@@ -5,22 +5,16 @@
 #include <gtest/gtest.h>
 
 #include "formats/layout/tensor_value.h"
+#include "tests/support/state_values.h"
 
 namespace fsdp::formats {
 namespace {
 
+using test::dict;
+using test::Members;
+using test::tensor;
 using testing::ElementsAre;
 
-using Members = std::vector<std::pair<std::string, Value>>;
-
-Value dict(const Members& members) {
-  std::vector<Value::Entry> entries;
-  for (const auto& [name, value] : members) entries.emplace_back(Value::string(name), value);
-  return Value::dict(std::move(entries));
-}
-Value tensor(DType dtype = DType::kFloat32) {
-  return make_dense_tensor(dtype, {1}, {.key = "0", .dtype = dtype, .numel = 1});
-}
 Value group() {
   return dict({{"lr", Value::floating(0.1)}, {"params", Value::list({Value::integer(0)})}});
 }
