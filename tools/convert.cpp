@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt convert: any layout becomes any other.
+#include "formats/model/shard_spec.h"
 #include "tools/conversion.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
 namespace {
-
-// Ranks that a folder may be laid out for.
-constexpr std::int64_t kMaxWorldSize = 65536;
 
 class ConvertVerb : public Verb {
  public:
@@ -21,7 +19,7 @@ class ConvertVerb : public Verb {
     declare_conversion(
         options, conversion_,
         {"pt", "safetensors", "hdf5", "dcp", "lightning", "lightning-ckpt", "accelerate"});
-    options.integer("--world-size", world_size_, 1, kMaxWorldSize, "N",
+    options.integer("--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
