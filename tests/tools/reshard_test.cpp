@@ -25,7 +25,9 @@ TEST_F(CliTest, a_world_size_out_of_range_is_refused_with_the_range) {
           run_cli({verb, golden_path("2.11.0/minimal/ckpt"), path("out"), "--world-size=" + size});
       EXPECT_EQ(done.status, 2) << size;
       EXPECT_THAT(done.err, HasSubstr("--world-size")) << size;
-      if (!size.empty()) EXPECT_THAT(done.err, HasSubstr("from 1 to 65536")) << size;
+      if (!size.empty()) {
+        EXPECT_THAT(done.err, HasSubstr("from 1 to 65536")) << size;
+      }
     }
     EXPECT_EQ(run_cli({verb, golden_path("2.11.0/minimal/ckpt"), path("out")}).status, 2);
   }
