@@ -214,7 +214,11 @@ def no_execution(bench):
         f.truncate()
     runs = 0
     for path in [*paths, damaged]:
-        for verb in (["inspect", path], ["verify", path], ["consolidate", path, bench.path("x.pt"), "--force"]):
+        out = bench.path("x")
+        for verb in (["inspect", path], ["verify", path], ["consolidate", path, f"{out}.pt", "--force"], ["stats", path],
+                     ["diff", path, path], ["reshard", path, out, "--world-size", "2", "--force"],
+                     ["convert", path, f"{out}.h5", "--force"], ["rename", path, f"{out}-renamed", "--rename", "/=all.", "--force"],
+                     ["inspect", path, "--html", f"{out}.html", "--force"]):
             done = bench.run(verb, ["-e", "trace=execve,socket,connect,fork,vfork"])
             with open(bench.path("trace")) as f:
                 calls = [line for line in f if any(f" {c}(" in line for c in ("execve", "socket", "connect", "fork", "vfork"))]
