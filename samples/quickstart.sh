@@ -53,7 +53,7 @@ step "training goes on, on three ranks" "$PYTHON" -m torch.distributed.run --sta
   "$ROOT/samples/train_gpt_fsdp.py" step-80 --resume step-40-of-3
 
 say; say "# 9. What training changed, and a gate for CI: no NaN, no infinity."
-show "$TOOL" diff step-40 step-80 --keys 'model.*' --limit 5 || true   # 1: they differ
-show "$TOOL" stats step-80 --keys 'model.*' --fail-on nan,inf
+show "$TOOL" diff step-40 step-80 --keys 'model.**' --limit 5 || [ $? = 1 ]   # 1: they differ
+show "$TOOL" stats step-80 --keys 'model.**' --fail-on nan,inf
 show "$TOOL" inspect step-80 --html step-80.html
 say; say "# Done: $OUT holds step-40/, step-40-of-3/, step-80/, full.pt, model.safetensors and step-80.html."
