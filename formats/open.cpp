@@ -14,9 +14,9 @@
 #include "formats/layout/dcp.h"
 #include "formats/layout/dcp_names.h"
 #include "formats/layout/deepspeed.h"
-#include "formats/layout/per_rank.h"
 #include "formats/layout/hdf5_checkpoint.h"
 #include "formats/layout/hdf5_data.h"
+#include "formats/layout/per_rank.h"
 #include "formats/layout/safetensors_checkpoint.h"
 #include "formats/layout/tensor_value.h"
 #include "formats/layout/torch_file.h"
@@ -30,7 +30,16 @@ namespace fs = std::filesystem;
 // Near misses named in a message, at most.
 constexpr std::size_t kMaxSuggestions = 5;
 
-enum class Kind { kNothing, kDcp, kAccelerate, kDeepSpeed, kRankFiles, kSafetensors, kHdf5, kTorch };
+enum class Kind {
+  kNothing,
+  kDcp,
+  kAccelerate,
+  kDeepSpeed,
+  kRankFiles,
+  kSafetensors,
+  kHdf5,
+  kTorch
+};
 
 Kind kind_of_folder(const fs::path& folder) {
   if (dcp::is_dcp_folder(folder)) return Kind::kDcp;

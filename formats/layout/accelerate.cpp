@@ -40,16 +40,20 @@ std::optional<std::int64_t> number_behind(std::string_view text) {
 struct Member {
   bool optimizer = false;
   std::int64_t number = 0;
-  std::string folder;               // DCP
-  std::string file;                 // one file
-  std::optional<RankFiles> ranks;   // a file a rank
+  std::string folder;              // DCP
+  std::string file;                // one file
+  std::optional<RankFiles> ranks;  // a file a rank
 };
 
 std::optional<Member> member_named(std::string_view stem) {
   for (const std::string_view base : {kModel, kOptimizer}) {
     if (!stem.starts_with(base)) continue;
     if (const auto number = number_behind(stem.substr(base.size())))
-      return Member{.optimizer = base == kOptimizer, .number = *number, .folder = {}, .file = {}, .ranks = {}};
+      return Member{.optimizer = base == kOptimizer,
+                    .number = *number,
+                    .folder = {},
+                    .file = {},
+                    .ranks = {}};
   }
   return std::nullopt;
 }

@@ -25,9 +25,9 @@ struct ChunkData {
   std::uint64_t storage_bytes = 0;
   std::uint64_t file_offset =
       0;  // of the storage's first byte in the file it came from, for messages
-  std::optional<std::uint32_t> crc;  // CRC-32 of the storage, where the format keeps one
+  std::optional<std::uint32_t> crc;         // CRC-32 of the storage, where the format keeps one
   ErrorCode mismatch = ErrorCode::kZipCrc;  // what data that do not match it are an error of
-  bool self_checked = false;  // `source` itself compares a checksum with what is read
+  bool self_checked = false;                // `source` itself compares a checksum with what is read
   DType dtype = DType::kFloat32;
   std::uint64_t first = 0;
   std::vector<std::int64_t> strides;  // in elements, not negative; empty: dense row-major

@@ -71,7 +71,8 @@ void fuzz(std::span<const std::byte> bytes) {
       limits.max_depth *= 4;  // what protocol 2 has no opcode for is written as a call
       return write_pickle(read_pickle(MemorySource(to_bytes(stream)), host, limits));
     };
-    // The first time, a dotted name becomes getattr calls; these share a memo slot only from then on.
+    // The first time, a dotted name becomes getattr calls; these share a memo slot only from then
+    // on.
     const std::string written = rewritten(write_pickle(file.root));
     if (rewritten(written) != written) std::abort();
   } catch (const Error&) {
