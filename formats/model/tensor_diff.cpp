@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "formats/base/cast.h"
+#include "formats/model/quick_diff.h"
 
 namespace fsdp::formats {
 namespace {
@@ -407,6 +408,13 @@ void compare_elements(DType left_dtype, std::span<const std::byte> left, DType r
     const auto a = left.subspan(at * left_item, n * left_item);
     const auto b = right.subspan(at * right_item, n * right_item);
     if (same_dtype && std::memcmp(a.data(), b.data(), a.size()) == 0) continue;
+    if (same_dtype && left_dtype == DType::kFloat32) {
+      if (const auto quick = quick_counts(a, b, first + at, tolerance, difference)) {
+        difference.unequal += quick->unequal;
+        difference.different += quick->different;
+        continue;
+      }
+    }
     comparison.run(a, b, n, first + at);
   }
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/quick_diff.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace fsdp::formats {
+namespace {
+
+constexpr std::uint32_t kExponent = 0x7F800000;
+constexpr std::uint32_t kMagnitude = 0x7FFFFFFF;
+// More than float32 loses in the few operations below, and than float64 loses where it is the one
+// to be asked.
+constexpr double kSlack = 4e-6;
+// Products below this may lose more than a share of themselves.
+constexpr float kTooSmall = 1e-30F;
+
+// A bound that what lies above `most` is above as well, in float32 too.
+float below(double most) {
+  if (std::isinf(most)) return std::numeric_limits<float>::infinity();
+  return static_cast<float>(
+      std::min(most * (1 - kSlack), double{std::numeric_limits<float>::max()}));
+}
+
+struct Bounds {
+  float apart;
+  float relative;
+  std::uint32_t ulp;
+  float atol;
+  float rtol;
+};
+
+struct Seen {
+  std::uint32_t unequal = 0;
+  std::uint32_t beyond = 0;
+  std::uint32_t undecided = 0;  // not 0: beyond the tolerance or within, nobody knows yet
+  std::uint32_t more = 0;       // not 0: NaN or infinite, or a figure may grow
+};
+
+// Without branches, so that compilers make several elements a step of it.
+template <bool kExact>
+Seen look(std::span<const std::byte> left, std::span<const std::byte> right, const Bounds& bounds) {
+  Seen seen;
+  const std::size_t count = left.size() / sizeof(float);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint32_t x;
+    std::uint32_t y;
+    std::memcpy(&x, left.data() + i * sizeof(x), sizeof(x));
+    std::memcpy(&y, right.data() + i * sizeof(y), sizeof(y));
+    float a;
+    float b;
+    std::memcpy(&a, left.data() + i * sizeof(a), sizeof(a));
+    std::memcpy(&b, right.data() + i * sizeof(b), sizeof(b));
+    const std::uint32_t unequal = x != y ? 1 : 0;
+    const float apart = std::fabs(a - b);
+    const float size = std::fabs(b);
+    const std::uint32_t special =
+        ((x & kExponent) == kExponent ? 1U : 0U) | ((y & kExponent) == kExponent ? 1U : 0U);
+    const auto m = static_cast<std::int32_t>(x & kMagnitude);
+    const auto n = static_cast<std::int32_t>(y & kMagnitude);
+    const std::uint32_t alike = static_cast<std::uint32_t>(m > n ? m - n : n - m);
+    const std::uint32_t across = static_cast<std::uint32_t>(m) + static_cast<std::uint32_t>(n);
+    const std::uint32_t ulp = ((x ^ y) & ~kMagnitude) != 0 ? across : alike;
+    const std::uint32_t grows =
+        (apart >= bounds.apart ? 1U : 0U) | (apart >= bounds.relative * size ? 1U : 0U);
+    seen.unequal += unequal;
+    seen.more |= special | (ulp > bounds.ulp ? 1U : 0U) | (grows & (apart > 0 ? 1U : 0U));
+    if constexpr (!kExact) {
+      const float allowed = bounds.atol + bounds.rtol * size;
+      const std::uint32_t beyond = apart > allowed * static_cast<float>(1 + kSlack) ? 1 : 0;
+      const std::uint32_t within = apart < allowed * static_cast<float>(1 - kSlack) ? 1 : 0;
+      const std::uint32_t small = allowed < kTooSmall ? 1 : 0;
+      seen.beyond += beyond & unequal;
+      seen.undecided |= unequal & (((beyond | within) ^ 1U) | small);
+    }
+  }
+  return seen;
+}
+
+}  // namespace
+
+std::optional<QuickCounts> quick_counts(std::span<const std::byte> left,
+                                        std::span<const std::byte> right, std::uint64_t first,
+                                        const Tolerance& tolerance, const TensorDifference& known) {
+  if (!known.max_ulp || (!tolerance.exact && tolerance.ulp)) return std::nullopt;
+  const Bounds bounds{below(known.max_abs), below(known.max_rel),
+                      static_cast<std::uint32_t>(*known.max_ulp),
+                      static_cast<float>(tolerance.atol), static_cast<float>(tolerance.rtol)};
+  const Seen seen =
+      tolerance.exact ? look<true>(left, right, bounds) : look<false>(left, right, bounds);
+  if ((seen.more | seen.undecided) != 0) return std::nullopt;
+  const QuickCounts counts{seen.unequal, tolerance.exact ? seen.unequal : seen.beyond};
+  // The first one that differs may lie here.
+  if (counts.different != 0 && (known.different == 0 || first < known.first)) return std::nullopt;
+  return counts;
+}
+
+}  // namespace fsdp::formats
