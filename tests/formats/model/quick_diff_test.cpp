@@ -64,7 +64,7 @@ TEST(QuickCounts, whatever_may_change_a_figure_is_left_to_the_exact_look) {
 Floats random_floats(std::mt19937& random, std::size_t count, bool any_bits) {
   Floats floats(count);
   for (float& number : floats) {
-    const std::uint32_t bits = random();
+    const auto bits = static_cast<std::uint32_t>(random());
     number = any_bits ? std::bit_cast<float>(bits)
                       : static_cast<float>(static_cast<std::int32_t>(bits)) * 0x1p-31F;
   }
