@@ -51,10 +51,14 @@ TEST(QuickCounts, whatever_may_change_a_figure_is_left_to_the_exact_look) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const auto& [a, b] : std::vector<std::pair<float, float>>{
-           {3, 1}, {1, 2}, {1e-3F, 1e-5F}, {1e-3F, -1e-3F}, {kNan, 1}, {1, kInf}, {1, 0}}) {
+           {3, 1}, {1, 2.0001F}, {1e-3F, 1e-5F}, {1e-3F, -1e-3F}, {kNan, 1}, {1, kInf}, {1, 0}}) {
     EXPECT_FALSE(quick_counts(bytes({a}), bytes({b}), 8, {}, known())) << a << ' ' << b;
   }
   EXPECT_FALSE(quick_counts(bytes({1}), bytes({1.25F}), 8, {}, {}));  // nothing is known
+  TensorDifference tie = known();
+  EXPECT_TRUE(quick_counts(bytes({1}), bytes({2}), 8, {}, tie));
+  tie.max_abs_at = 9;
+  EXPECT_FALSE(quick_counts(bytes({1}), bytes({2}), 8, {}, tie));  // it is the first of its size
   TensorDifference later = known();
   later.first = 9;
   EXPECT_FALSE(quick_counts(bytes({1}), bytes({1.25F}), 8, {}, later));  // the first one is here
