@@ -34,3 +34,5 @@ refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/container/hdf5_*
 refuse(tools "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/container/hdf5_*")
 refuse(formats "CLI/" "CLI11 stays in tools/cli.cpp")
 refuse(tools "CLI/" "CLI11 stays in tools/cli.cpp" ${ROOT}/tools/cli.cpp)
+refuse(libfsdp "tools/" "tools and libfsdp do not know each other")
+refuse(libfsdp "(CLI|nlohmann)/" "third parties of other folders")

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that fail together.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libfsdp/process_group.h"
+
+namespace fsdp {
+
+// Collective.  Runs `body` on every rank; if any threw, every rank throws one c10::Error that names
+// each failing rank and what it said ("save step-400 failed on rank 2: ...: No space left on
+// device"), so that no rank waits in a collective that the others will never enter.  `body` runs no
+// collectives of this group.
+void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
+           const std::function<void()>& body);
+
+// Collective.  Compares lines of text, the same for every rank unless something is wrong.
+// Throws: on every rank, one c10::Error naming the lowest rank that differs from rank 0, the first
+// line that does, and both texts (cut at 200 characters each).
+void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
+                  const std::vector<std::string>& lines);
+
+}  // namespace fsdp

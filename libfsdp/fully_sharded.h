@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The front door: an unmodified module, sharded over the ranks of a process group.
+//
+//   auto group = fsdp::init_process_group();
+//   GPT model(config);                                   // any torch::nn::Module
+//   fsdp::FsdpOptions options;
+//   options.process_group = group;
+//   options.auto_wrap_policy = fsdp::module_wrap_policy<BlockImpl>();
+//   fsdp::FullyShardedDataParallel<GPT> sharded(model, options);
+//   torch::optim::AdamW optimizer(sharded.parameters(), 1e-3);   // after wrapping
+//   auto loss = loss_of(sharded.forward(tokens));
+//   loss.backward();
+//   sharded.clip_grad_norm_(1.0);
+//   optimizer.step();
+//
+// Note [first touch]: parameters of the wrapped module have no memory between uses.  The first
+// operator that takes one, in forward or backward, gathers its unit; a unit is freed when an
+// operator of an unrelated one runs.  Operators may use parameters only inside forward(), inside a
+// backward of its results, or inside summon_full_params(); anywhere else they throw, because ranks
+// would gather without each other.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <torch/nn/module.h>
+
+#include "libfsdp/internal/forward_inputs.h"
+#include "libfsdp/options.h"
+
+namespace fsdp {
+
+class Engine;
+struct Unit;
+
+struct SummonOptions {
+  bool recurse = true;  // units below the root too
+  // Copy what was written to full parameters back to the shards when the scope ends; ranks must
+  // write the same.
+  bool writeback = true;
+  bool rank0_only = false;  // other ranks see the parameters without memory
+  bool offload_to_cpu = false;
+  bool with_grads = false;  // needs use_orig_params and not offload_to_cpu
+};
+
+// While it lives, the module's parameters are full, in the dtype the module was built with.
+class FullParams {
+ public:
+  FullParams(FullParams&&) noexcept;
+  FullParams& operator=(FullParams&&) = delete;
+  // Collective.  Writes back and frees; where that fails the process's last words are the error
+  // (destructors do not throw): call close() to see it.
+  ~FullParams();
+  void close();
+
+ private:
+  friend class ShardedModule;
+  explicit FullParams(Engine* engine);
+  Engine* engine_;
+};
+
+// A parameter, buffer or gradient with its name in the module, free of any wrapper's prefix.
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+// Everything but forward: what does not depend on the module's type.
+class ShardedModule {
+ public:
+  // Collective.  Shards the module in place.
+  // Requires: no optimizer holds the module's parameters yet; `module` outlives nothing else that
+  // moves or replaces them (to(), load, set_data): the next forward refuses such a module.
+  // Throws: c10::Error for options that contradict each other, parameters shared by several units,
+  // frozen parameters mixed with others where use_orig_params is false, modules on several devices,
+  // meta parameters that nothing initializes, ranks whose modules or options differ.
+  ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options);
+  // Not collective.  The module is left without memory for its parameters.
+  ~ShardedModule();
+  ShardedModule(const ShardedModule&) = delete;
+  ShardedModule& operator=(const ShardedModule&) = delete;
+
+  const std::shared_ptr<torch::nn::Module>& module() const noexcept;
+  const FsdpOptions& options() const noexcept;
+
+  // What the optimizer takes: with use_orig_params each trainable parameter's rows on this rank
+  // ([rows, ...], [0] where it has none of a 0-dimensional one); else flat tensors, one a unit and
+  // dtype.  Ignored parameters come last, as they are.  Stable for the life of this object.
+  std::vector<at::Tensor> parameters() const;
+  // The same with names: of the parameters, or "<unit>._flat_param".  Frozen parameters included.
+  std::vector<NamedTensor> named_parameters() const;
+  std::vector<NamedTensor> named_buffers() const;
+
+  // While false, backward leaves full gradients unreduced in the module; the next backward while
+  // true reduces their sum.  See no_sync.
+  void set_requires_gradient_sync(bool sync);
+
+  // Collective.  Scales the gradients of all parameters, taken as one vector, to a norm of at most
+  // `max_norm`; returns the norm before, a 0-dimensional tensor of the largest gradient dtype.
+  // `norm_type`: any p, or infinity.
+  at::Tensor clip_grad_norm_(double max_norm, double norm_type = 2.0);
+
+  // Collective.
+  // Throws: c10::Error for rank0_only with writeback, with_grads without use_orig_params or with
+  // offload_to_cpu, inside forward or backward, or inside another summon_full_params.
+  [[nodiscard]] FullParams summon_full_params(const SummonOptions& options = {});
+  // Collective.  Applies `fn` to every submodule, children first, with full parameters, and keeps
+  // what it wrote.
+  void apply(const std::function<void(torch::nn::Module&)>& fn);
+
+  // Replaces the reduction of gradients.  Throws: c10::Error where one is registered already, or
+  // for a hybrid strategy.
+  void register_comm_hook(CommHook hook);
+
+  // Names of the units, "" for the root, parents before children.
+  std::vector<std::string> unit_names() const;
+  // The tree of modules with units, numels and bytes on this rank.
+  void print(std::ostream& out) const;
+
+  // The engine, for what is built on it.  See libfsdp/internal/engine.h.
+  Engine& engine() const noexcept;
+
+ protected:
+  void begin_forward();
+  void end_forward();
+  void abandon_forward(const char* what) noexcept;
+  const InputCast& input_cast() const noexcept;
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  std::unique_ptr<Engine> engine_;
+};
+
+std::ostream& operator<<(std::ostream& out, const ShardedModule& module);
+
+// While it lives, gradients are accumulated without being reduced.
+class NoSync {
+ public:
+  explicit NoSync(ShardedModule& module) : module_(module) {
+    module_.set_requires_gradient_sync(false);
+  }
+  ~NoSync() { module_.set_requires_gradient_sync(true); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  ShardedModule& module_;
+};
+
+// `M`: a module holder (TORCH_MODULE) or a module's type.
+template <typename M>
+class FullyShardedDataParallel : public ShardedModule {
+ public:
+  using Impl = typename internal::ImplOf<M>::type;
+
+  FullyShardedDataParallel(std::shared_ptr<Impl> module, FsdpOptions options)
+      : ShardedModule(module, std::move(options)), impl_(module.get()) {}
+  FullyShardedDataParallel(const torch::nn::ModuleHolder<Impl>& module, FsdpOptions options)
+      : FullyShardedDataParallel(module.ptr(), std::move(options)) {}
+
+  // Collective, as is backward of its results.  The module's forward; tensors among the arguments
+  // (also inside vectors, tuples, optionals, pairs and maps) are moved to the compute device and
+  // cast as mixed_precision says.
+  template <typename... Args>
+  auto forward(Args&&... args) {
+    begin_forward();
+    try {
+      // A result that refers to the module is copied: the scope ends here.
+      auto result = impl_->forward(internal::prepared(std::forward<Args>(args), input_cast())...);
+      end_forward();
+      return result;
+    } catch (const std::exception& error) {
+      abandon_forward(error.what());
+      throw;
+    } catch (...) {
+      abandon_forward("an exception that is no std::exception");
+      throw;
+    }
+  }
+  template <typename... Args>
+  auto operator()(Args&&... args) {
+    return forward(std::forward<Args>(args)...);
+  }
+
+  Impl* operator->() const noexcept { return impl_; }
+
+ private:
+  Impl* impl_;
+};
+
+// Scope of no_sync(), by name.
+inline NoSync no_sync(ShardedModule& module) {
+  return NoSync(module);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// What nearly every file of the library and of its tests includes, compiled once.  Files still
+// include what they use.
+#pragma once
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/library.h>
+#include <torch/torch.h>

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# Imported targets for the LibTorch in the folder FSDP_TORCH (a LibTorch archive, or the `torch` folder of
+# PyPI's wheel): fsdp_torch, for the CPU, and fsdp_torch_cuda, where it was built with CUDA.
+#
+# Not find_package(Torch): that of the wheel enables the CUDA language and looks for the whole toolkit, while
+# nothing here has kernels to compile, and the wheel's own dependencies hold every header and library needed.
+if(NOT EXISTS "${FSDP_TORCH}/include/torch/csrc/api/include/torch/torch.h")
+  message(FATAL_ERROR "FSDP_WITH_TORCH is ON, but FSDP_TORCH (${FSDP_TORCH}) holds no LibTorch: set it to the folder "
+    "that has include/ and lib/, for example to what `python -c 'import torch; print(torch.__path__[0])'` prints")
+endif()
+find_path(FSDP_GLOO_INCLUDE gloo/context.h REQUIRED DOC "Debian: libgloo-dev")
+find_package(Threads REQUIRED)
+
+add_library(fsdp_torch INTERFACE)
+target_include_directories(fsdp_torch SYSTEM INTERFACE
+  ${FSDP_TORCH}/include ${FSDP_TORCH}/include/torch/csrc/api/include)
+# NDEBUG and the backends' switches change the layout of LibTorch's classes: they are those of its own build.
+target_compile_definitions(fsdp_torch INTERFACE NDEBUG USE_C10D_GLOO USE_DISTRIBUTED)
+target_link_libraries(fsdp_torch INTERFACE ${FSDP_TORCH}/lib/libtorch_cpu.so ${FSDP_TORCH}/lib/libc10.so Threads::Threads)
+
+# The wheel's libraries find each other by their own run path; the linker has to be told.
+file(GLOB FSDP_TORCH_NVIDIA ${FSDP_TORCH}/../nvidia/*/lib)
+target_link_directories(fsdp_torch INTERFACE ${FSDP_TORCH}/lib)
+foreach(folder ${FSDP_TORCH_NVIDIA})
+  target_link_options(fsdp_torch INTERFACE -Wl,-rpath-link,${folder})
+endforeach()
+
+if(EXISTS "${FSDP_TORCH}/lib/libtorch_cuda.so")
+  find_path(FSDP_CUDA_INCLUDE cuda_runtime_api.h
+    HINTS ${FSDP_TORCH}/../nvidia/cu13/include ${FSDP_TORCH}/../nvidia/cuda_runtime/include
+    PATHS /usr/local/cuda/include DOC "Headers of the CUDA runtime")
+  find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${FSDP_TORCH}/../nvidia/nccl/include DOC "Headers of NCCL")
+endif()
+if(FSDP_CUDA_INCLUDE AND FSDP_NCCL_INCLUDE)
+  add_library(fsdp_torch_cuda INTERFACE)
+  target_include_directories(fsdp_torch_cuda SYSTEM INTERFACE ${FSDP_CUDA_INCLUDE} ${FSDP_NCCL_INCLUDE})
+  target_compile_definitions(fsdp_torch_cuda INTERFACE USE_C10D_NCCL)
+  target_link_libraries(fsdp_torch_cuda INTERFACE fsdp_torch
+    ${FSDP_TORCH}/lib/libtorch_cuda.so ${FSDP_TORCH}/lib/libc10_cuda.so)
+endif()
