@@ -38,65 +38,68 @@ struct ImplOf<M, std::void_t<typename M::ContainedType>> {
 
 at::Tensor prepared_tensor(const at::Tensor& tensor, const InputCast& cast);
 
+// What `prepared` does to values of one type; as declared here, nothing.
 template <typename T>
-T prepared(T&& value, const InputCast&) {
-  return std::forward<T>(value);
-}
-inline at::Tensor prepared(const at::Tensor& tensor, const InputCast& cast) {
-  return prepared_tensor(tensor, cast);
-}
-inline at::Tensor prepared(at::Tensor& tensor, const InputCast& cast) {
-  return prepared_tensor(tensor, cast);
-}
-inline at::Tensor prepared(at::Tensor&& tensor, const InputCast& cast) {
-  return prepared_tensor(tensor, cast);
+struct Prepare {
+  template <typename U>
+  static U run(U&& value, const InputCast&) {
+    return std::forward<U>(value);
+  }
+};
+
+// An argument of forward, with every tensor in it moved and cast; what holds none goes through
+// as it is, references included.
+template <typename T>
+decltype(auto) prepared(T&& value, const InputCast& cast) {
+  return Prepare<std::remove_cvref_t<T>>::run(std::forward<T>(value), cast);
 }
 
+template <>
+struct Prepare<at::Tensor> {
+  static at::Tensor run(const at::Tensor& tensor, const InputCast& cast) {
+    return prepared_tensor(tensor, cast);
+  }
+};
 template <typename T>
-std::vector<T> prepared(const std::vector<T>& values, const InputCast& cast);
+struct Prepare<std::optional<T>> {
+  static std::optional<T> run(const std::optional<T>& value, const InputCast& cast) {
+    return value ? std::optional<T>(prepared(*value, cast)) : std::nullopt;
+  }
+};
 template <typename T>
-std::optional<T> prepared(const std::optional<T>& value, const InputCast& cast);
+struct Prepare<std::vector<T>> {
+  static std::vector<T> run(const std::vector<T>& values, const InputCast& cast) {
+    std::vector<T> result;
+    result.reserve(values.size());
+    for (const auto& value : values) result.push_back(prepared(value, cast));
+    return result;
+  }
+};
 template <typename... T>
-std::tuple<T...> prepared(const std::tuple<T...>& values, const InputCast& cast);
+struct Prepare<std::tuple<T...>> {
+  static std::tuple<T...> run(const std::tuple<T...>& values, const InputCast& cast) {
+    return std::apply([&](const T&... value) { return std::tuple<T...>(prepared(value, cast)...); },
+                      values);
+  }
+};
 template <typename A, typename B>
-std::pair<A, B> prepared(const std::pair<A, B>& values, const InputCast& cast);
+struct Prepare<std::pair<A, B>> {
+  static std::pair<A, B> run(const std::pair<A, B>& values, const InputCast& cast) {
+    return {prepared(values.first, cast), prepared(values.second, cast)};
+  }
+};
+template <typename Map>
+struct PrepareMap {
+  static Map run(const Map& values, const InputCast& cast) {
+    Map result;
+    for (const auto& [key, value] : values) result.emplace(key, prepared(value, cast));
+    return result;
+  }
+};
 template <typename K, typename V>
-std::map<K, V> prepared(const std::map<K, V>& values, const InputCast& cast);
+struct Prepare<std::map<K, V>> : PrepareMap<std::map<K, V>> {};
 template <typename K, typename V>
-std::unordered_map<K, V> prepared(const std::unordered_map<K, V>& values, const InputCast& cast);
-
-template <typename T>
-std::vector<T> prepared(const std::vector<T>& values, const InputCast& cast) {
-  std::vector<T> result;
-  result.reserve(values.size());
-  for (const T& value : values) result.push_back(prepared(value, cast));
-  return result;
-}
-template <typename T>
-std::optional<T> prepared(const std::optional<T>& value, const InputCast& cast) {
-  return value ? std::optional<T>(prepared(*value, cast)) : std::nullopt;
-}
-template <typename... T>
-std::tuple<T...> prepared(const std::tuple<T...>& values, const InputCast& cast) {
-  return std::apply([&](const T&... value) { return std::tuple<T...>(prepared(value, cast)...); },
-                    values);
-}
-template <typename A, typename B>
-std::pair<A, B> prepared(const std::pair<A, B>& values, const InputCast& cast) {
-  return {prepared(values.first, cast), prepared(values.second, cast)};
-}
-template <typename K, typename V>
-std::map<K, V> prepared(const std::map<K, V>& values, const InputCast& cast) {
-  std::map<K, V> result;
-  for (const auto& [key, value] : values) result.emplace(key, prepared(value, cast));
-  return result;
-}
-template <typename K, typename V>
-std::unordered_map<K, V> prepared(const std::unordered_map<K, V>& values, const InputCast& cast) {
-  std::unordered_map<K, V> result;
-  for (const auto& [key, value] : values) result.emplace(key, prepared(value, cast));
-  return result;
-}
+struct Prepare<std::unordered_map<K, V>> : PrepareMap<std::unordered_map<K, V>> {};
 
 }  // namespace internal
 }  // namespace fsdp
