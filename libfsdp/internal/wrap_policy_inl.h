@@ -6,13 +6,21 @@
 
 #include <torch/nn/module.h>
 
+#include "libfsdp/internal/forward_inputs.h"
+
 namespace fsdp {
 
 template <typename... Modules>
+ModulePredicate instances_of() {
+  return [](const torch::nn::Module& module) {
+    return (... ||
+            (dynamic_cast<const typename internal::ImplOf<Modules>::type*>(&module) != nullptr));
+  };
+}
+
+template <typename... Modules>
 WrapPolicy module_wrap_policy() {
-  return custom_policy([](const torch::nn::Module& module) {
-    return (... || (dynamic_cast<const Modules*>(&module) != nullptr));
-  });
+  return custom_policy(instances_of<Modules...>());
 }
 
 template <typename Holder>
