@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Activation checkpointing: what a function computes on the way is not kept for backward, but
+// computed again there.  PyTorch's torch.utils.checkpoint with use_reentrant=True: the backward of
+// the function is a backward of its own inside the outer one.
+//
+//   auto y = fsdp::checkpoint([this](const at::Tensor& h) { return block->forward(h); }, x);
+//   x = fsdp::checkpoint_module(block, x);  // where the options' policy says so
+//
+// The function is called twice and must do the same both times; whatever draws from the generators
+// of the CPU or of the arguments' devices (dropout) draws the same numbers, under the same
+// autocast. It must own, or know to outlive backward, what it captures.  Side effects happen twice:
+// a batch norm inside updates its running statistics twice.
+//
+// Gradients flow to the arguments and to every parameter the function uses, also where no argument
+// requires one.  The result requires a gradient whenever gradients are being recorded.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
+
+#include "libfsdp/internal/tensor_tree.h"
+
+namespace fsdp {
+
+// For which modules checkpoint_module() recomputes.
+using CheckpointPolicy = std::function<bool(const torch::nn::Module&)>;
+
+// While it lives, the policy of this thread; a sharded module's forward opens one with the policy
+// of its options.  Scopes nest; a null policy recomputes nothing.  Recomputation runs under the
+// policy that held when its function first ran, so that checkpoints in it nest alike.
+class CheckpointPolicyScope {
+ public:
+  explicit CheckpointPolicyScope(std::shared_ptr<const CheckpointPolicy> policy);
+  ~CheckpointPolicyScope();
+  CheckpointPolicyScope(const CheckpointPolicyScope&) = delete;
+  CheckpointPolicyScope& operator=(const CheckpointPolicyScope&) = delete;
+
+ private:
+  std::shared_ptr<const CheckpointPolicy> outer_;
+};
+
+// Of the innermost scope of this thread; null outside of any.
+const std::shared_ptr<const CheckpointPolicy>& checkpoint_policy() noexcept;
+
+namespace internal {
+
+bool is_checkpointed(const torch::nn::Module& module);
+
+// The function on a flat list of tensors, some of which may be undefined.
+using FlatFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+std::vector<at::Tensor> run_checkpointed(FlatFunction function,
+                                         const std::vector<at::Tensor>& inputs);
+
+}  // namespace internal
+
+// The function's result.  Arguments and result: tensors, and optionals, vectors, arrays, pairs,
+// tuples and maps of them, and anything without tensors that can be copied.
+// Throws in backward: c10::Error under autograd::grad, backward with `inputs`, or create_graph,
+// which backwards inside backwards do not support; where an argument was since modified in place.
+template <typename Function, typename... Args>
+auto checkpoint(Function function, Args... args) {
+  using Result = std::decay_t<std::invoke_result_t<Function&, Args&...>>;
+  static_assert(!std::is_void_v<Result>,
+                "a function that returns nothing has nothing to recompute");
+  if (!at::GradMode::is_enabled()) return Result(function(args...));
+
+  std::tuple<Args...> arguments(std::move(args)...);
+  const auto inputs = internal::tensors_of(arguments);
+  // The graph keeps the tensors: a second hold on them would outlast it.
+  internal::clear_tensors(arguments);
+  const auto result = std::make_shared<std::optional<Result>>();
+  const auto outputs = internal::run_checkpointed(
+      [function = std::move(function), arguments = std::move(arguments),
+       first_result = std::weak_ptr(result)](const std::vector<at::Tensor>& tensors) mutable {
+        auto call = arguments;
+        internal::set_tensors(call, tensors);
+        Result value = std::apply(function, call);
+        auto values = internal::tensors_of(value);
+        internal::clear_tensors(value);
+        if (const auto first = first_result.lock()) first->emplace(std::move(value));
+        return values;
+      },
+      inputs);
+  internal::set_tensors(**result, outputs);
+  return std::move(**result);
+}
+
+// module->forward(args...), recomputed in backward where the policy of this thread wants the
+// module. `module`: a holder or a shared pointer.
+template <typename Holder, typename... Args>
+auto checkpoint_module(Holder module, Args... args) {
+  auto forward = [module](auto&... values) mutable { return module->forward(values...); };
+  using Result = std::decay_t<decltype(forward(args...))>;
+  if (!internal::is_checkpointed(*module)) return Result(forward(args...));
+  return checkpoint(std::move(forward), std::move(args)...);
+}
+
+}  // namespace fsdp
