@@ -22,6 +22,12 @@ class Store;
 }  // namespace c10d
 
 namespace fsdp {
+class RankMonitor;
+class StoreClient;
+struct CallState;
+}  // namespace fsdp
+
+namespace fsdp {
 
 // Where a launcher put this process.
 struct RankEnvironment {
@@ -45,8 +51,6 @@ struct RankEnvironment {
 std::optional<RankEnvironment> rank_environment(const std::function<const char*(const char*)>& get);
 std::optional<RankEnvironment> rank_environment();
 
-class RankMonitor;
-
 // A set of ranks that can run collectives.  Shared by everything that uses it.
 class ProcessGroup {
  public:
@@ -60,14 +64,18 @@ class ProcessGroup {
   virtual std::chrono::milliseconds timeout() const noexcept = 0;
 
   // Collective over *this* group, in the same order on every rank: a group of some of its ranks.
-  // Every rank calls it with its own `ranks` (ascending, this rank among them); calls with
-  // different `ranks` make different groups at once, so that disjoint groups are made by one call.
+  // Every rank calls it with its own `ranks` (of this group, ascending, this rank among them);
+  // calls with different `ranks` make different groups at once, so that disjoint groups are made by
+  // one call. Throws: c10::Error where a rank named another list than the ranks on it did.
   virtual std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) = 0;
 
   // What the collectives of libfsdp/internal/collectives.h stand on.
+  virtual const std::string& name() const noexcept = 0;  // the same on all of its ranks
+  // Null where there is no other rank to talk to.
   virtual const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept = 0;
-  virtual c10d::Store& store() const noexcept = 0;  // of this group alone
-  virtual RankMonitor& monitor() const noexcept = 0;
+  virtual StoreClient* store() const noexcept = 0;    // keys begin with name(); null likewise
+  virtual RankMonitor& monitor() const noexcept = 0;  // of all ranks
+  virtual CallState& calls() noexcept = 0;
 };
 
 struct ProcessGroupOptions {

@@ -3,8 +3,9 @@
 // them in the same order, with tensors of one size and dtype.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ class Pending {
  public:
   Pending();
   Pending(std::shared_ptr<ProcessGroup> group, c10::intrusive_ptr<c10d::Work> work,
-          std::uint64_t sequence, std::string what);
+          std::uint64_t sequence, std::string what, std::function<void()> finish = nullptr);
   ~Pending();
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
@@ -35,15 +36,20 @@ class Pending {
   // Returns when the tensors hold the result (on CUDA: when work queued on the current stream from
   // now on will see it); then empty.  While it waits it asks the monitor about once a second
   // whether a rank failed.
-  // Throws: c10::Error "<what>: <why>; <the monitor's diagnosis>" where a peer is lost, hangs until
+  // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>" where a peer is lost, hangs until
   // the timeout, or said that it failed.
   void wait();
 
  private:
+  void wait_in_slices();
+  void wait_on_stream();
+  void abandon() noexcept;
+
   std::shared_ptr<ProcessGroup> group_;
   c10::intrusive_ptr<c10d::Work> work_;
   std::uint64_t sequence_ = 0;
   std::string what_;
+  std::function<void()> finish_;  // what is left to compute when the data is here
 };
 
 // `what` names the collective in errors: "all-gather of blocks.1".  All tensors are contiguous.
@@ -65,7 +71,7 @@ void barrier(const std::shared_ptr<ProcessGroup>& group, const std::string& what
 
 // Every rank's text, by rank; through the store, so that ranks that disagree about tensors can
 // still say so.
-// Throws: c10::Error naming the ranks that did not come within the timeout.
+// Throws: PeerError naming the ranks that did not come within the timeout.
 std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& group,
                                          const std::string& text, const std::string& what);
 

@@ -4,41 +4,51 @@
 // at the store.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-
-#include <c10/util/intrusive_ptr.h>
-
-namespace c10d {
-class Store;
-}
 
 namespace fsdp {
 
+class StoreClient;
+
+// Thread-safe.
 class RankMonitor {
  public:
   virtual ~RankMonitor() = default;
 
-  // This rank is about to wait for a collective, its `sequence`th of the group, and calls it `what`
+  // This rank enters a collective, the `sequence`th of the group of that name, and calls it `what`
   // ("all-gather of blocks.1").  Cheap: the note reaches the store about once a second, from a
   // thread of the monitor's own.
-  virtual void entered(std::uint64_t sequence, const std::string& what) = 0;
+  virtual void entered(const std::string& group, std::uint64_t sequence,
+                       const std::string& what) = 0;
 
   // This rank will not enter the collectives the others may wait in: its forward or backward threw.
   // Known to the others at once.  Never throws (the store may be gone).
   virtual void failed(const std::string& message) noexcept = 0;
   // It goes on after all.
   virtual void recovered() noexcept = 0;
+  // A collective of this rank broke: when it fails or ends now, others did so before.
+  virtual void lost() noexcept = 0;
 
-  // The other ranks that failed, were killed, are stopped or behind, one line each, most telling
-  // first: "rank 2 failed: <message>", "rank 1 has given no sign of life for 8 s", "rank 3 is at
-  // all-gather of blocks.0, 2 collectives behind".  Empty where nothing is known.  Never throws.
+  // The other ranks that failed, were killed, are stopped or behind, one after another, most
+  // telling first: "rank 2 failed: <message>", "rank 1 has given no sign of life for 8 s", "rank 3
+  // is at all-gather of blocks.0, 2 collectives behind".  Empty where nothing is known.  Takes some
+  // seconds where no rank said that it failed, to see which of them show signs of life.  Never
+  // throws.
   virtual std::string diagnosis() noexcept = 0;
-  // Whether a rank said that it failed; cheaper than diagnosis().
+  // Whether another rank said that it failed; cheaper than diagnosis().  For those that wait: from
+  // the first call on the monitor watches the others, so that diagnosis() is quicker.
   virtual bool any_failed() noexcept = 0;
+  // Whether a rank left its group, as far as one that watches knows.
+  virtual bool has_ended(int global_rank) noexcept = 0;
 };
+
+// Of `size` ranks whose notes lie below `prefix` at the client's store.  Its first note is there
+// when the function returns.
+std::shared_ptr<RankMonitor> make_rank_monitor(std::shared_ptr<StoreClient> client,
+                                               const std::string& prefix, int rank, int size);
+// Of a rank without others.
+std::shared_ptr<RankMonitor> make_lone_monitor();
 
 }  // namespace fsdp

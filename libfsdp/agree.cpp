@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/agree.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/peer_error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::size_t kLineLength = 200;
+
+std::string cut(std::string_view line) {
+  if (line.size() <= kLineLength) return "'" + std::string(line) + "'";
+  return "'" + std::string(line.substr(0, kLineLength)) + "'...";
+}
+
+// FNV-1a: the same in every process, whatever its standard library.
+std::uint64_t digest(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037U;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+  return hash;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> result;
+  while (!text.empty()) {
+    const auto end = text.find('\n');
+    result.push_back(text.substr(0, end));
+    text.remove_prefix(end + 1);
+  }
+  return result;
+}
+
+// Lines as they are compared: a line break inside of one would shift those behind it.
+std::string joined(const std::vector<std::string>& lines) {
+  std::string result;
+  for (std::string line : lines) {
+    std::replace(line.begin(), line.end(), '\n', ' ');
+    result += line + '\n';
+  }
+  return result;
+}
+
+std::string line_or_end(const std::vector<std::string_view>& lines, std::size_t index) {
+  return index < lines.size() ? cut(lines[index]) : "nothing";
+}
+
+}  // namespace
+
+void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
+           const std::function<void()>& body) {
+  // '!' and the message where the body threw.
+  std::string outcome;
+  try {
+    body();
+  } catch (const std::exception& error) {
+    outcome = "!" + message_of(error);
+  } catch (...) {
+    outcome = "!an exception of unknown type";
+  }
+  std::string failures;
+  const auto outcomes = all_gather_text(group, outcome, what);
+  for (std::size_t r = 0; r < outcomes.size(); ++r) {
+    if (outcomes[r].empty()) continue;
+    failures += (failures.empty() ? " failed on rank " : "; on rank ") +
+                std::to_string(group->global_rank(static_cast<int>(r))) + ": " +
+                outcomes[r].substr(1);
+  }
+  TORCH_CHECK(failures.empty(), what, failures);
+}
+
+void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
+                  const std::vector<std::string>& lines) {
+  // Texts travel only where they differ: they may be long, and every rank reads all of them.
+  const std::string text = joined(lines);
+  const auto digests = all_gather_text(group, std::to_string(digest(text)), what);
+  const auto differs = [&](const std::string& other) { return other != digests.front(); };
+  if (std::none_of(digests.begin(), digests.end(), differs)) return;
+  const auto texts = all_gather_text(group, text, what);
+  const auto expected = lines_of(texts.front());
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    if (digests[r] == digests.front()) continue;
+    const auto found = lines_of(texts[r]);
+    std::size_t line = 0;
+    while (line < expected.size() && line < found.size() && expected[line] == found[line]) ++line;
+    TORCH_CHECK(false, what, ": rank ", group->global_rank(static_cast<int>(r)),
+                " differs from rank ", group->global_rank(0), " in line ", line + 1, ": it has ",
+                line_or_end(found, line), " instead of ", line_or_end(expected, line));
+  }
+}
+
+}  // namespace fsdp

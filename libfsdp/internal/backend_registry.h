@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backends of c10d by name.  Gloo is always there; libraries that are linked add theirs.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <c10/util/intrusive_ptr.h>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace fsdp {
+
+struct BackendRequest {
+  c10::intrusive_ptr<c10d::Store> store;  // of the new group alone
+  std::string group;
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  std::chrono::milliseconds timeout;
+  bool one_host = true;
+  std::string towards;  // with several hosts: an address that all of them reach
+};
+
+struct BackendKind {
+  // What can be found wrong before ranks wait for each other: "no CUDA device".  Throws c10::Error.
+  std::function<void(const BackendRequest&)> check;
+  // Collective.
+  std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)> make;
+  bool for_one_rank = false;              // whether a group of one has a backend
+  bool reduces_while_scattering = false;  // see collectives.h
+  // Whether waiting holds up a stream of the device and not the thread.
+  bool waits_on_stream = false;
+  // Whether sums, minima and maxima of this dtype are its own; else they are made of gathered
+  // parts.
+  std::function<bool(int scalar_type, bool is_sum)> reduces;
+};
+
+void register_backend(const std::string& name, BackendKind kind);
+
+// Lifetime: of the process.
+// Throws: c10::Error listing the backends where there is none of that name.
+const BackendKind& backend_kind(const std::string& name);
+
+// The kind named "gloo".
+BackendKind gloo_backend();
+
+}  // namespace fsdp

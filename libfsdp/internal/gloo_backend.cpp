@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gloo: collectives of CPU tensors over TCP.
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include <ATen/core/ScalarType.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "libfsdp/internal/backend_registry.h"
+
+namespace fsdp {
+namespace {
+
+// When ranks connect, all of them are known to be there.
+constexpr std::chrono::milliseconds kConnect(120'000);
+// A rank that waits for a collective gives up at the group's timeout and says who is late; Gloo's
+// own error, which cannot, shall not come first.
+constexpr std::chrono::milliseconds kAfterTimeout(5000);
+
+// This machine's address on the way to `host`, which need not answer: nothing is sent.
+std::string address_towards(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), "9", &hints, &found);
+  TORCH_CHECK(error == 0, "the address of rank 0, ", host, ": ", gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    const int fd = socket(a->ai_family, SOCK_DGRAM, 0);
+    if (fd < 0) continue;
+    sockaddr_storage own{};
+    socklen_t own_bytes = sizeof(own);
+    auto* const own_address = reinterpret_cast<sockaddr*>(&own);
+    char text[NI_MAXHOST] = "";
+    const bool told =
+        connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
+        getsockname(fd, own_address, &own_bytes) == 0 &&
+        getnameinfo(own_address, own_bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
+    close(fd);
+    if (told) return text;
+  }
+  TORCH_CHECK(false, "no network interface leads to the address of rank 0, ", host,
+              "; set GLOO_SOCKET_IFNAME to the interface to use");
+}
+
+std::shared_ptr<::gloo::transport::Device> device_for(const BackendRequest& request) {
+  if (const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+      interface != nullptr && *interface != '\0') {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  }
+  return c10d::ProcessGroupGloo::createDeviceForHostname(
+      request.one_host ? "127.0.0.1" : address_towards(request.towards));
+}
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request) {
+  auto options = c10d::ProcessGroupGloo::Options::create(std::min(request.timeout, kConnect));
+  options->devices = {device_for(request)};
+  auto result = c10::make_intrusive<c10d::ProcessGroupGloo>(request.store, request.rank,
+                                                            request.size, std::move(options));
+  result->setTimeout(request.timeout + kAfterTimeout);
+  return result;
+}
+
+bool gloo_reduces(int scalar_type, bool is_sum) {
+  const auto type = static_cast<at::ScalarType>(scalar_type);
+  switch (type) {
+    case at::kFloat:
+    case at::kDouble:
+      // Gloo's maximum and minimum drop NaN.
+      return is_sum;
+    case at::kLong:
+    case at::kInt:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+BackendKind gloo_backend() {
+  BackendKind kind;
+  kind.check = [](const BackendRequest&) {};
+  kind.make = make_gloo;
+  kind.reduces = gloo_reduces;
+  return kind;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// How Slurm writes down nodes, "node[03-05,9],other", and counts, "4(x2),1" for 4, 4, 1.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp {
+
+// Both throw c10::Error, naming `variable`, where the text is not of that kind.
+std::vector<std::string> parse_node_list(std::string_view text, std::string_view variable);
+std::vector<int> parse_task_counts(std::string_view text, std::string_view variable);
+
+}  // namespace fsdp

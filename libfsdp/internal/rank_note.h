@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank says about itself at the store.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace fsdp {
+
+struct RankNote {
+  enum class State : std::uint8_t { kRunning, kFailed, kEnded };
+  struct Place {
+    std::uint64_t sequence = 0;
+    std::string what;
+  };
+
+  State state = State::kRunning;
+  bool lost = false;  // after others were lost
+  std::uint64_t beat = 0;
+  std::string message;                  // of the failure
+  std::map<std::string, Place> places;  // by group
+};
+
+std::string encode(const RankNote& note);
+// Requires: text that encode() made; what is amiss reads as a note that says nothing.
+RankNote decode_rank_note(std::string_view text);
+
+}  // namespace fsdp

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/rendezvous.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/peer_error.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstPause(1);
+constexpr std::chrono::milliseconds kLongestPause(50);
+
+// One line of the log of all who came.  Host names hold no blanks.
+std::string line_of(const Newcomer& who) {
+  std::ostringstream line;
+  line << who.rank << ' ' << who.world_size << ' ' << who.backend << ' ' << who.host << ' '
+       << who.network << '\n';
+  return line.str();
+}
+
+std::vector<Newcomer> read_log(const std::string& log) {
+  std::vector<Newcomer> result;
+  std::istringstream lines(log);
+  Newcomer who;
+  while (lines >> who.rank >> who.world_size >> who.backend >> who.host >> who.network) {
+    result.push_back(who);
+  }
+  return result;
+}
+
+std::string described(const Newcomer& who) {
+  return "rank " + std::to_string(who.rank) + " on " + who.host;
+}
+
+// Compares a rank with one that came before it.
+void check_agreement(const Newcomer& first, const Newcomer& other) {
+  TORCH_CHECK(first.world_size == other.world_size, described(first),
+              " was started with a world size of ", first.world_size, ", but ", described(other),
+              " with ", other.world_size);
+  TORCH_CHECK(first.backend == other.backend, described(first), " was started with backend ",
+              first.backend, ", but ", described(other), " with ", other.backend);
+}
+
+std::string missing_ranks(const std::vector<std::optional<Newcomer>>& came) {
+  std::string names;
+  std::size_t count = 0;
+  constexpr std::size_t kNamed = 8;
+  for (std::size_t r = 0; r < came.size(); ++r) {
+    if (came[r]) continue;
+    if (++count <= kNamed) names += (names.empty() ? "" : ", ") + std::to_string(r);
+  }
+  if (count > kNamed) names += " and " + std::to_string(count - kNamed) + " more";
+  return (count == 1 ? "rank " : "ranks ") + names + " of " + std::to_string(came.size());
+}
+
+}  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  const bool known = gethostname(name.data(), name.size() - 1) == 0 && name[0] != '\0';
+  return known ? name.data() : "unnamed";
+}
+
+std::string network_id() {
+  // Containers share a kernel but not its loopback, and may all have one host name.
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  const auto space = std::filesystem::read_symlink("/proc/self/ns/net", error).string();
+  return (boot.empty() ? host_name() : boot) + (error ? "" : "/" + space);
+}
+
+std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,
+                           std::chrono::milliseconds timeout) {
+  const auto deadline = StoreClient::Clock::now() + timeout;
+  const std::string key = prefix + "joined";
+  store.append(key, line_of(self), deadline);
+  std::vector<std::optional<Newcomer>> came(static_cast<std::size_t>(self.world_size));
+  auto pause = kFirstPause;
+  while (true) {
+    std::fill(came.begin(), came.end(), std::nullopt);
+    const auto log = store.get_all({key}, deadline);
+    std::size_t count = 0;
+    std::optional<Newcomer> first;
+    for (const auto& who : read_log(log ? log->front() : "")) {
+      if (!first) first = who;
+      check_agreement(*first, who);
+      auto& place = came.at(static_cast<std::size_t>(who.rank));
+      TORCH_CHECK(!place, "rank ", who.rank, " came twice, from ", place->host, " and from ",
+                  who.host, ": each process needs a rank of its own");
+      place = who;
+      ++count;
+    }
+    if (count == came.size()) break;
+    if (StoreClient::Clock::now() >= deadline) {
+      throw_peer_error(missing_ranks(came) + " did not join within " + duration_text(timeout));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+  std::vector<Newcomer> result;
+  for (auto& who : came) result.push_back(*who);
+  return result;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks find each other at a store before they talk.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "libfsdp/internal/store_client.h"
+
+namespace fsdp {
+
+struct Newcomer {
+  int rank = 0;
+  int world_size = 1;
+  std::string backend;
+  std::string host;     // for people
+  std::string network;  // the same for ranks that reach each other over loopback
+};
+
+// Of this process.
+std::string host_name();
+std::string network_id();
+
+// Returns every rank's, by rank, once all have come.
+// Throws: PeerError where ranks do not come by the deadline, naming them; c10::Error where one
+// comes that was started with another world size or backend, or as a rank that is taken, naming
+// both.
+std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,
+                           std::chrono::milliseconds timeout);
+
+}  // namespace fsdp

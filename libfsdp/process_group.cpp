@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/process_group.h"
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "libfsdp/agree.h"
+#include "libfsdp/internal/backend_registry.h"
+#include "libfsdp/internal/call_state.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/meeting_place.h"
+#include "libfsdp/internal/peer_error.h"
+#include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/internal/rendezvous.h"
+#include "libfsdp/internal/store_client.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// How long a group that ends waits for collectives nobody waits for, and for ranks that still read.
+constexpr milliseconds kGrace(1000);
+constexpr milliseconds kReaders(10'000);
+constexpr milliseconds kPause(5);
+
+// What all groups of a job share.
+struct Job {
+  MeetingPlace place;
+  std::shared_ptr<StoreClient> client;
+  std::shared_ptr<RankMonitor> monitor;
+  std::string backend;
+  milliseconds timeout{};
+  int local_rank = 0;
+  std::string towards;
+  std::vector<std::string> networks;  // by global rank
+};
+
+class Group final : public ProcessGroup, public std::enable_shared_from_this<Group> {
+ public:
+  // `ranks` are global.
+  Group(std::shared_ptr<const Job> job, std::string name, std::vector<int> ranks, int rank)
+      : job_(std::move(job)), name_(std::move(name)), ranks_(std::move(ranks)), rank_(rank) {}
+
+  ~Group() override {
+    if (job_->place.served_here && ranks_.size() > 1) wait_for_readers();
+    leave_backend();
+  }
+
+  int rank() const noexcept override { return rank_; }
+  int size() const noexcept override { return static_cast<int>(ranks_.size()); }
+  int global_rank(int rank) const override {
+    TORCH_CHECK(rank >= 0 && rank < size(), "expected a rank below ", size(), ", but got ", rank);
+    return ranks_[static_cast<std::size_t>(rank)];
+  }
+  const std::string& backend_name() const noexcept override { return job_->backend; }
+  milliseconds timeout() const noexcept override { return job_->timeout; }
+  const std::string& name() const noexcept override { return name_; }
+  const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept override { return backend_; }
+  StoreClient* store() const noexcept override { return job_->client.get(); }
+  RankMonitor& monitor() const noexcept override { return *job_->monitor; }
+  CallState& calls() noexcept override { return calls_; }
+
+  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) override;
+
+  // Collective.  Connects the ranks.
+  void start();
+
+ private:
+  BackendRequest request() const;
+  void wait_for_readers() noexcept;
+  void leave_backend() noexcept;
+
+  const std::shared_ptr<const Job> job_;
+  const std::string name_;
+  const std::vector<int> ranks_;
+  const int rank_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+  CallState calls_;
+  int subgroup_count_ = 0;
+};
+
+BackendRequest Group::request() const {
+  BackendRequest result;
+  c10::intrusive_ptr<c10d::Store> whole = job_->place.store;
+  if (!whole) whole = c10::make_intrusive<c10d::HashStore>();
+  result.store = c10::make_intrusive<c10d::PrefixStore>(name_ + "/backend", whole);
+  result.group = name_;
+  result.rank = rank_;
+  result.size = size();
+  result.local_rank = job_->local_rank;
+  result.timeout = job_->timeout;
+  result.towards = job_->towards;
+  std::set<std::string> networks;
+  for (const int r : ranks_) networks.insert(job_->networks[static_cast<std::size_t>(r)]);
+  result.one_host = networks.size() == 1;
+  return result;
+}
+
+void Group::start() {
+  const auto& kind = backend_kind(job_->backend);
+  if (size() == 1 && !kind.for_one_rank) return;
+  const auto wanted = request();
+  agree(shared_from_this(), "starting " + job_->backend, [&] { kind.check(wanted); });
+  try {
+    backend_ = kind.make(wanted);
+  } catch (const std::exception& error) {
+    job_->monitor->lost();
+    const std::string diagnosis = job_->monitor->diagnosis();
+    throw_peer_error("connecting the ranks by " + job_->backend + ": " + message_of(error) +
+                     (diagnosis.empty() ? "" : "; " + diagnosis));
+  }
+}
+
+std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
+  std::string list;
+  for (const int r : ranks) list += (list.empty() ? "" : ",") + std::to_string(r);
+  agree(shared_from_this(), "a subgroup of ranks " + list, [&] {
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      TORCH_CHECK(ranks[i] >= 0 && ranks[i] < size(), "expected ranks below ", size(), ", but got ",
+                  ranks[i]);
+      TORCH_CHECK(i == 0 || ranks[i - 1] < ranks[i], "expected ascending ranks, but got ", list);
+    }
+    TORCH_CHECK(std::find(ranks.begin(), ranks.end(), rank_) != ranks.end(), "expected rank ",
+                rank_, ", which asks for it, among ", list);
+  });
+  const auto lists = all_gather_text(shared_from_this(), list, "the ranks of subgroups");
+  for (const int r : ranks) {
+    const auto& other = lists[static_cast<std::size_t>(r)];
+    TORCH_CHECK(other == list, "rank ", rank_, " asked for a subgroup of ranks ", list,
+                ", but rank ", r, " of ", other);
+  }
+  std::vector<int> global;
+  int own = 0;
+  for (const int r : ranks) {
+    if (r == rank_) own = static_cast<int>(global.size());
+    global.push_back(global_rank(r));
+  }
+  auto result = std::make_shared<Group>(
+      job_, name_ + "/" + std::to_string(subgroup_count_++) + ":" + list, std::move(global), own);
+  result->start();
+  return result;
+}
+
+// The store ends with this process: ranks that have not read what the last of them wrote would take
+// the job for broken.
+void Group::wait_for_readers() noexcept {
+  try {
+    const auto last = calls_.text_count;
+    if (last == 0) return;
+    const std::string key = name_ + "/text/" + std::to_string(last) + "/" + std::to_string(rank_);
+    const auto deadline = Clock::now() + std::min(kReaders, job_->timeout);
+    while (!calls_.text_failed && job_->client->has(key, deadline) && Clock::now() < deadline &&
+           !job_->monitor->any_failed()) {
+      std::this_thread::sleep_for(kPause);
+    }
+  } catch (const std::exception&) {
+    // Nobody reads from a store that does not answer.
+  }
+}
+
+// A backend's destructor waits for its threads, and these for ranks that may be stopped: then it is
+// left as it is until the process ends.
+void Group::leave_backend() noexcept {
+  if (!backend_) return;
+  const auto deadline = Clock::now() + kGrace;
+  const auto busy = [&] {
+    return std::any_of(calls_.abandoned.begin(), calls_.abandoned.end(),
+                       [](const auto& work) { return !work->isCompleted(); });
+  };
+  while (busy() && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
+  if (!busy()) return;
+  static std::mutex mutex;
+  static auto* const left = new std::vector<c10::intrusive_ptr<c10d::Backend>>;
+  const std::lock_guard lock(mutex);
+  left->push_back(std::move(backend_));
+}
+
+struct Place {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  std::string master_addr;
+  std::uint16_t master_port = 0;
+};
+
+Place place_of(const ProcessGroupOptions& options) {
+  TORCH_CHECK(options.rank.has_value() == options.world_size.has_value(),
+              "expected both rank and world_size in the options, or neither");
+  Place place;
+  if (options.rank) {
+    place = {*options.rank, *options.world_size, *options.rank, "", 0};
+    TORCH_CHECK(place.world_size > 0 && place.rank >= 0 && place.rank < place.world_size,
+                "expected a rank below the world size, but got rank ", place.rank, " of ",
+                place.world_size);
+    TORCH_CHECK(
+        place.world_size == 1 || options.store || (options.master_addr && options.master_port),
+        "expected master_addr and master_port beside rank and world_size");
+  } else {
+    const auto environment = rank_environment();
+    TORCH_CHECK(environment,
+                "no launcher's variables are set (torchrun's RANK and WORLD_SIZE, Open MPI's "
+                "OMPI_COMM_WORLD_RANK, Slurm's SLURM_PROCID): start the program by one of them, or "
+                "set rank and world_size in the options");
+    place = {environment->rank, environment->world_size, environment->local_rank,
+             environment->master_addr, environment->master_port};
+  }
+  if (options.master_addr) place.master_addr = *options.master_addr;
+  if (options.master_port) place.master_port = *options.master_port;
+  return place;
+}
+
+std::vector<int> all_of(int world_size) {
+  std::vector<int> result;
+  for (int r = 0; r < world_size; ++r) result.push_back(r);
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options) {
+  backend_kind(options.backend);
+  TORCH_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
+              options.timeout.count(), " ms");
+  const Place place = place_of(options);
+  auto job = std::make_shared<Job>();
+  job->backend = options.backend;
+  job->timeout = options.timeout;
+  job->local_rank = place.local_rank;
+  job->towards = place.master_addr;
+  std::string name = "fsdp";
+  if (place.world_size == 1) {
+    job->monitor = make_lone_monitor();
+    job->networks = {""};
+  } else {
+    job->place = options.store ? MeetingPlace{options.store, "rank 0", false}
+                               : meeting_place(place.master_addr, place.master_port, place.rank,
+                                               options.timeout);
+    job->client = std::make_shared<StoreClient>(job->place.store->clone(), job->place.served_by);
+    const auto deadline = Clock::now() + options.timeout;
+    // Jobs may follow one another at one store.
+    const auto count = job->client->add("fsdp/jobs_of/" + std::to_string(place.rank), 1, deadline);
+    name += "/" + std::to_string(count);
+    job->monitor = make_rank_monitor(job->client, name + "/", place.rank, place.world_size);
+    const Newcomer self{place.rank, place.world_size, options.backend, host_name(), network_id()};
+    for (const auto& who : join(*job->client, name + "/", self, options.timeout)) {
+      job->networks.push_back(who.network);
+    }
+  }
+  auto group = std::make_shared<Group>(job, name, all_of(place.world_size), place.rank);
+  group->start();
+  return group;
+}
+
+}  // namespace fsdp

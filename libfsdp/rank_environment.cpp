@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/node_list.h"
+#include "libfsdp/process_group.h"
+
+namespace fsdp {
+namespace {
+
+constexpr std::string_view kLoopback = "127.0.0.1";
+
+// The variables of one launcher.
+class Variables {
+ public:
+  Variables(const std::function<const char*(const char*)>& get, std::string launcher)
+      : get_(get), launcher_(std::move(launcher)) {}
+
+  std::optional<std::string> text(const char* name) const {
+    const char* const value = get_(name);
+    if (value == nullptr || *value == '\0') return std::nullopt;
+    return value;
+  }
+
+  std::string needed_text(const char* name) const {
+    const auto value = text(name);
+    TORCH_CHECK(value, name, " is not set, though other variables of ", launcher_, " are; set it");
+    return *value;
+  }
+
+  std::optional<int> number(const char* name) const {
+    const auto value = text(name);
+    if (!value) return std::nullopt;
+    int result = 0;
+    const char* const end = value->data() + value->size();
+    const auto [stop, error] = std::from_chars(value->data(), end, result);
+    TORCH_CHECK(error == std::errc() && stop == end && result >= 0, name,
+                ": expected a number that is not negative, but got '", *value, "'");
+    return result;
+  }
+
+  int needed_number(const char* name) const {
+    needed_text(name);
+    return *number(name);
+  }
+
+  std::optional<std::uint16_t> port() const {
+    const auto value = number("MASTER_PORT");
+    if (!value) return std::nullopt;
+    TORCH_CHECK(*value > 0 && *value < 65536, "MASTER_PORT: expected a port, but got ", *value);
+    return static_cast<std::uint16_t>(*value);
+  }
+
+ private:
+  const std::function<const char*(const char*)>& get_;
+  const std::string launcher_;
+};
+
+// `index` counts from zero up to the number in variable `count_name`.
+void check_below(const char* name, int index, const char* count_name, int count) {
+  TORCH_CHECK(count > 0, count_name, ": expected at least 1, but got ", count);
+  TORCH_CHECK(index < count, name, " is ", index, ", but ", count_name, " is ", count,
+              ": expected a smaller one");
+}
+
+// A port that jobs on one machine are unlikely to share, below those that are handed out to
+// clients.
+std::uint16_t port_of_job(std::string_view job) {
+  std::uint32_t hash = 2166136261U;
+  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return static_cast<std::uint16_t>(20000U + hash % 10000U);
+}
+
+RankEnvironment from_torchrun(const Variables& variables) {
+  RankEnvironment result;
+  result.launcher = "torchrun";
+  result.rank = variables.needed_number("RANK");
+  result.world_size = variables.needed_number("WORLD_SIZE");
+  check_below("RANK", result.rank, "WORLD_SIZE", result.world_size);
+  result.master_addr = variables.needed_text("MASTER_ADDR");
+  variables.needed_text("MASTER_PORT");
+  result.master_port = *variables.port();
+  result.local_rank = variables.needed_number("LOCAL_RANK");
+  result.local_world_size = variables.needed_number("LOCAL_WORLD_SIZE");
+  check_below("LOCAL_RANK", result.local_rank, "LOCAL_WORLD_SIZE", result.local_world_size);
+  TORCH_CHECK(result.local_world_size <= result.world_size, "LOCAL_WORLD_SIZE is ",
+              result.local_world_size, ", but WORLD_SIZE is ", result.world_size,
+              ": expected no more ranks on one node than in all");
+  return result;
+}
+
+RankEnvironment from_open_mpi(const Variables& variables) {
+  RankEnvironment result;
+  result.launcher = "Open MPI";
+  result.rank = variables.needed_number("OMPI_COMM_WORLD_RANK");
+  result.world_size = variables.needed_number("OMPI_COMM_WORLD_SIZE");
+  check_below("OMPI_COMM_WORLD_RANK", result.rank, "OMPI_COMM_WORLD_SIZE", result.world_size);
+  result.local_rank = variables.needed_number("OMPI_COMM_WORLD_LOCAL_RANK");
+  result.local_world_size = variables.needed_number("OMPI_COMM_WORLD_LOCAL_SIZE");
+  check_below("OMPI_COMM_WORLD_LOCAL_RANK", result.local_rank, "OMPI_COMM_WORLD_LOCAL_SIZE",
+              result.local_world_size);
+  const auto addr = variables.text("MASTER_ADDR");
+  TORCH_CHECK(addr || result.local_world_size == result.world_size,
+              "MASTER_ADDR is not set, and Open MPI started ranks on several nodes: set it and "
+              "MASTER_PORT to where rank 0 can be reached (mpirun -x MASTER_ADDR=... )");
+  result.master_addr = addr.value_or(std::string(kLoopback));
+  // Open MPI 5 names the job in the former, Open MPI 4 in the latter.
+  const auto job = variables.text("PMIX_NAMESPACE");
+  const auto older_job = variables.text("OMPI_MCA_ess_base_jobid");
+  result.master_port = variables.port().value_or(port_of_job(job.value_or(older_job.value_or(""))));
+  return result;
+}
+
+RankEnvironment from_slurm(const Variables& variables) {
+  RankEnvironment result;
+  result.launcher = "Slurm";
+  result.rank = variables.needed_number("SLURM_PROCID");
+  result.world_size = variables.needed_number("SLURM_NTASKS");
+  check_below("SLURM_PROCID", result.rank, "SLURM_NTASKS", result.world_size);
+  result.local_rank = variables.needed_number("SLURM_LOCALID");
+
+  // Those of the step, where srun started one on some of the job's nodes.
+  const bool of_step = variables.text("SLURM_STEP_NODELIST").has_value();
+  const char* const list_name = of_step ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
+  const auto nodes = parse_node_list(variables.needed_text(list_name), list_name);
+  const int node = variables.number("SLURM_NODEID").value_or(0);
+  check_below("SLURM_NODEID", node, list_name, static_cast<int>(nodes.size()));
+
+  const char* const counts_name = of_step ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
+  if (nodes.size() == 1) {
+    result.local_world_size = result.world_size;
+  } else if (const auto counts = variables.text(counts_name)) {
+    const auto per_node = parse_task_counts(*counts, counts_name);
+    check_below("SLURM_NODEID", node, counts_name, static_cast<int>(per_node.size()));
+    result.local_world_size = per_node[static_cast<std::size_t>(node)];
+  } else {
+    result.local_world_size = variables.needed_number("SLURM_NTASKS_PER_NODE");
+  }
+  check_below("SLURM_LOCALID", result.local_rank, "the number of ranks on this node",
+              result.local_world_size);
+
+  result.master_addr = variables.text("MASTER_ADDR")
+                           .value_or(nodes.size() == 1 ? std::string(kLoopback) : nodes.front());
+  const std::string job = variables.text("SLURM_JOB_ID").value_or("") + "." +
+                          variables.text("SLURM_STEP_ID").value_or("");
+  result.master_port = variables.port().value_or(port_of_job(job));
+  return result;
+}
+
+}  // namespace
+
+std::optional<RankEnvironment> rank_environment(
+    const std::function<const char*(const char*)>& get) {
+  const auto is_set = [&](const char* name) {
+    const char* const value = get(name);
+    return value != nullptr && *value != '\0';
+  };
+  // A launcher started inside of another one's job speaks last: torchrun under srun or mpirun.
+  if (is_set("RANK") || is_set("WORLD_SIZE")) return from_torchrun(Variables(get, "torchrun"));
+  if (is_set("OMPI_COMM_WORLD_RANK") || is_set("OMPI_COMM_WORLD_SIZE")) {
+    return from_open_mpi(Variables(get, "Open MPI"));
+  }
+  // Not SLURM_NTASKS: a shell of salloc has it, and what it starts is no rank.
+  if (is_set("SLURM_PROCID")) return from_slurm(Variables(get, "Slurm"));
+  return std::nullopt;
+}
+
+std::optional<RankEnvironment> rank_environment() {
+  return rank_environment([](const char* name) -> const char* { return std::getenv(name); });
+}
+
+}  // namespace fsdp

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/spawn_ranks.h"
+
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include "libfsdp/internal/peer_error.h"
+#include "libfsdp/internal/rank_monitor.h"
+
+namespace fsdp::testing {
+namespace {
+
+struct Outcome {
+  std::string message;  // empty where the rank did well
+  bool by_itself = false;
+};
+
+Outcome run_rank(const ProcessGroupOptions& options, const RankBody& body) {
+  std::shared_ptr<ProcessGroup> group;
+  Outcome outcome;
+  try {
+    group = init_process_group(options);
+    body(group);
+    return outcome;
+  } catch (const PeerError& error) {
+    outcome.message = message_of(error);
+  } catch (const std::exception& error) {
+    outcome = {message_of(error), true};
+  } catch (...) {
+    outcome = {"an exception of unknown type", true};
+  }
+  if (group) group->monitor().failed(outcome.message);
+  return outcome;
+}
+
+}  // namespace
+
+void spawn_ranks(int world_size, const RankBody& body, std::chrono::milliseconds timeout) {
+  ProcessGroupOptions options;
+  options.timeout = timeout;
+  options.world_size = world_size;
+  options.store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<Outcome> outcomes(static_cast<std::size_t>(world_size));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < world_size; ++rank) {
+      options.rank = rank;
+      threads.emplace_back([&outcome = outcomes[static_cast<std::size_t>(rank)], options, &body] {
+        outcome = run_rank(options, body);
+      });
+    }
+  }
+  std::string failures;
+  for (const bool by_itself : {true, false}) {
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
+      const auto& outcome = outcomes[rank];
+      if (outcome.message.empty() || outcome.by_itself != by_itself) continue;
+      failures +=
+          (failures.empty() ? "rank " : "\nrank ") + std::to_string(rank) + ": " + outcome.message;
+    }
+  }
+  if (!failures.empty()) throw std::runtime_error(failures);
+}
+
+}  // namespace fsdp::testing
