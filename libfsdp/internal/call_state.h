@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "libfsdp/process_group.h"
 
 namespace fsdp {
 
@@ -20,5 +23,13 @@ struct CallState {
   // Collectives that nobody will wait for any more; the backend's threads may still be in them.
   std::vector<c10::intrusive_ptr<c10d::Work>> abandoned;
 };
+
+// Numbers the collective that begins, and has the monitor know of it.
+// Requires: group.calls().mutex is held.
+std::uint64_t enter_collective(ProcessGroup& group, const std::string& what);
+
+// Throws: PeerError "<what>: <why>; <the monitor's diagnosis>", once the monitor knows that this
+// rank lost others.
+[[noreturn]] void throw_lost(ProcessGroup& group, const std::string& what, const std::string& why);
 
 }  // namespace fsdp

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/collectives.h"
 
-#include <algorithm>
-#include <thread>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -25,8 +23,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSlice(1000);
-constexpr std::chrono::microseconds kFirstPause(50);
-constexpr std::chrono::microseconds kLongestPause(10'000);
 
 // Backends run their tensor operations in threads of their own, with the thread-local state of
 // whoever issued the collective: no autograd, no observers, no tensors of InferenceMode there.
@@ -46,25 +42,17 @@ const BackendKind& kind_of(const ProcessGroup& group) {
   return backend_kind(group.backend_name());
 }
 
-// The number of the collective that begins.
-std::uint64_t enter(ProcessGroup& group, const std::string& what) {
-  const std::uint64_t sequence = ++group.calls().sequence;
-  group.monitor().entered(group.name(), sequence, what);
-  return sequence;
-}
-
 // Issues what `issue` returns, unless the group has nobody to talk to or there is nothing to say.
 template <typename Issue>
 Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, const Issue& issue,
                std::function<void()> finish = nullptr) {
   const BelowAutograd guards;
   const std::lock_guard lock(group->calls().mutex);
-  const auto sequence = enter(*group, what);
+  const auto sequence = enter_collective(*group, what);
   try {
     return Pending(group, issue(*group->backend()), sequence, std::move(what), std::move(finish));
   } catch (const std::exception& error) {
-    group->monitor().lost();
-    throw_peer_error(what + ": " + message_of(error));
+    throw_lost(*group, what, without_place(message_of(error)));
   }
 }
 
@@ -109,12 +97,6 @@ std::string without_place(const std::string& message) {
   const bool has_place = message.starts_with('[') && end != std::string::npos;
   const std::string first_line = message.substr(0, message.find('\n'));
   return has_place && end < first_line.size() ? first_line.substr(end + 2) : first_line;
-}
-
-[[noreturn]] void throw_lost(ProcessGroup& group, const std::string& what, const std::string& why) {
-  group.monitor().lost();
-  const std::string diagnosis = group.monitor().diagnosis();
-  throw_peer_error(what + ": " + why + (diagnosis.empty() ? "" : "; " + diagnosis));
 }
 
 }  // namespace
@@ -320,70 +302,6 @@ Pending broadcast(const std::shared_ptr<ProcessGroup>& group, at::Tensor tensor,
 void barrier(const std::shared_ptr<ProcessGroup>& group, const std::string& what) {
   if (!group->backend()) return;
   issued(group, what, [](c10d::Backend& backend) { return backend.barrier(); }).wait();
-}
-
-std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& group,
-                                         const std::string& text, const std::string& what) {
-  if (group->size() == 1) return {text};
-  std::string base;
-  {
-    const std::lock_guard lock(group->calls().mutex);
-    enter(*group, what);
-    base = group->name() + "/text/" + std::to_string(++group->calls().text_count) + "/";
-  }
-  auto& store = *group->store();
-  auto& monitor = group->monitor();
-  const auto began = Clock::now();
-  const auto deadline = began + group->timeout();
-  std::vector<std::string> keys;
-  for (int r = 0; r < group->size(); ++r) keys.push_back(base + std::to_string(r));
-  const std::string done = base + "done";
-
-  std::optional<std::vector<std::string>> texts;
-  const auto missing = [&] {
-    std::vector<int> result;
-    for (int r = 0; r < group->size(); ++r) {
-      const auto& key = keys[static_cast<std::size_t>(r)];
-      if (!store.has(key, Clock::now() + kSlice)) result.push_back(r);
-    }
-    return result;
-  };
-  const auto give_up = [&](const std::string& why) {
-    std::string names;
-    for (const int r : missing()) {
-      names += (names.empty() ? "rank " : ", rank ") + std::to_string(group->global_rank(r));
-    }
-    throw_lost(*group, what, (names.empty() ? "" : names + " did not come: ") + why);
-  };
-  try {
-    store.set(keys[static_cast<std::size_t>(group->rank())], text, deadline);
-    auto pause = kFirstPause;
-    auto next_look = began + kSlice;
-    while (!(texts = store.get_all(keys, deadline))) {
-      std::this_thread::sleep_for(pause);
-      pause = std::min(pause * 2, kLongestPause);
-      const auto now = Clock::now();
-      if (now < next_look) continue;
-      next_look = now + kSlice;
-      if (monitor.any_failed()) give_up("another rank failed");
-      for (const int r : missing()) {
-        if (monitor.has_ended(group->global_rank(r))) give_up("it has ended");
-      }
-      if (now >= deadline) give_up("not done within " + duration_text(group->timeout()));
-    }
-    // The last to read removes what nobody needs any more.
-    if (store.add(done, 1, deadline) == group->size()) {
-      keys.push_back(done);
-      store.erase(keys, deadline);
-    }
-  } catch (const PeerError& error) {
-    group->calls().text_failed = true;
-    const std::string message = message_of(error);
-    if (message.starts_with(what + ": ")) throw;
-    monitor.lost();
-    throw_peer_error(what + ": " + message);
-  }
-  return std::move(*texts);
 }
 
 bool reduces_while_scattering(const ProcessGroup& group) {

@@ -263,13 +263,19 @@ class StoreMonitor final : public RankMonitor {
   std::string places_behind() const {
     std::vector<std::pair<std::uint64_t, std::string>> behind;
     each_other([&](int rank, const Board::Other& other) {
-      for (const auto& [group, place] : other.note.places) {
-        const auto mine = board_->own.places.find(group);
-        if (mine == board_->own.places.end() || mine->second.sequence <= place.sequence) continue;
-        const auto count = mine->second.sequence - place.sequence;
-        behind.emplace_back(count, "rank " + std::to_string(rank) + " is at " + place.what + ", " +
-                                       std::to_string(count) +
-                                       (count == 1 ? " collective behind" : " collectives behind"));
+      for (const auto& [group, mine] : board_->own.places) {
+        const auto found = other.note.places.find(group);
+        const bool entered = found != other.note.places.end();
+        // A rank without a note of a group need not be of that group, but for the group of all.
+        if (!entered && group + "/" != board_->prefix) continue;
+        const auto sequence = entered ? found->second.sequence : 0;
+        if (mine.sequence <= sequence) continue;
+        const auto count = mine.sequence - sequence;
+        behind.emplace_back(
+            count, "rank " + std::to_string(rank) + " is " +
+                       (entered ? "at " + found->second.what : "before its first collective") +
+                       ", " + std::to_string(count) +
+                       (count == 1 ? " collective behind" : " collectives behind"));
       }
     });
     std::stable_sort(behind.begin(), behind.end(),

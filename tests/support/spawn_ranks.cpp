@@ -11,7 +11,7 @@
 #include "libfsdp/internal/peer_error.h"
 #include "libfsdp/internal/rank_monitor.h"
 
-namespace fsdp::testing {
+namespace fsdp::test {
 namespace {
 
 struct Outcome {
@@ -66,4 +66,4 @@ void spawn_ranks(int world_size, const RankBody& body, std::chrono::milliseconds
   if (!failures.empty()) throw std::runtime_error(failures);
 }
 
-}  // namespace fsdp::testing
+}  // namespace fsdp::test

@@ -8,7 +8,7 @@
 
 #include "libfsdp/process_group.h"
 
-namespace fsdp::testing {
+namespace fsdp::test {
 
 using RankBody = std::function<void(const std::shared_ptr<ProcessGroup>& group)>;
 
@@ -18,4 +18,4 @@ using RankBody = std::function<void(const std::shared_ptr<ProcessGroup>& group)>
 void spawn_ranks(int world_size, const RankBody& body,
                  std::chrono::milliseconds timeout = std::chrono::seconds(20));
 
-}  // namespace fsdp::testing
+}  // namespace fsdp::test

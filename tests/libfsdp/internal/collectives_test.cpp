@@ -13,7 +13,7 @@
 namespace fsdp {
 namespace {
 
-using testing::spawn_ranks;
+using test::spawn_ranks;
 
 const std::vector<int> kWorlds{1, 2, 3, 4};
 const std::vector<std::int64_t> kSizes{0, 1, 7, 1000};
