@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/collectives.h"
 
+#include <mutex>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -38,22 +39,41 @@ at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.view({tensor.numel()}).view(at::kByte);
 }
 
+// Issuing is one at a time in the whole process, not in a group alone: LibTorch 2.11 has one map of
+// all groups (FlightRecorder::all_pg_status_), and changes it without a lock when a group issues
+// its first collective, while others look into it.
+std::mutex& issue_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 const BackendKind& kind_of(const ProcessGroup& group) {
   return backend_kind(group.backend_name());
 }
 
-// Issues what `issue` returns, unless the group has nobody to talk to or there is nothing to say.
+// "[file.cc:12] Connection closed by peer" without its place.
+std::string without_place(const std::string& message) {
+  const auto end = message.find("] ");
+  const bool has_place = message.starts_with('[') && end != std::string::npos;
+  const std::string first_line = message.substr(0, message.find('\n'));
+  return has_place && end < first_line.size() ? first_line.substr(end + 2) : first_line;
+}
+
 template <typename Issue>
 Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, const Issue& issue,
                std::function<void()> finish = nullptr) {
-  const BelowAutograd guards;
-  const std::lock_guard lock(group->calls().mutex);
-  const auto sequence = enter_collective(*group, what);
-  try {
-    return Pending(group, issue(*group->backend()), sequence, std::move(what), std::move(finish));
-  } catch (const std::exception& error) {
-    throw_lost(*group, what, without_place(message_of(error)));
+  std::string error;
+  {
+    const BelowAutograd guards;
+    const std::scoped_lock lock(issue_mutex(), group->calls().mutex);
+    const auto sequence = enter_collective(*group, what);
+    try {
+      return Pending(group, issue(*group->backend()), sequence, std::move(what), std::move(finish));
+    } catch (const std::exception& caught) {
+      error = without_place(message_of(caught));
+    }
   }
+  throw_lost(*group, what, error);
 }
 
 void check(bool ok, const std::string& what, const char* expected, const at::Tensor& output,
@@ -89,14 +109,6 @@ void reduce_parts(at::Tensor output, const at::Tensor& parts, ReduceOp op) {
       at::amin_out(flat_N, parts_WN, {0});
       break;
   }
-}
-
-// "[file.cc:12] Connection closed by peer" without its place.
-std::string without_place(const std::string& message) {
-  const auto end = message.find("] ");
-  const bool has_place = message.starts_with('[') && end != std::string::npos;
-  const std::string first_line = message.substr(0, message.find('\n'));
-  return has_place && end < first_line.size() ? first_line.substr(end + 2) : first_line;
 }
 
 }  // namespace
