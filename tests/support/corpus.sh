@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced after provision.sh: the checkpoints that PyTorch makes for the tests, made once for a generator and a PyTorch.
+# Sourced after provision.sh: what PyTorch makes for the tests, made once for a generator and a PyTorch.
 
 make_corpus() {
   local dir=$1 work
@@ -30,4 +30,19 @@ need_frameworks_corpus() {
           echo "$FRAMEWORKS_PYTHON"; } | sha256sum | cut -c1-12)
   FRAMEWORKS_CORPUS=$FSDP_CACHE/corpus-frameworks-$key
   [ -d "$FRAMEWORKS_CORPUS" ] || step "checkpoints by trainers in $FRAMEWORKS_CORPUS" make_frameworks_corpus "$FRAMEWORKS_CORPUS"
+}
+
+make_parity() {
+  local dir=$1 work
+  work=$(mktemp -d "$FSDP_CACHE/corpus.XXXXXX")
+  quietly "$work/log" "$PYTHON" "$PROVISION_DIR/../parity/reference.py" "$work/corpus" || return
+  rm -rf "$dir" && mv "$work/corpus" "$dir" && rm -rf "$work"
+}
+
+# Sets PARITY.
+need_parity() {
+  local key
+  key=$({ cat "$PROVISION_DIR"/../parity/{cases,models,reference}.py "$PROVISION_DIR/requirements.txt"; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  PARITY=$FSDP_CACHE/parity-$key
+  [ -d "$PARITY" ] || step "training by PyTorch in $PARITY" make_parity "$PARITY"
 }

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the parity tests compare: one dict a case, with these members.  training.cpp runs the same."""
+import itertools
+
+STEPS = 20
+WORLDS = (1, 2, 3, 4)
+
+DEFAULTS = {
+    "strategy": "FULL_SHARD",
+    "shard": 0,                 # hybrid strategies: ranks that share one copy of the parameters
+    "use_orig_params": False,
+    "backward_prefetch": "PRE",  # "PRE", "POST", "none"
+    "forward_prefetch": False,
+    "wrap": "units",            # by the module's class, "none", "all", "size"
+    "mixed": "",                # "param", "param+reduce", "reduce", "buffer"; joined by +, all bfloat16
+    "checkpoint": False,        # activation checkpointing of every block
+    "frozen": [],               # parameters that require no gradient: names, or prefixes that end in a dot
+    "ignored": [],              # modules
+    "micro": 1,                 # batches whose gradients are accumulated before a step
+    "no_sync": False,           # all but the last of them without reduction
+    "forwards": 1,              # forwards before their one backward
+    # A forward without gradients after every step.  Not between a backward and its step: FSDP1 keeps what such a forward
+    # gathered and goes on with it, so that the next forward does not see the step.
+    "evaluate": False,
+    "clip": 0.0,                # largest norm, 0 for none
+    "norm": 2.0,                # of which p, 0 for the maximum
+    "optimizer": "adamw",       # "sgd", which unlike Adam sees the scale of gradients
+    "limit_all_gathers": True,
+}
+
+SHARDED = ("FULL_SHARD", "SHARD_GRAD_OP")
+HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+
+
+def strategies(world):
+    """Every strategy that this world can run.  Hybrid ones need two ranks that share a copy: with fewer FSDP1 falls back
+    to NO_SHARD inside the copy, and nothing averages the copies."""
+    yield from ({"strategy": name} for name in (*SHARDED, "NO_SHARD"))
+    for name in HYBRID:
+        if world > 1:
+            yield {"strategy": name, "shard": 2 if world == 4 else world}
+
+
+def each(**choices):
+    """The cross product, as dicts."""
+    for values in itertools.product(*choices.values()):
+        yield dict(zip(choices, values))
+
+
+def gpt_knobs(world):
+    """The whole product of strategy, use_orig_params and backward prefetching; forward prefetching with every other one."""
+    product = itertools.product(strategies(world), each(use_orig_params=(False, True), backward_prefetch=("PRE", "POST", "none")))
+    for i, (strategy, knobs) in enumerate(product):
+        yield {**strategy, **knobs, "forward_prefetch": i % 2 == 1}
+    yield {}
+    yield {"forward_prefetch": True}
+
+
+EVERYWHERE = (
+    {"optimizer": "sgd"},
+    {"clip": 0.5},
+    {"micro": 3, "no_sync": True},
+    {"checkpoint": True},
+    {"mixed": "param+reduce"},
+)
+SOMEWHERE = (
+    {"micro": 2}, {"forwards": 2}, {"evaluate": True}, {"clip": 0.3, "norm": 0.0}, {"clip": 0.4, "norm": 1.0, "optimizer": "sgd"},
+    {"wrap": "none"}, {"wrap": "all"}, {"wrap": "size"}, {"frozen": ["blocks.0."]}, {"ignored": ["blocks.1"]}, {"mixed": "param"},
+    {"mixed": "reduce"}, {"micro": 2, "no_sync": True, "clip": 0.5, "checkpoint": True, "evaluate": True},
+    {"limit_all_gathers": False},
+)
+
+
+def gpt_programs(world):
+    """What a step does, under every strategy or under one of the sharding two."""
+    for i, (strategy, program) in enumerate(itertools.product(strategies(world), EVERYWHERE)):
+        yield {**strategy, **program, "use_orig_params": i % 2 == 1}
+        if strategy["strategy"] == "FULL_SHARD":
+            yield {**strategy, **program, "use_orig_params": i % 2 == 0}
+    for i, program in enumerate(SOMEWHERE):
+        yield {"strategy": SHARDED[(i + world) % 2], "use_orig_params": i % 4 > 1, **program}
+    yield {"use_orig_params": True, "frozen": ["blocks.0.qkv.", "blocks.1.ln1.weight", "emb."]}
+    yield {"use_orig_params": True, "mixed": "param+reduce", "micro": 3, "no_sync": True, "clip": 0.5}
+
+
+def other_models(world, model):
+    for i, strategy in enumerate(strategies(world)):
+        yield {**strategy, "use_orig_params": i % 2 == 1}
+    yield {"use_orig_params": True}
+    for i, program in enumerate(({"optimizer": "sgd"}, {"micro": 2, "no_sync": True, "clip": 0.5}, {"wrap": "none"}, {"evaluate": True},
+                                 {"mixed": "param+reduce+buffer" if model == "conv" else "param+reduce"})):
+        yield {"use_orig_params": i % 2 == 1, "strategy": SHARDED[(i + world) % 2], **program}
+
+
+def name_of(case):
+    words = []
+    for key, default in DEFAULTS.items():
+        value = case[key]
+        if key == "strategy":
+            words.append(value.strip("_").lower())
+        elif value == default:
+            continue
+        elif value is True:
+            words.append(key)
+        else:
+            value = "+".join(value) if isinstance(value, list) else value
+            words.append(f"{key}_{value}")
+    return "".join(c if c.isalnum() else "_" for c in "-".join(words).replace("-", "__"))
+
+
+def cases(model, world):
+    """Name -> case."""
+    chosen = (*gpt_knobs(world), *gpt_programs(world)) if model == "gpt" else other_models(world, model)
+    found = {}
+    for members in chosen:
+        case = {**DEFAULTS, **members}
+        found[name_of(case)] = case
+    return found

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a training is from PyTorch's.
+#pragma once
+
+#include <string>
+
+#include "tests/parity/reference.h"
+
+namespace fsdp::test {
+
+// Largest differences allowed.
+struct Tolerance {
+  double losses;   // relative; evaluations too
+  double norms;    // relative
+  double weights;  // |difference| <= weights * (1 + |value|); buffers too
+};
+
+// What to expect of a case: see the table in docs/parity.md.
+Tolerance tolerance_of(const ParityCase& wanted);
+
+struct Difference {
+  double losses = 0;  // as in Tolerance, the largest of all ranks and steps
+  double norms = 0;
+  double weights = 0;
+  std::string worst;  // the tensor of `weights`
+};
+
+// Throws: c10::Error where the two have other steps, names or shapes.
+Difference difference(const ParityCase& wanted, const Training& ours, const Training& theirs);
+
+}  // namespace fsdp::test

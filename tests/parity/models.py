@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The models of the parity tests; models.cpp has the same, with the same names and the same arithmetic.
+
+Every forward takes one tensor and returns logits, the classes last.
+"""
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+VOCABULARY, WIDTH, BLOCKS, HEADS, CONTEXT = 53, 24, 2, 4, 9
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.qkv, self.proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.ln2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.ln1(x)).chunk(3, -1))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.proj(seen.transpose(1, 2).reshape(batch, length, width))
+        return x + self.down(F.gelu(self.up(self.ln2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, tied=False):
+        super().__init__()
+        self.emb, self.pos = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
+        self.blocks = nn.ModuleList(Block(WIDTH, HEADS) for _ in range(BLOCKS))
+        self.ln, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+        if tied:
+            self.head.weight = self.emb.weight
+
+    def forward(self, x):
+        x = self.emb(x) + self.pos(torch.arange(x.shape[1], device=x.device))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln(x))
+
+
+class Recurrent(nn.Module):
+    """Rows that no world size above 1 divides: 4 * 11 gates divide by 2 and 4, 53 tokens by none."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb, self.head = nn.Embedding(VOCABULARY, 10), nn.Linear(22, VOCABULARY)
+        self.lstm = nn.LSTM(10, 11, num_layers=2, bidirectional=True, batch_first=True)
+
+    def forward(self, x):
+        return self.head(self.lstm(self.emb(x))[0])
+
+
+class Stage(nn.Module):
+    """No bias before the batch norm: its gradient would be zero, and Adam would amplify what rounding left of it."""
+
+    def __init__(self, channels_in, channels_out, stride):
+        super().__init__()
+        self.conv = nn.Conv2d(channels_in, channels_out, 3, stride, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(channels_out)
+
+    def forward(self, x):
+        return F.relu(self.bn(self.conv(x)))
+
+
+class Convolutional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stages = nn.ModuleList([Stage(3, 5, 1), Stage(5, 7, 2)])
+        self.head = nn.Linear(7, 6)
+
+    def forward(self, x):
+        for stage in self.stages:
+            x = stage(x)
+        return self.head(x.mean((2, 3)))
+
+
+class Layer(nn.Module):
+    def __init__(self, width_in, width_out):
+        super().__init__()
+        self.lin = nn.Linear(width_in, width_out)
+        self.gain = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        return torch.tanh(self.lin(x)) * self.gain
+
+
+class Odd(nn.Module):
+    """Sizes that divide by nothing, and parameters with fewer rows than ranks."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(5, 7), Layer(7, 1), Layer(1, 3)])
+        self.shift = nn.Parameter(torch.zeros(2, 3))
+        self.out = nn.Linear(3, 6)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x + self.shift.sum(0))
+
+
+class Unused(nn.Module):
+    """One unit that forward never calls, and one parameter that nothing reads in a unit that is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Layer(5, 8), Layer(8, 8), Layer(8, 9)])
+        self.spare = nn.Parameter(torch.ones(4, 3))
+        self.out = nn.Linear(9, 6)
+
+    def forward(self, x):
+        return self.out(self.layers[2](self.layers[0](x)))
+
+
+def tokens(generator, lead):
+    text = torch.randint(VOCABULARY, (*lead, 2, CONTEXT + 1), generator=generator)
+    return text[..., :-1].contiguous(), text[..., 1:].contiguous()
+
+
+def images(generator, lead):
+    return torch.randn(*lead, 4, 3, 8, 8, generator=generator), torch.randint(6, (*lead, 4), generator=generator)
+
+
+def vectors(generator, lead):
+    return torch.randn(*lead, 5, 5, generator=generator), torch.randint(6, (*lead, 5), generator=generator)
+
+
+# name: how it is built, what its units are made of, what it is fed
+MODELS = {
+    "gpt": (GPT, (Block,), tokens),
+    "tied": (lambda: GPT(tied=True), (Block,), tokens),
+    "lstm": (Recurrent, (nn.LSTM,), tokens),
+    "conv": (Convolutional, (Stage,), images),
+    "odd": (Odd, (Layer,), vectors),
+    "unused": (Unused, (Layer,), vectors),
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training with libfsdp against the same training with PyTorch's FSDP1: every case of cases.py.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <regex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libfsdp/options.h"
+#include "tests/parity/compare.h"
+#include "tests/parity/reference.h"
+#include "tests/parity/training.h"
+#include "tests/support/spawn_ranks.h"
+
+namespace fsdp::test {
+namespace {
+
+// What every case of a model and a world is measured against, read once.
+struct Material {
+  Reference reference;
+  Tensors inputs;
+};
+
+const Material& material(const std::string& model, int world) {
+  static std::map<std::pair<std::string, int>, std::unique_ptr<Material>> known;
+  auto& found = known[{model, world}];
+  if (!found) {
+    found = std::make_unique<Material>(Material{read_reference(FSDP_TEST_PARITY, model, world),
+                                                read_inputs(FSDP_TEST_PARITY, model)});
+  }
+  return *found;
+}
+
+struct Wanted {
+  std::string model;
+  int world;
+  std::string name;
+};
+
+void PrintTo(const Wanted& wanted, std::ostream* out) {
+  *out << wanted.model << " on " << wanted.world << ", " << wanted.name;
+}
+
+std::string test_name(const ::testing::TestParamInfo<Wanted>& info) {
+  return info.param.model + "_w" + std::to_string(info.param.world) + "__" + info.param.name;
+}
+
+void expect_agreement(const ParityCase& parity_case, const std::vector<Training>& ours,
+                      const std::vector<Training>& theirs) {
+  const Tolerance tolerance = tolerance_of(parity_case);
+  ASSERT_EQ(ours.size(), theirs.size());
+  Difference worst;
+  for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
+    const Difference found = difference(parity_case, ours[rank], theirs[rank]);
+    EXPECT_LE(found.losses, tolerance.losses) << "losses of rank " << rank;
+    EXPECT_LE(found.norms, tolerance.norms) << "norms of rank " << rank;
+    EXPECT_LE(found.weights, tolerance.weights) << found.worst << " of rank " << rank;
+    worst.losses = std::max(worst.losses, found.losses);
+    worst.norms = std::max(worst.norms, found.norms);
+    worst.weights = std::max(worst.weights, found.weights);
+  }
+  std::printf("  losses %.1e, norms %.1e, weights %.1e\n", worst.losses, worst.norms,
+              worst.weights);
+}
+
+std::vector<Training> train_ranks(const ParityCase& parity_case, const ParityInputs& inputs,
+                                  int world) {
+  std::vector<Training> trainings(static_cast<std::size_t>(world));
+  testing::spawn_ranks(world, [&](const std::shared_ptr<ProcessGroup>& group) {
+    at::set_num_threads(1);
+    trainings[static_cast<std::size_t>(group->rank())] = train_sharded(parity_case, inputs, group);
+  });
+  return trainings;
+}
+
+class Parity : public ::testing::TestWithParam<Wanted> {
+ protected:
+  const Wanted& wanted_ = GetParam();
+  const Material& material_ = material(wanted_.model, wanted_.world);
+  const ParityInputs inputs_{wanted_.model, material_.reference.steps, material_.inputs};
+  const std::vector<Training>& fsdp1_ = material_.reference.trainings.at(wanted_.name);
+  ParityCase case_ = material_.reference.cases.at(wanted_.name);
+};
+
+class Control : public Parity {};
+class Variant : public Parity {
+ protected:
+  void expect_agreement_with_fsdp1() {
+    expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world), fsdp1_);
+  }
+};
+
+// That the two languages' models, data, optimizers and loops are the same, without libfsdp.
+TEST_P(Control, modules_that_are_not_sharded_agree_with_fsdp1) {
+  expect_agreement(case_, train_plain(case_, inputs_, wanted_.world), fsdp1_);
+}
+
+TEST_P(Parity, agrees_with_fsdp1) {
+  const auto ours = train_ranks(case_, inputs_, wanted_.world);
+  expect_agreement(case_, ours, fsdp1_);
+  for (const Training& training : ours) {
+    EXPECT_THAT(training.units, ::testing::UnorderedElementsAreArray(fsdp1_.front().units));
+  }
+}
+
+TEST_P(Parity, agrees_with_fsdp1_where_units_share_collectives) {
+  case_.bucket_bytes = FsdpOptions().bucket_bytes;
+  expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world), fsdp1_);
+}
+
+// FSDP1 itself goes on with the weights from before the step: the control stands in for it.
+TEST_P(Variant, a_forward_between_backward_and_step_leaves_nothing_stale) {
+  case_.evaluate_early = true;
+  expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world),
+                   train_plain(case_, inputs_, wanted_.world));
+}
+
+// FSDP1 refuses to on the CPU.
+TEST_P(Variant, ranks_take_the_first_ones_state) {
+  case_.sync_module_states = true;
+  expect_agreement_with_fsdp1();
+}
+
+// FSDP1 cannot without a GPU.
+TEST_P(Variant, offloading_changes_no_number) {
+  case_.offload = true;
+  expect_agreement_with_fsdp1();
+}
+
+// FSDP1 leaves such copies to themselves.
+TEST_P(Variant, copies_of_one_rank_each_are_averaged) {
+  case_.shard = 1;
+  for (const char* strategy : {"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}) {
+    case_.strategy = strategy;
+    expect_agreement_with_fsdp1();
+  }
+}
+
+TEST_P(Variant, hybrid_strategies_split_by_node) {
+  case_.strategy = "HYBRID_SHARD";
+  for (int size = 1; size <= wanted_.world; ++size) {
+    if (wanted_.world % size != 0) continue;
+    case_.node_size = size;
+    expect_agreement_with_fsdp1();
+  }
+}
+
+// "<model>_w<world>" of every reference, or the one that FSDP_TEST_PARITY_GROUP names.
+std::vector<std::pair<std::string, int>> groups() {
+  static const std::regex kName("([a-z]+)_w([0-9]+)\\.json");
+  const char* only = std::getenv("FSDP_TEST_PARITY_GROUP");
+  std::vector<std::pair<std::string, int>> found;
+  for (const auto& entry : std::filesystem::directory_iterator(FSDP_TEST_PARITY)) {
+    const std::string name = entry.path().filename().string();
+    std::smatch match;
+    if (!std::regex_match(name, match, kName)) continue;
+    if (only == nullptr || entry.path().stem() == only) {
+      found.emplace_back(match[1].str(), std::stoi(match[2].str()));
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::vector<Wanted> cases_where(
+    const std::function<bool(const Wanted&, const ParityCase&)>& chosen) {
+  std::vector<Wanted> found;
+  for (const auto& [model, world] : groups()) {
+    for (const auto& [name, parity_case] : material(model, world).reference.cases) {
+      Wanted wanted{model, world, name};
+      if (chosen(wanted, parity_case)) found.push_back(std::move(wanted));
+    }
+  }
+  return found;
+}
+
+bool all(const Wanted& /*wanted*/, const ParityCase& /*parity_case*/) {
+  return true;
+}
+
+// What a module that is not sharded can know of.  Of parameters that nothing uses it can not: FSDP1
+// gives them a gradient of zero where their unit has another, and Adam then lets them decay.
+bool is_for_control(const Wanted& wanted, const ParityCase& parity_case) {
+  return parity_case.mixed.empty() && parity_case.strategy == "FULL_SHARD" &&
+         parity_case.backward_prefetch == "PRE" && !parity_case.forward_prefetch &&
+         (wanted.model != "unused" || parity_case.optimizer == "sgd");
+}
+
+// SGD, unlike Adam, sees the scale of gradients.
+bool is_plain_step(const Wanted& /*wanted*/, const ParityCase& parity_case) {
+  return parity_case.strategy == "FULL_SHARD" && parity_case.optimizer == "sgd" &&
+         parity_case.clip == 0;
+}
+
+INSTANTIATE_TEST_SUITE_P(Fsdp1, Control, ::testing::ValuesIn(cases_where(is_for_control)),
+                         test_name);
+INSTANTIATE_TEST_SUITE_P(Fsdp1, Parity, ::testing::ValuesIn(cases_where(all)), test_name);
+INSTANTIATE_TEST_SUITE_P(Fsdp1, Variant, ::testing::ValuesIn(cases_where(is_plain_step)),
+                         test_name);
+
+}  // namespace
+}  // namespace fsdp::test

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What PyTorch's FSDP1 did: the files of reference.py.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace fsdp::test {
+
+// The members of DEFAULTS in cases.py, where they are explained.
+struct ParityCase {
+  std::string strategy;
+  int shard = 0;
+  bool use_orig_params = false;
+  std::string backward_prefetch;
+  bool forward_prefetch = false;
+  std::string wrap;
+  std::string mixed;
+  bool checkpoint = false;
+  std::vector<std::string> frozen;
+  std::vector<std::string> ignored;
+  std::int64_t micro = 1;
+  bool no_sync = false;
+  std::int64_t forwards = 1;
+  bool evaluate = false;
+  double clip = 0;
+  double norm = 2;
+  std::string optimizer;
+  bool limit_all_gathers = true;
+
+  // Beyond cases.py.
+  bool evaluate_early = false;    // a forward without gradients between a backward and its step
+  std::int64_t bucket_bytes = 0;  // and the other options of those names
+  bool offload = false;
+  bool sync_module_states = false;  // every rank but the first begins elsewhere
+  int node_size = 0;                // instead of `shard`
+
+  // Whether `mixed` has this word.
+  bool casts(const std::string& what) const;
+};
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+// What one rank saw.
+struct Training {
+  std::vector<std::vector<double>> losses;  // [step][micro batch * forwards]
+  std::vector<double> norms;                // [step], of clip_grad_norm_
+  std::vector<double> evaluations;          // [step]
+  std::vector<std::string> units;
+  Tensors tensors;  // full parameters, and buffers, after the last step
+};
+
+struct Reference {
+  std::int64_t steps = 0;
+  int world = 0;
+  std::map<std::string, ParityCase> cases;
+  std::map<std::string, std::vector<Training>> trainings;  // [rank] of each case
+};
+
+// Of model `model` on `world` ranks.
+Reference read_reference(const std::filesystem::path& folder, const std::string& model, int world);
+
+// Initial parameters, "init.<name>", and data, "x" and "y" [step, rank, micro batch, batch, ...].
+Tensors read_inputs(const std::filesystem::path& folder, const std::string& model);
+
+}  // namespace fsdp::test
