@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/grad_scaler.h"
+
+#include <cmath>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/collectives.h"
+
+namespace fsdp {
+namespace {
+
+using DeviceAndDtype = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::ScalarType>;
+
+// The values of a gradient, to be unscaled in place.
+at::Tensor gradient_values(const at::Tensor& parameter) {
+  auto& grad = parameter.mutable_grad();
+  if (!grad.is_sparse()) return grad;
+  if (!grad.is_coalesced()) {
+    // Rows that occur twice are added here, where the sum may overflow, rather than after the
+    // check. There is no such sum in float16.
+    const auto dtype = grad.scalar_type();
+    grad = dtype == at::kHalf ? grad.to(at::kFloat).coalesce().to(dtype) : grad.coalesce();
+  }
+  return grad._values();
+}
+
+// Multiplies the gradients; returns whether one was not finite.
+bool unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale) {
+  const at::NoGradGuard no_grad;
+  std::map<DeviceAndDtype, std::vector<at::Tensor>> gradients;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      if (!parameter.grad().defined()) continue;
+      auto values = gradient_values(parameter);
+      const auto device = values.device();
+      gradients[{device.type(), device.index(), values.scalar_type()}].push_back(std::move(values));
+    }
+  }
+  // All kernels first, then the waiting for their answers.
+  std::vector<at::Tensor> found;
+  for (const auto& [_, values] : gradients) {
+    const auto options = values.front().options().dtype(at::kFloat).layout(at::kStrided);
+    found.push_back(at::zeros({1}, options));
+    at::_amp_foreach_non_finite_check_and_unscale_(values, found.back(),
+                                                   at::full({1}, inverse_scale, options));
+  }
+  bool any = false;
+  for (const auto& flag : found) any = any || flag.item<float>() != 0;
+  return any;
+}
+
+}  // namespace
+
+GradScaler::GradScaler(GradScalerOptions options)
+    : options_(std::move(options)), scale_(static_cast<float>(options_.init_scale)) {
+  TORCH_CHECK(options_.growth_factor > 1, "GradScaler: expected a growth_factor above 1, found ",
+              options_.growth_factor);
+  TORCH_CHECK(options_.backoff_factor < 1, "GradScaler: expected a backoff_factor below 1, found ",
+              options_.backoff_factor);
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) {
+  if (!options_.enabled) return loss;
+  loss_device_ = loss.device();
+  return loss * static_cast<double>(scale_);
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (!options_.enabled) return;
+  const auto known = progress_.find(&optimizer);
+  TORCH_CHECK(known == progress_.end() || known->second.stage != Stage::kStepped,
+              "GradScaler: expected unscale_() before step(), found it after: call update() at the "
+              "end of every iteration");
+  TORCH_CHECK(
+      known == progress_.end(),
+      "GradScaler: expected one unscale_() of an optimizer before update(), found a second");
+  // Divided in double, as PyTorch does: a reciprocal in float32 may be off by a rounding.
+  const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
+  const bool found_here = unscale_gradients(optimizer, inverse);
+  progress_[&optimizer] = {Stage::kUnscaled, found_on_any_rank(found_here)};
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (!options_.enabled) {
+    optimizer.step();
+    return true;
+  }
+  if (!progress_.contains(&optimizer)) unscale_(optimizer);
+  auto& progress = progress_.at(&optimizer);
+  TORCH_CHECK(progress.stage != Stage::kStepped,
+              "GradScaler: expected one step() of an optimizer before update(), found a second");
+  progress.stage = Stage::kStepped;
+  if (!progress.found_inf) optimizer.step();
+  return !progress.found_inf;
+}
+
+void GradScaler::update(std::optional<double> new_scale) {
+  if (!options_.enabled) return;
+  if (new_scale) {
+    scale_ = static_cast<float>(*new_scale);
+    progress_.clear();
+    return;
+  }
+  TORCH_CHECK(!progress_.empty(),
+              "GradScaler: expected step() or unscale_() before update(), found neither");
+  bool found_inf = false;
+  for (const auto& [_, progress] : progress_) found_inf = found_inf || progress.found_inf;
+  progress_.clear();
+  if (found_inf) {
+    scale_ = static_cast<float>(scale_ * options_.backoff_factor);
+    growth_tracker_ = 0;
+  } else if (++growth_tracker_ == options_.growth_interval) {
+    // A scale that is infinite would never come back.
+    const auto grown = static_cast<float>(scale_ * options_.growth_factor);
+    if (std::isfinite(grown)) scale_ = grown;
+    growth_tracker_ = 0;
+  }
+}
+
+double GradScaler::get_scale() const noexcept {
+  return options_.enabled ? scale_ : 1.0;
+}
+
+GradScalerState GradScaler::state() const noexcept {
+  return {.scale = get_scale(),
+          .growth_factor = options_.growth_factor,
+          .backoff_factor = options_.backoff_factor,
+          .growth_interval = options_.growth_interval,
+          .growth_tracker = growth_tracker_};
+}
+
+void GradScaler::load_state(const GradScalerState& state) {
+  if (!options_.enabled) return;
+  scale_ = static_cast<float>(state.scale);
+  options_.growth_factor = state.growth_factor;
+  options_.backoff_factor = state.backoff_factor;
+  options_.growth_interval = state.growth_interval;
+  growth_tracker_ = state.growth_tracker;
+}
+
+bool GradScaler::found_on_any_rank(bool found_here) const {
+  const auto& group = options_.process_group;
+  if (group == nullptr || group->size() == 1) return found_here;
+  // A rank may have no gradient, so that their device says nothing; Gloo takes tensors of the CPU.
+  const bool on_cpu = group->backend_name() == "gloo" || !loss_device_;
+  auto found = at::full({1}, found_here ? 1.0 : 0.0,
+                        at::TensorOptions(on_cpu ? c10::Device(at::kCPU) : *loss_device_));
+  all_reduce(group, found, ReduceOp::kMax, "whether a gradient is not finite").wait();
+  return found.item<float>() != 0;
+}
+
+}  // namespace fsdp
