@@ -31,13 +31,14 @@
 
 #include <torch/nn/module.h>
 
+#include "libfsdp/activation_checkpoint.h"
 #include "libfsdp/internal/forward_inputs.h"
 #include "libfsdp/options.h"
 
 namespace fsdp {
 
 class Engine;
-struct Unit;
+struct Ignored;
 
 struct SummonOptions {
   bool recurse = true;  // units below the root too
@@ -61,8 +62,9 @@ class FullParams {
 
  private:
   friend class ShardedModule;
-  explicit FullParams(Engine* engine);
-  Engine* engine_;
+  class Scope;
+  explicit FullParams(std::unique_ptr<Scope> scope);
+  std::unique_ptr<Scope> scope_;
 };
 
 // A parameter, buffer or gradient with its name in the module, free of any wrapper's prefix.
@@ -86,11 +88,13 @@ class ShardedModule {
   const std::shared_ptr<torch::nn::Module>& module() const noexcept;
   const FsdpOptions& options() const noexcept;
 
-  // What the optimizer takes: with use_orig_params each trainable parameter's rows on this rank
-  // ([rows, ...], [0] where it has none of a 0-dimensional one); else flat tensors, one a unit and
-  // dtype.  Ignored parameters come last, as they are.  Stable for the life of this object.
+  // What the optimizer takes: with use_orig_params each parameter's rows on this rank
+  // ([rows, ...], [0] where it has none of a 0-dimensional one), in the order of the module; else
+  // flat tensors, one a unit and dtype.  Frozen ones are included.  Ignored parameters come last,
+  // as they are.  Stable for the life of this object.
   std::vector<at::Tensor> parameters() const;
-  // The same with names: of the parameters, or "<unit>._flat_param".  Frozen parameters included.
+  // The same with names: of the parameters, or "<unit>._flat_param" (with a dtype behind it where a
+  // unit has several).
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
 
@@ -127,10 +131,13 @@ class ShardedModule {
   void begin_forward();
   void end_forward();
   void abandon_forward(const char* what) noexcept;
-  const InputCast& input_cast() const noexcept;
+  const InputCast& input_cast() const noexcept { return input_cast_; }
+  std::shared_ptr<const CheckpointPolicy> checkpoint_policy_;  // null: nothing is recomputed
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
+  InputCast input_cast_;
+  std::vector<NamedTensor> unmanaged_;  // ignored parameters
   std::unique_ptr<Engine> engine_;
 };
 
@@ -167,6 +174,7 @@ class FullyShardedDataParallel : public ShardedModule {
   template <typename... Args>
   auto forward(Args&&... args) {
     begin_forward();
+    const CheckpointPolicyScope recompute(checkpoint_policy_);
     try {
       // A result that refers to the module is copied: the scope ends here.
       auto result = impl_->forward(internal::prepared(std::forward<Args>(args), input_cast())...);

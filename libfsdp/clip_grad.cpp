@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardedModule::clip_grad_norm_: the norm of all gradients taken as one vector, though every rank
+// holds but some of its elements.
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/engine.h"
+
+namespace fsdp {
+namespace {
+
+// Gradients of this rank, without empty ones: those that the ranks of the sharding group hold
+// together, and those that each of them holds whole.
+struct Gradients {
+  std::vector<at::Tensor> sharded;
+  std::vector<at::Tensor> whole;
+};
+
+// 0-dimensional; in float32, or in float64 where gradients are.
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double p, const at::Tensor& like) {
+  if (gradients.empty()) return at::zeros({}, like.options());
+  std::vector<at::Tensor> norms;
+  norms.reserve(gradients.size());
+  for (const at::Tensor& gradient : gradients) {
+    norms.push_back(at::linalg_vector_norm(
+                        gradient.detach(), p, {}, false,
+                        gradient.is_complex() ? std::nullopt : std::optional(like.scalar_type()))
+                        .to(like.device(), like.scalar_type()));
+  }
+  return at::linalg_vector_norm(at::stack(norms), p);
+}
+
+}  // namespace
+
+at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
+  const at::NoGradGuard no_grad;
+  const auto& shard_group = engine_->shard_group();
+  Gradients gradients;
+  auto dtype = c10::ScalarType::Undefined;
+  for (const auto& [name, parameter] : named_parameters()) {
+    const at::Tensor& gradient = parameter.grad();
+    if (!gradient.defined()) continue;
+    dtype = dtype == c10::ScalarType::Undefined ? gradient.scalar_type()
+                                                : c10::promoteTypes(dtype, gradient.scalar_type());
+    if (gradient.numel() == 0) continue;
+    bool whole = shard_group->size() == 1;
+    for (const NamedTensor& ignored : unmanaged_)
+      whole = whole || ignored.second.is_same(parameter);
+    (whole ? gradients.whole : gradients.sharded).push_back(gradient);
+  }
+  if (dtype == c10::ScalarType::Undefined) dtype = c10::kFloat;
+  const c10::ScalarType computed =
+      c10::toRealValueType(dtype) == c10::kDouble ? c10::kDouble : c10::kFloat;
+  const at::Tensor like =
+      at::zeros({}, at::TensorOptions().dtype(computed).device(engine_->streams().device()));
+
+  const bool largest = std::isinf(norm_type);
+  at::Tensor total = norm_of(gradients.sharded, norm_type, like);
+  if (shard_group->size() > 1) {
+    if (!largest) total = total.pow(norm_type);
+    total = total.contiguous();
+    all_reduce(shard_group, total, largest ? ReduceOp::kMax : ReduceOp::kSum, "norm of gradients")
+        .wait();
+    if (!largest) total = total.pow(1 / norm_type);
+  }
+  const at::Tensor whole = norm_of(gradients.whole, norm_type, like);
+  total = largest ? at::maximum(total, whole)
+                  : (total.pow(norm_type) + whole.pow(norm_type)).pow(1 / norm_type);
+  // The small number keeps a norm of zero from dividing.
+  const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);
+  for (const auto& list : {gradients.sharded, gradients.whole}) {
+    for (at::Tensor gradient : list)
+      gradient.mul_(scale.to(gradient.device(), c10::toRealValueType(gradient.scalar_type())));
+  }
+  return total.to(c10::toRealValueType(dtype));
+}
+
+}  // namespace fsdp

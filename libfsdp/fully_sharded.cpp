@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/fully_sharded.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/agree.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/mesh.h"
+#include "libfsdp/internal/module_units.h"
+#include "libfsdp/meta_device.h"
+
+namespace fsdp {
+namespace {
+
+FsdpOptions checked(FsdpOptions options) {
+  TORCH_CHECK(options.process_group,
+              "FsdpOptions::process_group is not set; make one with "
+              "fsdp::init_process_group()");
+  TORCH_CHECK(options.bucket_bytes >= 0, "bucket_bytes is ", options.bucket_bytes);
+  for (const auto& dtype :
+       {options.mixed_precision.param_dtype, options.mixed_precision.reduce_dtype,
+        options.mixed_precision.buffer_dtype}) {
+    TORCH_CHECK(!dtype || c10::isFloatingType(*dtype), "mixed precision in ", c10::toString(*dtype),
+                ", which is no floating-point dtype");
+  }
+  return options;
+}
+
+std::vector<at::Tensor> managed(const std::vector<at::Tensor>& tensors, const Ignored& ignored) {
+  std::vector<at::Tensor> result;
+  for (const at::Tensor& tensor : tensors) {
+    if (ignored.tensors.count(tensor.unsafeGetTensorImpl()) == 0) result.push_back(tensor);
+  }
+  return result;
+}
+
+// Moves parameters and buffers that are not ignored, each in place.
+void move(torch::nn::Module& module, c10::Device device, const Ignored& ignored) {
+  const at::NoGradGuard no_grad;
+  for (const auto& tensors : {module.parameters(), module.buffers()}) {
+    for (at::Tensor tensor : managed(tensors, ignored)) {
+      if (tensor.device() != device && !tensor.is_meta()) tensor.set_data(tensor.to(device));
+    }
+  }
+}
+
+void cast_buffers(torch::nn::Module& module, c10::ScalarType dtype, const Ignored& ignored) {
+  const at::NoGradGuard no_grad;
+  for (at::Tensor buffer : managed(module.buffers(), ignored)) {
+    if (buffer.is_floating_point()) buffer.set_data(buffer.to(dtype));
+  }
+}
+
+// Copies first among replicas, then inside each sharding group: from rank 0 of all to everyone.
+void take_states_of_rank_0(torch::nn::Module& module, const Mesh& mesh, const Ignored& ignored) {
+  const at::NoGradGuard no_grad;
+  for (const auto& group : {mesh.replicate, mesh.shard}) {
+    if (!group || group->size() == 1) continue;
+    for (const auto& tensors : {module.parameters(), module.buffers()}) {
+      for (const at::Tensor& tensor : managed(tensors, ignored)) {
+        at::Tensor values = tensor.detach().contiguous();
+        broadcast(group, values, 0, "broadcast of the states of rank 0").wait();
+        if (!values.is_same(tensor)) tensor.detach().copy_(values);
+      }
+    }
+  }
+}
+
+c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& options,
+                           const Ignored& ignored) {
+  if (options.device_id) return *options.device_id;
+  for (const at::Tensor& tensor : managed(module.parameters(), ignored)) {
+    if (!tensor.is_meta()) return tensor.device();
+  }
+  return c10::kCPU;
+}
+
+void lay_out_all(const std::vector<std::unique_ptr<Unit>>& units, const Mesh& mesh,
+                 c10::Device shard_device) {
+  const at::NoGradGuard no_grad;
+  for (const auto& unit : units) {
+    for (const auto& parameter : unit->parameters)
+      parameter->layout = shard_layout(parameter->full.sizes(), mesh.shard->size());
+    lay_out(*unit, mesh.shard->rank(), shard_device);
+    unit->resident = mesh.shard->size() == 1 && !unit->parameters.empty() &&
+                     unit->local.device() == unit->parameters.front()->full.device() &&
+                     std::all_of(unit->groups.begin(), unit->groups.end(), [](const auto& group) {
+                       return group.compute_dtype == group.dtype;
+                     });
+  }
+}
+
+}  // namespace
+
+ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions given)
+    : module_(std::move(module)) {
+  TORCH_CHECK(module_, "the module to shard is a null pointer");
+  FsdpOptions options = checked(std::move(given));
+  const Ignored ignored = ignored_by(*module_, options);
+  const c10::Device device = compute_device(*module_, options, ignored);
+  agree(options.process_group, "wrapping the module", [&] { move(*module_, device, ignored); });
+  std::vector<std::unique_ptr<Unit>> units;
+  agree(options.process_group, "wrapping the module",
+        [&] { units = units_of(*module_, options, ignored); });
+  require_same(options.process_group, "the modules to shard", fingerprint(units, options));
+  const Mesh mesh = mesh_of(options);
+  if (options.sync_module_states) take_states_of_rank_0(*module_, mesh, ignored);
+  lay_out_all(units, mesh, options.cpu_offload.offload_params ? c10::Device(c10::kCPU) : device);
+  if (options.mixed_precision.buffer_dtype)
+    cast_buffers(*module_, *options.mixed_precision.buffer_dtype, ignored);
+
+  const MixedPrecision& precision = options.mixed_precision;
+  if (!device.is_cpu()) input_cast_.device = device;
+  if (precision.cast_root_forward_inputs || precision.cast_forward_inputs)
+    input_cast_.dtype = precision.param_dtype;
+  if (options.activation_checkpointing_policy)
+    checkpoint_policy_ =
+        std::make_shared<const CheckpointPolicy>(options.activation_checkpointing_policy);
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& item : module_->named_parameters()) {
+    const auto* impl = item.value().unsafeGetTensorImpl();
+    if (ignored.tensors.count(impl) != 0 && seen.insert(impl).second)
+      unmanaged_.emplace_back(item.key(), item.value());
+  }
+  engine_ = std::make_unique<Engine>(std::move(options), mesh.shard, mesh.replicate, device,
+                                     std::move(units));
+}
+
+ShardedModule::~ShardedModule() = default;
+
+const std::shared_ptr<torch::nn::Module>& ShardedModule::module() const noexcept {
+  return module_;
+}
+
+const FsdpOptions& ShardedModule::options() const noexcept {
+  return engine_->options();
+}
+
+Engine& ShardedModule::engine() const noexcept {
+  return *engine_;
+}
+
+std::vector<at::Tensor> ShardedModule::parameters() const {
+  std::vector<at::Tensor> result;
+  for (const NamedTensor& named : named_parameters()) result.push_back(named.second);
+  return result;
+}
+
+std::vector<NamedTensor> ShardedModule::named_parameters() const {
+  std::vector<NamedTensor> result;
+  if (options().use_orig_params) {
+    // In the order of the module, whatever the units are.
+    std::unordered_set<const c10::TensorImpl*> seen;
+    for (const auto& item : module_->named_parameters()) {
+      for (const auto& unit : engine_->units()) {
+        for (const auto& parameter : unit->parameters) {
+          if (parameter->full.is_same(item.value()) &&
+              seen.insert(item.value().unsafeGetTensorImpl()).second)
+            result.emplace_back(parameter->name(), parameter->shard);
+        }
+      }
+    }
+  } else {
+    for (const auto& unit : engine_->units()) {
+      for (const FlatGroup& group : unit->groups) {
+        std::string name = unit->name.empty() ? "_flat_param" : unit->name + "._flat_param";
+        if (unit->groups.size() > 1) name += std::string("_") + c10::toString(group.dtype);
+        result.emplace_back(std::move(name), group.flat);
+      }
+    }
+  }
+  result.insert(result.end(), unmanaged_.begin(), unmanaged_.end());
+  return result;
+}
+
+std::vector<NamedTensor> ShardedModule::named_buffers() const {
+  std::vector<NamedTensor> result;
+  for (const auto& item : module_->named_buffers()) result.emplace_back(item.key(), item.value());
+  return result;
+}
+
+std::vector<std::string> ShardedModule::unit_names() const {
+  std::vector<std::string> names;
+  for (const auto& unit : engine_->units()) names.push_back(unit->name);
+  return names;
+}
+
+void ShardedModule::set_requires_gradient_sync(bool sync) {
+  engine_->set_gradient_sync(sync);
+}
+
+void ShardedModule::register_comm_hook(CommHook hook) {
+  TORCH_CHECK(hook, "the communication hook is empty");
+  engine_->set_comm_hook(std::move(hook));
+}
+
+void ShardedModule::apply(const std::function<void(torch::nn::Module&)>& fn) {
+  FullParams scope = summon_full_params();
+  const at::NoGradGuard no_grad;
+  module_->apply(fn);
+  scope.close();
+}
+
+void ShardedModule::begin_forward() {
+  engine_->begin_forward();
+}
+
+void ShardedModule::end_forward() {
+  engine_->end_forward();
+}
+
+void ShardedModule::abandon_forward(const char* what) noexcept {
+  engine_->abandon_forward(what);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "libfsdp/internal/gather.h"
+#include "libfsdp/internal/own_work.h"
+#include "libfsdp/internal/rank_monitor.h"
+
+namespace fsdp {
+namespace {
+
+// Reductions that may be under way while backward goes on: one hides behind the next unit's
+// gradients, more would only hold memory.
+constexpr std::size_t kReductionsInFlight = 1;
+
+bool frees_after_forward(ShardingStrategy strategy) {
+  return strategy == ShardingStrategy::kFullShard || strategy == ShardingStrategy::kHybridShard;
+}
+
+}  // namespace
+
+Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
+               std::shared_ptr<ProcessGroup> replicate_group, c10::Device compute_device,
+               std::vector<std::unique_ptr<Unit>> units)
+    : options_(std::move(options)),
+      shard_group_(std::move(shard_group)),
+      replicate_group_(std::move(replicate_group)),
+      frees_after_forward_(frees_after_forward(options_.sharding_strategy)),
+      units_(std::move(units)),
+      streams_(compute_device, options_.limit_all_gathers) {
+  reduce_context_.shard_group = shard_group_;
+  reduce_context_.replicate_group = replicate_group_;
+  reduce_context_.streams = &streams_;
+  reduce_context_.flat = !options_.use_orig_params;
+  reduce_context_.keep_low_precision = options_.mixed_precision.keep_low_precision_grads;
+  for (const auto& unit : units_) {
+    unit->engine = this;
+    take_over(*unit, /*observed=*/!unit->resident);
+    if (unit->resident) make_live(*unit);
+    for (const auto& parameter : unit->parameters) {
+      if (parameter->trainable) hook_gradients(*parameter);
+    }
+  }
+}
+
+Engine::~Engine() {
+  for (const auto& unit : units_) let_go(*unit);
+}
+
+void Engine::hook_gradients(Parameter& parameter) {
+  struct Hook : torch::autograd::PostAccumulateGradHook {
+    Hook(Engine* e, Parameter* p) : engine(e), hooked(p) {}
+    void operator()(const at::Tensor&) override { engine->gradient_ready(*hooked); }
+    Engine* engine;
+    Parameter* hooked;
+  };
+  const c10::InferenceMode no_inference(false);
+  const at::AutoGradMode grad(true);
+  parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.full);
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter.full,
+                                                 std::make_unique<Hook>(this, &parameter));
+}
+
+void Engine::set_comm_hook(CommHook hook) {
+  TORCH_CHECK(!reduce_context_.hook, "a communication hook is registered already");
+  TORCH_CHECK(!replicate_group_ || shard_group_->size() == 1,
+              "a communication hook cannot be registered for a hybrid sharding strategy");
+  reduce_context_.hook = std::move(hook);
+}
+
+// ---- forward
+
+void Engine::begin_forward() {
+  TORCH_CHECK(!summoned_, "forward inside summon_full_params: end its scope first");
+  TORCH_CHECK(torch::autograd::get_current_graph_task_id() == -1,
+              "forward of a sharded module inside a backward: recompute parts of a module with "
+              "fsdp::checkpoint instead");
+  TORCH_CHECK(!in_forward_.exchange(true),
+              "forward of a sharded module inside its own forward, or in two threads at once");
+  try {
+    const std::lock_guard lock(mutex_);
+    check_taken();
+    drop_abandoned();
+    if (failed_) any_group().monitor().recovered();
+    failed_ = false;
+    // Shards may have been stepped since they were gathered.
+    if (!keep_units_) free_all();
+    previous_ = nullptr;
+    streams_.order(Lane::kCompute, Lane::kUnshard);
+  } catch (...) {
+    in_forward_ = false;
+    throw;
+  }
+}
+
+void Engine::end_forward() {
+  in_forward_ = false;
+  current_ = nullptr;
+  const std::lock_guard lock(mutex_);
+  // Without a backward nothing would free what is live, and an optimizer's step would make it
+  // stale.
+  if (!at::GradMode::is_enabled()) {
+    free_all();
+    return;
+  }
+  // What was gathered ahead in vain still reads the shards.
+  for (const auto& unit : units_) {
+    if (unit->state == UnitState::kGathering) free(*unit);
+  }
+}
+
+void Engine::abandon_forward(const char* what) noexcept {
+  in_forward_ = false;
+  current_ = nullptr;
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  any_group().monitor().failed(std::string("its forward threw: ") + what);
+  for (const auto& unit : units_) {
+    // A gather in flight is not waited for: other ranks may never enter it.
+    if (unit->state == UnitState::kLive && !unit->resident) free(*unit);
+    unit->gather.reset();
+    if (unit->state == UnitState::kGathering) unit->state = UnitState::kFreed;
+    unit->prefetched = false;
+  }
+}
+
+void Engine::check_taken() const {
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->parameters) {
+      TORCH_CHECK(still_taken(*parameter), "parameter '", parameter->name(),
+                  "' is not the tensor that was sharded any more: the module was moved, cast or "
+                  "loaded after it was wrapped; do that before, or copy values into the parameters "
+                  "inside summon_full_params");
+    }
+  }
+}
+
+// A backward that threw ran none of its callbacks.
+void Engine::drop_abandoned() {
+  if (graph_tasks_.empty()) return;
+  graph_tasks_.clear();
+  pending_.clear();
+  pending_bytes_ = 0;
+  in_flight_.clear();
+  for (const auto& unit : units_) {
+    unit->expected = unit->ready = 0;
+    for (FlatGroup& group : unit->groups) {
+      streams_.abandon(std::move(group.staging));
+      group.staging.reset();
+    }
+    for (const auto& parameter : unit->parameters) {
+      parameter->staged = false;
+      parameter->full.mutable_grad().reset();
+    }
+  }
+}
+
+// ---- gathering
+
+void Engine::use(const std::vector<Unit*>& units) {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (units.size() == 1 && units.front() == current_.load() && task == current_task_.load()) return;
+  const std::lock_guard lock(mutex_);
+  const Phase phase = task == -1 ? Phase::kForward : Phase::kBackward;
+  TORCH_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '",
+              units.front()->name,
+              "' is used outside of forward and backward of its sharded module, where it has no "
+              "memory; read or write parameters inside summon_full_params, and call submodules "
+              "through the forward of the module that was wrapped");
+  if (phase == Phase::kBackward) enter_backward();
+  ++stats_.uses;
+  current_ = nullptr;
+  free_unrelated(units, phase);
+  for (Unit* unit : units) {
+    if (unit->prefetched) ++stats_.prefetch_hits;
+    unit->prefetched = false;
+    if (unit->state == UnitState::kFreed) start_gather(*unit, phase);
+  }
+  for (Unit* unit : units) {
+    if (unit->state == UnitState::kGathering) unit->gather->finish(*unit);
+  }
+  Unit& last = *units.back();
+  remember_order(last, phase);
+  const bool ahead = phase == Phase::kForward
+                         ? options_.forward_prefetch
+                         : options_.backward_prefetch == BackwardPrefetch::kBackwardPre;
+  // Only a unit that has a place in the order tells what comes next.
+  if (ahead && previous_ == &last) prefetch_after(last, phase);
+  current_task_ = task;
+  current_ = &last;
+}
+
+void Engine::start_gather(Unit& first, Phase phase) {
+  std::vector<Unit*> units{&first};
+  const std::int64_t world_size = shard_group_->size();
+  std::int64_t bytes = first.gather_bytes * world_size;
+  const auto next = [&](const Unit* unit) {
+    return phase == Phase::kForward ? unit->next_in_forward : unit->next_in_backward;
+  };
+  // The units that came after it the last time, as long as all fit together.
+  for (Unit* unit = next(&first); world_size > 1 && unit != nullptr; unit = next(unit)) {
+    bytes += unit->gather_bytes * world_size;
+    if (unit->state != UnitState::kFreed || bytes > options_.bucket_bytes ||
+        (phase == Phase::kBackward && unit->done()) ||
+        std::find(units.begin(), units.end(), unit) != units.end())
+      break;
+    units.push_back(unit);
+  }
+  Gather::start(shard_group_, streams_, units, units_);
+  ++stats_.gathers;
+  stats_.gathered_units += static_cast<std::int64_t>(units.size());
+  for (std::size_t i = 1; i < units.size(); ++i) {
+    units[i]->prefetched = true;
+    ++stats_.prefetched_units;
+  }
+}
+
+void Engine::prefetch_after(const Unit& unit, Phase phase) {
+  Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
+  if (next == nullptr || next->state != UnitState::kFreed || shard_group_->size() == 1) return;
+  if (phase == Phase::kBackward && next->done()) return;
+  streams_.throttle();
+  start_gather(*next, phase);
+  next->prefetched = true;
+  ++stats_.prefetched_units;
+}
+
+// The root's parameters are used between those of other units: it has no place in their order,
+// except as the first.
+void Engine::remember_order(Unit& unit, Phase phase) {
+  if (previous_phase_ != phase) previous_ = nullptr;
+  previous_phase_ = phase;
+  if (previous_ != nullptr && previous_ != &unit && unit.parent != nullptr)
+    (phase == Phase::kForward ? previous_->next_in_forward : previous_->next_in_backward) = &unit;
+  if (unit.parent != nullptr || previous_ == nullptr) previous_ = &unit;
+}
+
+void Engine::free(Unit& unit) {
+  unit.prefetched = false;
+  if (unit.state == UnitState::kGathering) unit.gather->discard(unit);
+  if (unit.state != UnitState::kLive || unit.resident) return;
+  make_freed(unit);
+  streams_.give(std::move(unit.full));
+  unit.full.reset();
+  streams_.freed();
+}
+
+void Engine::free_unrelated(const std::vector<Unit*>& units, Phase phase) {
+  if (phase == Phase::kForward && !frees_after_forward_) return;
+  for (const auto& unit : units_) {
+    if (unit->state != UnitState::kLive) continue;
+    // Units that are kept from forward on may have their backward still before them.
+    if (!frees_after_forward_ && !(unit->done() && sync_)) continue;
+    const bool used = std::any_of(units.begin(), units.end(),
+                                  [&](const Unit* other) { return related(*unit, *other); });
+    if (!used) free(*unit);
+  }
+}
+
+void Engine::free_all() {
+  for (const auto& unit : units_) free(*unit);
+  current_ = nullptr;
+}
+
+// ---- backward
+
+// Reentrant backwards (checkpointing) come as graph tasks of their own, inside another one.
+void Engine::enter_backward() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (graph_tasks_.empty() || graph_tasks_.back() != task) begin_backward(task);
+}
+
+void Engine::begin_backward(int graph_task) {
+  graph_tasks_.push_back(graph_task);
+  if (graph_tasks_.size() == 1) previous_ = nullptr;
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  const auto* infos = torch::autograd::get_current_graph_task_exec_info();
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->parameters) {
+      torch::autograd::Node* node = parameter->accumulator.get();
+      if (node == nullptr || nodes == nullptr || nodes->count(node) == 0) continue;
+      if (infos != nullptr && !infos->empty()) {
+        // autograd::grad: only what leads to its inputs is computed.
+        const auto info = infos->find(node);
+        if (info == infos->end() || !info->second.needed_) continue;
+      }
+      ++unit->expected;
+    }
+  }
+  torch::autograd::Engine::get_default_engine().queue_callback(
+      [this, graph_task] { end_backward(graph_task); });
+}
+
+void Engine::gradient_ready(Parameter& parameter) {
+  const std::lock_guard lock(mutex_);
+  enter_backward();
+  Unit& unit = *parameter.unit;
+  ++unit.ready;
+  if (sync_) stage_gradient(reduce_context_, parameter);
+  if (!unit.done()) return;
+  if (sync_) reduce(unit);
+  if (unit.state == UnitState::kLive && (frees_after_forward_ || sync_)) {
+    if (current_ == &unit) current_ = nullptr;
+    free(unit);
+  }
+  if (options_.backward_prefetch == BackwardPrefetch::kBackwardPost)
+    prefetch_after(unit, Phase::kBackward);
+}
+
+void Engine::reduce(Unit& unit) {
+  for (FlatGroup& group : unit.groups) {
+    const Reduction::Part part(&unit, &group);
+    if (!group.staging.defined() ||
+        std::find(pending_.begin(), pending_.end(), part) != pending_.end())
+      continue;
+    if (!pending_.empty() && pending_.front().second->reduce_dtype != group.reduce_dtype)
+      start_pending_reductions();
+    pending_.push_back(part);
+    pending_bytes_ += static_cast<std::int64_t>(group.staging.nbytes());
+    if (pending_bytes_ >= options_.bucket_bytes || reduce_context_.hook) start_pending_reductions();
+  }
+}
+
+void Engine::start_pending_reductions() {
+  if (pending_.empty()) return;
+  ++stats_.reductions;
+  pending_bytes_ = 0;
+  in_flight_.emplace_back(reduce_context_, std::exchange(pending_, {}));
+  finish_reductions(kReductionsInFlight);
+}
+
+void Engine::finish_reductions(std::size_t left) {
+  while (in_flight_.size() > left) {
+    Reduction reduction = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    reduction.finish();
+  }
+}
+
+void Engine::end_backward(int graph_task) {
+  const std::lock_guard lock(mutex_);
+  std::erase(graph_tasks_, graph_task);
+  if (!graph_tasks_.empty()) return;
+  if (sync_) {
+    for (const auto& unit : units_) {
+      // Gradients of backwards without synchronization, which this one did not add to.
+      for (const auto& parameter : unit->parameters) {
+        if (parameter->trainable) stage_gradient(reduce_context_, *parameter);
+      }
+      reduce(*unit);
+    }
+    start_pending_reductions();
+    finish_reductions(0);
+    streams_.order(Lane::kReduce, Lane::kCompute);
+  }
+  keep_units_ = !sync_ && !frees_after_forward_;
+  if (!keep_units_) free_all();
+  for (const auto& unit : units_) unit->expected = unit->ready = 0;
+  current_ = nullptr;
+  previous_ = nullptr;
+}
+
+void Engine::begin_summon() {
+  TORCH_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1,
+              "summon_full_params inside forward or backward");
+  TORCH_CHECK(!summoned_.exchange(true), "summon_full_params inside summon_full_params");
+  try {
+    const std::lock_guard lock(mutex_);
+    check_taken();
+    drop_abandoned();
+    free_all();
+    keep_units_ = false;
+  } catch (...) {
+    summoned_ = false;
+    throw;
+  }
+}
+
+}  // namespace fsdp

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes a step of a sharded module: when units are gathered, freed and reduced.
+//
+// Note [one step]:
+//   begin_forward   what a failed backward left is dropped; every unit is freed
+//   use             an operator takes parameters (see observer.h): their units are gathered, the
+//                   next unit's gather is started, units that are neither above nor below are freed
+//   end_forward     without gradients, every unit is freed; else those of the last operators stay
+//   first use or gradient of a backward
+//                   counts which gradients each unit will get; asks autograd for a call at the end
+//   gradient_ready  the gradient is staged and dropped; the last of a unit starts its reduction
+//   end_backward    what is left is reduced, every reduction is finished, every unit is freed
+//
+// Thread-safe: one mutex; autograd's threads and the caller's may differ.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "libfsdp/internal/reduction.h"
+#include "libfsdp/internal/streams.h"
+#include "libfsdp/internal/unit.h"
+#include "libfsdp/options.h"
+
+namespace fsdp {
+
+class Trace;
+
+// What an engine has done since it was made.
+struct EngineStats {
+  std::int64_t gathers = 0;  // collectives
+  std::int64_t gathered_units = 0;
+  std::int64_t prefetched_units = 0;  // started before their first use
+  std::int64_t prefetch_hits = 0;     // and then used
+  std::int64_t reductions = 0;        // collectives
+  std::int64_t uses = 0;              // operators seen
+};
+
+class Engine {
+ public:
+  // Takes the units over.  `groups`: see ReduceContext.
+  Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
+         std::shared_ptr<ProcessGroup> replicate_group, c10::Device compute_device,
+         std::vector<std::unique_ptr<Unit>> units);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const FsdpOptions& options() const noexcept { return options_; }
+  const std::vector<std::unique_ptr<Unit>>& units() const noexcept { return units_; }
+  const std::shared_ptr<ProcessGroup>& shard_group() const noexcept { return shard_group_; }
+  const std::shared_ptr<ProcessGroup>& replicate_group() const noexcept { return replicate_group_; }
+  // Of every rank that holds a part or a copy of the module.
+  ProcessGroup& any_group() const noexcept { return *shard_group_; }
+  Streams& streams() noexcept { return streams_; }
+  const EngineStats& stats() const noexcept { return stats_; }
+  // Bytes of gathered parameters and of what they are gathered in, now and at most at once.
+  std::int64_t buffer_bytes() const noexcept { return streams_.lent_bytes(); }
+
+  void begin_forward();
+  void end_forward();
+  // The forward threw.
+  void abandon_forward(const char* what) noexcept;
+
+  // An operator is about to run on parameters of these units (each once).
+  // Throws: c10::Error outside forward, backward and summon_full_params.
+  void use(const std::vector<Unit*>& units);
+
+  void set_gradient_sync(bool sync) noexcept { sync_ = sync; }
+  bool gradient_sync() const noexcept { return sync_; }
+  void set_comm_hook(CommHook hook);
+
+  // While full parameters are summoned no forward may run.
+  // Throws: c10::Error inside forward or backward, or where they are already.
+  void begin_summon();
+  void end_summon() noexcept { summoned_ = false; }
+  // A parameter's tensor was replaced for a while and is back: autograd's nodes may be new ones.
+  void hook_gradients(Parameter& parameter);
+
+  // null: nothing is traced.  Lives at least as long as it is set.
+  void set_trace(Trace* trace) noexcept { trace_ = trace; }
+
+ private:
+  enum class Phase { kForward, kBackward };
+
+  void check_taken() const;
+  void start_gather(Unit& first, Phase phase);
+  void free(Unit& unit);
+  void free_unrelated(const std::vector<Unit*>& units, Phase phase);
+  void free_all();
+  void prefetch_after(const Unit& unit, Phase phase);
+  void remember_order(Unit& unit, Phase phase);
+  void enter_backward();
+  void begin_backward(int graph_task);
+  void end_backward(int graph_task);
+  void gradient_ready(Parameter& parameter);
+  void reduce(Unit& unit);
+  void start_pending_reductions();
+  void finish_reductions(std::size_t left);
+  void drop_abandoned();
+
+  const FsdpOptions options_;
+  const std::shared_ptr<ProcessGroup> shard_group_;
+  const std::shared_ptr<ProcessGroup> replicate_group_;
+  const bool frees_after_forward_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  Streams streams_;
+  ReduceContext reduce_context_;
+  EngineStats stats_;
+  Trace* trace_ = nullptr;
+
+  std::mutex mutex_;
+  std::atomic<bool> in_forward_ = false;
+  std::atomic<bool> summoned_ = false;
+  std::atomic<bool> sync_ = true;
+  bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
+  bool failed_ = false;      // other ranks were told so
+  // The unit the last operator used, live; further operators on it need nothing.
+  std::atomic<Unit*> current_ = nullptr;
+  std::atomic<int> current_task_ = -1;  // the graph task it was used in
+  Unit* previous_ = nullptr;            // the last unit used in this phase
+  Phase previous_phase_ = Phase::kForward;
+  std::vector<int> graph_tasks_;          // of this backward, reentrant ones last
+  std::vector<Reduction::Part> pending_;  // to be reduced together
+  std::int64_t pending_bytes_ = 0;
+  std::deque<Reduction> in_flight_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The queues work runs in on an accelerator, and the buffers that cross them.  On the CPU work runs
+// where it is called and all of this does nothing but lend buffers.
+//
+// Written against c10's device-generic streams and events, so that it needs no CUDA header: the
+// CUDA part of LibTorch fills them in where a program links it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+#include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+
+namespace fsdp {
+
+enum class Lane {
+  kCompute,  // the caller's current stream: forward, backward, optimizer
+  kUnshard,  // copies into and out of gathers, overlapping kCompute
+  kReduce,   // copies into and out of reductions, overlapping kCompute and kUnshard
+};
+
+class Streams {
+ public:
+  // `throttled`: throttle() waits.
+  Streams(c10::Device device, bool throttled);
+
+  c10::Device device() const noexcept { return device_; }
+  bool on_cpu() const noexcept { return device_.is_cpu(); }
+
+  // Operators called while the result lives are queued on `lane`.
+  c10::OptionalStreamGuard enter(Lane lane);
+  // What is queued on `later` from now on runs after what is on `earlier` now.
+  void order(Lane earlier, Lane later);
+  // The memory of `tensor`, made on another lane, is not used again before what is on `lane` now
+  // has run.
+  void used_on(const at::Tensor& tensor, Lane lane);
+
+  // A contiguous buffer of `bytes` uint8 elements, 64-byte aligned, with any content.
+  at::Tensor take(std::int64_t bytes);
+  // Gives it back.  On an accelerator the caching allocator keeps it; on the CPU a free list does,
+  // because fresh pages cost more than the copies made into them.
+  void give(at::Tensor&& buffer);
+  // Takes it off the books without lending it again: a collective that failed may still write it.
+  void abandon(at::Tensor&& buffer);
+  // Bytes lent now, and the most ever at once since reset_peak.
+  std::int64_t lent_bytes() const noexcept { return lent_bytes_; }
+  std::int64_t peak_bytes() const noexcept { return peak_bytes_; }
+  void reset_peak() noexcept { peak_bytes_ = lent_bytes_; }
+  void drop_free_buffers() { free_.clear(); }
+
+  // To be called when a gathered unit was freed, and before a unit is gathered ahead: lets the CPU
+  // wait until all but the last two freed ones are really out of use.
+  void freed();
+  void throttle();
+
+ private:
+  c10::Stream stream(Lane lane) const;
+
+  const c10::Device device_;
+  const bool throttled_;
+  std::array<std::optional<c10::Stream>, 3> streams_;
+  std::deque<c10::Event> freed_;
+  std::multimap<std::int64_t, c10::Storage> free_;  // by size
+  std::int64_t lent_bytes_ = 0;
+  std::int64_t peak_bytes_ = 0;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/unit.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "libfsdp/internal/dispatch_key.h"
+#include "libfsdp/internal/own_work.h"
+
+namespace fsdp {
+namespace {
+
+// oneDNN and MKL are at their best on such addresses.
+constexpr std::int64_t kAlignment = 64;
+
+// Marks the storages of parameters: a DataPtr with this deleter has the Parameter as its context.
+void keep_parameter(void*) {}
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+// A freed storage claims to be on the meta device: whatever reads it without an operator (a
+// serializer) then finds that the tensor and its storage do not fit, instead of reading nothing.
+at::DataPtr freed_pointer(Parameter* parameter) {
+  return {nullptr, parameter, &keep_parameter, c10::Device(c10::kMeta)};
+}
+
+void point(Parameter& parameter, void* data, c10::Device device) {
+  c10::StorageImpl* storage = storage_of(parameter.home);
+  storage->set_data_ptr_noswap(at::DataPtr(data, &parameter, &keep_parameter, device));
+  storage->set_nbytes(static_cast<std::size_t>(parameter.layout.numel()) *
+                      parameter.full.element_size());
+}
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+}  // namespace
+
+bool Unit::has_trainable() const noexcept {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const FlatGroup& group) { return group.trainable_numel != 0; });
+}
+
+bool related(const Unit& a, const Unit& b) noexcept {
+  for (const Unit* unit = &a; unit != nullptr; unit = unit->parent) {
+    if (unit == &b) return true;
+  }
+  for (const Unit* unit = &b; unit != nullptr; unit = unit->parent) {
+    if (unit == &a) return true;
+  }
+  return false;
+}
+
+Parameter* parameter_of(const at::Tensor& tensor) noexcept {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  const at::DataPtr& pointer = storage_of(tensor)->_mutable_data_ptr_no_checks();
+  return pointer.get_deleter() == &keep_parameter ? static_cast<Parameter*>(pointer.get_context())
+                                                  : nullptr;
+}
+
+void lay_out(Unit& unit, int rank, c10::Device device) {
+  std::int64_t local_bytes = 0;
+  for (FlatGroup& group : unit.groups) {
+    const auto local_item = static_cast<std::int64_t>(c10::elementSize(group.dtype));
+    const auto compute_item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    const std::int64_t step = kAlignment / std::min({local_item, compute_item, kAlignment});
+    std::stable_partition(group.parameters.begin(), group.parameters.end(),
+                          [](const Parameter* parameter) { return parameter->trainable; });
+    for (Parameter* parameter : group.parameters) {
+      parameter->offset = group.numel;
+      group.numel += rounded_up(parameter->layout.padded_numel(), step);
+      if (parameter->trainable) group.trainable_numel = group.numel;
+    }
+    group.local_offset = local_bytes;
+    group.gather_offset = unit.gather_bytes;
+    local_bytes += rounded_up(group.numel * local_item, kAlignment);
+    unit.gather_bytes += rounded_up(group.numel * compute_item, kAlignment);
+  }
+  unit.gather_bytes += kTrailerBytes;
+  const bool pinned = device.is_cpu() && !unit.parameters.empty() &&
+                      !unit.parameters.front()->full.device().is_cpu();
+  unit.local = at::zeros({local_bytes + kTrailerBytes},
+                         at::TensorOptions().dtype(at::kByte).device(device).pinned_memory(pinned));
+  const at::Tensor id = at::tensor({unit.id}, at::kLong).view(at::kByte);
+  unit.local.narrow(0, local_bytes, id.numel()).copy_(id);
+  for (FlatGroup& group : unit.groups) {
+    const auto item = static_cast<std::int64_t>(c10::elementSize(group.dtype));
+    group.local = unit.local.narrow(0, group.local_offset, group.numel * item).view(group.dtype);
+    for (Parameter* parameter : group.parameters) {
+      const ShardLayout& layout = parameter->layout;
+      const at::Tensor rows = group.local.narrow(0, parameter->offset, layout.numel_of(rank))
+                                  .view(layout.shape_of(rank));
+      if (rows.numel() != 0) {
+        rows.copy_(parameter->full.detach()
+                       .reshape({layout.rows, layout.row_numel})
+                       .narrow(0, layout.first_row(rank), layout.rows_of(rank))
+                       .reshape(layout.shape_of(rank)));
+      }
+      parameter->shard = rows.detach();
+      parameter->shard.set_requires_grad(parameter->trainable);
+    }
+    const bool trainable = group.trainable_numel != 0;
+    group.flat = group.local.narrow(0, 0, trainable ? group.trainable_numel : group.numel).detach();
+    group.flat.set_requires_grad(trainable);
+  }
+}
+
+void take_over(Unit& unit, bool observed) {
+  for (FlatGroup& group : unit.groups) {
+    for (Parameter* parameter : group.parameters) {
+      at::Tensor& full = parameter->full;
+      // A tensor takes its device from the storage it is made with.
+      auto storage = c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), std::size_t{0}, at::DataPtr(nullptr, full.device()),
+          /*allocator=*/nullptr, /*resizable=*/false);
+      const at::Tensor like =
+          at::empty({0}, full.options().dtype(group.compute_dtype).requires_grad(false));
+      c10::DispatchKeySet keys = like.key_set();
+      if (observed) keys = keys.add(internal::interception_key());
+      parameter->home = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                                 keys, like.dtype());
+      parameter->home.unsafeGetTensorImpl()->set_sizes_contiguous(full.sizes());
+      full.set_data(parameter->home);
+    }
+  }
+  make_freed(unit);
+}
+
+void let_go(Unit& unit) noexcept {
+  for (const auto& parameter : unit.parameters) {
+    if (!parameter->home.defined()) continue;
+    c10::StorageImpl* storage = storage_of(parameter->home);
+    // No context any more: the Parameter ends here.
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, parameter->full.device()));
+    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+        "the parameter belonged to a sharded module that has been destroyed");
+    if (parameter->accumulator) {
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter->full, nullptr);
+    }
+  }
+}
+
+void make_live(Unit& unit) {
+  for (FlatGroup& group : unit.groups) {
+    const auto item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    for (Parameter* parameter : group.parameters) {
+      const int world_size = parameter->layout.world_size;
+      char* base = unit.resident ? static_cast<char*>(unit.local.data_ptr()) + group.local_offset
+                                 : static_cast<char*>(unit.full.data_ptr()) +
+                                       group.gather_offset * world_size;
+      point(*parameter, base + parameter->offset * item * world_size, parameter->full.device());
+    }
+  }
+  unit.state = UnitState::kLive;
+}
+
+void make_freed(Unit& unit) {
+  for (const auto& parameter : unit.parameters) {
+    c10::StorageImpl* storage = storage_of(parameter->home);
+    storage->set_data_ptr_noswap(freed_pointer(parameter.get()));
+    storage->set_nbytes(std::size_t{0});
+  }
+  unit.state = UnitState::kFreed;
+}
+
+bool still_taken(const Parameter& parameter) noexcept {
+  return parameter.full.has_storage() && storage_of(parameter.full) == storage_of(parameter.home);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit: parameters that are gathered, freed and reduced together.
+//
+// Note [layout of a unit]: a rank holds of each parameter the rows shard_layout gives it, one after
+// another in one byte buffer, grouped by dtype (a FlatGroup each), trainable parameters first, each
+// padded to the share of a full rank and to 64 bytes, and a trailer with the unit's id at the end:
+//
+//   local   [ group float32: w | b | ... | frozen ... ][ group float64: ... ][ trailer ]
+//
+// All ranks' buffers have one size, so that an all-gather of bytes moves a unit whatever its dtypes
+// are.  A gathered unit is laid out parameter by parameter: the ranks' shares of one follow each
+// other, and because all but the last are full, the parameter is contiguous with its padding at the
+// end.
+//
+//   full    [ w of rank 0, 1, ... | b of rank 0, 1, ... | ... ]
+//
+// Where the unit computes in another dtype, offsets in elements stay the same.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include "libfsdp/internal/shard_layout.h"
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace fsdp {
+
+class Engine;
+class Gather;
+struct Unit;
+
+struct Parameter {
+  std::vector<std::string> names;  // in the module; more than one where it is tied
+  Unit* unit = nullptr;
+  ShardLayout layout;
+  bool trainable = true;
+  std::size_t group = 0;    // in unit->groups
+  std::int64_t offset = 0;  // in elements, in the group
+
+  // The module's tensor, for life; between uses it has a storage without memory.
+  at::Tensor full;
+  // What `full` looks like outside summon_full_params; shares its storage.
+  at::Tensor home;
+  // This rank's rows: a view of the unit's local buffer, in the dtype the module was built with.
+  at::Tensor shard;
+  std::shared_ptr<torch::autograd::Node> accumulator;  // of full's gradient; null for a frozen one
+  bool staged = false;  // its gradient lies in the group's staging buffer
+
+  const std::string& name() const noexcept { return names.front(); }
+};
+
+// The parameters of one dtype in a unit.
+struct FlatGroup {
+  c10::ScalarType dtype{};             // of the shards
+  c10::ScalarType compute_dtype{};     // of the module's tensors
+  c10::ScalarType reduce_dtype{};      // of gradients while they are reduced
+  std::vector<Parameter*> parameters;  // trainable first
+  std::int64_t numel = 0;              // of a rank's share with padding
+  std::int64_t trainable_numel = 0;    // its first part
+  std::int64_t local_offset = 0;       // in bytes, in Unit::local
+  std::int64_t gather_offset = 0;      // in bytes, in a rank's block of a gather
+
+  at::Tensor local;  // [numel], dtype; a view of Unit::local
+  // What the optimizer gets where use_orig_params is false: [trainable_numel], or [numel] where
+  // every parameter is frozen.
+  at::Tensor flat;
+  at::Tensor grad;  // [trainable_numel]: the memory gradients of shards are views of
+  // [W, trainable_numel], reduce_dtype, rank-major: the full gradients of this backward.
+  at::Tensor staging;
+};
+
+enum class UnitState {
+  kFreed,      // no memory beyond the shards
+  kGathering,  // a collective is in flight
+  kLive,       // the module's tensors are full
+};
+
+// Bytes of the trailer of a rank's block in a gather: the unit's id, and padding to keep what
+// follows aligned.
+inline constexpr std::int64_t kTrailerBytes = 64;
+
+struct Unit {
+  std::string name;  // of its module; "" for the root
+  std::int64_t id = 0;
+  Unit* parent = nullptr;
+  Engine* engine = nullptr;
+  bool mixed_precision = true;  // false: computes in the dtypes of its shards
+  std::vector<std::unique_ptr<Parameter>> parameters;
+  std::vector<FlatGroup> groups;
+  std::int64_t gather_bytes = 0;  // a rank's block, with the trailer
+  at::Tensor local;               // bytes
+  // The shards are whole and in the dtype of compute: the module's tensors lie in `local`, always.
+  bool resident = false;
+
+  UnitState state = UnitState::kFreed;
+  std::shared_ptr<Gather> gather;    // while gathering
+  std::int64_t gather_position = 0;  // of its block in the gather's blocks, in bytes
+  at::Tensor full;                   // bytes, while live
+  bool prefetched = false;           // gathered ahead of its first use
+
+  int expected = 0;                 // gradients this backward will make
+  int ready = 0;                    // and has made
+  Unit* next_in_forward = nullptr;  // the unit that was used after it the last time
+  Unit* next_in_backward = nullptr;
+
+  bool has_trainable() const noexcept;
+  // Whether its gradients of this backward are all made.
+  bool done() const noexcept { return expected > 0 && ready >= expected; }
+};
+
+// Same unit, or one inside the other.
+bool related(const Unit& a, const Unit& b) noexcept;
+
+// The parameter whose storage `tensor` has, as itself or as a view; null for any other tensor.
+// Thread-safe.
+Parameter* parameter_of(const at::Tensor& tensor) noexcept;
+
+// Gives each group's offsets, and the unit's buffer with the shards of the module's values as they
+// are.  `device`: of the shards.  The module's tensors are not changed.
+void lay_out(Unit& unit, int rank, c10::Device device);
+
+// Replaces what the module's tensors hold by storages of the unit's own, without memory; operators
+// on them are seen from now on where `observed`.
+void take_over(Unit& unit, bool observed);
+// Back to tensors that say that the wrapper is gone when they are read.
+void let_go(Unit& unit) noexcept;
+
+// Points the module's tensors into `full` (see Note [layout of a unit]); into the local buffer
+// where the unit is resident.
+void make_live(Unit& unit);
+void make_freed(Unit& unit);
+// Whether the module's tensor is still the one taken over.
+bool still_taken(const Parameter& parameter) noexcept;
+
+}  // namespace fsdp

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// ShardedModule::summon_full_params: parameters that can be read and written as if nothing were
+// sharded.
+#include <utility>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/own_work.h"
+
+namespace fsdp {
+namespace {
+
+// A parameter's whole tensor out of every rank's rows: [W, padded_numel of the group] -> shape.
+at::Tensor joined(const at::Tensor& blocks, const Parameter& parameter) {
+  const ShardLayout& layout = parameter.layout;
+  return blocks.narrow(1, parameter.offset, layout.padded_numel())
+      .reshape({-1})
+      .narrow(0, 0, layout.numel())
+      .view(layout.shape)
+      .clone();
+}
+
+at::Tensor rows_of(const at::Tensor& full, const Parameter& parameter, int rank) {
+  const ShardLayout& layout = parameter.layout;
+  return full.reshape({layout.rows, layout.row_numel})
+      .narrow(0, layout.first_row(rank), layout.rows_of(rank))
+      .reshape(layout.shape_of(rank));
+}
+
+}  // namespace
+
+class FullParams::Scope {
+ public:
+  Scope(Engine& engine, const SummonOptions& options) : engine_(engine), options_(options) {
+    engine_.begin_summon();
+    try {
+      const OwnWork own;
+      for (const auto& unit : engine_.units()) {
+        if (!options_.recurse && unit->parent != nullptr) continue;
+        for (FlatGroup& group : unit->groups) summon(*unit, group);
+      }
+    } catch (...) {
+      put_back();
+      engine_.end_summon();
+      throw;
+    }
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  void close() {
+    if (closed_) return;
+    closed_ = true;
+    {
+      const OwnWork own;
+      if (options_.writeback) write_back();
+    }
+    put_back();
+    engine_.end_summon();
+  }
+
+ private:
+  bool shows() const {
+    return !options_.rank0_only || engine_.options().process_group->rank() == 0;
+  }
+
+  // Collective over the sharding group.
+  at::Tensor gathered(const at::Tensor& local, const std::string& what) const {
+    const auto& ranks = engine_.shard_group();
+    if (ranks->size() == 1) return local.view({1, -1});
+    const at::Tensor input = local.to(engine_.streams().device()).contiguous();
+    const at::Tensor blocks = at::empty({ranks->size(), local.numel()}, input.options());
+    all_gather(ranks, blocks, input, what).wait();
+    return blocks;
+  }
+
+  void summon(Unit& unit, FlatGroup& group) {
+    if (!unit.resident) {
+      const at::Tensor blocks =
+          gathered(group.local, "all-gather of parameters of '" + unit.name + "'");
+      for (Parameter* parameter : group.parameters) {
+        if (!shows()) continue;
+        at::Tensor full = joined(blocks, *parameter);
+        if (options_.offload_to_cpu) full = full.cpu();
+        summoned_.push_back(parameter);
+        parameter->full.set_data(full);
+      }
+    }
+    if (options_.with_grads) summon_gradients(unit, group);
+  }
+
+  // Ranks may differ in what gradients they have; all take part in the collective.
+  void summon_gradients(Unit& unit, FlatGroup& group) {
+    const at::Tensor local = at::zeros({group.trainable_numel}, group.local.options());
+    bool any = false;
+    for (const Parameter* parameter : group.parameters) {
+      if (!parameter->trainable || !parameter->shard.grad().defined()) continue;
+      any = true;
+      local.narrow(0, parameter->offset, parameter->shard.numel())
+          .copy_(parameter->shard.grad().reshape({-1}));
+    }
+    const at::Tensor blocks = gathered(local, "all-gather of gradients of '" + unit.name + "'");
+    if (!any || !shows()) return;
+    for (Parameter* parameter : group.parameters) {
+      if (!parameter->trainable || !parameter->shard.grad().defined()) continue;
+      parameter->full.mutable_grad() = joined(blocks, *parameter);
+      with_gradient_.push_back(parameter);
+    }
+  }
+
+  void write_back() {
+    const int rank = engine_.shard_group()->rank();
+    for (Parameter* parameter : summoned_) {
+      TORCH_CHECK(parameter->full.sizes() == at::IntArrayRef(parameter->layout.shape),
+                  "parameter '", parameter->name(), "' was given the shape ",
+                  parameter->full.sizes(), " inside summon_full_params; it is ",
+                  at::IntArrayRef(parameter->layout.shape));
+      // Below autograd, and so without its views.
+      parameter->shard.detach().copy_(rows_of(parameter->full.detach(), *parameter, rank));
+    }
+    for (Parameter* parameter : with_gradient_) {
+      if (parameter->full.grad().defined())
+        parameter->shard.mutable_grad().copy_(rows_of(parameter->full.grad(), *parameter, rank));
+    }
+  }
+
+  void put_back() {
+    for (Parameter* parameter : summoned_) {
+      {
+        const OwnWork own;
+        parameter->full.set_data(parameter->home);
+      }
+      // Another dtype or device in between made autograd forget its node of the parameter.
+      if (parameter->trainable) engine_.hook_gradients(*parameter);
+    }
+    for (Parameter* parameter : with_gradient_) parameter->full.mutable_grad().reset();
+    summoned_.clear();
+    with_gradient_.clear();
+  }
+
+  Engine& engine_;
+  const SummonOptions options_;
+  std::vector<Parameter*> summoned_;
+  std::vector<Parameter*> with_gradient_;
+  bool closed_ = false;
+};
+
+FullParams::FullParams(std::unique_ptr<Scope> scope) : scope_(std::move(scope)) {}
+FullParams::FullParams(FullParams&&) noexcept = default;
+
+FullParams::~FullParams() {
+  try {
+    close();
+  } catch (const std::exception& error) {
+    TORCH_WARN("full parameters could not be written back: ", error.what());
+  }
+}
+
+void FullParams::close() {
+  if (scope_) scope_->close();
+}
+
+FullParams ShardedModule::summon_full_params(const SummonOptions& options) {
+  TORCH_CHECK(!(options.writeback && options.rank0_only),
+              "summon_full_params with writeback and rank0_only: what rank 0 alone writes would "
+              "make the ranks differ; set one of the two to false");
+  TORCH_CHECK(!(options.with_grads && options.offload_to_cpu),
+              "summon_full_params with with_grads and offload_to_cpu is not supported");
+  TORCH_CHECK(!(options.with_grads && !engine_->options().use_orig_params),
+              "summon_full_params with with_grads needs use_orig_params");
+  return FullParams(std::make_unique<FullParams::Scope>(*engine_, options));
+}
+
+}  // namespace fsdp
