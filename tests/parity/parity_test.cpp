@@ -76,7 +76,7 @@ void expect_agreement(const ParityCase& parity_case, const std::vector<Training>
 std::vector<Training> train_ranks(const ParityCase& parity_case, const ParityInputs& inputs,
                                   int world) {
   std::vector<Training> trainings(static_cast<std::size_t>(world));
-  testing::spawn_ranks(world, [&](const std::shared_ptr<ProcessGroup>& group) {
+  spawn_ranks(world, [&](const std::shared_ptr<ProcessGroup>& group) {
     at::set_num_threads(1);
     trainings[static_cast<std::size_t>(group->rank())] = train_sharded(parity_case, inputs, group);
   });
@@ -146,6 +146,19 @@ TEST_P(Variant, copies_of_one_rank_each_are_averaged) {
   }
 }
 
+TEST_P(Variant, a_module_without_memory_is_given_it_sharded) {
+  case_.meta = true;
+  expect_agreement_with_fsdp1();
+}
+
+TEST_P(Variant, a_hook_reduces_gradients) {
+  case_.comm_hook = true;
+  for (const char* strategy : {"FULL_SHARD", "NO_SHARD"}) {
+    case_.strategy = strategy;
+    expect_agreement_with_fsdp1();
+  }
+}
+
 TEST_P(Variant, hybrid_strategies_split_by_node) {
   case_.strategy = "HYBRID_SHARD";
   for (int size = 1; size <= wanted_.world; ++size) {
@@ -153,6 +166,13 @@ TEST_P(Variant, hybrid_strategies_split_by_node) {
     case_.node_size = size;
     expect_agreement_with_fsdp1();
   }
+}
+
+class Ignored : public Parity {};
+
+TEST_P(Ignored, parameters_are_ignored_like_their_modules) {
+  case_.ignore_parameters = true;
+  expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world), fsdp1_);
 }
 
 // "<model>_w<world>" of every reference, or the one that FSDP_TEST_PARITY_GROUP names.
@@ -188,18 +208,25 @@ bool all(const Wanted& /*wanted*/, const ParityCase& /*parity_case*/) {
   return true;
 }
 
+bool shards_everywhere(const ParityCase& parity_case) {
+  return parity_case.strategy == "FULL_SHARD" || parity_case.strategy == "SHARD_GRAD_OP";
+}
+
 // What a module that is not sharded can know of.  Of parameters that nothing uses it can not: FSDP1
 // gives them a gradient of zero where their unit has another, and Adam then lets them decay.
 bool is_for_control(const Wanted& wanted, const ParityCase& parity_case) {
-  return parity_case.mixed.empty() && parity_case.strategy == "FULL_SHARD" &&
+  return shards_everywhere(parity_case) && parity_case.mixed.empty() &&
          parity_case.backward_prefetch == "PRE" && !parity_case.forward_prefetch &&
          (wanted.model != "unused" || parity_case.optimizer == "sgd");
 }
 
 // SGD, unlike Adam, sees the scale of gradients.
 bool is_plain_step(const Wanted& /*wanted*/, const ParityCase& parity_case) {
-  return parity_case.strategy == "FULL_SHARD" && parity_case.optimizer == "sgd" &&
-         parity_case.clip == 0;
+  return shards_everywhere(parity_case) && parity_case.optimizer == "sgd" && parity_case.clip == 0;
+}
+
+bool ignores(const Wanted& /*wanted*/, const ParityCase& parity_case) {
+  return !parity_case.ignored.empty();
 }
 
 INSTANTIATE_TEST_SUITE_P(Fsdp1, Control, ::testing::ValuesIn(cases_where(is_for_control)),
@@ -207,6 +234,9 @@ INSTANTIATE_TEST_SUITE_P(Fsdp1, Control, ::testing::ValuesIn(cases_where(is_for_
 INSTANTIATE_TEST_SUITE_P(Fsdp1, Parity, ::testing::ValuesIn(cases_where(all)), test_name);
 INSTANTIATE_TEST_SUITE_P(Fsdp1, Variant, ::testing::ValuesIn(cases_where(is_plain_step)),
                          test_name);
+INSTANTIATE_TEST_SUITE_P(Fsdp1, Ignored, ::testing::ValuesIn(cases_where(ignores)), test_name);
+// Only some models have such cases.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Ignored);
 
 }  // namespace
 }  // namespace fsdp::test

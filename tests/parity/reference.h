@@ -39,6 +39,9 @@ struct ParityCase {
   bool offload = false;
   bool sync_module_states = false;  // every rank but the first begins elsewhere
   int node_size = 0;                // instead of `shard`
+  bool meta = false;                // built without memory, given it by param_init_fn
+  bool ignore_parameters = false;   // of the ignored modules, by ignored_states
+  bool comm_hook = false;
 
   // Whether `mixed` has this word.
   bool casts(const std::string& what) const;
@@ -59,7 +62,7 @@ struct Reference {
   std::int64_t steps = 0;
   int world = 0;
   std::map<std::string, ParityCase> cases;
-  std::map<std::string, std::vector<Training>> trainings;  // [rank] of each case
+  std::map<std::string, std::vector<Training>> trainings;  // of each case, [rank]
 };
 
 // Of model `model` on `world` ranks.

@@ -5,7 +5,8 @@
   python reference.py OUT [--only MODEL] [--world N]
 
 OUT/<model>.safetensors       init.<name> of the model, and x and y: [step, rank, micro batch, batch, ...]
-OUT/<model>_w<N>.json         {"steps", "cases": {name: {"case", "units", "losses", "norms", "evaluations", "differing"}}}
+OUT/<model>_w<N>.json         {"steps", "cases": {name: {"case", "like"}}, "trained": {name: {"units", "losses", "norms", "evaluations"}}}
+                              like: the trained case with this one's numbers
                               losses [rank][step][micro batch * forwards], norms [step], evaluations [rank][step]
 OUT/<model>_w<N>.safetensors  <case>/<name>: a parameter after the last step;
                               <case>/<name>/<rank> for buffers and what ranks do not share (ignored modules)
@@ -140,15 +141,22 @@ def train(model, case, inputs, rank, groups):
     return {"units": units, "losses": losses, "norms": norms, "evaluations": evaluations, "own": own, "shared": shared}
 
 
-def merged(case, by_rank):
-    record = {"case": case, "units": by_rank[0]["units"], "losses": [r["losses"] for r in by_rank], "norms": by_rank[0]["norms"],
-              "evaluations": [r["evaluations"] for r in by_rank], "differing": sorted(by_rank[0]["own"])}
+def merged(by_rank):
+    record = {"units": by_rank[0]["units"], "losses": [r["losses"] for r in by_rank], "norms": by_rank[0]["norms"],
+              "evaluations": [r["evaluations"] for r in by_rank]}
     tensors = dict(by_rank[0]["shared"])
     for rank, result in enumerate(by_rank):
         tensors.update({f"{name}/{rank}": value for name, value in result["own"].items()})
         for name, value in result["shared"].items():
             assert torch.equal(value, tensors[name]), f"ranks 0 and {rank} of PyTorch have another {name}"
     return record, tensors
+
+
+def check_knobs(chosen, records):
+    """That cases which differ in knobs alone may stand for each other."""
+    for name, record in records.items():
+        other = records.get(table.name_of(table.plain(chosen[name][0])), record)
+        torch.testing.assert_close(torch.tensor(record["losses"]), torch.tensor(other["losses"]), rtol=1e-6, atol=0)
 
 
 def work(rank, world, models, store, out):
@@ -162,8 +170,10 @@ def work(rank, world, models, store, out):
         return made[shard]
 
     for model in models:
-        inputs, records, tensors = inputs_of(model), {}, {}
-        for name, case in table.cases(model, world).items():
+        inputs, records, tensors, chosen = inputs_of(model), {}, {}, table.cases(model, world)
+        for name, (case, like) in chosen.items():
+            if like != name:
+                continue
             by_rank = [None] * world
             try:
                 result = train(model, case, inputs, rank, groups)
@@ -171,12 +181,14 @@ def work(rank, world, models, store, out):
                 raise RuntimeError(f"{model} on {world} ranks, {name}") from error
             dist.gather_object(result, by_rank if rank == 0 else None)
             if rank == 0:
-                records[name], found = merged(case, by_rank)
+                records[name], found = merged(by_rank)
                 tensors.update({f"{name}/{key}": value.contiguous() for key, value in found.items()})
         if rank == 0:
+            check_knobs(chosen, records)
             save_file(tensors, f"{out}/{model}_w{world}.safetensors")
             with open(f"{out}/{model}_w{world}.json", "w") as file:
-                json.dump({"steps": table.STEPS, "cases": records}, file)
+                listed = {name: {"case": case, "like": like} for name, (case, like) in chosen.items()}
+                json.dump({"steps": table.STEPS, "cases": listed, "trained": records}, file)
     dist.destroy_process_group()
 
 

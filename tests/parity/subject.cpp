@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/parity/subject.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/utils.h>
+
+#include "libfsdp/activation_checkpoint.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/meta_device.h"
+#include "libfsdp/wrap_policy.h"
+#include "tests/parity/models.h"
+
+namespace fsdp::test {
+namespace {
+
+using Sharded = FullyShardedDataParallel<ParityModel>;
+
+// As in reference.py.
+constexpr std::int64_t kSizePolicyNumel = 2000;
+
+bool starts_with(const std::string& name, const std::string& prefix) {
+  return name.compare(0, prefix.size(), prefix) == 0;
+}
+
+bool is_ignored(const ParityCase& wanted, const std::string& name) {
+  return std::any_of(wanted.ignored.begin(), wanted.ignored.end(),
+                     [&](const std::string& module) { return starts_with(name, module + "."); });
+}
+
+bool is_frozen(const ParityCase& wanted, const std::string& name) {
+  return std::any_of(wanted.frozen.begin(), wanted.frozen.end(), [&](const std::string& frozen) {
+    return name == frozen || (frozen.back() == '.' && starts_with(name, frozen));
+  });
+}
+
+// Of the parameters and buffers that the module itself has.
+void initialize(torch::nn::Module& module, const std::string& name, const Tensors& inputs) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : module.named_parameters(/*recurse=*/false)) {
+    const auto initial = inputs.find("init." + (name.empty() ? "" : name + ".") + parameter.key());
+    // The second name of a tied parameter: PyTorch lists the first alone.
+    if (initial != inputs.end()) parameter.value().copy_(initial->second);
+  }
+  if (auto* norm = module.as<torch::nn::BatchNorm2dImpl>()) norm->reset_running_stats();
+}
+
+std::shared_ptr<ParityModel> initial_model(const ParityCase& wanted, const ParityInputs& inputs) {
+  std::optional<MetaDevice> meta;
+  if (wanted.meta) meta.emplace();
+  auto model = make_model(inputs.model);
+  meta.reset();
+  if (!wanted.meta) {
+    for (auto& item : model->named_modules()) initialize(*item.value(), item.key(), inputs.tensors);
+  }
+  for (auto& parameter : model->named_parameters()) {
+    if (is_frozen(wanted, parameter.key())) parameter.value().set_requires_grad(false);
+  }
+  return model;
+}
+
+class ShardedSubject final : public Subject {
+ public:
+  ShardedSubject(const std::shared_ptr<ParityModel>& model, FsdpOptions options)
+      : sharded_(model, std::move(options)) {}
+
+  void register_comm_hook(CommHook hook) { sharded_.register_comm_hook(std::move(hook)); }
+
+  at::Tensor forward(const at::Tensor& x) override { return sharded_.forward(x); }
+  void set_requires_gradient_sync(bool sync) override { sharded_.set_requires_gradient_sync(sync); }
+  at::Tensor clip_grad_norm(double max_norm, double norm_type) override {
+    return sharded_.clip_grad_norm_(max_norm, norm_type);
+  }
+  std::vector<at::Tensor> parameters() override { return sharded_.parameters(); }
+  Tensors tensors() override {
+    Tensors found;
+    for (const auto& [name, buffer] : sharded_.named_buffers()) found[name] = buffer.clone();
+    SummonOptions options;
+    options.writeback = false;
+    FullParams scope = sharded_.summon_full_params(options);
+    for (const auto& item : sharded_.module()->named_parameters()) {
+      found[item.key()] = item.value().detach().clone();
+    }
+    scope.close();
+    return found;
+  }
+  std::vector<std::string> units() override { return sharded_.unit_names(); }
+
+ private:
+  Sharded sharded_;
+};
+
+ShardingStrategy strategy_of(const std::string& name) {
+  static const std::map<std::string, ShardingStrategy> kStrategies = {
+      {"FULL_SHARD", ShardingStrategy::kFullShard},
+      {"SHARD_GRAD_OP", ShardingStrategy::kShardGradOp},
+      {"NO_SHARD", ShardingStrategy::kNoShard},
+      {"HYBRID_SHARD", ShardingStrategy::kHybridShard},
+      {"_HYBRID_SHARD_ZERO2", ShardingStrategy::kHybridShardZero2},
+  };
+  return kStrategies.at(name);
+}
+
+WrapPolicy policy_of(const std::string& name) {
+  if (name == "units") return custom_policy(is_unit);
+  if (name == "all") return always_wrap_policy();
+  if (name == "size") return size_based_auto_wrap_policy(kSizePolicyNumel);
+  TORCH_CHECK(name == "none", "no policy is called ", name);
+  return {};
+}
+
+BackwardPrefetch prefetch_of(const std::string& name) {
+  if (name == "PRE") return BackwardPrefetch::kBackwardPre;
+  if (name == "POST") return BackwardPrefetch::kBackwardPost;
+  TORCH_CHECK(name == "none", "no prefetching is called ", name);
+  return BackwardPrefetch::kNone;
+}
+
+// The ranks that share one copy with this one, and those that hold the same part of other copies.
+std::pair<std::shared_ptr<ProcessGroup>, std::shared_ptr<ProcessGroup>> split(
+    const std::shared_ptr<ProcessGroup>& world, int shard) {
+  std::vector<int> sharing;
+  std::vector<int> copies;
+  for (int rank = 0; rank < world->size(); ++rank) {
+    if (rank / shard == world->rank() / shard) sharing.push_back(rank);
+    if (rank % shard == world->rank() % shard) copies.push_back(rank);
+  }
+  auto first = world->subgroup(sharing);
+  return {std::move(first), world->subgroup(copies)};
+}
+
+void ignore(const ParityCase& wanted, ParityModel& model, FsdpOptions& options) {
+  const auto& names = wanted.ignored;
+  for (const auto& item : model.named_modules()) {
+    if (std::find(names.begin(), names.end(), item.key()) == names.end()) continue;
+    if (wanted.ignore_parameters) {
+      for (const at::Tensor& parameter : item.value()->parameters()) {
+        options.ignored_states.push_back(parameter);
+      }
+    } else {
+      options.ignored_modules.push_back(item.value());
+    }
+  }
+}
+
+// Gives a module without memory what initial_model gives others.
+std::function<void(torch::nn::Module&)> initializer(const ParityModel& model,
+                                                    const Tensors& inputs) {
+  std::map<const torch::nn::Module*, std::string> names;
+  for (const auto& item : model.named_modules()) names[item.value().get()] = item.key();
+  return [names, &inputs](torch::nn::Module& module) {
+    to_empty(module, at::kCPU, /*recurse=*/false);
+    initialize(module, names.at(&module), inputs);
+  };
+}
+
+// Also sets the model up to recompute its blocks, where they are to be.
+FsdpOptions options_of(const ParityCase& wanted, const ParityInputs& inputs, ParityModel& model,
+                       const std::shared_ptr<ProcessGroup>& group) {
+  FsdpOptions options;
+  options.process_group = group;
+  options.sharding_strategy = strategy_of(wanted.strategy);
+  if (wanted.shard > 0) {
+    std::tie(options.process_group, options.replicate_group) = split(group, wanted.shard);
+  }
+  options.auto_wrap_policy = policy_of(wanted.wrap);
+  options.use_orig_params = wanted.use_orig_params;
+  options.backward_prefetch = prefetch_of(wanted.backward_prefetch);
+  options.forward_prefetch = wanted.forward_prefetch;
+  options.limit_all_gathers = wanted.limit_all_gathers;
+  options.cpu_offload.offload_params = wanted.offload;
+  options.sync_module_states = wanted.sync_module_states;
+  if (wanted.node_size > 0) options.node_size = wanted.node_size;
+  if (wanted.casts("param")) options.mixed_precision.param_dtype = at::kBFloat16;
+  if (wanted.casts("reduce")) options.mixed_precision.reduce_dtype = at::kBFloat16;
+  if (wanted.casts("buffer")) options.mixed_precision.buffer_dtype = at::kBFloat16;
+  options.bucket_bytes = wanted.bucket_bytes;
+  if (wanted.meta) options.param_init_fn = initializer(model, inputs.tensors);
+  ignore(wanted, model, options);
+  if (wanted.checkpoint) {
+    options.activation_checkpointing_policy = is_unit;
+    auto* gpt = model.as<GPTImpl>();
+    TORCH_CHECK(gpt, "only the GPT knows how to recompute its blocks");
+    gpt->call = [](Block& block, const at::Tensor& x) { return checkpoint_module(block, x); };
+  }
+  return options;
+}
+
+void scramble(ParityModel& model) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : model.parameters()) parameter.add_(1);
+  for (auto& buffer : model.buffers()) buffer.add_(1);
+}
+
+// Twice the mean: what the library does without a hook would not pass for it.
+void reduce_to_twice_the_mean(const std::shared_ptr<ProcessGroup>& group, at::Tensor& unsharded,
+                              at::Tensor& sharded) {
+  const double factor = 2.0 / group->size();
+  if (unsharded.is_same(sharded)) {
+    all_reduce(group, unsharded, ReduceOp::kSum, "the test's hook").wait();
+  } else {
+    reduce_scatter(group, sharded, unsharded, "the test's hook").wait();
+  }
+  sharded.mul_(factor);
+}
+
+}  // namespace
+
+std::unique_ptr<Subject> sharded_subject(const ParityCase& wanted, const ParityInputs& inputs,
+                                         const std::shared_ptr<ProcessGroup>& group) {
+  const auto model = initial_model(wanted, inputs);
+  if (wanted.sync_module_states && group->rank() > 0) scramble(*model);
+  auto subject = std::make_unique<ShardedSubject>(model, options_of(wanted, inputs, *model, group));
+  if (wanted.comm_hook) subject->register_comm_hook(reduce_to_twice_the_mean);
+  return subject;
+}
+
+class PlainRanks::Plain final : public Subject {
+ public:
+  explicit Plain(std::shared_ptr<ParityModel> model) : model_(std::move(model)) {}
+
+  at::Tensor forward(const at::Tensor& x) override { return model_->forward(x); }
+  void set_requires_gradient_sync(bool /*sync*/) override {}
+  at::Tensor clip_grad_norm(double max_norm, double norm_type) override {
+    return torch::tensor(torch::nn::utils::clip_grad_norm_(parameters(), max_norm, norm_type));
+  }
+  // Trainable ones, each once.
+  std::vector<at::Tensor> parameters() override {
+    std::vector<at::Tensor> found;
+    for (const at::Tensor& parameter : model_->parameters()) {
+      const bool again = std::any_of(found.begin(), found.end(),
+                                     [&](const at::Tensor& t) { return t.is_same(parameter); });
+      if (parameter.requires_grad() && !again) found.push_back(parameter);
+    }
+    return found;
+  }
+  Tensors tensors() override {
+    Tensors found;
+    for (const auto& item : model_->named_parameters()) found[item.key()] = item.value().detach();
+    for (const auto& item : model_->named_buffers()) found[item.key()] = item.value();
+    return found;
+  }
+  std::vector<std::string> units() override { return {}; }
+
+  ParityModel& model() { return *model_; }
+
+ private:
+  std::shared_ptr<ParityModel> model_;
+};
+
+PlainRanks::PlainRanks(const ParityCase& wanted, const ParityInputs& inputs, int world)
+    : case_(wanted) {
+  for (int rank = 0; rank < world; ++rank) {
+    ranks_.push_back(std::make_unique<Plain>(initial_model(wanted, inputs)));
+  }
+}
+
+PlainRanks::~PlainRanks() = default;
+
+Subject& PlainRanks::rank(int rank) {
+  return *ranks_.at(static_cast<std::size_t>(rank));
+}
+
+void PlainRanks::average_gradients() {
+  const torch::NoGradGuard no_grad;
+  for (const auto& item : ranks_.front()->model().named_parameters()) {
+    if (is_ignored(case_, item.key()) || !item.value().grad().defined()) continue;
+    // A tied parameter comes by both of its names: the mean of means is the mean.
+    at::Tensor mean = torch::zeros_like(item.value());
+    for (const auto& rank : ranks_) mean += rank->model().named_parameters()[item.key()].grad();
+    mean /= static_cast<double>(ranks_.size());
+    for (const auto& rank : ranks_) {
+      rank->model().named_parameters()[item.key()].mutable_grad().copy_(mean);
+    }
+  }
+}
+
+}  // namespace fsdp::test
