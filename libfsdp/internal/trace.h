@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine did when, as spans of time: kept in memory, written as Chrome's trace JSON
+// (chrome://tracing, ui.perfetto.dev), and shown to LibTorch's profilers as they happen.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <iosfwd>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include <ATen/record_function.h>
+
+namespace fsdp::internal {
+
+// One row of the picture each.
+enum class TraceLane : std::uint8_t {
+  kCompute,  // forward, backward, the optimizer
+  kUnshard,  // all-gathers
+  kReduce,   // reductions of gradients
+  kCopy,     // between buffers, and between host and device
+};
+
+// Thread-safe.
+class Trace {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `rank` is the process of the picture.  At most `max_spans` are kept, the latest; `epoch` is the
+  // time of day that the clock's `begin` stands for, so that ranks' files can be laid side by side.
+  explicit Trace(int rank, std::size_t max_spans = std::size_t{1} << 18,
+                 Clock::time_point begin = Clock::now(),
+                 std::chrono::system_clock::time_point epoch = std::chrono::system_clock::now());
+
+  // `name`: "unshard blocks.1".  Spans of a lane may overlap: it gets as many rows as they need.
+  void add(TraceLane lane, std::string_view name, Clock::time_point start, Clock::time_point end);
+
+  // How many are kept, and how many made room for later ones.
+  std::size_t size() const;
+  std::uint64_t dropped() const;
+
+  // `out` gets one JSON object; what is added while it is written may be missing.
+  void write(std::ostream& out) const;
+  // Throws: c10::Error where the file cannot be written.
+  void write(const std::filesystem::path& path) const;
+
+ private:
+  struct Span {
+    TraceLane lane = TraceLane::kCompute;
+    const std::string* name = nullptr;  // one of names_
+    std::chrono::nanoseconds start{};   // since begin_
+    std::chrono::nanoseconds end{};
+  };
+
+  const int rank_;
+  const std::size_t max_spans_;
+  const Clock::time_point begin_;
+  const std::chrono::nanoseconds epoch_;
+
+  mutable std::mutex mutex_;
+  std::deque<Span> spans_;
+  std::uint64_t dropped_ = 0;
+  // Steps repeat the same names: each is kept once.  Nodes do not move.
+  std::unordered_set<std::string> names_;
+};
+
+// The span of its own life, in the thread it is in.  Where there is no trace and no profiler, it
+// costs a look at each.
+class TraceSpan {
+ public:
+  // Named "<what> <unit>", or "<what>" where the unit has no name; profilers see "fsdp: " before
+  // it.
+  TraceSpan(Trace* trace, TraceLane lane, std::string_view what, std::string_view unit = {});
+  ~TraceSpan();
+  TraceSpan(const TraceSpan&) = delete;
+  TraceSpan& operator=(const TraceSpan&) = delete;
+
+ private:
+  Trace* const trace_;
+  const TraceLane lane_;
+  std::string name_;  // profilers keep a view of it
+  Trace::Clock::time_point start_;
+  at::RecordFunction range_;
+};
+
+}  // namespace fsdp::internal
