@@ -91,8 +91,8 @@ std::string quoted(const Unit& unit) {
   return unit.name.empty() ? "the root unit" : "unit '" + unit.name + "'";
 }
 
-void check_parameter(const std::string& name, const at::Tensor& tensor) {
-  TORCH_CHECK(!tensor.is_meta(), "parameter '", name,
+void check_parameter(const std::string& name, const at::Tensor& tensor, bool may_be_meta) {
+  TORCH_CHECK(may_be_meta || !tensor.is_meta(), "parameter '", name,
               "' is on the meta device and nothing "
               "initializes it; give param_init_fn");
   TORCH_CHECK(tensor.layout() == at::kStrided, "parameter '", name, "' is ", tensor.layout(),
@@ -175,8 +175,9 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
   return ignored;
 }
 
-std::vector<std::unique_ptr<Unit>> units_of(torch::nn::Module& module, const FsdpOptions& options,
-                                            const Ignored& ignored) {
+std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
+                                            const FsdpOptions& options, const Ignored& ignored,
+                                            bool may_be_meta) {
   UnitOfModule of_module;
   Units units = empty_units(module, options, ignored, of_module);
   const UnitFinder finder(module, of_module);
@@ -198,7 +199,7 @@ std::vector<std::unique_ptr<Unit>> units_of(torch::nn::Module& module, const Fsd
       known->second->names.push_back(name);
       continue;
     }
-    check_parameter(name, tensor);
+    check_parameter(name, tensor, may_be_meta);
     if (first == nullptr) {
       first = &tensor;
       first_name = name;

@@ -29,9 +29,10 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options);
 // is left out, but for the root.
 // Throws: c10::Error for a parameter that several units share, naming it and them; for frozen
 // parameters beside others where use_orig_params is false; for parameters on several devices or
-// without memory; for dtypes that cannot be sharded.
-std::vector<std::unique_ptr<Unit>> units_of(torch::nn::Module& module, const FsdpOptions& options,
-                                            const Ignored& ignored);
+// without memory, unless they `may_be_meta`; for dtypes that cannot be sharded.
+std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
+                                            const FsdpOptions& options, const Ignored& ignored,
+                                            bool may_be_meta = false);
 
 // One line a fact that must be the same on every rank: options, then units and parameters.
 std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& units,

@@ -14,7 +14,7 @@
 
 #include "formats/base/json.h"
 
-namespace fsdp::internal {
+namespace fsdp {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -156,4 +156,4 @@ TraceSpan::~TraceSpan() {
   trace_->add(lane_, name, start_, Trace::Clock::now());
 }
 
-}  // namespace fsdp::internal
+}  // namespace fsdp

@@ -16,7 +16,7 @@
 
 #include <ATen/record_function.h>
 
-namespace fsdp::internal {
+namespace fsdp {
 
 // One row of the picture each.
 enum class TraceLane : std::uint8_t {
@@ -88,4 +88,4 @@ class TraceSpan {
   at::RecordFunction range_;
 };
 
-}  // namespace fsdp::internal
+}  // namespace fsdp

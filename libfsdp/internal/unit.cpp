@@ -67,7 +67,7 @@ Parameter* parameter_of(const at::Tensor& tensor) noexcept {
                                                   : nullptr;
 }
 
-void lay_out(Unit& unit, int rank, c10::Device device) {
+std::int64_t set_offsets(Unit& unit) {
   std::int64_t local_bytes = 0;
   for (FlatGroup& group : unit.groups) {
     const auto local_item = static_cast<std::int64_t>(c10::elementSize(group.dtype));
@@ -86,6 +86,11 @@ void lay_out(Unit& unit, int rank, c10::Device device) {
     unit.gather_bytes += rounded_up(group.numel * compute_item, kAlignment);
   }
   unit.gather_bytes += kTrailerBytes;
+  return local_bytes + kTrailerBytes;
+}
+
+void lay_out(Unit& unit, int rank, c10::Device device) {
+  const std::int64_t local_bytes = set_offsets(unit) - kTrailerBytes;
   const bool pinned = device.is_cpu() && !unit.parameters.empty() &&
                       !unit.parameters.front()->full.device().is_cpu();
   unit.local = at::zeros({local_bytes + kTrailerBytes},

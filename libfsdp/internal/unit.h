@@ -123,7 +123,10 @@ bool related(const Unit& a, const Unit& b) noexcept;
 // Thread-safe.
 Parameter* parameter_of(const at::Tensor& tensor) noexcept;
 
-// Gives each group's offsets, and the unit's buffer with the shards of the module's values as they
+// Gives each group's offsets and the unit's sizes.  Requires: the parameters' layouts.
+// Returns the bytes of the unit's buffer.
+std::int64_t set_offsets(Unit& unit);
+// Sets offsets, and gives the unit's buffer with the shards of the module's values as they
 // are.  `device`: of the shards.  The module's tensors are not changed.
 void lay_out(Unit& unit, int rank, c10::Device device);
 

@@ -18,7 +18,7 @@
 #include "formats/base/json.h"
 #include "tests/support/temp_dir.h"
 
-namespace fsdp::internal {
+namespace fsdp {
 namespace {
 
 using namespace std::chrono_literals;
@@ -204,4 +204,4 @@ TEST(TraceSpan, is_seen_by_profilers_with_and_without_a_trace) {
 }
 
 }  // namespace
-}  // namespace fsdp::internal
+}  // namespace fsdp
