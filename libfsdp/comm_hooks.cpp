@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/comm_hooks.h"
+
+#include <memory>
+#include <utility>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/collectives.h"
+
+namespace fsdp {
+namespace {
+
+using Group = std::shared_ptr<ProcessGroup>;
+
+void divide(at::Tensor& tensor, double divisor) {
+  if (divisor > 1) tensor.div_(divisor);
+}
+
+void allreduce(const Group& group, at::Tensor& gradient) {
+  const double before = gradient_predivide_factor(group->size());
+  divide(gradient, before);
+  all_reduce(group, gradient, ReduceOp::kSum, "all-reduce of a communication hook").wait();
+  divide(gradient, group->size() / before);
+}
+
+void scatter(const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+  const double before = gradient_predivide_factor(group->size());
+  divide(unsharded, before);
+  reduce_scatter(group, sharded, unsharded, "reduce-scatter of a communication hook").wait();
+  divide(sharded, group->size() / before);
+}
+
+void reduce(const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+  if (sharded.is_same(unsharded)) {
+    allreduce(group, unsharded);
+  } else {
+    scatter(group, unsharded, sharded);
+  }
+}
+
+}  // namespace
+
+int gradient_predivide_factor(int world_size) {
+  int factor = 1;
+  while (world_size % factor == 0 && world_size > factor * factor) factor *= 2;
+  return factor;
+}
+
+CommHook allreduce_hook() {
+  return [](const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+    TORCH_CHECK(sharded.is_same(unsharded),
+                "allreduce_hook: expected a module that is not sharded, found gradients to be "
+                "scattered: register reduce_scatter_hook()");
+    allreduce(group, unsharded);
+  };
+}
+
+CommHook reduce_scatter_hook() {
+  return [](const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+    // One rank has everything, whatever the strategy.
+    TORCH_CHECK(!sharded.is_same(unsharded) || group->size() == 1,
+                "reduce_scatter_hook: expected a module that is sharded, found whole gradients: "
+                "register allreduce_hook()");
+    reduce(group, unsharded, sharded);
+  };
+}
+
+CommHook fp16_compress_hook() {
+  return compress_hook(at::kHalf, reduce);
+}
+
+CommHook bf16_compress_hook() {
+  return compress_hook(at::kBFloat16, reduce);
+}
+
+CommHook compress_hook(c10::ScalarType dtype, CommHook inner) {
+  TORCH_CHECK(inner, "compress_hook: expected a hook to wrap, found an empty one");
+  return [dtype, inner = std::move(inner)](const Group& group, at::Tensor& unsharded,
+                                           at::Tensor& sharded) {
+    if (unsharded.scalar_type() == dtype) return inner(group, unsharded, sharded);
+    at::Tensor low = unsharded.to(dtype);
+    const bool is_whole = sharded.is_same(unsharded);
+    at::Tensor result = is_whole ? low : at::empty_like(sharded, sharded.options().dtype(dtype));
+    inner(group, low, result);
+    sharded.copy_(is_whole ? low : result);
+  };
+}
+
+}  // namespace fsdp

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ready-made reductions of gradients for ShardedModule::register_comm_hook: those of PyTorch's
+// torch.distributed.algorithms._comm_hooks.default_hooks.
+//
+// All take the mean over the ranks in two divisions, one before the sum and one after it, so that
+// neither large sums overflow nor small gradients vanish in 16-bit dtypes.
+#pragma once
+
+#include "libfsdp/options.h"
+
+namespace fsdp {
+
+// By what gradients are divided before they are added, a power of two near the square root of the
+// ranks' number; afterwards by the rest of it, which may be a fraction.
+int gradient_predivide_factor(int world_size);
+
+// For ShardingStrategy::kNoShard.
+CommHook allreduce_hook();
+// For the strategies that shard.
+CommHook reduce_scatter_hook();
+// For any strategy: the reduction in float16 or bfloat16, half the bytes of float32.  Gradients are
+// cast before it and back after the second division.
+CommHook fp16_compress_hook();
+CommHook bf16_compress_hook();
+// A hook of one's own in another dtype: `inner` sees gradients of that dtype.
+CommHook compress_hook(c10::ScalarType dtype, CommHook inner);
+
+}  // namespace fsdp
