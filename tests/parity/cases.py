@@ -12,7 +12,8 @@ DEFAULTS = {
     "backward_prefetch": "PRE",  # "PRE", "POST", "none"
     "forward_prefetch": False,
     "wrap": "units",            # by the module's class, "none", "all", "size"
-    "mixed": "",                # "param", "param+reduce", "reduce", "buffer"; joined by +, all bfloat16
+    # Words joined by +: what is bfloat16 ("param", "reduce", "buffer"), "reduce32" (float32) and "keep" (low precision gradients).
+    "mixed": "",
     "checkpoint": False,        # activation checkpointing of every block
     "frozen": [],               # parameters that require no gradient: names, or prefixes that end in a dot
     "ignored": [],              # modules
@@ -70,8 +71,8 @@ EVERYWHERE = (
 SOMEWHERE = (
     {"micro": 2}, {"forwards": 2}, {"evaluate": True}, {"clip": 0.3, "norm": 0.0}, {"clip": 0.4, "norm": 1.0, "optimizer": "sgd"},
     {"wrap": "none"}, {"wrap": "all"}, {"wrap": "size"}, {"frozen": ["blocks.0."]}, {"ignored": ["blocks.1"]}, {"mixed": "param"},
-    {"mixed": "reduce"}, {"micro": 2, "no_sync": True, "clip": 0.5, "checkpoint": True, "evaluate": True},
-    {"limit_all_gathers": False},
+    {"mixed": "reduce"}, {"mixed": "param+reduce32"}, {"mixed": "param+reduce+keep", "optimizer": "sgd"},
+    {"micro": 2, "no_sync": True, "clip": 0.5, "checkpoint": True, "evaluate": True}, {"limit_all_gathers": False},
 )
 
 
@@ -91,8 +92,11 @@ def other_models(world, model):
     for i, strategy in enumerate(strategies(world)):
         if world < 3 or (strategy["strategy"] in HYBRID) == (world == 4) or i == 0:
             yield {**strategy, "use_orig_params": (i + world) % 2 == 1}
-    for i, program in enumerate(({"optimizer": "sgd"}, {"micro": 2, "no_sync": True, "clip": 0.5}, {"wrap": "none"}, {"evaluate": True},
-                                 {"mixed": "param+reduce+buffer" if model == "conv" else "param+reduce"})):
+    programs = [{"optimizer": "sgd"}, {"micro": 2, "no_sync": True, "clip": 0.5}, {"wrap": "none"}, {"evaluate": True},
+                {"mixed": "param+reduce"}, {"mixed": "param"}]
+    if model == "conv":
+        programs += [{"mixed": "param+reduce+buffer"}, {"mixed": "buffer"}]
+    for i, program in enumerate(programs):
         yield {"use_orig_params": i % 2 == 1, "strategy": SHARDED[(i + world) % 2], **program}
 
 

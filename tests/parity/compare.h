@@ -10,6 +10,7 @@ namespace fsdp::test {
 
 // Largest differences allowed.
 struct Tolerance {
+  double first;    // relative, of the loss before the first step
   double losses;   // relative; evaluations too
   double norms;    // relative
   double weights;  // |difference| <= weights * (1 + |value|); buffers too
@@ -19,7 +20,8 @@ struct Tolerance {
 Tolerance tolerance_of(const ParityCase& wanted);
 
 struct Difference {
-  double losses = 0;  // as in Tolerance, the largest of all ranks and steps
+  double first = 0;
+  double losses = 0;  // as in Tolerance, the largest of all steps
   double norms = 0;
   double weights = 0;
   std::string worst;  // the tensor of `weights`

@@ -90,6 +90,7 @@ class ConvolutionalImpl : public ParityModel {
  private:
   torch::nn::ModuleList stages_;
   torch::nn::Linear head_;
+  at::Tensor shift_;
 };
 
 struct LayerImpl : torch::nn::Module {

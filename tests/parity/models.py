@@ -10,12 +10,21 @@ from torch.nn import functional as F
 VOCABULARY, WIDTH, BLOCKS, HEADS, CONTEXT = 53, 24, 2, 4, 9
 
 
+class Linear(nn.Linear):
+    """As torch::nn::Linear computes it: unless the input is a matrix, the product is rounded before the bias is added."""
+
+    def forward(self, x):
+        if self.bias is None:
+            return x.matmul(self.weight.t())
+        return super().forward(x) if x.dim() == 2 else x.matmul(self.weight.t()) + self.bias
+
+
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.heads = heads
-        self.ln1, self.qkv, self.proj = nn.LayerNorm(width), nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.ln2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.ln1, self.qkv, self.proj = nn.LayerNorm(width), Linear(width, 3 * width), Linear(width, width)
+        self.ln2, self.up, self.down = nn.LayerNorm(width), Linear(width, 4 * width), Linear(4 * width, width)
 
     def forward(self, x):
         batch, length, width = x.shape
@@ -30,7 +39,7 @@ class GPT(nn.Module):
         super().__init__()
         self.emb, self.pos = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(CONTEXT, WIDTH)
         self.blocks = nn.ModuleList(Block(WIDTH, HEADS) for _ in range(BLOCKS))
-        self.ln, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.ln, self.head = nn.LayerNorm(WIDTH), Linear(WIDTH, VOCABULARY, bias=False)
         if tied:
             self.head.weight = self.emb.weight
 
@@ -46,7 +55,7 @@ class Recurrent(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.emb, self.head = nn.Embedding(VOCABULARY, 10), nn.Linear(22, VOCABULARY)
+        self.emb, self.head = nn.Embedding(VOCABULARY, 10), Linear(22, VOCABULARY)
         self.lstm = nn.LSTM(10, 11, num_layers=2, bidirectional=True, batch_first=True)
 
     def forward(self, x):
@@ -69,9 +78,11 @@ class Convolutional(nn.Module):
     def __init__(self):
         super().__init__()
         self.stages = nn.ModuleList([Stage(3, 5, 1), Stage(5, 7, 2)])
-        self.head = nn.Linear(7, 6)
+        self.head = Linear(7, 6)
+        self.register_buffer("shift", torch.tensor([0.1, -0.2, 0.3]).view(3, 1, 1))
 
     def forward(self, x):
+        x = x + self.shift.to(x.dtype)
         for stage in self.stages:
             x = stage(x)
         return self.head(x.mean((2, 3)))
@@ -80,7 +91,7 @@ class Convolutional(nn.Module):
 class Layer(nn.Module):
     def __init__(self, width_in, width_out):
         super().__init__()
-        self.lin = nn.Linear(width_in, width_out)
+        self.lin = Linear(width_in, width_out)
         self.gain = nn.Parameter(torch.ones(1))
 
     def forward(self, x):
@@ -94,7 +105,7 @@ class Odd(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([Layer(5, 7), Layer(7, 1), Layer(1, 3)])
         self.shift = nn.Parameter(torch.zeros(2, 3))
-        self.out = nn.Linear(3, 6)
+        self.out = Linear(3, 6)
 
     def forward(self, x):
         for layer in self.layers:
@@ -109,7 +120,7 @@ class Unused(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([Layer(5, 8), Layer(8, 8), Layer(8, 9)])
         self.spare = nn.Parameter(torch.ones(4, 3))
-        self.out = nn.Linear(9, 6)
+        self.out = Linear(9, 6)
 
     def forward(self, x):
         return self.out(self.layers[2](self.layers[0](x)))

@@ -71,7 +71,10 @@ def build(model, case, inputs):
 
 def mixed_precision(words):
     words = [w for w in words.split("+") if w]
-    return MixedPrecision(**{f"{word}_dtype": torch.bfloat16 for word in words}) if words else None
+    low = {f"{word}_dtype": torch.bfloat16 for word in words if word in ("param", "reduce", "buffer")}
+    if "reduce32" in words:
+        low["reduce_dtype"] = torch.float32
+    return MixedPrecision(**low, keep_low_precision_grads="keep" in words) if words else None
 
 
 def groups_of(case, world):
@@ -131,7 +134,9 @@ def train(model, case, inputs, rank, groups):
             with torch.no_grad():
                 evaluations.append(loss_of(step, 2).item())
 
-    units = [clean(name) for name, m in sharded.named_modules() if isinstance(m, FullyShardedDataParallel)]
+    # The root, and what has parameters of its own: FSDP1 wraps a list of modules too, around nothing.
+    units = [clean(name) for name, m in sharded.named_modules()
+             if isinstance(m, FullyShardedDataParallel) and (m is sharded or m._handle is not None)]
     ignored = tuple(name + "." for name in case["ignored"])
     own = {clean(name): b.detach().clone() for name, b in sharded.named_buffers()}
     shared = {}

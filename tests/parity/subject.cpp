@@ -179,6 +179,8 @@ FsdpOptions options_of(const ParityCase& wanted, const ParityInputs& inputs, Par
   if (wanted.node_size > 0) options.node_size = wanted.node_size;
   if (wanted.casts("param")) options.mixed_precision.param_dtype = at::kBFloat16;
   if (wanted.casts("reduce")) options.mixed_precision.reduce_dtype = at::kBFloat16;
+  if (wanted.casts("reduce32")) options.mixed_precision.reduce_dtype = at::kFloat;
+  options.mixed_precision.keep_low_precision_grads = wanted.casts("keep");
   if (wanted.casts("buffer")) options.mixed_precision.buffer_dtype = at::kBFloat16;
   options.bucket_bytes = wanted.bucket_bytes;
   if (wanted.meta) options.param_init_fn = initializer(model, inputs.tensors);
