@@ -70,7 +70,7 @@ GradScaler::GradScaler(GradScalerOptions options)
 at::Tensor GradScaler::scale(const at::Tensor& loss) {
   if (!options_.enabled) return loss;
   loss_device_ = loss.device();
-  return loss * static_cast<double>(scale_);
+  return loss.mul(static_cast<double>(scale_));
 }
 
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
