@@ -103,7 +103,10 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
   FsdpOptions options = checked(std::move(given));
   const Ignored ignored = ignored_by(*module_, options);
   const c10::Device device = compute_device(*module_, options, ignored);
-  agree(options.process_group, "wrapping the module", [&] { move(*module_, device, ignored); });
+  agree(options.process_group, "wrapping the module", [&] {
+    materialize(*module_, device, options.param_init_fn, ignored.modules);
+    move(*module_, device, ignored);
+  });
   std::vector<std::unique_ptr<Unit>> units;
   agree(options.process_group, "wrapping the module",
         [&] { units = units_of(*module_, options, ignored); });

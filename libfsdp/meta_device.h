@@ -4,6 +4,8 @@
 //
 //   auto model = [] { fsdp::MetaDevice meta; return GPT(options); }();
 //   fsdp::FullyShardedDataParallel<GPT> sharded(model, options);  // materializes
+//
+// Each rank draws its own random numbers: seed them alike, or set FsdpOptions::sync_module_states.
 #pragma once
 
 #include <functional>

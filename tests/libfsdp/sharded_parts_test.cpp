@@ -13,6 +13,8 @@
 #include "libfsdp/activation_checkpoint.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/grad_scaler.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/meta_device.h"
 #include "libfsdp/optim/adamw.h"
 #include "tests/libfsdp/sharded_case.h"
 
@@ -225,6 +227,49 @@ TEST(ShardedParts, modules_marked_by_wrap_become_units) {
     FullyShardedDataParallel<Net> unmarked(filled_net(), options);
     EXPECT_THAT(unmarked.unit_names(), ElementsAre(""));
   });
+}
+
+Net net_on_meta() {
+  const MetaDevice meta;
+  return Net();
+}
+
+TEST(ShardedParts, a_module_on_the_meta_device_trains_as_param_init_fn_made_it) {
+  for (const int world_size : {1, 2, 3}) {
+    spawn_ranks(world_size, [&](const Group& group) {
+      auto options = options_for(group);
+      const auto expected = sharded_gradients(filled_net(), options);
+      auto net = net_on_meta();
+      EXPECT_TRUE(net->head->weight.is_meta());
+      options.param_init_fn = [&](nn::Module& module) {
+        to_empty(module, torch::kCPU, /*recurse=*/false);
+        // Whoever comes last finds every parameter in memory.
+        if (&module == net->head.get()) fill_parameters(*net);
+      };
+      expect_equal(sharded_gradients(net, options), expected);
+    });
+  }
+}
+
+TEST(ShardedParts, ranks_that_initialize_by_themselves_take_the_values_of_rank_0) {
+  for (const int world_size : {2, 3}) {
+    spawn_ranks(world_size, [&](const Group& group) {
+      auto options = options_for(group);
+      options.sync_module_states = true;
+      auto net = net_on_meta();
+      FullyShardedDataParallel<Net> sharded(net, options);
+      const auto scope = sharded.summon_full_params();
+      for (const auto& item : net->named_parameters()) {
+        auto most = item.value().detach().clone();
+        auto least = most.clone();
+        all_reduce(group, most, ReduceOp::kMax, "the most").wait();
+        all_reduce(group, least, ReduceOp::kMin, "the least").wait();
+        EXPECT_TRUE(torch::equal(most, least)) << item.key();
+        if (item.value().dim() < 2) continue;
+        EXPECT_GT(most.std().item<double>(), 0.05) << item.key();
+      }
+    });
+  }
 }
 
 }  // namespace
