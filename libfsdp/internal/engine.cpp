@@ -55,7 +55,10 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
 }
 
 Engine::~Engine() {
-  for (const auto& unit : units_) let_go(*unit);
+  for (const auto& unit : units_) {
+    unit->gather.reset();
+    let_go(*unit);
+  }
 }
 
 void Engine::hook_gradients(Parameter& parameter) {
@@ -156,7 +159,7 @@ void Engine::drop_abandoned() {
   for (const auto& unit : units_) {
     unit->expected = unit->ready = 0;
     for (FlatGroup& group : unit->groups) {
-      streams_.abandon(std::move(group.staging));
+      streams_.abandon(std::move(group.staging), Use::kGradients);
       group.staging.reset();
     }
     for (const auto& parameter : unit->parameters) {
@@ -251,7 +254,7 @@ void Engine::free(Unit& unit) {
   if (unit.state == UnitState::kGathering) unit.gather->discard(unit);
   if (unit.state != UnitState::kLive || unit.resident) return;
   make_freed(unit);
-  streams_.give(std::move(unit.full));
+  streams_.give(std::move(unit.full), Use::kParameters);
   unit.full.reset();
   streams_.freed();
 }

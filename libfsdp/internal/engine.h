@@ -62,9 +62,6 @@ class Engine {
   ProcessGroup& any_group() const noexcept { return *shard_group_; }
   Streams& streams() noexcept { return streams_; }
   const EngineStats& stats() const noexcept { return stats_; }
-  // Bytes of gathered parameters and of what they are gathered in, now and at most at once.
-  std::int64_t buffer_bytes() const noexcept { return streams_.lent_bytes(); }
-
   void begin_forward();
   void end_forward();
   // The forward threw.

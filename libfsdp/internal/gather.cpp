@@ -51,8 +51,8 @@ Gather::Gather(std::shared_ptr<ProcessGroup> group, Streams& streams, std::vecto
     : group_(std::move(group)), streams_(streams), units_(std::move(units)), all_(all) {}
 
 Gather::~Gather() {
-  streams_.abandon(std::move(staging_));
-  streams_.abandon(std::move(blocks_));
+  streams_.abandon(std::move(staging_), Use::kParameters);
+  streams_.abandon(std::move(blocks_), Use::kParameters);
 }
 
 void Gather::start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
@@ -72,13 +72,13 @@ void Gather::start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
   if (as_it_is) {
     input = first.local;
   } else {
-    gather->staging_ = streams.take(gather->block_bytes_);
+    gather->staging_ = streams.take(gather->block_bytes_, Use::kParameters);
     input = gather->staging_;
     for (std::size_t i = 0; i < units.size(); ++i)
       fill(*units[i], input.narrow(0, positions[i], units[i]->gather_bytes), casts(*units[i]));
   }
   if (group->size() > 1) {
-    gather->blocks_ = streams.take(gather->block_bytes_ * group->size());
+    gather->blocks_ = streams.take(gather->block_bytes_ * group->size(), Use::kParameters);
     gather->pending_ = all_gather(group, gather->blocks_, input, title(units));
   } else {
     gather->blocks_ = std::move(gather->staging_);
@@ -157,7 +157,7 @@ void Gather::copy_out(Unit& unit) {
     streams_.used_on(unit.full, Lane::kCompute);
     return;
   }
-  unit.full = streams_.take((unit.gather_bytes - kTrailerBytes) * world_size);
+  unit.full = streams_.take((unit.gather_bytes - kTrailerBytes) * world_size, Use::kParameters);
   for (const FlatGroup& group : unit.groups) {
     const auto item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
     for (const Parameter* parameter : group.parameters) {
@@ -187,8 +187,8 @@ void Gather::leave(Unit& unit) {
   std::erase(units_, &unit);
   unit.gather.reset();
   if (!units_.empty()) return;
-  streams_.give(std::move(staging_));
-  streams_.give(std::move(blocks_));
+  streams_.give(std::move(staging_), Use::kParameters);
+  streams_.give(std::move(blocks_), Use::kParameters);
 }
 
 void Gather::fail() noexcept {
@@ -196,7 +196,7 @@ void Gather::fail() noexcept {
     unit->gather.reset();
     unit->prefetched = false;
     unit->state = UnitState::kFreed;
-    streams_.abandon(std::move(unit->full));
+    streams_.abandon(std::move(unit->full), Use::kParameters);
   }
   units_.clear();
 }

@@ -145,9 +145,10 @@ void stage_gradient(const ReduceContext& context, Parameter& parameter) {
   const std::int64_t world_size = parameter.layout.world_size;
   if (!group.staging.defined()) {
     const std::int64_t numel = block_numel(group);
-    group.staging = streams.take(world_size * numel * item_bytes(group.reduce_dtype))
-                        .view(group.reduce_dtype)
-                        .view({world_size, numel});
+    group.staging =
+        streams.take(world_size * numel * item_bytes(group.reduce_dtype), Use::kGradients)
+            .view(group.reduce_dtype)
+            .view({world_size, numel});
   }
   if (parameter.staged) {
     // Used in several backwards inside one: what came first waits to be reduced.
@@ -188,14 +189,14 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
     sent_ = std::move(parts_.front().second->staging);
     parts_.front().second->staging.reset();
   } else {
-    sent_ = streams.take(world_size * numel_ * item_bytes(dtype))
+    sent_ = streams.take(world_size * numel_ * item_bytes(dtype), Use::kGradients)
                 .view(dtype)
                 .view({world_size, numel_});
     std::int64_t position = 0;
     for (const auto& [unit, group] : parts_) {
       sent_.narrow(1, position, block_numel(*group)).copy_(group->staging);
       position += block_numel(*group);
-      streams.give(std::move(group->staging));
+      streams.give(std::move(group->staging), Use::kGradients);
       group->staging.reset();
     }
   }
@@ -207,10 +208,10 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
     pending_ = all_reduce(context.replicate_group, sent_, ReduceOp::kSum, what);
   } else if (reduces_while_scattering(*context.shard_group)) {
     if (is_16_bit(dtype)) sent_.div_(world_size);
-    received_ = streams.take(numel_ * item_bytes(dtype)).view(dtype);
+    received_ = streams.take(numel_ * item_bytes(dtype), Use::kGradients).view(dtype);
     pending_ = reduce_scatter(context.shard_group, received_, sent_, what);
   } else {
-    received_ = streams.take(world_size * numel_ * item_bytes(dtype))
+    received_ = streams.take(world_size * numel_ * item_bytes(dtype), Use::kGradients)
                     .view(dtype)
                     .view({world_size, numel_});
     pending_ = all_to_all(context.shard_group, received_, sent_, what);
@@ -219,8 +220,8 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
 
 Reduction::~Reduction() {
   // After a move there is nothing left to give up.
-  if (sent_.defined()) context_->streams->abandon(std::move(sent_));
-  if (received_.defined()) context_->streams->abandon(std::move(received_));
+  if (sent_.defined()) context_->streams->abandon(std::move(sent_), Use::kGradients);
+  if (received_.defined()) context_->streams->abandon(std::move(received_), Use::kGradients);
 }
 
 void Reduction::check_ids() const {
@@ -270,7 +271,7 @@ void Reduction::run_hook() {
   Streams& streams = *context_->streams;
   const auto& [unit, group] = parts_.front();
   at::Tensor unsharded = sent_.narrow(1, 0, group->trainable_numel).reshape({-1}).clone();
-  streams.give(std::move(sent_));
+  streams.give(std::move(sent_), Use::kGradients);
   sent_.reset();
   const bool replicated = context_->shard_group->size() == 1;
   at::Tensor sharded =
@@ -311,8 +312,8 @@ void Reduction::finish() {
     });
     position += block_numel(*group);
   }
-  streams.give(std::move(sent_));
-  streams.give(std::move(received_));
+  streams.give(std::move(sent_), Use::kGradients);
+  streams.give(std::move(received_), Use::kGradients);
   sent_.reset();
   received_.reset();
 }

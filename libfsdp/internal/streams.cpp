@@ -52,7 +52,7 @@ void Streams::used_on(const at::Tensor& tensor, Lane lane) {
   if (!on_cpu() && tensor.defined()) tensor.record_stream(stream(lane));
 }
 
-at::Tensor Streams::take(std::int64_t bytes) {
+at::Tensor Streams::take(std::int64_t bytes, Use use) {
   const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
   at::Tensor buffer;
   if (on_cpu()) {
@@ -68,21 +68,22 @@ at::Tensor Streams::take(std::int64_t bytes) {
   } else {
     buffer = at::empty({bytes}, options);
   }
-  lent_bytes_ += static_cast<std::int64_t>(buffer.storage().nbytes());
-  peak_bytes_ = std::max(peak_bytes_, lent_bytes_);
+  std::int64_t& lent = lent_[index(use)];
+  lent += static_cast<std::int64_t>(buffer.storage().nbytes());
+  peak_[index(use)] = std::max(peak_[index(use)], lent);
   return buffer;
 }
 
-void Streams::give(at::Tensor&& buffer) {
+void Streams::give(at::Tensor&& buffer, Use use) {
   if (!buffer.defined()) return;
   if (on_cpu())
     free_.emplace(static_cast<std::int64_t>(buffer.storage().nbytes()), buffer.storage());
-  abandon(std::move(buffer));
+  abandon(std::move(buffer), use);
 }
 
-void Streams::abandon(at::Tensor&& buffer) {
+void Streams::abandon(at::Tensor&& buffer, Use use) {
   if (!buffer.defined()) return;
-  lent_bytes_ -= static_cast<std::int64_t>(buffer.storage().nbytes());
+  lent_[index(use)] -= static_cast<std::int64_t>(buffer.storage().nbytes());
   buffer.reset();
 }
 

@@ -28,6 +28,9 @@ enum class Lane {
   kReduce,   // copies into and out of reductions, overlapping kCompute and kUnshard
 };
 
+// What a buffer is lent for.
+enum class Use { kParameters, kGradients };
+
 class Streams {
  public:
   // `throttled`: throttle() waits.
@@ -45,17 +48,16 @@ class Streams {
   void used_on(const at::Tensor& tensor, Lane lane);
 
   // A contiguous buffer of `bytes` uint8 elements, 64-byte aligned, with any content.
-  at::Tensor take(std::int64_t bytes);
+  at::Tensor take(std::int64_t bytes, Use use);
   // Gives it back.  On an accelerator the caching allocator keeps it; on the CPU a free list does,
   // because fresh pages cost more than the copies made into them.
-  void give(at::Tensor&& buffer);
+  void give(at::Tensor&& buffer, Use use);
   // Takes it off the books without lending it again: a collective that failed may still write it.
-  void abandon(at::Tensor&& buffer);
+  void abandon(at::Tensor&& buffer, Use use);
   // Bytes lent now, and the most ever at once since reset_peak.
-  std::int64_t lent_bytes() const noexcept { return lent_bytes_; }
-  std::int64_t peak_bytes() const noexcept { return peak_bytes_; }
-  void reset_peak() noexcept { peak_bytes_ = lent_bytes_; }
-  void drop_free_buffers() { free_.clear(); }
+  std::int64_t lent_bytes(Use use) const noexcept { return lent_[index(use)]; }
+  std::int64_t peak_bytes(Use use) const noexcept { return peak_[index(use)]; }
+  void reset_peak() noexcept { peak_ = lent_; }
 
   // To be called when a gathered unit was freed, and before a unit is gathered ahead: lets the CPU
   // wait until all but the last two freed ones are really out of use.
@@ -63,6 +65,7 @@ class Streams {
   void throttle();
 
  private:
+  static std::size_t index(Use use) noexcept { return static_cast<std::size_t>(use); }
   c10::Stream stream(Lane lane) const;
 
   const c10::Device device_;
@@ -70,8 +73,8 @@ class Streams {
   std::array<std::optional<c10::Stream>, 3> streams_;
   std::deque<c10::Event> freed_;
   std::multimap<std::int64_t, c10::Storage> free_;  // by size
-  std::int64_t lent_bytes_ = 0;
-  std::int64_t peak_bytes_ = 0;
+  std::array<std::int64_t, 2> lent_{};
+  std::array<std::int64_t, 2> peak_{};
 };
 
 }  // namespace fsdp

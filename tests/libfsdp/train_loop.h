@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What many tests of a sharded module begin with.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/libfsdp/models.h"
+#include "tests/libfsdp/sharded_case.h"
+
+namespace fsdp {
+
+inline FsdpOptions options_over(const Group& group, WrapPolicy policy = nullptr) {
+  FsdpOptions options;
+  options.process_group = group;
+  options.auto_wrap_policy = std::move(policy);
+  options.use_orig_params = true;
+  return options;
+}
+
+inline test::Gpt filled_gpt(int layers = 2) {
+  test::Gpt module(layers, false);
+  fill_parameters(*module);
+  return module;
+}
+
+// The loss of one rank in one step.
+template <typename Sharded>
+torch::Tensor gpt_loss(Sharded& sharded, int rank, int step) {
+  const auto tokens = random_tokens({2, 9}, 53, static_cast<std::uint64_t>(100 * step + rank));
+  return test::next_token_loss(sharded.forward(tokens), tokens);
+}
+
+// The message of what `body` throws; fails the test where it throws nothing.
+template <typename Body>
+std::string message_of(const Body& body) {
+  try {
+    body();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+}  // namespace fsdp
