@@ -13,6 +13,7 @@
 #include "libfsdp/internal/mesh.h"
 #include "libfsdp/internal/module_units.h"
 #include "libfsdp/meta_device.h"
+#include "libfsdp/meta_device.h"
 
 namespace fsdp {
 namespace {

@@ -40,9 +40,10 @@ std::string title(const std::vector<Reduction::Part>& parts) {
   return text;
 }
 
-// [W, block_numel] of a group's staging buffer: `parameter`'s columns.
+// [W, block_numel] of a group's staging buffer: `parameter`'s columns, with those that only keep
+// the next one aligned.
 at::Tensor columns_of(const FlatGroup& group, const Parameter& parameter) {
-  return group.staging.narrow(1, parameter.offset, parameter.layout.padded_numel());
+  return group.staging.narrow(1, parameter.offset, parameter.reserved);
 }
 
 // Copies on the CPU without going through operators: small gradients are many.
@@ -53,12 +54,13 @@ void copy_rows(const at::Tensor& gradient, const FlatGroup& group, const Paramet
   const auto* source = static_cast<const char*>(gradient.const_data_ptr());
   auto* target = static_cast<char*>(group.staging.mutable_data_ptr()) +
                  static_cast<std::size_t>(parameter.offset) * item;
+  const auto reserved = static_cast<std::size_t>(parameter.reserved) * item;
   const auto stride = static_cast<std::size_t>(block_numel(group)) * item;
   for (int rank = 0; rank < layout.world_size; ++rank) {
     const auto r = static_cast<std::size_t>(rank);
     const auto have = static_cast<std::size_t>(layout.numel_of(rank)) * item;
     if (have != 0) std::memcpy(target + r * stride, source + r * share, have);
-    std::memset(target + r * stride + have, 0, share - have);
+    std::memset(target + r * stride + have, 0, reserved - have);
   }
 }
 
@@ -66,13 +68,14 @@ void copy_rows_by_operators(const at::Tensor& gradient, const FlatGroup& group,
                             const Parameter& parameter) {
   const ShardLayout& layout = parameter.layout;
   const at::Tensor columns = columns_of(group, parameter);
+  columns.zero_();
   const at::Tensor flat = gradient.reshape({-1});
   const std::int64_t share = layout.padded_numel();
   const std::int64_t whole = share == 0 ? 0 : flat.numel() / share;  // ranks with full shares
   if (whole != 0)
-    columns.narrow(0, 0, whole).copy_(flat.narrow(0, 0, whole * share).view({whole, share}));
-  if (whole == layout.world_size) return;
-  columns.narrow(0, whole, layout.world_size - whole).zero_();
+    columns.narrow(0, 0, whole)
+        .narrow(1, 0, share)
+        .copy_(flat.narrow(0, 0, whole * share).view({whole, share}));
   const std::int64_t rest = flat.numel() - whole * share;
   if (rest != 0)
     columns.select(0, whole).narrow(0, 0, rest).copy_(flat.narrow(0, whole * share, rest));

@@ -77,7 +77,8 @@ std::int64_t set_offsets(Unit& unit) {
                           [](const Parameter* parameter) { return parameter->trainable; });
     for (Parameter* parameter : group.parameters) {
       parameter->offset = group.numel;
-      group.numel += rounded_up(parameter->layout.padded_numel(), step);
+      parameter->reserved = rounded_up(parameter->layout.padded_numel(), step);
+      group.numel += parameter->reserved;
       if (parameter->trainable) group.trainable_numel = group.numel;
     }
     group.local_offset = local_bytes;

@@ -42,8 +42,9 @@ struct Parameter {
   Unit* unit = nullptr;
   ShardLayout layout;
   bool trainable = true;
-  std::size_t group = 0;    // in unit->groups
-  std::int64_t offset = 0;  // in elements, in the group
+  std::size_t group = 0;      // in unit->groups
+  std::int64_t offset = 0;    // in elements, in the group
+  std::int64_t reserved = 0;  // elements from there to the next one's offset
 
   // The module's tensor, for life; between uses it has a storage without memory.
   at::Tensor full;

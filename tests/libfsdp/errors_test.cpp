@@ -83,6 +83,13 @@ TEST(Errors, hybrid_strategies_need_to_know_the_nodes) {
       HasSubstr("not a hybrid one"));
 }
 
+TEST(Errors, a_meta_module_that_nothing_initializes_is_named) {
+  EXPECT_THAT(refused([](Gpt& module, FsdpOptions&) {
+                module->register_parameter("bare", torch::empty({2}, torch::kMeta));
+              }),
+              HasSubstr("param_init_fn"));
+}
+
 TEST(Errors, integer_parameters_cannot_be_sharded) {
   EXPECT_THAT(refused([](Gpt& module, FsdpOptions&) {
                 module->register_parameter("count", torch::ones({2}, torch::kLong), false);
