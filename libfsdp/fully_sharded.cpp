@@ -13,7 +13,6 @@
 #include "libfsdp/internal/mesh.h"
 #include "libfsdp/internal/module_units.h"
 #include "libfsdp/meta_device.h"
-#include "libfsdp/meta_device.h"
 
 namespace fsdp {
 namespace {
@@ -104,13 +103,12 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
   FsdpOptions options = checked(std::move(given));
   const Ignored ignored = ignored_by(*module_, options);
   const c10::Device device = compute_device(*module_, options, ignored);
+  std::vector<std::unique_ptr<Unit>> units;
   agree(options.process_group, "wrapping the module", [&] {
     materialize(*module_, device, options.param_init_fn, ignored.modules);
     move(*module_, device, ignored);
+    units = units_of(*module_, options, ignored);
   });
-  std::vector<std::unique_ptr<Unit>> units;
-  agree(options.process_group, "wrapping the module",
-        [&] { units = units_of(*module_, options, ignored); });
   require_same(options.process_group, "the modules to shard", fingerprint(units, options));
   const Mesh mesh = mesh_of(options);
   if (options.sync_module_states) take_states_of_rank_0(*module_, mesh, ignored);
@@ -208,6 +206,15 @@ void ShardedModule::apply(const std::function<void(torch::nn::Module&)>& fn) {
   const at::NoGradGuard no_grad;
   module_->apply(fn);
   scope.close();
+}
+
+void ShardedModule::start_trace() {
+  engine_->start_trace();
+}
+
+void ShardedModule::write_trace(const std::filesystem::path& path) const {
+  TORCH_CHECK(engine_->trace() != nullptr, "there is no trace to write; call start_trace() first");
+  engine_->trace()->write(path);
 }
 
 void ShardedModule::begin_forward() {

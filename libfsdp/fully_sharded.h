@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <iosfwd>
 #include <memory>
@@ -123,6 +124,13 @@ class ShardedModule {
   std::vector<std::string> unit_names() const;
   // The tree of modules with units, numels and bytes on this rank.
   void print(std::ostream& out) const;
+
+  // Keeps from now on when this rank gathered, computed and reduced each unit.
+  void start_trace();
+  // Writes what was kept as Chrome's trace JSON (ui.perfetto.dev), rank by rank a process: files
+  // of several ranks can be opened together.
+  // Throws: c10::Error where nothing was started, or the file cannot be written.
+  void write_trace(const std::filesystem::path& path) const;
 
   // The engine, for what is built on it.  See libfsdp/internal/engine.h.
   Engine& engine() const noexcept;

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace c10d {
 class Backend;
-class Store;
 }  // namespace c10d
 
 namespace fsdp {

@@ -75,6 +75,24 @@ void Engine::hook_gradients(Parameter& parameter) {
                                                  std::make_unique<Hook>(this, &parameter));
 }
 
+void Engine::start_trace() {
+  const std::lock_guard lock(mutex_);
+  trace_ = std::make_unique<Trace>(options_.process_group->rank());
+  reduce_context_.trace = trace_.get();
+  computing_.clear();
+}
+
+void Engine::trace_compute(const Unit* unit, Phase phase) {
+  if (!trace_) return;
+  const auto now = Trace::Clock::now();
+  if (!computing_.empty()) trace_->add(TraceLane::kCompute, computing_, computing_since_, now);
+  computing_.clear();
+  if (unit == nullptr) return;
+  computing_ = phase == Phase::kForward ? "forward " : "backward ";
+  computing_ += unit->name.empty() ? "(root)" : unit->name;
+  computing_since_ = now;
+}
+
 void Engine::set_comm_hook(CommHook hook) {
   TORCH_CHECK(!reduce_context_.hook, "a communication hook is registered already");
   TORCH_CHECK(!replicate_group_ || shard_group_->size() == 1,
@@ -111,6 +129,7 @@ void Engine::end_forward() {
   in_forward_ = false;
   current_ = nullptr;
   const std::lock_guard lock(mutex_);
+  trace_compute(nullptr, Phase::kForward);
   // Without a backward nothing would free what is live, and an optimizer's step would make it
   // stale.
   if (!at::GradMode::is_enabled()) {
@@ -184,6 +203,7 @@ void Engine::use(const std::vector<Unit*>& units) {
   if (phase == Phase::kBackward) enter_backward();
   ++stats_.uses;
   current_ = nullptr;
+  trace_compute(nullptr, phase);
   free_unrelated(units, phase);
   for (Unit* unit : units) {
     if (unit->prefetched) ++stats_.prefetch_hits;
@@ -202,6 +222,7 @@ void Engine::use(const std::vector<Unit*>& units) {
   if (ahead && previous_ == &last) prefetch_after(last, phase);
   current_task_ = task;
   current_ = &last;
+  trace_compute(&last, phase);
 }
 
 void Engine::start_gather(Unit& first, Phase phase) {
@@ -220,7 +241,7 @@ void Engine::start_gather(Unit& first, Phase phase) {
       break;
     units.push_back(unit);
   }
-  Gather::start(shard_group_, streams_, units, units_);
+  Gather::start(shard_group_, streams_, units, units_, trace_.get());
   ++stats_.gathers;
   stats_.gathered_units += static_cast<std::int64_t>(units.size());
   for (std::size_t i = 1; i < units.size(); ++i) {
@@ -355,6 +376,7 @@ void Engine::end_backward(int graph_task) {
   const std::lock_guard lock(mutex_);
   std::erase(graph_tasks_, graph_task);
   if (!graph_tasks_.empty()) return;
+  trace_compute(nullptr, Phase::kBackward);
   if (sync_) {
     for (const auto& unit : units_) {
       // Gradients of backwards without synchronization, which this one did not add to.

@@ -27,12 +27,11 @@
 
 #include "libfsdp/internal/reduction.h"
 #include "libfsdp/internal/streams.h"
+#include "libfsdp/internal/trace.h"
 #include "libfsdp/internal/unit.h"
 #include "libfsdp/options.h"
 
 namespace fsdp {
-
-class Trace;
 
 // What an engine has done since it was made.
 struct EngineStats {
@@ -82,8 +81,10 @@ class Engine {
   // A parameter's tensor was replaced for a while and is back: autograd's nodes may be new ones.
   void hook_gradients(Parameter& parameter);
 
-  // null: nothing is traced.  Lives at least as long as it is set.
-  void set_trace(Trace* trace) noexcept { trace_ = trace; }
+  // Keeps spans from now on; what was kept is dropped.
+  void start_trace();
+  // null: nothing is traced.
+  const Trace* trace() const noexcept { return trace_.get(); }
 
  private:
   enum class Phase { kForward, kBackward };
@@ -103,6 +104,8 @@ class Engine {
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
   void drop_abandoned();
+  // Ends the span of what the last used unit computed, and begins that of `unit` (null: none).
+  void trace_compute(const Unit* unit, Phase phase);
 
   const FsdpOptions options_;
   const std::shared_ptr<ProcessGroup> shard_group_;
@@ -112,7 +115,7 @@ class Engine {
   Streams streams_;
   ReduceContext reduce_context_;
   EngineStats stats_;
-  Trace* trace_ = nullptr;
+  std::unique_ptr<Trace> trace_;
 
   std::mutex mutex_;
   std::atomic<bool> in_forward_ = false;
@@ -129,6 +132,8 @@ class Engine {
   std::vector<Reduction::Part> pending_;  // to be reduced together
   std::int64_t pending_bytes_ = 0;
   std::deque<Reduction> in_flight_;
+  std::string computing_;  // the name of the span that is open; empty: none is
+  Trace::Clock::time_point computing_since_;
 };
 
 }  // namespace fsdp

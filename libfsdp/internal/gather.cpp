@@ -47,8 +47,13 @@ void fill(const Unit& unit, const at::Tensor& block, bool cast) {
 }  // namespace
 
 Gather::Gather(std::shared_ptr<ProcessGroup> group, Streams& streams, std::vector<Unit*> units,
-               const std::vector<std::unique_ptr<Unit>>& all)
-    : group_(std::move(group)), streams_(streams), units_(std::move(units)), all_(all) {}
+               const std::vector<std::unique_ptr<Unit>>& all, Trace* trace)
+    : group_(std::move(group)),
+      streams_(streams),
+      units_(std::move(units)),
+      all_(all),
+      trace_(trace),
+      started_(Trace::Clock::now()) {}
 
 Gather::~Gather() {
   streams_.abandon(std::move(staging_), Use::kParameters);
@@ -56,10 +61,11 @@ Gather::~Gather() {
 }
 
 void Gather::start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
-                   const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all) {
+                   const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all,
+                   Trace* trace) {
   const OwnWork own;
   const auto lane = streams.enter(Lane::kUnshard);
-  const std::shared_ptr<Gather> gather(new Gather(group, streams, units, all));
+  const std::shared_ptr<Gather> gather(new Gather(group, streams, units, all, trace));
   std::vector<std::int64_t> positions;
   for (const Unit* unit : units) {
     positions.push_back(gather->block_bytes_);
@@ -93,6 +99,7 @@ void Gather::start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
 void Gather::finish(Unit& unit) {
   // The unit may hold the last reference.
   const std::shared_ptr<Gather> self = shared_from_this();
+  const TraceSpan span(trace_, TraceLane::kCopy, "unshard", unit.name);
   const OwnWork own;
   const auto lane = streams_.enter(Lane::kUnshard);
   try {
@@ -125,6 +132,8 @@ void Gather::wait() {
   pending_.wait();
   check_ids();
   waited_ = true;
+  if (trace_ != nullptr)
+    trace_->add(TraceLane::kUnshard, title(units_), started_, Trace::Clock::now());
 }
 
 // On an accelerator the blocks are not here yet, and waiting for them would hold up the caller.

@@ -10,6 +10,7 @@
 
 #include "libfsdp/internal/collectives.h"
 #include "libfsdp/internal/streams.h"
+#include "libfsdp/internal/trace.h"
 #include "libfsdp/internal/unit.h"
 
 namespace fsdp {
@@ -19,7 +20,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   // Collective.  Starts gathering freed units; they are kGathering afterwards.
   // `units` of the engine, by id, give other ranks' units their names in errors.
   static void start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
-                    const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all);
+                    const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all,
+                    Trace* trace);
   Gather(const Gather&) = delete;
   Gather& operator=(const Gather&) = delete;
   ~Gather();
@@ -34,7 +36,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
 
  private:
   Gather(std::shared_ptr<ProcessGroup> group, Streams& streams, std::vector<Unit*> units,
-         const std::vector<std::unique_ptr<Unit>>& all);
+         const std::vector<std::unique_ptr<Unit>>& all, Trace* trace);
   void wait();
   void check_ids() const;
   void copy_out(Unit& unit);
@@ -50,6 +52,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   at::Tensor blocks_;             // [W, block_bytes_]
   Pending pending_;
   bool waited_ = false;
+  Trace* const trace_;
+  const Trace::Clock::time_point started_;
 };
 
 }  // namespace fsdp

@@ -167,7 +167,7 @@ void stage_gradient(const ReduceContext& context, Parameter& parameter) {
 }
 
 Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
-    : context_(&context), parts_(std::move(parts)) {
+    : context_(&context), parts_(std::move(parts)), started_(Trace::Clock::now()) {
   const OwnWork own;
   Streams& streams = *context.streams;
   const auto lane = streams.enter(Lane::kReduce);
@@ -286,11 +286,14 @@ void Reduction::run_hook() {
 }
 
 void Reduction::finish() {
+  const TraceSpan span(context_->trace, TraceLane::kCopy, "reduce", parts_.front().first->name);
   const OwnWork own;
   Streams& streams = *context_->streams;
   const auto lane = streams.enter(Lane::kReduce);
   if (context_->hook) return run_hook();
   if (pending_) pending_.wait();
+  if (context_->trace != nullptr)
+    context_->trace->add(TraceLane::kReduce, title(parts_), started_, Trace::Clock::now());
   const int world_size = context_->shard_group->size();
   const bool exchanged = world_size > 1 && !reduces_while_scattering(*context_->shard_group);
   if (exchanged) check_ids();

@@ -19,6 +19,7 @@
 
 #include "libfsdp/internal/collectives.h"
 #include "libfsdp/internal/streams.h"
+#include "libfsdp/internal/trace.h"
 #include "libfsdp/internal/unit.h"
 #include "libfsdp/options.h"
 
@@ -32,6 +33,7 @@ struct ReduceContext {
   bool flat = false;  // gradients are published to FlatGroup::flat
   bool keep_low_precision = false;
   CommHook hook;  // null: the library's own
+  Trace* trace = nullptr;
 };
 
 // Moves the full gradient of `parameter` into its group's staging buffer, and drops it.
@@ -66,6 +68,7 @@ class Reduction {
   at::Tensor sent_;         // [W, numel_]
   at::Tensor received_;     // [W, numel_], or [numel_] where the backend adds
   Pending pending_;
+  Trace::Clock::time_point started_;
 };
 
 }  // namespace fsdp

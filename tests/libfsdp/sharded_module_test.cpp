@@ -381,6 +381,23 @@ TEST(ShardedModule, a_communication_hook_replaces_the_reduction) {
   }
 }
 
+TEST(ShardedModule, a_trace_shows_every_unit_gathered_computed_and_reduced) {
+  spawn_ranks(2, [](const Group& group) {
+    FsdpOptions options = block_options(group);
+    options.bucket_bytes = 0;
+    Sharded sharded(filled_gpt(), options);
+    EXPECT_THAT(message_of([&] { sharded.write_trace("nowhere"); }), HasSubstr("start_trace"));
+    sharded.start_trace();
+    gpt_loss(sharded, group->rank(), 0).backward();
+    std::ostringstream json;
+    sharded.engine().trace()->write(json);
+    for (const char* name :
+         {"all-gather of blocks.1", "forward blocks.1", "backward blocks.0", "unshard blocks.0",
+          "gradient reduction of blocks.1", "reduce blocks.0"})
+      EXPECT_THAT(json.str(), HasSubstr(name));
+  });
+}
+
 TEST(ShardedModule, printing_shows_units_and_their_bytes) {
   spawn_ranks(2, [](const Group& group) {
     Gpt module = filled_gpt();
