@@ -52,8 +52,9 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
       : job_(std::move(job)), name_(std::move(name)), ranks_(std::move(ranks)), rank_(rank) {}
 
   ~Group() override {
-    if (job_->place.served_here && ranks_.size() > 1) wait_for_readers();
+    if (job_->place.served_here && size() > 1) wait_for_readers();
     leave_backend();
+    if (job_->place.served_here) job_->monitor->linger();
   }
 
   int rank() const noexcept override { return rank_; }
@@ -202,9 +203,9 @@ Place place_of(const ProcessGroupOptions& options) {
     TORCH_CHECK(place.world_size > 0 && place.rank >= 0 && place.rank < place.world_size,
                 "expected a rank below the world size, but got rank ", place.rank, " of ",
                 place.world_size);
-    TORCH_CHECK(
-        place.world_size == 1 || options.store || (options.master_addr && options.master_port),
-        "expected master_addr and master_port beside rank and world_size");
+    TORCH_CHECK(place.world_size == 1 || options.store.get() ||
+                    (options.master_addr && options.master_port),
+                "expected master_addr and master_port beside rank and world_size");
   } else {
     const auto environment = rank_environment();
     TORCH_CHECK(environment,
@@ -227,6 +228,14 @@ std::vector<int> all_of(int world_size) {
 
 }  // namespace
 
+c10::intrusive_ptr<c10d::Store> StorePtr::get() const {
+  return store_ ? *store_ : c10::intrusive_ptr<c10d::Store>();
+}
+
+StorePtr::Shared StorePtr::share(c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_shared<const c10::intrusive_ptr<c10d::Store>>(std::move(store));
+}
+
 std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options) {
   backend_kind(options.backend);
   TORCH_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
@@ -242,9 +251,10 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
     job->monitor = make_lone_monitor();
     job->networks = {""};
   } else {
-    job->place = options.store ? MeetingPlace{options.store, "rank 0", false}
-                               : meeting_place(place.master_addr, place.master_port, place.rank,
-                                               options.timeout);
+    const auto store = options.store.get();
+    job->place =
+        store ? MeetingPlace{store, "rank 0", false}
+              : meeting_place(place.master_addr, place.master_port, place.rank, options.timeout);
     job->client = std::make_shared<StoreClient>(job->place.store->clone(), job->place.served_by);
     const auto deadline = Clock::now() + options.timeout;
     // Jobs may follow one another at one store.
@@ -252,7 +262,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
     name += "/" + std::to_string(count);
     job->monitor = make_rank_monitor(job->client, name + "/", place.rank, place.world_size);
     const Newcomer self{place.rank, place.world_size, options.backend, host_name(), network_id()};
-    for (const auto& who : join(*job->client, name + "/", self, options.timeout)) {
+    for (const auto& who :
+         join(*job->client, name + "/", self, job->place.served_here, options.timeout)) {
       job->networks.push_back(who.network);
     }
   }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
@@ -78,6 +79,23 @@ class ProcessGroup {
   virtual CallState& calls() noexcept = 0;
 };
 
+// A c10d::Store, held without a need for c10d's headers.
+class StorePtr {
+ public:
+  StorePtr() = default;
+  template <typename S>
+  StorePtr(c10::intrusive_ptr<S> store)
+      : store_(share(std::move(store))) {}  // NOLINT: as pointers are
+  // Null where none was given.
+  c10::intrusive_ptr<c10d::Store> get() const;
+
+ private:
+  using Shared = std::shared_ptr<const c10::intrusive_ptr<c10d::Store>>;
+  static Shared share(c10::intrusive_ptr<c10d::Store> store);
+
+  Shared store_;
+};
+
 struct ProcessGroupOptions {
   std::string backend = "gloo";  // or "nccl"
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
@@ -88,7 +106,7 @@ struct ProcessGroupOptions {
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
   // Where given, the ranks meet here: ranks that are threads of one process share a HashStore.
-  c10::intrusive_ptr<c10d::Store> store;
+  StorePtr store;
 };
 
 // Collective over all ranks.  The group of all ranks.

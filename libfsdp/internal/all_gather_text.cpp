@@ -61,6 +61,7 @@ class TextExchange {
   }
 
   void look_at_the_others() {
+    group_.monitor().watch();
     if (group_.monitor().any_failed()) give_up("another rank failed");
     for (const int r : missing()) {
       if (group_.monitor().has_ended(group_.global_rank(r))) give_up("its process group has ended");

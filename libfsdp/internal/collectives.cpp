@@ -68,7 +68,8 @@ Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, con
     const std::scoped_lock lock(issue_mutex(), group->calls().mutex);
     const auto sequence = enter_collective(*group, what);
     try {
-      return Pending(group, issue(*group->backend()), sequence, std::move(what), std::move(finish));
+      auto work = issue(*group->backend());
+      return {group, std::move(work), sequence, std::move(what), std::move(finish)};
     } catch (const std::exception& caught) {
       error = without_place(message_of(caught));
     }
@@ -150,7 +151,9 @@ void Pending::abandon() noexcept {
   if (!work_) return;
   if (!work_->isCompleted()) {
     const std::lock_guard lock(group_->calls().mutex);
-    group_->calls().abandoned.push_back(work_);
+    auto& abandoned = group_->calls().abandoned;
+    std::erase_if(abandoned, [](const auto& work) { return work->isCompleted(); });
+    abandoned.push_back(work_);
   }
   work_.reset();
 }
@@ -193,6 +196,7 @@ void Pending::wait_in_slices() {
         throw_lost(*group_, what_, without_place(message_of(error)));
       }
     }
+    group_->monitor().watch();
     if (group_->monitor().any_failed()) throw_lost(*group_, what_, "another rank failed");
     if (Clock::now() - began >= group_->timeout()) {
       throw_lost(*group_, what_, "not done within " + duration_text(group_->timeout()));

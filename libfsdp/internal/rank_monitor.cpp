@@ -45,6 +45,7 @@ struct Board {
   struct Other {
     RankNote note;
     Clock::time_point moved;  // when its heartbeat was last seen to move
+    bool alive = false;       // whether it moved while this rank watched
   };
 
   const std::string prefix;
@@ -59,8 +60,6 @@ struct Board {
   Clock::time_point watch_until{};
   Clock::time_point next_read{};
   std::optional<Clock::time_point> watching_since;
-
-  bool counts_as_failure() const { return own.state == RankNote::State::kFailed; }
 
   void exchange(c10d::Store& store);
   void tell(c10d::Store& store, std::int64_t more_failures);
@@ -101,7 +100,10 @@ void Board::take(const std::vector<std::vector<std::uint8_t>>& notes) {
   if (first) watching_since = now;
   for (std::size_t r = 0; r < notes.size(); ++r) {
     auto note = decode_rank_note({reinterpret_cast<const char*>(notes[r].data()), notes[r].size()});
-    if (first || note.beat != others[r].note.beat) others[r].moved = now;
+    if (first || note.beat != others[r].note.beat) {
+      others[r].alive = !first;
+      others[r].moved = now;
+    }
     others[r].note = std::move(note);
   }
   // With many ranks the notes are read less often, so that the store's server keeps up.
@@ -122,9 +124,7 @@ class StoreMonitor final : public RankMonitor {
   ~StoreMonitor() override {
     {
       const std::lock_guard lock(board_->mutex);
-      if (board_->own.state == RankNote::State::kRunning) {
-        board_->own.state = RankNote::State::kEnded;
-      }
+      board_->own.left = true;
     }
     client_->repeat(nullptr);
     client_->post([board = board_](c10d::Store& store) { board->tell(store, 0); });
@@ -138,10 +138,10 @@ class StoreMonitor final : public RankMonitor {
   }
 
   void failed(const std::string& message) noexcept override {
-    change(RankNote::State::kFailed, message.substr(0, kMessageLength));
+    change(true, message.substr(0, kMessageLength));
   }
 
-  void recovered() noexcept override { change(RankNote::State::kRunning, ""); }
+  void recovered() noexcept override { change(false, ""); }
 
   void lost() noexcept override {
     const std::lock_guard lock(board_->mutex);
@@ -150,15 +150,29 @@ class StoreMonitor final : public RankMonitor {
 
   bool any_failed() noexcept override {
     const std::lock_guard lock(board_->mutex);
+    return board_->failures > (board_->own.failed ? 1 : 0);
+  }
+
+  void watch() noexcept override {
+    const std::lock_guard lock(board_->mutex);
     board_->watch_until = Clock::now() + kWatch;
-    return board_->failures > (board_->counts_as_failure() ? 1 : 0);
   }
 
   bool has_ended(int global_rank) noexcept override {
     const std::lock_guard lock(board_->mutex);
     return board_->watching_since &&
-           board_->others[static_cast<std::size_t>(global_rank)].note.state ==
-               RankNote::State::kEnded;
+           board_->others[static_cast<std::size_t>(global_rank)].note.left;
+  }
+
+  void linger() noexcept override {
+    const auto deadline = Clock::now() + kLook;
+    std::unique_lock lock(board_->mutex);
+    if (!board_->own.failed && !board_->own.lost) return;
+    board_->own.left = true;
+    while (Clock::now() < deadline && anyone_there()) {
+      board_->watch_until = Clock::now() + kWatch;
+      board_->read.wait_for(lock, milliseconds(200));
+    }
   }
 
   std::string diagnosis() noexcept override {
@@ -170,16 +184,16 @@ class StoreMonitor final : public RankMonitor {
   }
 
  private:
-  void change(RankNote::State state, const std::string& message) noexcept {
+  void change(bool failed, const std::string& message) noexcept {
     try {
       std::int64_t more = 0;
       {
         const std::lock_guard lock(board_->mutex);
-        if (state == board_->own.state) return;
-        more = state == RankNote::State::kFailed ? 1 : -1;
-        board_->own.state = state;
+        if (failed == board_->own.failed) return;
+        more = failed ? 1 : -1;
+        board_->own.failed = failed;
         board_->own.message = message;
-        if (state == RankNote::State::kRunning) board_->own.lost = false;
+        if (!failed) board_->own.lost = false;
       }
       client_->post([board = board_, more](c10d::Store& store) { board->tell(store, more); });
       // Behind that request, so that its answer says that the others can know.
@@ -210,7 +224,8 @@ class StoreMonitor final : public RankMonitor {
                ": its store does not answer";
       }
       std::unique_lock lock(board_->mutex);
-      const bool seen = board_->watching_since && since(*board_->watching_since) >= kSilence;
+      const bool seen = board_->watching_since &&
+                        (since(*board_->watching_since) >= kSilence || all_show_signs_of_life());
       std::string causes = board_->watching_since ? first_causes() : "";
       if (!causes.empty()) return causes;
       if (seen || since(began) >= kLook) return symptoms();
@@ -224,12 +239,33 @@ class StoreMonitor final : public RankMonitor {
     lines += line;
   }
 
+  bool all_show_signs_of_life() const {
+    bool result = true;
+    each_other([&](int, const Board::Other& other) {
+      const bool fresh = since(other.moved) < kSilence;
+      if (!other.note.left && !(other.alive && fresh)) result = false;
+    });
+    return result;
+  }
+
+  bool anyone_there() const {
+    bool result = !board_->watching_since;
+    each_other([&](int, const Board::Other& other) {
+      const bool silent = since(other.moved) >= kSilence;
+      if (!other.note.left && !silent) result = true;
+    });
+    return result;
+  }
+
   // Ranks that failed or ended by themselves.
   std::string first_causes() const {
     std::string lines;
-    for (const auto state : {RankNote::State::kFailed, RankNote::State::kEnded}) {
+    for (const bool failed : {true, false}) {
       each_other([&](int rank, const Board::Other& other) {
-        if (other.note.state == state && !other.note.lost) add(lines, sentence(rank, other.note));
+        const auto& note = other.note;
+        if (note.failed == failed && (failed || note.left) && !note.lost) {
+          add(lines, sentence(rank, note));
+        }
       });
     }
     return lines;
@@ -237,16 +273,14 @@ class StoreMonitor final : public RankMonitor {
 
   static std::string sentence(int rank, const RankNote& note) {
     const std::string name = "rank " + std::to_string(rank);
-    if (note.state == RankNote::State::kFailed) return name + " failed: " + note.message;
-    return name + " has ended";
+    return note.failed ? name + " failed: " + note.message : name + " has ended";
   }
 
   std::string symptoms() const {
     std::string lines;
     each_other([&](int rank, const Board::Other& other) {
       const auto silence = since(other.moved);
-      if (board_->watching_since && other.note.state == RankNote::State::kRunning &&
-          silence >= kSilence) {
+      if (board_->watching_since && !other.note.left && silence >= kSilence) {
         add(lines, "rank " + std::to_string(rank) + " has given no sign of life for " +
                        duration_text(silence));
       }
@@ -255,7 +289,7 @@ class StoreMonitor final : public RankMonitor {
     if (!lines.empty()) return lines;
     // What followed from the loss of others, where nobody told of the loss itself.
     each_other([&](int rank, const Board::Other& other) {
-      if (other.note.state != RankNote::State::kRunning) add(lines, sentence(rank, other.note));
+      if (other.note.failed || other.note.left) add(lines, sentence(rank, other.note));
     });
     return lines;
   }
@@ -304,7 +338,9 @@ class LoneMonitor final : public RankMonitor {
   void lost() noexcept override {}
   std::string diagnosis() noexcept override { return ""; }
   bool any_failed() noexcept override { return false; }
+  void watch() noexcept override {}
   bool has_ended(int) noexcept override { return false; }
+  void linger() noexcept override {}
 };
 
 }  // namespace

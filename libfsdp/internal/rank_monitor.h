@@ -37,11 +37,17 @@ class RankMonitor {
   // seconds where no rank said that it failed, to see which of them show signs of life.  Never
   // throws.
   virtual std::string diagnosis() noexcept = 0;
-  // Whether another rank said that it failed; cheaper than diagnosis().  For those that wait: from
-  // the first call on the monitor watches the others, so that diagnosis() is quicker.
+  // Whether another rank said that it failed; cheaper than diagnosis().
   virtual bool any_failed() noexcept = 0;
+  // For those that wait, again and again: has the monitor look at the others for the next seconds,
+  // so that diagnosis() is quicker.
+  virtual void watch() noexcept = 0;
   // Whether a rank left its group, as far as one that watches knows.
   virtual bool has_ended(int global_rank) noexcept = 0;
+  // For the rank that serves the store, when it ends.  Where it failed or lost others, returns when
+  // these have ended or show no sign of life, after some seconds at most: what became of it is told
+  // by its store.
+  virtual void linger() noexcept = 0;
 };
 
 // Of `size` ranks whose notes lie below `prefix` at the client's store.  Its first note is there

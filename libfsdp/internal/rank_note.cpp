@@ -51,8 +51,7 @@ class Reader {
 
 std::string encode(const RankNote& note) {
   std::string result;
-  put(result, static_cast<std::uint64_t>(note.state));
-  put(result, std::uint64_t{note.lost});
+  for (const bool flag : {note.failed, note.left, note.lost}) put(result, std::uint64_t{flag});
   put(result, note.beat);
   put(result, note.message);
   for (const auto& [group, place] : note.places) {
@@ -66,11 +65,9 @@ std::string encode(const RankNote& note) {
 RankNote decode_rank_note(std::string_view text) {
   Reader reader(text);
   RankNote result;
-  const auto state = reader.number();
-  if (state <= static_cast<std::uint64_t>(RankNote::State::kEnded)) {
-    result.state = static_cast<RankNote::State>(state);
+  for (bool* const flag : {&result.failed, &result.left, &result.lost}) {
+    *flag = reader.number() != 0;
   }
-  result.lost = reader.number() != 0;
   result.beat = reader.number();
   result.message = reader.text();
   while (!reader.done()) {

@@ -10,14 +10,14 @@
 namespace fsdp {
 
 struct RankNote {
-  enum class State : std::uint8_t { kRunning, kFailed, kEnded };
   struct Place {
     std::uint64_t sequence = 0;
     std::string what;
   };
 
-  State state = State::kRunning;
-  bool lost = false;  // after others were lost
+  bool failed = false;
+  bool left = false;  // its process group has ended
+  bool lost = false;  // before either, it lost others
   std::uint64_t beat = 0;
   std::string message;                  // of the failure
   std::map<std::string, Place> places;  // by group

@@ -20,6 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstPause(1);
 constexpr std::chrono::milliseconds kLongestPause(50);
+constexpr std::chrono::milliseconds kFarewell(2000);
 
 // One line of the log of all who came.  Host names hold no blanks.
 std::string line_of(const Newcomer& who) {
@@ -64,6 +65,47 @@ std::string missing_ranks(const std::vector<std::optional<Newcomer>>& came) {
   return (count == 1 ? "rank " : "ranks ") + names + " of " + std::to_string(came.size());
 }
 
+std::vector<Newcomer> wait_for_all(StoreClient& store, const std::string& key, const Newcomer& self,
+                                   std::chrono::milliseconds timeout) {
+  const auto deadline = StoreClient::Clock::now() + timeout;
+  store.append(key, line_of(self), deadline);
+  auto pause = kFirstPause;
+  while (true) {
+    std::vector<std::optional<Newcomer>> came(static_cast<std::size_t>(self.world_size));
+    const auto log = store.get_all({key}, deadline);
+    const auto newcomers = read_log(log ? log->front() : "");
+    for (const auto& who : newcomers) {
+      check_agreement(newcomers.front(), who);
+      auto& place = came.at(static_cast<std::size_t>(who.rank));
+      TORCH_CHECK(!place, "rank ", who.rank, " came twice, from ", place->host, " and from ",
+                  who.host, ": each process needs a rank of its own");
+      place = who;
+    }
+    if (newcomers.size() == came.size()) {
+      std::vector<Newcomer> result;
+      for (auto& who : came) result.push_back(*who);
+      return result;
+    }
+    if (StoreClient::Clock::now() >= deadline) {
+      throw_peer_error(missing_ranks(came) + " did not join within " + duration_text(timeout));
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestPause);
+  }
+}
+
+// Counts the ranks that gave up; the one that serves the store stays for the others.
+void give_up(StoreClient& store, const std::string& prefix, bool serves) {
+  const auto deadline = StoreClient::Clock::now() + kFarewell;
+  auto left = store.add(prefix + "gave_up", 1, deadline);
+  while (serves && StoreClient::Clock::now() < deadline) {
+    const auto log = store.get_all({prefix + "joined"}, deadline);
+    if (static_cast<std::size_t>(left) >= read_log(log ? log->front() : "").size()) return;
+    std::this_thread::sleep_for(kLongestPause);
+    left = store.add(prefix + "gave_up", 0, deadline);
+  }
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -82,36 +124,13 @@ std::string network_id() {
 }
 
 std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,
-                           std::chrono::milliseconds timeout) {
-  const auto deadline = StoreClient::Clock::now() + timeout;
-  const std::string key = prefix + "joined";
-  store.append(key, line_of(self), deadline);
-  std::vector<std::optional<Newcomer>> came(static_cast<std::size_t>(self.world_size));
-  auto pause = kFirstPause;
-  while (true) {
-    std::fill(came.begin(), came.end(), std::nullopt);
-    const auto log = store.get_all({key}, deadline);
-    std::size_t count = 0;
-    std::optional<Newcomer> first;
-    for (const auto& who : read_log(log ? log->front() : "")) {
-      if (!first) first = who;
-      check_agreement(*first, who);
-      auto& place = came.at(static_cast<std::size_t>(who.rank));
-      TORCH_CHECK(!place, "rank ", who.rank, " came twice, from ", place->host, " and from ",
-                  who.host, ": each process needs a rank of its own");
-      place = who;
-      ++count;
-    }
-    if (count == came.size()) break;
-    if (StoreClient::Clock::now() >= deadline) {
-      throw_peer_error(missing_ranks(came) + " did not join within " + duration_text(timeout));
-    }
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
+                           bool serves, std::chrono::milliseconds timeout) {
+  try {
+    return wait_for_all(store, prefix + "joined", self, timeout);
+  } catch (const c10::Error&) {
+    if (!store.gone()) give_up(store, prefix, serves);
+    throw;
   }
-  std::vector<Newcomer> result;
-  for (auto& who : came) result.push_back(*who);
-  return result;
 }
 
 }  // namespace fsdp

@@ -22,11 +22,12 @@ struct Newcomer {
 std::string host_name();
 std::string network_id();
 
-// Returns every rank's, by rank, once all have come.
+// Returns every rank's, by rank, once all have come.  Where the store ends with this process
+// (`serves`), a failure is thrown when those who came know of it too, or after two seconds.
 // Throws: PeerError where ranks do not come by the deadline, naming them; c10::Error where one
 // comes that was started with another world size or backend, or as a rank that is taken, naming
 // both.
 std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,
-                           std::chrono::milliseconds timeout);
+                           bool serves, std::chrono::milliseconds timeout);
 
 }  // namespace fsdp

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/store_client.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -13,6 +14,8 @@ namespace {
 constexpr std::chrono::milliseconds kPeriod(1000);
 // How long a destructor waits for a server that does not answer.
 constexpr std::chrono::milliseconds kFarewell(1000);
+// No answer is expected sooner than this, however near the deadline is.
+constexpr std::chrono::milliseconds kPatience(2000);
 
 }  // namespace
 
@@ -109,7 +112,8 @@ void StoreClient::ask(Request request, Clock::time_point deadline) {
   shared_->waiting.push_back(asked);
   shared_->changed.notify_all();
   const auto began = Clock::now();
-  const bool done = shared_->changed.wait_until(lock, deadline, [&] { return asked->done; });
+  const bool done = shared_->changed.wait_until(lock, std::max(deadline, began + kPatience),
+                                                [&] { return asked->done; });
   const std::string& server = shared_->served_by;
   if (!done) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);

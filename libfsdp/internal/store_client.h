@@ -41,7 +41,8 @@ class StoreClient {
   StoreClient& operator=(const StoreClient&) = delete;
 
   // Each returns when the store has answered.
-  // Throws: PeerError where the store is gone or has not answered by the deadline.
+  // Throws: PeerError where the store is gone, or has answered neither by the deadline nor within
+  // two seconds.
   void set(const std::string& key, const std::string& value, Clock::time_point deadline);
   void append(const std::string& key, const std::string& value, Clock::time_point deadline);
   std::int64_t add(const std::string& key, std::int64_t value, Clock::time_point deadline);

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are processes: what the others say when one is killed, stopped, late or another's.
+#include <signal.h>
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/rank_processes.h"
+
+namespace fsdp::test {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+Variables torchrun(int rank, int world_size, int port) {
+  return {{"RANK", std::to_string(rank)},       {"WORLD_SIZE", std::to_string(world_size)},
+          {"LOCAL_RANK", std::to_string(rank)}, {"LOCAL_WORLD_SIZE", std::to_string(world_size)},
+          {"MASTER_ADDR", "127.0.0.1"},         {"MASTER_PORT", std::to_string(port)}};
+}
+
+std::vector<std::string> program(const std::string& event, int victim, int timeout_ms) {
+  return {FSDP_TEST_RANK_PROGRAM, event, std::to_string(victim), std::to_string(timeout_ms)};
+}
+
+class ProcessFaults : public ::testing::Test {
+ protected:
+  void start(int world_size, const std::string& event, int victim, int timeout_ms) {
+    const int port = free_port();
+    for (int rank = 0; rank < world_size; ++rank) {
+      ranks_.start(program(event, victim, timeout_ms), torchrun(rank, world_size, port));
+    }
+  }
+
+  // Starts three ranks that wait for each other, and hits one of them.
+  void hit(const std::string& event, int victim, int timeout_ms, int signal) {
+    start(3, event, victim, timeout_ms);
+    for (std::size_t rank = 0; rank < 3; ++rank) ranks_.wait_for_line(rank, "waiting");
+    if (signal != 0) ranks_.send(static_cast<std::size_t>(victim), signal);
+  }
+
+  void expect_others_say(int victim, const std::string& message) {
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == victim) continue;
+      const auto index = static_cast<std::size_t>(rank);
+      EXPECT_EQ(ranks_.wait(index), 1) << ranks_.output(index);
+      EXPECT_THAT(ranks_.output(index), ContainsRegex("\nerror: " + message + "\n"));
+    }
+  }
+
+  Processes ranks_;
+};
+
+TEST_F(ProcessFaults, ranks_that_do_well_end_well) {
+  for (const int world_size : {1, 2, 4}) {
+    Processes ranks;
+    const int port = free_port();
+    for (int rank = 0; rank < world_size; ++rank) {
+      ranks.start(program("last words", 0, 20'000), torchrun(rank, world_size, port));
+    }
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(world_size); ++rank) {
+      EXPECT_EQ(ranks.wait(rank), 0) << ranks.output(rank);
+    }
+  }
+}
+
+TEST_F(ProcessFaults, a_killed_rank_is_named) {
+  hit("hang", 1, 60'000, SIGKILL);
+  expect_others_say(1, "all-gather of blocks.1: .*; rank 1 has given no sign of life for [0-9]+ s");
+}
+
+TEST_F(ProcessFaults, a_killed_rank_0_is_named) {
+  hit("hang", 0, 60'000, SIGKILL);
+  expect_others_say(0, "all-gather of blocks.1: .*; the store of rank 0 is gone: rank 0 has ended");
+}
+
+TEST_F(ProcessFaults, a_stopped_rank_is_named_at_the_timeout) {
+  hit("hang", 2, 2000, SIGSTOP);
+  expect_others_say(2,
+                    "all-gather of blocks.1: not done within 2 s; rank 2 has given no sign of life "
+                    "for [0-9]+ s");
+}
+
+TEST_F(ProcessFaults, a_stopped_rank_0_is_named_at_the_timeout) {
+  hit("hang", 0, 2000, SIGSTOP);
+  expect_others_say(0,
+                    "all-gather of blocks.1: not done within 2 s; rank 0 has given no sign of life "
+                    "for [0-9]+ s: its store does not answer");
+}
+
+TEST_F(ProcessFaults, a_stopped_rank_0_does_not_hold_up_what_goes_through_the_store) {
+  hit("hang before text", 0, 2000, SIGSTOP);
+  expect_others_say(0,
+                    "save step-4: the store of rank 0 has not answered for [0-9]+ m?s: rank 0 is "
+                    "stopped or out of reach");
+}
+
+TEST_F(ProcessFaults, a_rank_that_hangs_in_its_own_code_is_named_with_its_place) {
+  hit("hang", 1, 2000, 0);
+  expect_others_say(1,
+                    "all-gather of blocks.1: not done within 2 s; rank 1 is at all-gather of "
+                    "blocks.1, 1 collective behind");
+}
+
+TEST_F(ProcessFaults, a_rank_that_throws_stops_the_others_and_says_why) {
+  hit("throw", 1, 60'000, 0);
+  expect_others_say(1,
+                    "all-gather of blocks.1: another rank failed; rank 1 failed: the batch holds "
+                    "NaN");
+}
+
+TEST_F(ProcessFaults, a_rank_that_ends_early_is_named) {
+  hit("end", 1, 60'000, 0);
+  expect_others_say(1, "all-gather of blocks.1: .*; rank 1 has ended");
+  EXPECT_EQ(ranks_.wait(1), 0) << ranks_.output(1);
+}
+
+TEST_F(ProcessFaults, ranks_that_never_start_are_named) {
+  const int port = free_port();
+  const auto command = program("nothing", 0, 2000);
+  ranks_.start(command, torchrun(0, 4, port));
+  ranks_.start(command, torchrun(2, 4, port));
+  for (const std::size_t process : {0U, 1U}) {
+    EXPECT_EQ(ranks_.wait(process), 1);
+    EXPECT_THAT(ranks_.output(process),
+                HasSubstr("error: ranks 1, 3 of 4 did not join within 2 s\n"));
+  }
+}
+
+TEST_F(ProcessFaults, a_rank_0_that_never_starts_is_named) {
+  const int port = free_port();
+  ranks_.start(program("nothing", 0, 2000), torchrun(1, 2, port));
+  EXPECT_EQ(ranks_.wait(0), 1);
+  EXPECT_THAT(ranks_.output(0), HasSubstr("error: rank 0 did not open the store at 127.0.0.1:" +
+                                          std::to_string(port) + " within 2 s"));
+}
+
+TEST_F(ProcessFaults, ranks_with_other_world_sizes_are_named) {
+  const int port = free_port();
+  ranks_.start(program("nothing", 0, 20'000), torchrun(0, 2, port));
+  ranks_.start(program("nothing", 0, 20'000), torchrun(1, 3, port));
+  for (const std::size_t process : {0U, 1U}) {
+    EXPECT_EQ(ranks_.wait(process), 1);
+    EXPECT_THAT(ranks_.output(process), HasSubstr("was started with a world size of "));
+  }
+}
+
+TEST_F(ProcessFaults, a_port_that_is_taken_is_named) {
+  const int port = free_port();
+  ranks_.start(program("hang", 0, 20'000), torchrun(0, 2, port));
+  ranks_.start(program("hang", 0, 20'000), torchrun(1, 2, port));
+  ranks_.wait_for_line(0, "waiting");
+  const auto other_job = ranks_.start(program("nothing", 0, 2000), torchrun(0, 2, port));
+  EXPECT_EQ(ranks_.wait(other_job), 1);
+  EXPECT_THAT(ranks_.output(other_job),
+              ContainsRegex("error: rank 0 cannot serve the ranks at port " + std::to_string(port) +
+                            ": .*; set MASTER_PORT to a free one"));
+}
+
+TEST_F(ProcessFaults, jobs_follow_one_another_in_one_process) {
+  start(3, "twice", 0, 20'000);
+  for (std::size_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(ranks_.wait(rank), 0) << ranks_.output(rank);
+}
+
+TEST_F(ProcessFaults, without_a_port_torchruns_variables_are_incomplete) {
+  auto variables = torchrun(0, 2, 1);
+  variables.erase("MASTER_PORT");
+  ranks_.start(program("nothing", 0, 2000), variables);
+  EXPECT_EQ(ranks_.wait(0), 1);
+  EXPECT_THAT(ranks_.output(0), HasSubstr("error: MASTER_PORT is not set"));
+}
+
+TEST_F(ProcessFaults, without_a_launcher_the_error_lists_them) {
+  ranks_.start(program("nothing", 0, 2000), {});
+  EXPECT_EQ(ranks_.wait(0), 1);
+  EXPECT_THAT(ranks_.output(0), HasSubstr("error: no launcher's variables are set (torchrun's"));
+}
+
+TEST_F(ProcessFaults, ranks_of_open_mpi_and_slurm_find_each_other) {
+  const std::string job = std::to_string(free_port());
+  for (const bool slurm : {false, true}) {
+    Processes ranks;
+    for (int r = 0; r < 3; ++r) {
+      const std::string rank = std::to_string(r);
+      ranks.start(program("last words", 0, 20'000),
+                  slurm ? Variables{{"SLURM_PROCID", rank},
+                                    {"SLURM_NTASKS", "3"},
+                                    {"SLURM_LOCALID", rank},
+                                    {"SLURM_NODELIST", "node7"},
+                                    {"SLURM_JOB_ID", job}}
+                        : Variables{{"OMPI_COMM_WORLD_RANK", rank},
+                                    {"OMPI_COMM_WORLD_SIZE", "3"},
+                                    {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+                                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                                    {"PMIX_NAMESPACE", job}});
+    }
+    for (std::size_t r = 0; r < 3; ++r) EXPECT_EQ(ranks.wait(r), 0) << ranks.output(r);
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::test

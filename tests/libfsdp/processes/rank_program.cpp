@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank as a process of its own: rank_program <what happens> <the rank it happens to> <timeout,
+// ms>. Prints a line when it is about to wait for the others, and how it ended.
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include <torch/torch.h>
+
+#include "libfsdp/agree.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/peer_error.h"
+#include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/process_group.h"
+
+namespace {
+
+using fsdp::ProcessGroup;
+
+void gather(const std::shared_ptr<ProcessGroup>& group) {
+  auto output = at::empty({group->size()}, at::kLong);
+  all_gather(group, output, at::full({1}, group->rank(), at::kLong), "all-gather of blocks.1")
+      .wait();
+  TORCH_CHECK(at::equal(output, at::arange(group->size(), at::kLong)), output);
+}
+
+// Until it is killed.
+[[noreturn]] void hang() {
+  while (true) pause();
+}
+
+void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& options) {
+  auto group = fsdp::init_process_group(options);
+  const bool hit = group->rank() == victim;
+  gather(group);
+  std::cout << "waiting" << std::endl;
+  if (event == "nothing") {
+    gather(group);
+  } else if (event == "hang") {
+    if (hit) hang();
+    gather(group);
+  } else if (event == "hang before text") {
+    if (hit) hang();
+    agree(group, "save step-4", [] {});
+  } else if (event == "throw") {
+    if (hit) {
+      // As an engine does whose forward threw, in a process that then goes on for a while.
+      group->monitor().failed("the batch holds NaN");
+      std::this_thread::sleep_for(std::chrono::seconds(8));
+      throw std::runtime_error("the batch holds NaN");
+    }
+    gather(group);
+  } else if (event == "end") {
+    if (!hit) gather(group);
+  } else if (event == "twice") {
+    group.reset();
+    group = fsdp::init_process_group(options);
+    gather(group);
+    agree(group, "last words", [] {});
+  } else if (event == "last words") {
+    for (int i = 0; i < 20; ++i) agree(group, "last words", [] {});
+  } else {
+    throw std::runtime_error("unknown event: " + event);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  at::set_num_threads(1);
+  fsdp::ProcessGroupOptions options;
+  options.timeout = std::chrono::milliseconds(std::atoi(argv[3]));
+  try {
+    run(argv[1], std::atoi(argv[2]), options);
+  } catch (const std::exception& error) {
+    std::cout << "error: " << fsdp::message_of(error) << std::endl;
+    return 1;
+  }
+  std::cout << "done" << std::endl;
+  return 0;
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libfsdp/internal/node_list.h"
+#include "libfsdp/internal/peer_error.h"
+#include "libfsdp/process_group.h"
+
+namespace fsdp {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<RankEnvironment> environment_of(const Variables& variables) {
+  return rank_environment([&](const char* name) -> const char* {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+// "rank/world local/local world at address:port", or the error.
+std::string described(const Variables& variables) {
+  try {
+    const auto found = environment_of(variables);
+    if (!found) return "no launcher";
+    return found->launcher + " " + std::to_string(found->rank) + "/" +
+           std::to_string(found->world_size) + " " + std::to_string(found->local_rank) + "/" +
+           std::to_string(found->local_world_size) + " at " + found->master_addr + ":" +
+           std::to_string(found->master_port);
+  } catch (const c10::Error& error) {
+    return message_of(error);
+  }
+}
+
+Variables with(Variables variables, const std::string& name, const std::string& value) {
+  variables[name] = value;
+  return variables;
+}
+
+Variables without(Variables variables, const std::string& name) {
+  variables.erase(name);
+  return variables;
+}
+
+const Variables kTorchrun{{"RANK", "5"},        {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},  {"LOCAL_WORLD_SIZE", "4"},
+                          {"MASTER_ADDR", "a"}, {"MASTER_PORT", "29500"}};
+const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
+                         {"OMPI_COMM_WORLD_SIZE", "4"},
+                         {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+const Variables kSlurm{{"SLURM_PROCID", "5"},          {"SLURM_NTASKS", "8"},
+                       {"SLURM_LOCALID", "1"},         {"SLURM_NODEID", "1"},
+                       {"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_NODELIST", "node[03-04]"},
+                       {"MASTER_PORT", "1234"}};
+
+TEST(RankEnvironment, without_a_launcher_there_is_none) {
+  EXPECT_EQ(described({}), "no launcher");
+  EXPECT_EQ(described({{"RANK", ""}, {"WORLD_SIZE", ""}}), "no launcher");
+  // A shell inside of an allocation of Slurm.
+  EXPECT_EQ(described({{"SLURM_NTASKS", "4"}, {"SLURM_NODELIST", "a"}}), "no launcher");
+}
+
+TEST(RankEnvironment, torchrun_says_everything) {
+  EXPECT_EQ(described(kTorchrun), "torchrun 5/8 1/4 at a:29500");
+}
+
+TEST(RankEnvironment, every_missing_variable_of_torchrun_is_named) {
+  for (const auto& [name, value] : kTorchrun) {
+    EXPECT_EQ(described(without(kTorchrun, name)),
+              name + " is not set, though other variables of torchrun are; set it");
+  }
+}
+
+TEST(RankEnvironment, numbers_that_are_none_or_contradict_are_named) {
+  const std::vector<std::pair<Variables, std::string>> cases{
+      {with(kTorchrun, "RANK", "x"), "RANK: expected a number that is not negative, but got 'x'"},
+      {with(kTorchrun, "RANK", "-1"), "RANK: expected a number that is not negative, but got '-1'"},
+      {with(kTorchrun, "RANK", "3 "), "RANK: expected a number that is not negative, but got '3 '"},
+      {with(kTorchrun, "WORLD_SIZE", "99999999999"),
+       "WORLD_SIZE: expected a number that is not negative, but got '99999999999'"},
+      {with(kTorchrun, "RANK", "8"), "RANK is 8, but WORLD_SIZE is 8: expected a smaller one"},
+      {with(kTorchrun, "WORLD_SIZE", "0"), "WORLD_SIZE: expected at least 1, but got 0"},
+      {with(kTorchrun, "LOCAL_RANK", "4"),
+       "LOCAL_RANK is 4, but LOCAL_WORLD_SIZE is 4: expected a smaller one"},
+      {with(kTorchrun, "LOCAL_WORLD_SIZE", "9"),
+       "LOCAL_WORLD_SIZE is 9, but WORLD_SIZE is 8: expected no more ranks on one node than in "
+       "all"},
+      {with(kTorchrun, "MASTER_PORT", "65536"), "MASTER_PORT: expected a port, but got 65536"},
+      {with(kTorchrun, "MASTER_PORT", "0"), "MASTER_PORT: expected a port, but got 0"},
+      {with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "4"),
+       "OMPI_COMM_WORLD_RANK is 4, but OMPI_COMM_WORLD_SIZE is 4: expected a smaller one"},
+      {with(kSlurm, "SLURM_LOCALID", "4"),
+       "SLURM_LOCALID is 4, but the number of ranks on this node is 4: expected a smaller one"},
+      {with(kSlurm, "SLURM_NODEID", "2"),
+       "SLURM_NODEID is 2, but SLURM_NODELIST is 2: expected a smaller one"},
+      {with(kSlurm, "SLURM_NODELIST", "node[3-"),
+       "SLURM_NODELIST: cannot read 'node[3-' at character 8"}};
+  for (const auto& [variables, expected] : cases) EXPECT_EQ(described(variables), expected);
+}
+
+TEST(RankEnvironment, open_mpi_on_one_node_talks_over_loopback) {
+  const auto found = environment_of(with(kOpenMpi, "PMIX_NAMESPACE", "prterun-host-77@1"));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->launcher, "Open MPI");
+  EXPECT_EQ(found->rank, 2);
+  EXPECT_EQ(found->world_size, 4);
+  EXPECT_EQ(found->local_rank, 2);
+  EXPECT_EQ(found->local_world_size, 4);
+  EXPECT_EQ(found->master_addr, "127.0.0.1");
+  EXPECT_GE(found->master_port, 20000);
+  EXPECT_LT(found->master_port, 30000);
+  const auto other_job = environment_of(with(kOpenMpi, "PMIX_NAMESPACE", "prterun-host-78@1"));
+  EXPECT_NE(found->master_port, other_job->master_port);
+}
+
+TEST(RankEnvironment, open_mpi_on_several_nodes_needs_an_address) {
+  const auto several = with(kOpenMpi, "OMPI_COMM_WORLD_SIZE", "8");
+  EXPECT_THAT(described(several), ::testing::StartsWith("MASTER_ADDR is not set, and Open MPI "));
+  EXPECT_EQ(described(with(with(several, "MASTER_ADDR", "b"), "MASTER_PORT", "77")),
+            "Open MPI 2/8 2/4 at b:77");
+}
+
+TEST(RankEnvironment, every_missing_variable_of_open_mpi_is_named) {
+  for (const auto& [name, value] : kOpenMpi) {
+    EXPECT_EQ(described(without(kOpenMpi, name)),
+              name + " is not set, though other variables of Open MPI are; set it");
+  }
+}
+
+TEST(RankEnvironment, slurm_meets_at_the_first_node_of_its_list) {
+  EXPECT_EQ(described(kSlurm), "Slurm 5/8 1/4 at node03:1234");
+  EXPECT_EQ(described(with(kSlurm, "MASTER_ADDR", "c")), "Slurm 5/8 1/4 at c:1234");
+}
+
+TEST(RankEnvironment, slurm_on_one_node_talks_over_loopback) {
+  const Variables one{{"SLURM_PROCID", "1"},
+                      {"SLURM_NTASKS", "2"},
+                      {"SLURM_LOCALID", "1"},
+                      {"SLURM_NODELIST", "n7"},
+                      {"MASTER_PORT", "9"}};
+  EXPECT_EQ(described(one), "Slurm 1/2 1/2 at 127.0.0.1:9");
+  const auto first = environment_of(with(without(one, "MASTER_PORT"), "SLURM_JOB_ID", "10"));
+  const auto second = environment_of(with(without(one, "MASTER_PORT"), "SLURM_JOB_ID", "11"));
+  EXPECT_NE(first->master_port, second->master_port);
+}
+
+TEST(RankEnvironment, slurm_may_put_other_numbers_of_ranks_on_each_node) {
+  auto uneven = with(with(kSlurm, "SLURM_NODELIST", "a,b,c"), "SLURM_TASKS_PER_NODE", "3(x2),2");
+  EXPECT_EQ(described(uneven), "Slurm 5/8 1/3 at a:1234");
+  EXPECT_EQ(described(with(uneven, "SLURM_NODEID", "2")), "Slurm 5/8 1/2 at a:1234");
+}
+
+TEST(RankEnvironment, a_step_of_slurm_may_run_on_some_of_the_jobs_nodes) {
+  auto step = with(with(kSlurm, "SLURM_NODELIST", "a,b,c"), "SLURM_STEP_NODELIST", "b,c");
+  EXPECT_EQ(described(with(step, "SLURM_STEP_TASKS_PER_NODE", "5,3")), "Slurm 5/8 1/3 at b:1234");
+}
+
+TEST(RankEnvironment, torchrun_counts_before_the_launcher_around_it) {
+  Variables all = kSlurm;
+  all.insert(kOpenMpi.begin(), kOpenMpi.end());
+  EXPECT_EQ(environment_of(all)->launcher, "Open MPI");
+  for (const auto& [name, value] : kTorchrun) all[name] = value;
+  EXPECT_EQ(environment_of(all)->launcher, "torchrun");
+}
+
+TEST(NodeList, is_spelled_out) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> cases{
+      {"a", {"a"}},
+      {"a,b-2", {"a", "b-2"}},
+      {"node[03-05,9],other", {"node03", "node04", "node05", "node9", "other"}},
+      {"n[098-101]", {"n098", "n099", "n100", "n101"}},
+      {"r[1-2]n[1-2]", {"r1n1", "r1n2", "r2n1", "r2n2"}},
+      {"n[1-2].cluster", {"n1.cluster", "n2.cluster"}}};
+  for (const auto& [text, names] : cases) EXPECT_EQ(parse_node_list(text, "LIST"), names) << text;
+}
+
+TEST(NodeList, counts_are_spelled_out) {
+  EXPECT_EQ(parse_task_counts("4", "COUNTS"), (std::vector<int>{4}));
+  EXPECT_EQ(parse_task_counts("4(x3),1,2(x1)", "COUNTS"), (std::vector<int>{4, 4, 4, 1, 2}));
+}
+
+TEST(NodeList, what_cannot_be_read_is_refused) {
+  for (const auto* text :
+       {"", ",", "a,", "a[", "a[]", "a[1", "a[1-", "a[2-1]", "a[x]", "a]", "a[1]]", "a[1,]",
+        "a[99999999999]", "a[1-9999999]", "a[0-9999]b[0-9999]"}) {
+    EXPECT_THROW(parse_node_list(text, "LIST"), c10::Error) << text;
+  }
+  for (const auto* text : {"", "4(", "4(x", "4(x2", "4(2)", "x", "4,", "4)", "1(x99999999)"}) {
+    EXPECT_THROW(parse_task_counts(text, "COUNTS"), c10::Error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace fsdp
