@@ -29,12 +29,15 @@ if(EXISTS "${FSDP_TORCH}/lib/libtorch_cuda.so")
   find_path(FSDP_CUDA_INCLUDE cuda_runtime_api.h
     HINTS ${FSDP_TORCH}/../nvidia/cu13/include ${FSDP_TORCH}/../nvidia/cuda_runtime/include
     PATHS /usr/local/cuda/include DOC "Headers of the CUDA runtime")
+  # Inline functions of c10's headers call it.  The wheel's has no name without a version.
+  find_library(FSDP_CUDART NAMES cudart libcudart.so.13 libcudart.so.12
+    HINTS ${FSDP_TORCH_NVIDIA} ${FSDP_TORCH}/lib PATHS /usr/local/cuda/lib64 DOC "The CUDA runtime")
   find_path(FSDP_NCCL_INCLUDE nccl.h HINTS ${FSDP_TORCH}/../nvidia/nccl/include DOC "Headers of NCCL")
 endif()
-if(FSDP_CUDA_INCLUDE AND FSDP_NCCL_INCLUDE)
+if(FSDP_CUDA_INCLUDE AND FSDP_CUDART AND FSDP_NCCL_INCLUDE)
   add_library(fsdp_torch_cuda INTERFACE)
   target_include_directories(fsdp_torch_cuda SYSTEM INTERFACE ${FSDP_CUDA_INCLUDE} ${FSDP_NCCL_INCLUDE})
   target_compile_definitions(fsdp_torch_cuda INTERFACE USE_C10D_NCCL)
   target_link_libraries(fsdp_torch_cuda INTERFACE fsdp_torch
-    ${FSDP_TORCH}/lib/libtorch_cuda.so ${FSDP_TORCH}/lib/libc10_cuda.so)
+    ${FSDP_TORCH}/lib/libtorch_cuda.so ${FSDP_TORCH}/lib/libc10_cuda.so ${FSDP_CUDART})
 endif()

@@ -45,7 +45,6 @@ struct Board {
   struct Other {
     RankNote note;
     Clock::time_point moved;  // when its heartbeat was last seen to move
-    bool alive = false;       // whether it moved while this rank watched
   };
 
   const std::string prefix;
@@ -60,6 +59,9 @@ struct Board {
   Clock::time_point watch_until{};
   Clock::time_point next_read{};
   std::optional<Clock::time_point> watching_since;
+  // Behind the first read of the last diagnosis(): what moves after that lives.  What moved in that
+  // read need not, for its last heartbeat may have waited there.
+  std::optional<Clock::time_point> look_began;
 
   void exchange(c10d::Store& store);
   void tell(c10d::Store& store, std::int64_t more_failures);
@@ -100,10 +102,7 @@ void Board::take(const std::vector<std::vector<std::uint8_t>>& notes) {
   if (first) watching_since = now;
   for (std::size_t r = 0; r < notes.size(); ++r) {
     auto note = decode_rank_note({reinterpret_cast<const char*>(notes[r].data()), notes[r].size()});
-    if (first || note.beat != others[r].note.beat) {
-      others[r].alive = !first;
-      others[r].moved = now;
-    }
+    if (first || note.beat != others[r].note.beat) others[r].moved = now;
     others[r].note = std::move(note);
   }
   // With many ranks the notes are read less often, so that the store's server keeps up.
@@ -205,6 +204,10 @@ class StoreMonitor final : public RankMonitor {
 
   std::string look() {
     const auto began = Clock::now();
+    {
+      const std::lock_guard lock(board_->mutex);
+      board_->look_began.reset();
+    }
     client_->post([board = board_](c10d::Store& store) {
       {
         const std::lock_guard lock(board->mutex);
@@ -212,6 +215,8 @@ class StoreMonitor final : public RankMonitor {
         board->next_read = {};
       }
       board->exchange(store);
+      const std::lock_guard lock(board->mutex);
+      board->look_began = Clock::now();
     });
     while (true) {
       if (client_->gone()) {
@@ -224,11 +229,9 @@ class StoreMonitor final : public RankMonitor {
                ": its store does not answer";
       }
       std::unique_lock lock(board_->mutex);
-      const bool seen = board_->watching_since &&
-                        (since(*board_->watching_since) >= kSilence || all_show_signs_of_life());
       std::string causes = board_->watching_since ? first_causes() : "";
       if (!causes.empty()) return causes;
-      if (seen || since(began) >= kLook) return symptoms();
+      if (all_are_known() || since(began) >= kLook) return symptoms();
       board_->watch_until = Clock::now() + kWatch;
       board_->read.wait_for(lock, milliseconds(200));
     }
@@ -239,11 +242,12 @@ class StoreMonitor final : public RankMonitor {
     lines += line;
   }
 
-  bool all_show_signs_of_life() const {
-    bool result = true;
+  // Whether each of the others has given a sign of life since the look began, or none for too long.
+  bool all_are_known() const {
+    bool result = board_->look_began.has_value();
     each_other([&](int, const Board::Other& other) {
-      const bool fresh = since(other.moved) < kSilence;
-      if (!other.note.left && !(other.alive && fresh)) result = false;
+      const bool alive = result && other.moved > *board_->look_began;
+      if (!other.note.left && !alive && since(other.moved) < kSilence) result = false;
     });
     return result;
   }

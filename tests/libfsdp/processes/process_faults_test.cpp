@@ -2,9 +2,11 @@
 // Ranks that are processes: what the others say when one is killed, stopped, late or another's.
 #include <signal.h>
 
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -72,7 +74,10 @@ TEST_F(ProcessFaults, ranks_that_do_well_end_well) {
 }
 
 TEST_F(ProcessFaults, a_killed_rank_is_named) {
-  hit("hang", 1, 60'000, SIGKILL);
+  hit("hang", 1, 60'000, 0);
+  // Others watch the ranks by then, and have seen this one alive.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  ranks_.send(1, SIGKILL);
   expect_others_say(1, "all-gather of blocks.1: .*; rank 1 has given no sign of life for [0-9]+ s");
 }
 
