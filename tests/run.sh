@@ -15,16 +15,18 @@ FUZZ_SECONDS=20
 [ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
 JOBS=$(nproc)
 
-need_packages tool test
+need_packages tool test torch
 need_cmake
 need_python
 need_frameworks
 need_corpus
 need_frameworks_corpus
+need_parity
 
 step "configure" cmake --preset ci -DFSDP_TEST_PYTHON="$PYTHON" \
   -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
-  -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS"
+  -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PARITY="$PARITY" \
+  -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"
 step "build" cmake --build --preset ci -j "$JOBS"
 
 # A failing test must not end the script: the count comes last.

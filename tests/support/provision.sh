@@ -3,7 +3,7 @@
 # Ubuntu 24.04 and later, once.
 #
 #   step TITLE COMMAND...   runs COMMAND, says how long it took; on failure says so and ends the script
-#   need_packages GROUP...  installs the missing Debian packages of the groups `tool` and `test`
+#   need_packages GROUP...  installs the missing Debian packages of the groups `tool`, `python`, `torch` and `test`
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
 #   FSDP_CACHE              where downloads live, outside the tree; a second clone finds them there
@@ -42,6 +42,7 @@ packages_of() {
   case $1 in
     tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
+    torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
     test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace gcovr zsh fish man-db 'chromium|chromium-browser' \
       'clang-16|clang-18|clang-19|clang' 'libclang-rt-16-dev|libclang-rt-18-dev|libclang-rt-19-dev|libclang-rt-dev' \
       'llvm-16|llvm-18|llvm-19|llvm' ;;
