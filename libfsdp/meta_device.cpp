@@ -167,6 +167,10 @@ void to_empty(nn::Module& module, c10::Device device, bool recurse) {
 void materialize(nn::Module& root, c10::Device device,
                  const std::function<void(nn::Module&)>& param_init_fn,
                  const std::vector<const nn::Module*>& ignored) {
+  TORCH_CHECK(
+      !internal::meta_factories_active(),
+      "meta device: expected the MetaDevice scope to have ended before the module is sharded "
+      "or materialized, found it open: what is made from now on needs memory");
   Materializer(device, param_init_fn, ignored).run(root, "");
 }
 

@@ -280,6 +280,10 @@ TEST(MetaDevice, what_nothing_initializes_is_named) {
       error_of([] { materialize(*below_root<OwnImpl>(), torch::kCPU, [](const nn::Module&) {}); });
   EXPECT_THAT(left, HasSubstr("found 'weight' of module 'child' ("));
   EXPECT_THAT(left, HasSubstr("fsdp::to_empty"));
+
+  const MetaDevice meta;
+  EXPECT_THAT(error_of([] { materialize(*nn::Linear(1, 1), torch::kCPU); }),
+              HasSubstr("found it open"));
 }
 
 TEST(MetaDevice, an_lstm_computes_after_materialization) {
