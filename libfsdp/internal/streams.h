@@ -58,6 +58,7 @@ class Streams {
   std::int64_t lent_bytes(Use use) const noexcept { return lent_[index(use)]; }
   std::int64_t peak_bytes(Use use) const noexcept { return peak_[index(use)]; }
   void reset_peak() noexcept { peak_ = lent_; }
+  std::size_t free_buffer_count() const noexcept { return free_.size(); }
 
   // To be called when a gathered unit was freed, and before a unit is gathered ahead: lets the CPU
   // wait until all but the last two freed ones are really out of use.

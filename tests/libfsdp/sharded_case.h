@@ -3,6 +3,7 @@
 // After every step losses, gradients and weights must agree.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -79,7 +80,11 @@ void train_both(const ShardedCase<Holder>& test, const Group& group) {
   const auto sgd = torch::optim::SGDOptions(test.learning_rate).momentum(0.5);
   std::vector<torch::Tensor> trained;
   for (const auto& parameter : reference->parameters()) {
-    if (parameter.requires_grad()) trained.push_back(parameter);
+    // A module registered twice lists its parameters twice.
+    const bool again = std::any_of(trained.begin(), trained.end(), [&](const torch::Tensor& other) {
+      return other.is_same(parameter);
+    });
+    if (parameter.requires_grad() && !again) trained.push_back(parameter);
   }
   torch::optim::SGD reference_optimizer(trained, sgd);
   torch::optim::SGD optimizer(sharded.parameters(), sgd);
