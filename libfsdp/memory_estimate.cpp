@@ -92,10 +92,10 @@ class TwoLargest {
 // gathered ahead.  Strategies that keep units after forward have all.  One gather is under way, of
 // a unit or of several small ones within bucket_bytes.  In backward the root's gradients are staged
 // from its first to its last operator, and beside them those of one unit that is being computed
-// and of one that is being reduced; small ones wait for each other within bucket_bytes.  The bound
-// adds the worst of each, though they seldom meet.
-std::int64_t peak(const Units& units, const std::vector<WorkingSet>& sets, bool frees,
-                  std::int64_t bucket_bytes) {
+// and of one that is being reduced; small ones wait for each other within bucket_bytes.  The bounds
+// add the worst of each, though they seldom meet.
+void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<WorkingSet>& sets,
+               std::int64_t bucket_bytes) {
   std::int64_t all_full = 0;
   std::int64_t all_gathers = 0;
   std::int64_t all_grads = 0;
@@ -118,12 +118,16 @@ std::int64_t peak(const Units& units, const std::vector<WorkingSet>& sets, bool 
     deepest = std::max(deepest, chain);
   }
   const WorkingSet& root = sets.front();
-  const auto live = frees ? root.full + std::max(full.sum(), deepest + full.first()) : all_full;
-  const auto gathering = std::max(gather.first(), std::min(bucket_bytes, all_gathers));
+  const auto live = frees_after_forward(estimate.strategy)
+                        ? root.full + std::max(full.sum(), deepest + full.first())
+                        : all_full;
+  // Several units are put together before they are sent.
+  const auto together = units.size() > 1 ? std::min(bucket_bytes, all_gathers) : 0;
+  const auto gathering = std::max(gather.first(), together + together / estimate.shard_ranks);
   const auto waiting = std::min(bucket_bytes, all_grads);
-  const auto reducing =
+  estimate.gathered = live + gathering;
+  estimate.reducing =
       root.grads + std::max(reduction.sum(), root.reduced + reduction.first()) + 2 * waiting;
-  return live + gathering + reducing;
 }
 
 std::int64_t bytes_of_buffers(const torch::nn::Module& module, const FsdpOptions& options,
@@ -179,7 +183,8 @@ std::string mebibytes(std::int64_t bytes) {
 }  // namespace
 
 std::int64_t MemoryEstimate::on_device() const noexcept {
-  return (offloaded ? 0 : parameters + gradients + optimizer_state) + unsharded + buffers + working;
+  return (offloaded ? 0 : parameters + gradients + optimizer_state) + unsharded + buffers +
+         gathered + reducing;
 }
 
 std::int64_t MemoryEstimate::on_host() const noexcept {
@@ -218,8 +223,7 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
   }
   result.unsharded = bytes_of_unsharded(module, ignored, setup);
   result.buffers = bytes_of_buffers(module, options, ignored);
-  result.working =
-      peak(units, sets, frees_after_forward(options.sharding_strategy), options.bucket_bytes);
+  set_peaks(result, units, sets, options.bucket_bytes);
   return result;
 }
 
@@ -240,16 +244,17 @@ std::vector<MemoryEstimate> estimate_strategies(const torch::nn::Module& module,
 
 void print_memory_table(std::ostream& out, const std::vector<MemoryEstimate>& estimates) {
   std::vector<std::vector<std::string>> rows{{"MiB a rank", "shards", "parameters", "gradients",
-                                              "optimizer", "unsharded", "buffers", "working",
-                                              "device", "host"}};
+                                              "optimizer", "unsharded", "buffers", "gathered",
+                                              "reducing", "device", "host"}};
   for (const auto& estimate : estimates) {
     rows.push_back({name_of(estimate),
                     std::to_string(estimate.shard_ranks) +
                         (estimate.replicas > 1 ? " x " + std::to_string(estimate.replicas) : ""),
                     mebibytes(estimate.parameters), mebibytes(estimate.gradients),
                     mebibytes(estimate.optimizer_state), mebibytes(estimate.unsharded),
-                    mebibytes(estimate.buffers), mebibytes(estimate.working),
-                    mebibytes(estimate.on_device()), mebibytes(estimate.on_host())});
+                    mebibytes(estimate.buffers), mebibytes(estimate.gathered),
+                    mebibytes(estimate.reducing), mebibytes(estimate.on_device()),
+                    mebibytes(estimate.on_host())});
   }
   std::vector<std::size_t> widths(rows.front().size(), 0);
   for (const auto& row : rows) {

@@ -42,9 +42,11 @@ struct MemoryEstimate {
   std::int64_t optimizer_state = 0;
   std::int64_t unsharded = 0;
   std::int64_t buffers = 0;
-  // The most of gathered parameters, and of gathers and reductions under way, at any time: a bound,
-  // but for the rounding of buffers, which may add up to a quarter.
-  std::int64_t working = 0;
+  // The most at any time: of gathered parameters and gathers under way, and of staged gradients and
+  // reductions under way.  Bounds, but for the rounding of buffers: to 1 MiB, and up to a quarter
+  // where an old one is used.
+  std::int64_t gathered = 0;
+  std::int64_t reducing = 0;
   // Shards, their gradients and state lie in memory of the host.
   bool offloaded = false;
   std::vector<UnitEstimate> units;  // parents before children

@@ -41,8 +41,9 @@ TEST(MemoryEstimate, of_one_linear_layer_by_hand) {
   EXPECT_EQ(estimate.buffers, 0);
   EXPECT_EQ(estimate.unsharded, 0);
   // The gathered parameters, the gather itself, the staged gradients and what is received of them.
-  EXPECT_EQ(estimate.working, 4 * 192 + 4 * 256 + 4 * 256 + 4 * 256);
-  EXPECT_EQ(estimate.on_device(), 256 + 3 * 192 + estimate.working);
+  EXPECT_EQ(estimate.gathered, 4 * 192 + 4 * 256);
+  EXPECT_EQ(estimate.reducing, 4 * 256 + 4 * 256);
+  EXPECT_EQ(estimate.on_device(), 256 + 3 * 192 + estimate.gathered + estimate.reducing);
   EXPECT_EQ(estimate.on_host(), 0);
   ASSERT_EQ(estimate.units.size(), 1U);
   EXPECT_EQ(estimate.units[0].numel, 66);
@@ -62,7 +63,7 @@ TEST(MemoryEstimate, dtypes_offload_and_optimizers_count) {
   EXPECT_EQ(estimate.optimizer_state, 64 * 4);
   EXPECT_EQ(estimate.units[0].full_bytes, 4 * 64 * 2);
   EXPECT_EQ(estimate.on_host(), 3 * 64 * 4 + 64);
-  EXPECT_EQ(estimate.on_device(), estimate.working);
+  EXPECT_EQ(estimate.on_device(), estimate.gathered + estimate.reducing);
 }
 
 TEST(MemoryEstimate, ignored_and_frozen_parameters_and_buffers_count_as_what_they_are) {
@@ -101,7 +102,8 @@ TEST(MemoryEstimate, strategies_shard_what_they_say) {
   const auto& none = estimates[2];
   const auto& hybrid = estimates[3];
   EXPECT_EQ(full.parameters, grad_op.parameters);
-  EXPECT_LT(full.working, grad_op.working);
+  EXPECT_LT(full.gathered, grad_op.gathered);
+  EXPECT_EQ(full.reducing, grad_op.reducing);
   EXPECT_EQ(none.shard_ranks, 1);
   EXPECT_EQ(none.replicas, 8);
   EXPECT_GT(none.parameters, 3 * hybrid.parameters / 2);
@@ -116,17 +118,17 @@ TEST(MemoryEstimate, the_table_has_a_line_a_strategy) {
   print_memory_table(out, estimate_strategies(*linear, {}, {.world_size = 4, .node_size = 2}));
   EXPECT_EQ(out.str(),
             "MiB a rank           shards  parameters  gradients  optimizer  unsharded  buffers  "
-            "working  device  host\n"
+            "gathered  reducing  device  host\n"
             "FULL_SHARD                4         1.0        1.0        2.0        0.0      0.0  "
-            "   16.0    20.0   0.0\n"
+            "     8.0       8.0    20.0   0.0\n"
             "SHARD_GRAD_OP             4         1.0        1.0        2.0        0.0      0.0  "
-            "   16.0    20.0   0.0\n"
+            "     8.0       8.0    20.0   0.0\n"
             "NO_SHARD              1 x 4         4.0        4.0        8.0        0.0      0.0  "
-            "    4.0    20.0   0.0\n"
+            "     0.0       4.0    20.0   0.0\n"
             "HYBRID_SHARD          2 x 2         2.0        2.0        4.0        0.0      0.0  "
-            "   16.0    24.0   0.0\n"
+            "     8.0       8.0    24.0   0.0\n"
             "_HYBRID_SHARD_ZERO2   2 x 2         2.0        2.0        4.0        0.0      0.0  "
-            "   16.0    24.0   0.0\n");
+            "     8.0       8.0    24.0   0.0\n");
 }
 
 TEST(MemoryEstimate, refuses_what_cannot_be) {
@@ -169,10 +171,13 @@ void expect_estimated(FsdpOptions options, int world_size) {
     EXPECT_EQ(parameters, estimate.parameters);
     EXPECT_EQ(gradients, estimate.gradients);
     EXPECT_EQ(2 * gradients, estimate.optimizer_state);
-    const auto measured = engine.streams().peak_bytes();
     // Buffers are rounded up, and lent again where they are a quarter too large.
-    EXPECT_LE(measured, estimate.working + estimate.working / 4);
-    EXPECT_GE(3 * measured, estimate.working);
+    const auto gathered = engine.streams().peak_bytes(Use::kParameters);
+    EXPECT_LE(gathered, estimate.gathered + estimate.gathered / 4);
+    EXPECT_GE(3 * gathered, estimate.gathered);
+    const auto reducing = engine.streams().peak_bytes(Use::kGradients);
+    EXPECT_LE(reducing, estimate.reducing + estimate.reducing / 4);
+    EXPECT_GE(4 * reducing, estimate.reducing);
   });
 }
 
