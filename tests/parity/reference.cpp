@@ -183,6 +183,7 @@ Reference read_reference(const std::filesystem::path& folder, const std::string&
     std::string like;
     read(member(listed, "like"), like);
     reference.trainings[name] = trained.at(like);
+    reference.cases[name].trained = like == name;
   }
   return reference;
 }
