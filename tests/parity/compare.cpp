@@ -74,6 +74,13 @@ Difference difference(const ParityCase& wanted, const Training& ours, const Trai
 Tolerance tolerance_of(const ParityCase& wanted) {
   Tolerance tolerance{.first = 1e-6, .losses = 1e-5, .norms = 1e-5, .weights = 1e-5};
   if (wanted.mixed.empty()) return tolerance;
+  if (wanted.casts("reduce32")) {
+    // Both add gradients in float32; a weight at the edge of two bfloat16 numbers may fall
+    // otherwise.
+    tolerance.losses = 1e-4;
+    tolerance.weights = 1e-4;
+    return tolerance;
+  }
   tolerance.losses = 5e-3;
   tolerance.norms = 5e-3;
   tolerance.weights = 2e-2;
