@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measurements of tests/bench/train.sh: steps of one GPT, sharded by libfsdp and by PyTorch.
+
+Every rank is a process of one thread, talking by Gloo over loopback.  The rounds of a table are interleaved (A B C, A B C, ...), so that what
+else the machine does hits all alike.  What sharding costs is a kind's step less the step of the same language's unsharded model
+in the same round, where as many processes train a model each, without talking.  Milliseconds are the mean over ranks of
+a rank's median step; the least is of all steps of all rounds; CPU is that of all of a rank's threads; the peak of memory is that of
+the largest rank.
+
+All kinds must train alike: the first loss of every rank is compared among all of them, the last among those that
+are sharded and among those that are not.
+"""
+import argparse
+import json
+import os
+import platform
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+from importlib.metadata import version
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SIZES = {
+    "64": dict(width=64, layers=4, vocabulary=256, length=32, batch=2),
+    "512": dict(width=512, layers=6, vocabulary=8000, length=64, batch=2),
+}
+STEPS = {"64": dict(steps=200, warmup=20), "512": dict(steps=12, warmup=3)}
+# Kinds: (language, what its trainer is told).
+PEERS = {
+    "LibTorch, unsharded": ("C++", dict(sharded=0)),
+    "libfsdp": ("C++", dict()),
+    "libfsdp, `use_orig_params`": ("C++", dict(orig=1)),
+    "libfsdp, `SHARD_GRAD_OP`": ("C++", dict(strategy="grad_op")),
+    "libfsdp, `bucket_bytes` 0": ("C++", dict(bucket_mib=0)),
+    "libfsdp, embeddings and head units": ("C++", dict(wrap_ends=1)),
+    "libfsdp, `torch::optim::AdamW`": ("C++", dict(fused=0)),
+    "PyTorch, unsharded": ("Python", dict(kind="unsharded")),
+    "PyTorch, unsharded, default AdamW": ("Python", dict(kind="unsharded", fused=0)),
+    "FSDP1": ("Python", dict(kind="fsdp1")),
+    "FSDP1, `use_orig_params`": ("Python", dict(kind="fsdp1", orig=1)),
+    "FSDP1, `SHARD_GRAD_OP`": ("Python", dict(kind="fsdp1", strategy="grad_op")),
+    "FSDP1, default AdamW": ("Python", dict(kind="fsdp1", fused=0)),
+    "FSDP2": ("Python", dict(kind="fsdp2")),
+    "FSDP2, default AdamW": ("Python", dict(kind="fsdp2", fused=0)),
+}
+SCALED = ["libfsdp", "FSDP1"]
+WORLDS = [1, 2, 4]
+GLOBAL_BATCH = 4  # of strong scaling
+
+
+def is_sharded(settings):
+    return settings.get("sharded") != 0 and settings.get("kind") != "unsharded"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Bench:
+    def __init__(self, args):
+        self.args = args
+        self.trainers = {"C++": [os.path.abspath(args.trainer)], "Python": [sys.executable, os.path.join(HERE, "train_step.py")]}
+        self.losses = {}   # (settings of the model, sharded, rank, first or last) -> (kind, loss)
+
+    def once(self, kind, world, sizes, steps):
+        """What the ranks say, merged."""
+        language, settings = PEERS[kind]
+        told = [f"{name}={value}" for name, value in {**sizes, **steps, **settings}.items()]
+        port = free_port()
+        ranks = []
+        with tempfile.TemporaryFile("w+") as errors:
+            for rank in range(world):
+                env = os.environ | dict(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
+                                        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
+                ranks.append(subprocess.Popen(self.trainers[language] + told, env=env, stdout=subprocess.PIPE, stderr=errors, text=True))
+            said = [rank.communicate(timeout=1200)[0] for rank in ranks]
+            if any(rank.returncode for rank in ranks):
+                errors.seek(0)
+                sys.exit(f"{kind}: exit codes {[rank.returncode for rank in ranks]}\n{errors.read()[-3000:]}")
+        found = [json.loads(text) for text in said]
+        for one in found:
+            self.check(kind, (world, *sizes.values(), *steps.values(), one["rank"]), is_sharded(settings), one)
+        mean = lambda name: statistics.fmean(one[name] for one in found)
+        return dict(ms=mean("median_ms"), least=mean("min_ms"), cpu=mean("cpu_ms"), peak=max(one["peak_mib"] for one in found),
+                    gathers=found[0].get("gathers"), reductions=found[0].get("reductions"))
+
+    def check(self, kind, run, sharded, one):
+        for place, key, tolerance in (("first", run, 1e-5), ("last", (*run, sharded), 1e-3)):
+            loss = one[f"{place}_loss"]
+            other, expected = self.losses.setdefault((place, key), (kind, loss))
+            if abs(loss - expected) > tolerance * abs(expected):
+                sys.exit(f"rank {one['rank']}: the {place} loss of {kind} is {loss}, that of {other} {expected}: they do not train alike")
+
+    def rounds(self, runs):
+        """runs: name -> (kind, world, sizes, steps).  Returns name -> [what one run said]."""
+        took = {name: [] for name in runs}
+        for i in range(self.args.rounds):
+            for name, run in runs.items():
+                took[name].append(self.once(*run))
+                print(f"  round {i + 1}: {name}: {took[name][-1]['ms']:.2f} ms", file=sys.stderr, flush=True)
+        return took
+
+    def steps(self, size):
+        return STEPS[size] | ({"steps": self.args.steps} if self.args.steps else {})
+
+
+def median(runs, name):
+    return statistics.median(run[name] for run in runs)
+
+
+def least(runs):
+    return min(run["least"] for run in runs)
+
+
+def over(runs, baseline):
+    """Milliseconds of a step and of CPU over the baseline, round by round."""
+    return tuple(statistics.median(run[name] - base[name] for run, base in zip(runs, baseline)) for name in ("ms", "cpu"))
+
+
+def title_of(sizes):
+    return (f"hidden {sizes['width']}, {sizes['layers']} layers, {sizes['vocabulary']} tokens, "
+            f"sequences of {sizes['length']}, {sizes['batch']} a rank")
+
+
+def peers(b, size):
+    sizes = SIZES[size]
+    took = b.rounds({kind: (kind, 2, sizes, b.steps(size)) for kind in PEERS})
+    # The first of a language that is not sharded.
+    baselines = {language: next(kind for kind, (of, settings) in PEERS.items() if of == language and not is_sharded(settings))
+                 for language in b.trainers}
+    extra = {kind: over(took[kind], took[baselines[language]]) for kind, (language, settings) in PEERS.items()}
+    # FSDP1 as fast as it gets: the same strategy, the better of its two forms and of its optimizers.
+    theirs = min((kind for kind, (_, settings) in PEERS.items() if settings.get("kind") == "fsdp1" and "strategy" not in settings),
+                 key=lambda kind: extra[kind][0])
+    peak = min(median(took[kind], "peak") for kind in PEERS if PEERS[kind][1].get("kind") == "fsdp1")
+    print(f"\n### GPT of {title_of(sizes)}; 2 ranks\n")
+    print("| | step ms | least | over unsharded | of FSDP1's | CPU ms | over unsharded | of FSDP1's | peak MiB | of FSDP1's |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for kind, (_, settings) in PEERS.items():
+        runs = took[kind]
+        cells = [["", ""], ["", ""]]
+        if is_sharded(settings):
+            cells = [[f"{mine:.2f}", f"{mine / other:.2f}" if other > 0 else "-"] for mine, other in zip(extra[kind], extra[theirs])]
+        mib = median(runs, "peak")
+        print(f"| {kind} | {median(runs, 'ms'):.2f} | {least(runs):.2f} | {' | '.join(cells[0])} | {median(runs, 'cpu'):.2f} | {' | '.join(cells[1])} | "
+              f"{mib:,.0f} | {mib / peak:.2f} |")
+    print(f"\nThe ratios are to {theirs} in time, and to the least of FSDP1's peaks in memory.")
+    sys.stdout.flush()
+
+
+def scaling(b, size, name):
+    """strong: the batch of all ranks stays the same; weak: that of each rank."""
+    sizes = SIZES[size]
+    batch = (lambda world: GLOBAL_BATCH // world) if name == "strong" else (lambda world: sizes["batch"])
+    took = b.rounds({(kind, world): (kind, world, sizes | {"batch": batch(world)}, b.steps(size)) for kind in SCALED for world in WORLDS})
+    print(f"\n### {name.capitalize()} scaling, hidden {sizes['width']}, {sizes['layers']} layers; "
+          + (f"{GLOBAL_BATCH} sequences over all ranks\n" if name == "strong" else f"{sizes['batch']} sequences a rank\n"))
+    print("| ranks | batch a rank | " + " | ".join(f"{kind}: step ms | least | tokens/s | over 1 rank" for kind in SCALED) + " |")
+    print("|---:|---:|" + "---:|---:|---:|---:|" * len(SCALED))
+    for world in WORLDS:
+        cells = []
+        for kind in SCALED:
+            rate = {w: batch(w) * w * sizes["length"] / median(took[kind, w], "ms") * 1e3 for w in WORLDS}
+            cells.append(f"{median(took[kind, world], 'ms'):.2f} | {least(took[kind, world]):.2f} | {rate[world]:,.0f} | {rate[world] / rate[1]:.2f}")
+        print(f"| {world} | {batch(world)} | " + " | ".join(cells) + " |")
+    sys.stdout.flush()
+
+
+def machine():
+    with open("/proc/cpuinfo") as f:
+        cpu = re.search(r"model name\s*: (.*)", f.read())
+    return (f"{os.cpu_count()} x {cpu[1] if cpu else platform.machine()}, {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 30} GiB, "
+            f"Linux {platform.release().split('-')[0]}, PyTorch {version('torch')}, load {os.getloadavg()[0]:.1f} at the start")
+
+
+def main():
+    parts = [part for size in SIZES for part in (f"peers{size}", f"strong{size}", f"weak{size}")]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trainer", required=True, help="bench_train_step")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, help="timed steps a run")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=parts, help=f"of {','.join(parts)}")
+    args = parser.parse_args()
+    unknown = set(args.only) - set(parts)
+    if unknown:
+        parser.error(f"no part is called {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    print(f"{machine()}; {args.rounds} rounds")
+    b = Bench(args)
+    for part in args.only:
+        name, size = re.fullmatch(r"([a-z]+)(\d+)", part).groups()
+        peers(b, size) if name == "peers" else scaling(b, size, name)
+    print("\nAll kinds trained alike: every first loss agrees to 1e-5, every last one to 1e-3.")
+
+
+main()

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Measures training steps of libfsdp against PyTorch's FSDP1 and FSDP2, side by side in one run, and prints markdown tables.
+#
+#   tests/bench/train.sh [--rounds N] [--steps N] [--only peers64,peers512,strong64,strong512,weak64,weak512] [--trainer PATH]
+#
+# About 25 minutes on two cores that do nothing else; needs about 5 GB of memory.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+. "$ROOT/tests/support/provision.sh"
+case " $* " in
+  *" --trainer "*) trainer=() ;;
+  *) trainer=(--trainer "$ROOT/build/release-torch/tests/bench/bench_train_step") ;;
+esac
+
+need_packages tool test torch
+need_cmake
+need_python
+cd "$ROOT"
+torch=$("$PYTHON" -c 'import torch; print(torch.__path__[0])')
+build() {
+  cmake --preset release -B build/release-torch -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" >/dev/null &&
+    cmake --build build/release-torch -j "$(nproc)" --target bench_train_step
+}
+[ ${#trainer[@]} = 0 ] || step "build" build
+exec "$PYTHON" tests/bench/train.py "${trainer[@]}" "$@"
