@@ -173,6 +173,38 @@ TEST(Errors, summoning_has_its_documented_errors) {
   });
 }
 
+TEST(Errors, apply_summons_by_itself) {
+  on_two_ranks([](Sharded& sharded, Gpt&, int) {
+    const FullParams scope = sharded.summon_full_params();
+    EXPECT_THAT(message_of([&] { sharded.apply([](torch::nn::Module&) {}); }),
+                HasSubstr("inside summon_full_params"));
+  });
+}
+
+TEST(Errors, an_optimizer_made_before_wrapping_steps_on_nothing) {
+  spawn_ranks(2, [](const Group& group) {
+    Gpt module = filled_gpt();
+    torch::optim::SGD early(module->parameters(), 0.1);
+    Sharded sharded(module, options_over(group));
+    gpt_loss(sharded, group->rank(), 0).backward();
+    // Its parameters have no gradients any more: a step changes nothing, and cannot.
+    const Tensor before = sharded.parameters().front().detach().clone();
+    early.step();
+    EXPECT_TRUE(torch::equal(sharded.parameters().front(), before));
+    module->head->weight.mutable_grad() = torch::ones({53, 24});
+    EXPECT_THAT(message_of([&] { early.step(); }), HasSubstr("outside of forward"));
+    module->head->weight.mutable_grad().reset();
+  });
+}
+
+TEST(Errors, parameters_cannot_be_changed_between_forward_and_backward) {
+  on_two_ranks([](Sharded& sharded, Gpt& module, int rank) {
+    const Tensor loss = gpt_loss(sharded, rank, 0);
+    const torch::NoGradGuard no_grad;
+    EXPECT_THAT(message_of([&] { module->head->weight.mul_(2); }), HasSubstr("outside of forward"));
+  });
+}
+
 // Runs what it is given in its forward.
 struct CallbackImpl : nn::Module {
   CallbackImpl() : a(register_module("a", nn::Linear(3, 3))) {}

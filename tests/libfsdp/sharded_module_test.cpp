@@ -186,6 +186,40 @@ TEST(ShardedModule, clipping_finds_the_norm_of_all_gradients) {
   }
 }
 
+TEST(ShardedModule, the_norm_has_the_largest_dtype_of_the_gradients) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Doubled> doubled(Doubled(), options_over(group));
+    doubled.forward(random_values({3, 4}, 5)).backward();
+    EXPECT_EQ(doubled.clip_grad_norm_(1.0).scalar_type(), torch::kDouble);
+    FsdpOptions options = block_options(group);
+    options.mixed_precision.param_dtype = torch::kBFloat16;
+    options.mixed_precision.keep_low_precision_grads = true;
+    Sharded low(filled_gpt(), options);
+    gpt_loss(low, group->rank(), 0).backward();
+    EXPECT_EQ(low.clip_grad_norm_(1.0).scalar_type(), torch::kBFloat16);
+  });
+}
+
+TEST(ShardedModule, the_device_to_compute_on_may_be_named) {
+  spawn_ranks(2, [](const Group& group) {
+    FsdpOptions options = block_options(group);
+    options.device_id = torch::kCPU;
+    Sharded sharded(filled_gpt(), options);
+    EXPECT_TRUE(sharded.parameters().front().device().is_cpu());
+    EXPECT_TRUE(gpt_loss(sharded, group->rank(), 0).device().is_cpu());
+  });
+}
+
+TEST(ShardedModule, buffers_keep_their_names) {
+  spawn_ranks(1, [](const Group& group) {
+    FullyShardedDataParallel<Zoo> sharded(Zoo(), options_over(group, always_wrap_policy()));
+    std::vector<std::string> names;
+    for (const auto& [name, buffer] : sharded.named_buffers()) names.push_back(name);
+    EXPECT_THAT(names, ::testing::ElementsAre("batch.running_mean", "batch.running_var",
+                                              "batch.num_batches_tracked"));
+  });
+}
+
 TEST(ShardedModule, the_norm_without_gradients_is_zero) {
   spawn_ranks(2, [](const Group& group) {
     Sharded sharded(filled_gpt(), block_options(group));
