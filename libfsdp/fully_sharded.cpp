@@ -49,10 +49,19 @@ void move(torch::nn::Module& module, c10::Device device, const Ignored& ignored)
   }
 }
 
-void cast_buffers(torch::nn::Module& module, c10::ScalarType dtype, const Ignored& ignored) {
+// Buffers of modules that mixed precision leaves alone stay as they are.
+void cast_buffers(torch::nn::Module& module, c10::ScalarType dtype, const Ignored& ignored,
+                  const std::vector<std::unique_ptr<Unit>>& units) {
   const at::NoGradGuard no_grad;
-  for (at::Tensor buffer : managed(module.buffers(), ignored)) {
-    if (buffer.is_floating_point()) buffer.set_data(buffer.to(dtype));
+  for (const auto& item : module.named_buffers()) {
+    at::Tensor buffer = item.value();
+    const bool left_alone = std::any_of(units.begin(), units.end(), [&](const auto& unit) {
+      return !unit->mixed_precision && item.key().rfind(unit->name + ".", 0) == 0;
+    });
+    if (left_alone || !buffer.is_floating_point() ||
+        ignored.tensors.count(buffer.unsafeGetTensorImpl()) != 0)
+      continue;
+    buffer.set_data(buffer.to(dtype));
   }
 }
 
@@ -114,7 +123,7 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
   if (options.sync_module_states) take_states_of_rank_0(*module_, mesh, ignored);
   lay_out_all(units, mesh, options.cpu_offload.offload_params ? c10::Device(c10::kCPU) : device);
   if (options.mixed_precision.buffer_dtype)
-    cast_buffers(*module_, *options.mixed_precision.buffer_dtype, ignored);
+    cast_buffers(*module_, *options.mixed_precision.buffer_dtype, ignored, units);
 
   const MixedPrecision& precision = options.mixed_precision;
   if (!device.is_cpu()) input_cast_.device = device;

@@ -49,7 +49,8 @@ struct MixedPrecision {
   std::optional<c10::ScalarType> param_dtype;
   // Of gradients while they are reduced; where not given, param_dtype.
   std::optional<c10::ScalarType> reduce_dtype;
-  // Buffers are cast when the module is wrapped and stay so.
+  // Buffers are cast when the module is wrapped and stay so; those of modules that are left alone
+  // (see module_classes_to_ignore) are not.
   std::optional<c10::ScalarType> buffer_dtype;
   // Leave gradients in the dtype they were reduced in instead of that of the shards.
   bool keep_low_precision_grads = false;

@@ -354,10 +354,11 @@ TEST(ShardedModule, gradients_may_be_reduced_and_kept_in_other_dtypes) {
   });
 }
 
-TEST(ShardedModule, batch_norms_keep_their_precision_and_buffers_are_cast) {
+TEST(ShardedModule, batch_norms_keep_their_precision_and_other_buffers_are_cast) {
   spawn_ranks(2, [](const Group& group) {
     Zoo module;
     fill_parameters(*module);
+    module->conv->register_buffer("scale", torch::ones({2}));
     FsdpOptions options = options_over(group, module_wrap_policy<nn::GRUImpl>());
     options.mixed_precision.param_dtype = torch::kBFloat16;
     options.mixed_precision.buffer_dtype = torch::kBFloat16;
@@ -365,7 +366,8 @@ TEST(ShardedModule, batch_norms_keep_their_precision_and_buffers_are_cast) {
     EXPECT_THAT(sharded.unit_names(), ::testing::ElementsAre("", "batch", "gru"));
     EXPECT_EQ(module->batch->weight.scalar_type(), torch::kFloat);
     EXPECT_EQ(module->conv->weight.scalar_type(), torch::kBFloat16);
-    EXPECT_EQ(module->batch->running_mean.scalar_type(), torch::kBFloat16);
+    EXPECT_EQ(module->batch->running_mean.scalar_type(), torch::kFloat);
+    EXPECT_EQ(module->named_buffers()["conv.scale"].scalar_type(), torch::kBFloat16);
     EXPECT_EQ(module->batch->num_batches_tracked.scalar_type(), torch::kLong);
   });
 }
