@@ -34,6 +34,7 @@ struct BackendKind {
   std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)> make;
   bool for_one_rank = false;              // whether a group of one has a backend
   bool reduces_while_scattering = false;  // see collectives.h
+  bool gathers_into_a_copy = false;       // broadcasts in place are the faster all-gather
   // Whether waiting holds up a stream of the device and not the thread.
   bool waits_on_stream = false;
   // Whether sums, minima and maxima of this dtype are its own; else they are made of gathered

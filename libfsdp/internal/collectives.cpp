@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/collectives.h"
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -94,6 +96,39 @@ c10d::ReduceOp op_of(ReduceOp op) {
   }
   return c10d::ReduceOp::SUM;
 }
+
+// Gloo gathers into a temporary that it makes anew each time, and copies; broadcasts write in
+// place, at half the cost. But there is one for each rank.
+constexpr int kMostBroadcasts = 8;
+
+bool gathers_by_broadcasts(const ProcessGroup& group) {
+  return group.size() <= kMostBroadcasts && kind_of(group).gathers_into_a_copy;
+}
+
+// Several of the backend's collectives as one.
+class AllOf final : public c10d::Work {
+ public:
+  explicit AllOf(std::vector<c10::intrusive_ptr<c10d::Work>> works) : works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const auto& work) { return work->isSuccess(); });
+  }
+  // Each gets the whole time: who waits asks again and again, and looks at the clock itself.
+  bool wait(milliseconds timeout) override {
+    for (const auto& work : works_) {
+      if (!work->wait(timeout)) return false;
+    }
+    return true;
+  }
+
+ private:
+  const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
 
 // What all ranks said, reduced over the ranks.
 void reduce_parts(at::Tensor output, const at::Tensor& parts, ReduceOp op) {
@@ -218,7 +253,16 @@ Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
   return issued(group, std::move(what), [&](c10d::Backend& backend) {
     auto output = as_bytes(output_WN);
     auto input = as_bytes(input_N);
-    return backend._allgather_base(output, input);
+    if (!gathers_by_broadcasts(*group)) return backend._allgather_base(output, input);
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (int rank = 0; rank < group->size(); ++rank) {
+      std::vector<at::Tensor> block{output.narrow(0, rank * input.numel(), input.numel())};
+      if (rank == group->rank()) block.front().copy_(input);
+      c10d::BroadcastOptions options;
+      options.rootRank = rank;
+      works.push_back(backend.broadcast(block, options));
+    }
+    return c10::intrusive_ptr<c10d::Work>(c10::make_intrusive<AllOf>(std::move(works)));
   });
 }
 

@@ -90,6 +90,7 @@ BackendKind gloo_backend() {
   BackendKind kind;
   kind.check = [](const BackendRequest&) {};
   kind.make = make_gloo;
+  kind.gathers_into_a_copy = true;
   kind.reduces = gloo_reduces;
   return kind;
 }

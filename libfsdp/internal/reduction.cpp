@@ -94,6 +94,28 @@ void add_rows(const at::Tensor& gradient, const FlatGroup& group, const Paramete
   }
 }
 
+// The mean over rows of a tensor on the CPU, in one pass: at::mean_out adds in one and divides in
+// another.
+void mean_of_rows(float* out, const at::Tensor& rows_WN) {
+  const auto* source = rows_WN.const_data_ptr<float>();
+  const std::int64_t world_size = rows_WN.size(0);
+  const std::int64_t numel = rows_WN.size(1);
+  const std::int64_t stride = rows_WN.stride(0);
+  const auto ranks = static_cast<float>(world_size);
+  // A stretch at a time: what was added is still in the cache when the next rank's comes.
+  constexpr std::int64_t kStretch = 2048;
+  for (std::int64_t begin = 0; begin < numel; begin += kStretch) {
+    const std::int64_t end = std::min(begin + kStretch, numel);
+    std::copy(source + begin, source + end, out + begin);
+    for (std::int64_t rank = 1; rank + 1 < world_size; ++rank) {
+      const float* row = source + rank * stride;
+      for (std::int64_t i = begin; i < end; ++i) out[i] += row[i];
+    }
+    const float* last = source + (world_size - 1) * stride;
+    for (std::int64_t i = begin; i < end; ++i) out[i] = (out[i] + last[i]) / ranks;
+  }
+}
+
 // Gives the shards of a group their gradients; `fill` writes them to a [trainable_numel] tensor.
 void publish(const ReduceContext& context, FlatGroup& group,
              const std::function<void(at::Tensor&)>& fill) {
@@ -310,6 +332,9 @@ void Reduction::finish() {
     publish(*context_, *group, [&](at::Tensor& out) {
       if (rows.defined()) {
         out.copy_(rows.narrow(0, at, numel));
+      } else if (streams.on_cpu() && out.scalar_type() == at::kFloat &&
+                 received_.scalar_type() == at::kFloat) {
+        mean_of_rows(out.mutable_data_ptr<float>(), received_.narrow(1, at, numel));
       } else if (out.device() == received_.device()) {
         at::mean_out(out, received_.narrow(1, at, numel), 0, false, out.scalar_type());
       } else {
