@@ -102,7 +102,7 @@ class Bench:
         for i in range(self.args.rounds):
             for name, run in runs.items():
                 took[name].append(self.once(*run))
-                print(f"  round {i + 1}: {name}: {took[name][-1]['ms']:.2f} ms", file=sys.stderr, flush=True)
+                print(f"  round {i + 1}: {run[0]}, {run[1]} ranks: {took[name][-1]['ms']:.2f} ms", file=sys.stderr, flush=True)
         return took
 
     def steps(self, size):
@@ -150,7 +150,7 @@ def peers(b, size):
         print(f"| {kind} | {median(runs, 'ms'):.2f} | {least(runs):.2f} | {' | '.join(cells[0])} | {median(runs, 'cpu'):.2f} | {' | '.join(cells[1])} | "
               f"{mib:,.0f} | {mib / peak:.2f} |")
     print(f"\nFSDP1's: the least that it adds in any of {len(forms)} forms ({', '.join(forms)}), and the least of its peaks.")
-    print(f"A step of libfsdp takes {median(took['libfsdp'], 'gathers'):.0f} gathers and {median(took['libfsdp'], 'reductions'):.0f} reductions.")
+    print(f"Collectives a step of libfsdp: {median(took['libfsdp'], 'gathers'):.0f} for gathers, {median(took['libfsdp'], 'reductions'):.0f} for reductions.")
     sys.stdout.flush()
 
 
