@@ -10,22 +10,6 @@
 namespace fsdp {
 namespace {
 
-const char* name_of(ShardingStrategy strategy) {
-  switch (strategy) {
-    case ShardingStrategy::kFullShard:
-      return "FULL_SHARD";
-    case ShardingStrategy::kShardGradOp:
-      return "SHARD_GRAD_OP";
-    case ShardingStrategy::kNoShard:
-      return "NO_SHARD";
-    case ShardingStrategy::kHybridShard:
-      return "HYBRID_SHARD";
-    case ShardingStrategy::kHybridShardZero2:
-      return "_HYBRID_SHARD_ZERO2";
-  }
-  return "?";
-}
-
 std::int64_t depth_of(const Unit& unit) {
   std::int64_t depth = 0;
   for (const Unit* above = unit.parent; above != nullptr; above = above->parent) ++depth;

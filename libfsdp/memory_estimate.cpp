@@ -158,22 +158,6 @@ std::int64_t bytes_of_unsharded(const torch::nn::Module& module, const Ignored& 
   return bytes;
 }
 
-std::string name_of(const MemoryEstimate& estimate) {
-  switch (estimate.strategy) {
-    case ShardingStrategy::kFullShard:
-      return "FULL_SHARD";
-    case ShardingStrategy::kShardGradOp:
-      return "SHARD_GRAD_OP";
-    case ShardingStrategy::kNoShard:
-      return "NO_SHARD";
-    case ShardingStrategy::kHybridShard:
-      return "HYBRID_SHARD";
-    case ShardingStrategy::kHybridShardZero2:
-      return "_HYBRID_SHARD_ZERO2";
-  }
-  return "?";
-}
-
 std::string mebibytes(std::int64_t bytes) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(1) << static_cast<double>(bytes) / (1 << 20);
@@ -247,7 +231,7 @@ void print_memory_table(std::ostream& out, const std::vector<MemoryEstimate>& es
                                               "optimizer", "unsharded", "buffers", "gathered",
                                               "reducing", "device", "host"}};
   for (const auto& estimate : estimates) {
-    rows.push_back({name_of(estimate),
+    rows.push_back({name_of(estimate.strategy),
                     std::to_string(estimate.shard_ranks) +
                         (estimate.replicas > 1 ? " x " + std::to_string(estimate.replicas) : ""),
                     mebibytes(estimate.parameters), mebibytes(estimate.gradients),

@@ -37,6 +37,9 @@ enum class ShardingStrategy {
   kHybridShardZero2,
 };
 
+// PyTorch's name: "FULL_SHARD", ..., "_HYBRID_SHARD_ZERO2".
+const char* name_of(ShardingStrategy strategy) noexcept;
+
 enum class BackwardPrefetch {
   kNone,
   kBackwardPre,   // gather the next unit before the current one's gradients are computed

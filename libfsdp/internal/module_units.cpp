@@ -236,16 +236,16 @@ std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& u
     (text << ... << parts);
     lines.push_back(text.str());
   };
-  const auto name_of = [](const std::optional<c10::ScalarType>& dtype) {
+  const auto dtype_name = [](const std::optional<c10::ScalarType>& dtype) {
     return dtype ? c10::toString(*dtype) : "none";
   };
-  line("sharding strategy ", static_cast<int>(options.sharding_strategy));
+  line("sharding strategy ", name_of(options.sharding_strategy));
   line("use_orig_params ", options.use_orig_params);
   line("backward prefetch ", static_cast<int>(options.backward_prefetch));
   line("forward prefetch ", options.forward_prefetch);
   line("bucket bytes ", options.bucket_bytes);
-  line("mixed precision: parameters ", name_of(options.mixed_precision.param_dtype), ", reduction ",
-       name_of(options.mixed_precision.reduce_dtype));
+  line("mixed precision: parameters ", dtype_name(options.mixed_precision.param_dtype),
+       ", reduction ", dtype_name(options.mixed_precision.reduce_dtype));
   line("sync_module_states ", options.sync_module_states);
   for (const auto& unit : units) {
     line("unit '", unit->name, "'");

@@ -219,38 +219,15 @@ TEST(Engine, forward_may_run_in_another_thread) {
   expect_same_training(test, {2});
 }
 
-TEST(Engine, units_are_gathered_ahead_and_used) {
-  spawn_ranks(2, [](const Group& group) {
-    auto test = gpt(4);
-    auto module = test.build();
-    FsdpOptions options = test.options;
-    options.process_group = group;
-    options.bucket_bytes = 0;
-    options.forward_prefetch = true;
-    FullyShardedDataParallel<Gpt> sharded(module, options);
-    const auto step = [&](int seed) {
-      test.loss([&](const Tensor& x) { return sharded.forward(x); }, group->rank(), seed)
-          .backward();
-    };
-    step(0);
-    step(1);
-    const EngineStats before = sharded.engine().stats();
-    step(2);
-    const EngineStats after = sharded.engine().stats();
-    // Forward: the root and four blocks.  Backward: the root and the last block are still there.
-    EXPECT_EQ(after.gathers - before.gathers, 5 + 3);
-    EXPECT_EQ(after.prefetched_units - before.prefetched_units,
-              after.prefetch_hits - before.prefetch_hits);
-    EXPECT_EQ(after.prefetched_units - before.prefetched_units, 3 + 4);
-    EXPECT_EQ(after.reductions - before.reductions, 5);
-  });
-}
-
-TEST(Engine, small_units_share_their_collectives) {
-  spawn_ranks(2, [](const Group& group) {
+// What the third step of a GPT of four blocks did, on each of two ranks.
+void expect_of_a_step(
+    const std::function<void(FsdpOptions&)>& set,
+    const std::function<void(const EngineStats& before, const EngineStats& after)>& expect) {
+  spawn_ranks(2, [&](const Group& group) {
     auto test = gpt(4);
     FsdpOptions options = test.options;
     options.process_group = group;
+    set(options);
     FullyShardedDataParallel<Gpt> sharded(test.build(), options);
     const auto step = [&](int seed) {
       test.loss([&](const Tensor& x) { return sharded.forward(x); }, group->rank(), seed)
@@ -260,10 +237,33 @@ TEST(Engine, small_units_share_their_collectives) {
     step(1);
     const EngineStats before = sharded.engine().stats();
     step(2);
-    const EngineStats after = sharded.engine().stats();
-    EXPECT_EQ(after.gathers - before.gathers, 2);  // one in forward, one in backward
-    EXPECT_EQ(after.reductions - before.reductions, 1);
+    expect(before, sharded.engine().stats());
   });
+}
+
+TEST(Engine, units_are_gathered_ahead_and_used) {
+  expect_of_a_step(
+      [](FsdpOptions& options) {
+        options.bucket_bytes = 0;
+        options.forward_prefetch = true;
+      },
+      [](const EngineStats& before, const EngineStats& after) {
+        // Forward: the root and four blocks.  Backward: the root and the last block are there.
+        EXPECT_EQ(after.gathers - before.gathers, 5 + 3);
+        EXPECT_EQ(after.prefetched_units - before.prefetched_units,
+                  after.prefetch_hits - before.prefetch_hits);
+        EXPECT_EQ(after.prefetched_units - before.prefetched_units, 3 + 4);
+        EXPECT_EQ(after.reductions - before.reductions, 5);
+      });
+}
+
+TEST(Engine, small_units_share_their_collectives) {
+  expect_of_a_step([](FsdpOptions&) {},
+                   [](const EngineStats& before, const EngineStats& after) {
+                     // One in forward, one in backward.
+                     EXPECT_EQ(after.gathers - before.gathers, 2);
+                     EXPECT_EQ(after.reductions - before.reductions, 1);
+                   });
 }
 
 }  // namespace
