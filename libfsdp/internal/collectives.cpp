@@ -221,11 +221,14 @@ void Pending::wait_on_stream() {
 void Pending::wait_in_slices() {
   const auto began = Clock::now();
   while (true) {
+    const auto slice_began = Clock::now();
     try {
       work_->wait(kSlice);
       return;
     } catch (const std::exception& error) {
-      if (work_->isCompleted()) {
+      // Of several collectives as one, one may have failed while others have not ended.
+      const bool too_early_for_a_timeout = Clock::now() - slice_began < kSlice;
+      if (too_early_for_a_timeout || work_->isCompleted()) {
         // It may have ended well just after the slice.
         if (work_->isSuccess()) continue;
         throw_lost(*group_, what_, without_place(message_of(error)));
