@@ -2,10 +2,10 @@
 #include "libfsdp/agree.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <string_view>
 
 #include <c10/util/Exception.h>
+#include <c10/util/hash.h>
 
 #include "libfsdp/internal/collectives.h"
 #include "libfsdp/internal/peer_error.h"
@@ -18,13 +18,6 @@ constexpr std::size_t kLineLength = 200;
 std::string cut(std::string_view line) {
   if (line.size() <= kLineLength) return "'" + std::string(line) + "'";
   return "'" + std::string(line.substr(0, kLineLength)) + "'...";
-}
-
-// FNV-1a: the same in every process, whatever its standard library.
-std::uint64_t digest(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return hash;
 }
 
 std::vector<std::string_view> lines_of(std::string_view text) {
@@ -79,7 +72,8 @@ void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string&
                   const std::vector<std::string>& lines) {
   // Texts travel only where they differ: they may be long, and every rank reads all of them.
   const std::string text = joined(lines);
-  const auto digests = all_gather_text(group, std::to_string(digest(text)), what);
+  // Of no text at all c10::sha1 computes nothing.
+  const auto digests = all_gather_text(group, c10::sha1("lines\n" + text).str(), what);
   const auto differs = [&](const std::string& other) { return other != digests.front(); };
   if (std::none_of(digests.begin(), digests.end(), differs)) return;
   const auto texts = all_gather_text(group, text, what);

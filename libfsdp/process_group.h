@@ -16,19 +16,17 @@
 #include <vector>
 
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
 
 namespace c10d {
 class Backend;
+class Store;
 }  // namespace c10d
 
 namespace fsdp {
+
 class RankMonitor;
 class StoreClient;
 struct CallState;
-}  // namespace fsdp
-
-namespace fsdp {
 
 // Where a launcher put this process.
 struct RankEnvironment {

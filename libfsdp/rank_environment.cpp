@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <c10/util/Exception.h>
 
+#include "formats/base/crc32.h"
 #include "libfsdp/internal/node_list.h"
 #include "libfsdp/process_group.h"
 
@@ -71,8 +73,7 @@ void check_below(const char* name, int index, const char* count_name, int count)
 // A port that jobs on one machine are unlikely to share, below those that are handed out to
 // clients.
 std::uint16_t port_of_job(std::string_view job) {
-  std::uint32_t hash = 2166136261U;
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  const std::uint32_t hash = formats::crc32(0, std::as_bytes(std::span(job)));
   return static_cast<std::uint16_t>(20000U + hash % 10000U);
 }
 

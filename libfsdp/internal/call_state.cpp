@@ -6,10 +6,8 @@
 
 namespace fsdp {
 
-std::uint64_t enter_collective(ProcessGroup& group, const std::string& what) {
-  const std::uint64_t sequence = ++group.calls().sequence;
-  group.monitor().entered(group.name(), sequence, what);
-  return sequence;
+void enter_collective(ProcessGroup& group, const std::string& what) {
+  group.monitor().entered(group.name(), ++group.calls().sequence, what);
 }
 
 void throw_lost(ProcessGroup& group, const std::string& what, const std::string& why) {

@@ -26,7 +26,7 @@ struct CallState {
 
 // Numbers the collective that begins, and has the monitor know of it.
 // Requires: group.calls().mutex is held.
-std::uint64_t enter_collective(ProcessGroup& group, const std::string& what);
+void enter_collective(ProcessGroup& group, const std::string& what);
 
 // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>", once the monitor knows that this
 // rank lost others.

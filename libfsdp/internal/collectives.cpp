@@ -68,10 +68,10 @@ Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, con
   {
     const BelowAutograd guards;
     const std::scoped_lock lock(issue_mutex(), group->calls().mutex);
-    const auto sequence = enter_collective(*group, what);
+    enter_collective(*group, what);
     try {
       auto work = issue(*group->backend());
-      return {group, std::move(work), sequence, std::move(what), std::move(finish)};
+      return {group, std::move(work), std::move(what), std::move(finish)};
     } catch (const std::exception& caught) {
       error = without_place(message_of(caught));
     }
@@ -152,10 +152,9 @@ void reduce_parts(at::Tensor output, const at::Tensor& parts, ReduceOp op) {
 Pending::Pending() = default;
 
 Pending::Pending(std::shared_ptr<ProcessGroup> group, c10::intrusive_ptr<c10d::Work> work,
-                 std::uint64_t sequence, std::string what, std::function<void()> finish)
+                 std::string what, std::function<void()> finish)
     : group_(std::move(group)),
       work_(std::move(work)),
-      sequence_(sequence),
       what_(std::move(what)),
       finish_(std::move(finish)) {}
 
@@ -172,7 +171,6 @@ Pending& Pending::operator=(Pending&& other) noexcept {
   abandon();
   group_ = std::exchange(other.group_, nullptr);
   work_ = std::exchange(other.work_, nullptr);
-  sequence_ = other.sequence_;
   what_ = std::move(other.what_);
   finish_ = std::exchange(other.finish_, nullptr);
   return *this;

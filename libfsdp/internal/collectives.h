@@ -25,7 +25,7 @@ class Pending {
  public:
   Pending();
   Pending(std::shared_ptr<ProcessGroup> group, c10::intrusive_ptr<c10d::Work> work,
-          std::uint64_t sequence, std::string what, std::function<void()> finish = nullptr);
+          std::string what, std::function<void()> finish = nullptr);
   ~Pending();
   Pending(Pending&&) noexcept;
   Pending& operator=(Pending&&) noexcept;
@@ -47,7 +47,6 @@ class Pending {
 
   std::shared_ptr<ProcessGroup> group_;
   c10::intrusive_ptr<c10d::Work> work_;
-  std::uint64_t sequence_ = 0;
   std::string what_;
   std::function<void()> finish_;  // what is left to compute when the data is here
 };

@@ -113,7 +113,7 @@ void Engine::begin_forward() {
     const std::lock_guard lock(mutex_);
     check_taken();
     drop_abandoned();
-    if (failed_) any_group().monitor().recovered();
+    if (failed_) options_.process_group->monitor().recovered();
     failed_ = false;
     // Shards may have been stepped since they were gathered.
     if (!keep_units_) free_all();
@@ -147,7 +147,7 @@ void Engine::abandon_forward(const char* what) noexcept {
   current_ = nullptr;
   const std::lock_guard lock(mutex_);
   failed_ = true;
-  any_group().monitor().failed(std::string("its forward threw: ") + what);
+  options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
   for (const auto& unit : units_) {
     // A gather in flight is not waited for: other ranks may never enter it.
     if (unit->state == UnitState::kLive && !unit->resident) free(*unit);

@@ -57,8 +57,6 @@ class Engine {
   const std::vector<std::unique_ptr<Unit>>& units() const noexcept { return units_; }
   const std::shared_ptr<ProcessGroup>& shard_group() const noexcept { return shard_group_; }
   const std::shared_ptr<ProcessGroup>& replicate_group() const noexcept { return replicate_group_; }
-  // Of every rank that holds a part or a copy of the module.
-  ProcessGroup& any_group() const noexcept { return *shard_group_; }
   Streams& streams() noexcept { return streams_; }
   const EngineStats& stats() const noexcept { return stats_; }
   void begin_forward();

@@ -14,6 +14,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/libfsdp/error_of.h"
+
 namespace fsdp {
 namespace {
 
@@ -64,15 +66,6 @@ void expect_same(const Outcome& actual, const Outcome& expected) {
     if (!actual.grads[i].defined()) continue;
     EXPECT_TRUE(torch::equal(actual.grads[i], expected.grads[i])) << i;
   }
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
 }
 
 TEST(Checkpoint, gradients_are_bitwise_those_without_it_dropout_included) {

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/models.h"
 #include "tests/libfsdp/sharded_case.h"
 
@@ -18,15 +19,6 @@ namespace fsdp {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
 
 TEST(CommHooks, divide_before_the_sum_by_what_pytorch_does) {
   // DefaultState._get_gradient_predivide_factor of torch 2.11.

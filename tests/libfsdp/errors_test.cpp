@@ -24,7 +24,7 @@ std::string refused(const std::function<void(Gpt&, FsdpOptions&)>& spoil) {
     Gpt module = filled_gpt();
     FsdpOptions options = options_over(group, module_wrap_policy<BlockImpl>());
     spoil(module, options);
-    message = message_of([&] { Sharded sharded(module, options); });
+    message = error_of([&] { Sharded sharded(module, options); });
   });
   return message;
 }
@@ -112,15 +112,15 @@ TEST(Errors, parameters_are_not_to_be_used_outside_of_forward) {
   on_two_ranks([](Sharded&, Gpt& module, int) {
     const auto expected =
         AllOf(HasSubstr("outside of forward and backward"), HasSubstr("summon_full_params"));
-    EXPECT_THAT(message_of([&] { module->head->weight.norm(); }), expected);
-    EXPECT_THAT(message_of([&] { (void)module->head->weight.detach(); }), expected);
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] { module->head->weight.norm(); }), expected);
+    EXPECT_THAT(error_of([&] { (void)module->head->weight.detach(); }), expected);
+    EXPECT_THAT(error_of([&] {
                   std::ostringstream text;
                   text << module->head->weight;
                 }),
                 expected);
-    EXPECT_THAT(message_of([&] { module->head(torch::ones({2, 24})); }), expected);
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] { module->head(torch::ones({2, 24})); }), expected);
+    EXPECT_THAT(error_of([&] {
                   module->blocks->ptr<BlockImpl>(0)->forward(torch::ones({1, 2, 24}));
                 }),
                 AllOf(expected, HasSubstr("blocks.0")));
@@ -131,7 +131,7 @@ TEST(Errors, parameters_are_not_to_be_used_outside_of_forward) {
 
 TEST(Errors, a_wrapped_module_cannot_be_moved_or_cast) {
   on_two_ranks([](Sharded&, Gpt& module, int) {
-    EXPECT_THAT(message_of([&] { module->to(torch::kDouble); }), HasSubstr("outside of forward"));
+    EXPECT_THAT(error_of([&] { module->to(torch::kDouble); }), HasSubstr("outside of forward"));
   });
 }
 
@@ -140,7 +140,7 @@ TEST(Errors, a_replaced_parameter_is_found_at_the_next_forward) {
     Gpt module = filled_gpt();
     Sharded sharded(module, options_over(group));
     module->to(torch::kDouble);
-    EXPECT_THAT(message_of([&] { gpt_loss(sharded, 0, 0); }),
+    EXPECT_THAT(error_of([&] { gpt_loss(sharded, 0, 0); }),
                 AllOf(HasSubstr("'emb.weight'"), HasSubstr("moved, cast or loaded")));
   });
 }
@@ -155,20 +155,20 @@ TEST(Errors, saving_a_wrapped_module_fails_instead_of_writing_nothing) {
 TEST(Errors, summoning_has_its_documented_errors) {
   on_two_ranks([](Sharded& sharded, Gpt&, int rank) {
     const auto summon = [&](const SummonOptions& options) {
-      return message_of([&] { sharded.summon_full_params(options).close(); });
+      return error_of([&] { sharded.summon_full_params(options).close(); });
     };
     EXPECT_THAT(summon({.writeback = true, .rank0_only = true}), HasSubstr("rank0_only"));
     EXPECT_THAT(summon({.offload_to_cpu = true, .with_grads = true}), HasSubstr("offload_to_cpu"));
     const FullParams scope = sharded.summon_full_params();
     EXPECT_THAT(summon({}), HasSubstr("inside summon_full_params"));
-    EXPECT_THAT(message_of([&] { gpt_loss(sharded, rank, 0); }),
+    EXPECT_THAT(error_of([&] { gpt_loss(sharded, rank, 0); }),
                 HasSubstr("forward inside summon_full_params"));
   });
   spawn_ranks(1, [](const Group& group) {
     FsdpOptions options = options_over(group);
     options.use_orig_params = false;
     Sharded sharded(filled_gpt(), options);
-    EXPECT_THAT(message_of([&] { sharded.summon_full_params({.with_grads = true}).close(); }),
+    EXPECT_THAT(error_of([&] { sharded.summon_full_params({.with_grads = true}).close(); }),
                 HasSubstr("needs use_orig_params"));
   });
 }
@@ -176,7 +176,7 @@ TEST(Errors, summoning_has_its_documented_errors) {
 TEST(Errors, apply_summons_by_itself) {
   on_two_ranks([](Sharded& sharded, Gpt&, int) {
     const FullParams scope = sharded.summon_full_params();
-    EXPECT_THAT(message_of([&] { sharded.apply([](torch::nn::Module&) {}); }),
+    EXPECT_THAT(error_of([&] { sharded.apply([](torch::nn::Module&) {}); }),
                 HasSubstr("inside summon_full_params"));
   });
 }
@@ -192,7 +192,7 @@ TEST(Errors, an_optimizer_made_before_wrapping_steps_on_nothing) {
     early.step();
     EXPECT_TRUE(torch::equal(sharded.parameters().front(), before));
     module->head->weight.mutable_grad() = torch::ones({53, 24});
-    EXPECT_THAT(message_of([&] { early.step(); }), HasSubstr("outside of forward"));
+    EXPECT_THAT(error_of([&] { early.step(); }), HasSubstr("outside of forward"));
     module->head->weight.mutable_grad().reset();
   });
 }
@@ -201,7 +201,7 @@ TEST(Errors, parameters_cannot_be_changed_between_forward_and_backward) {
   on_two_ranks([](Sharded& sharded, Gpt& module, int rank) {
     const Tensor loss = gpt_loss(sharded, rank, 0);
     const torch::NoGradGuard no_grad;
-    EXPECT_THAT(message_of([&] { module->head->weight.mul_(2); }), HasSubstr("outside of forward"));
+    EXPECT_THAT(error_of([&] { module->head->weight.mul_(2); }), HasSubstr("outside of forward"));
   });
 }
 
@@ -217,7 +217,7 @@ TEST(Errors, nothing_is_summoned_or_begun_inside_forward) {
   spawn_ranks(2, [](const Group& group) {
     FullyShardedDataParallel<Callback> sharded(Callback(), options_over(group));
     const auto inside = [&](const std::function<void()>& body) {
-      return message_of([&] {
+      return error_of([&] {
         sharded.forward(std::function<Tensor(Tensor)>([&](Tensor x) {
                           body();
                           return x;
@@ -241,12 +241,12 @@ TEST(Errors, one_communication_hook_and_none_for_hybrid_strategies) {
     FsdpOptions options = options_over(group);
     Sharded sharded(filled_gpt(), options);
     sharded.register_comm_hook(hook);
-    EXPECT_THAT(message_of([&] { sharded.register_comm_hook(hook); }),
+    EXPECT_THAT(error_of([&] { sharded.register_comm_hook(hook); }),
                 HasSubstr("registered already"));
     options.sharding_strategy = ShardingStrategy::kHybridShard;
     options.node_size = 2;
     Sharded hybrid(filled_gpt(), options);
-    EXPECT_THAT(message_of([&] { hybrid.register_comm_hook(hook); }), HasSubstr("hybrid"));
+    EXPECT_THAT(error_of([&] { hybrid.register_comm_hook(hook); }), HasSubstr("hybrid"));
   });
 }
 
@@ -255,7 +255,7 @@ TEST(Errors, sparse_gradients_are_refused_by_name) {
     nn::Embedding module(nn::EmbeddingOptions(10, 3).sparse(true));
     FullyShardedDataParallel<nn::Embedding> sharded(module, options_over(group));
     const Tensor loss = sharded.forward(random_tokens({4}, 10, 1)).sum();
-    EXPECT_THAT(message_of([&] { loss.backward(); }),
+    EXPECT_THAT(error_of([&] { loss.backward(); }),
                 AllOf(HasSubstr("'weight'"), HasSubstr("sparse")));
   });
 }
@@ -265,7 +265,7 @@ TEST(Errors, sparse_gradients_are_refused_by_name) {
 TEST(Errors, ranks_with_other_modules_are_named_before_anything_is_sent) {
   spawn_ranks(3, [](const Group& group) {
     const int layers = group->rank() == 2 ? 3 : 2;
-    EXPECT_THAT(message_of([&] {
+    EXPECT_THAT(error_of([&] {
                   Sharded sharded(filled_gpt(layers),
                                   options_over(group, module_wrap_policy<BlockImpl>()));
                 }),
@@ -287,7 +287,7 @@ TEST(Errors, ranks_with_other_shapes_dtypes_or_options_are_named) {
       Gpt module = filled_gpt();
       FsdpOptions options = options_over(group);
       if (group->rank() == 1) spoil(module, options);
-      EXPECT_THAT(message_of([&] { Sharded sharded(module, options); }),
+      EXPECT_THAT(error_of([&] { Sharded sharded(module, options); }),
                   AllOf(HasSubstr("rank 1"), HasSubstr(expected)));
     });
   }
@@ -298,7 +298,7 @@ TEST(Errors, a_rank_that_cannot_build_its_units_ends_all) {
     Gpt module = filled_gpt();
     if (group->rank() == 1)
       module->register_parameter("count", torch::ones({2}, torch::kLong), false);
-    EXPECT_THAT(message_of([&] { Sharded sharded(module, options_over(group)); }),
+    EXPECT_THAT(error_of([&] { Sharded sharded(module, options_over(group)); }),
                 AllOf(HasSubstr("rank 1"), HasSubstr("'count'")));
   });
 }
@@ -322,7 +322,7 @@ TEST(Errors, ranks_out_of_step_are_named_instead_of_training_on_wrong_weights) {
     FullyShardedDataParallel<Ordered> sharded(Ordered(), options_over(group, always_wrap_policy()));
     const std::vector<int> order =
         group->rank() == 0 ? std::vector<int>{0, 1, 2} : std::vector<int>{1, 0, 2};
-    const std::string message = message_of([&] { sharded.forward(torch::ones({2, 4}), order); });
+    const std::string message = error_of([&] { sharded.forward(torch::ones({2, 4}), order); });
     EXPECT_THAT(message, AllOf(HasSubstr("rank " + std::to_string(1 - group->rank())),
                                HasSubstr("'a'"), HasSubstr("'b'"), HasSubstr("one order")));
   });
@@ -331,7 +331,7 @@ TEST(Errors, ranks_out_of_step_are_named_instead_of_training_on_wrong_weights) {
 TEST(Errors, an_exception_in_one_ranks_forward_reaches_the_others) {
   spawn_ranks(3, [](const Group& group) {
     FullyShardedDataParallel<Callback> sharded(Callback(), options_over(group));
-    const std::string message = message_of([&] {
+    const std::string message = error_of([&] {
       sharded.forward(std::function<Tensor(Tensor)>([&](Tensor x) {
                         TORCH_CHECK(group->rank() != 1, "the data of rank one is broken");
                         return x;

@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {
@@ -22,15 +23,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
 
 at::Tensor with_grad(const at::Tensor& grad) {
   auto parameter = torch::zeros(grad.sizes(), grad.options().layout(torch::kStrided));

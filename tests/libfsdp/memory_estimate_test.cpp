@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/meta_device.h"
+#include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/models.h"
 #include "tests/libfsdp/sharded_case.h"
 
@@ -19,15 +20,6 @@ namespace {
 
 namespace nn = torch::nn;
 using ::testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
-}
 
 TEST(MemoryEstimate, of_one_linear_layer_by_hand) {
   const nn::Linear linear(10, 6);

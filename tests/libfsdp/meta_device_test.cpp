@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/libfsdp/error_of.h"
+
 namespace fsdp {
 namespace {
 
@@ -21,15 +23,6 @@ template <typename Build>
 auto on_meta(const Build& build) {
   const MetaDevice meta;
   return build();
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
 }
 
 // What is true of a module that was built on the meta device and materialized, and of one that was

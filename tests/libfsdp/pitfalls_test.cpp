@@ -76,7 +76,7 @@ TEST(Pitfalls, an_exception_in_a_gather_reaches_the_caller_and_the_next_step_wor
     const std::vector<int> order{0, 1, 2, 3};
     const Tensor before = sharded.forward(x, order).detach();
     const std::vector<int> wrong = group->rank() == 0 ? order : std::vector<int>{2, 1, 0, 3};
-    EXPECT_THAT(message_of([&] { sharded.forward(x, wrong); }), HasSubstr("one order"));
+    EXPECT_THAT(error_of([&] { sharded.forward(x, wrong); }), HasSubstr("one order"));
     EXPECT_TRUE(torch::equal(sharded.forward(x, order).detach(), before));
   });
 }
@@ -92,7 +92,7 @@ TEST(Pitfalls, a_backward_that_threw_leaves_nothing_behind) {
       sharded.forward(x, order).sum().backward();
       const auto expected = taken_gradients(sharded);
       const Tensor loss = sharded.forward(x, order, 2).sum();
-      EXPECT_THAT(message_of([&] { loss.backward(); }), HasSubstr("thrown in backward"));
+      EXPECT_THAT(error_of([&] { loss.backward(); }), HasSubstr("thrown in backward"));
       for (auto& parameter : sharded.parameters()) parameter.mutable_grad().reset();
       sharded.forward(x, order).sum().backward();
       expect_equal(taken_gradients(sharded), expected);

@@ -17,6 +17,7 @@
 #include "libfsdp/internal/collectives.h"
 #include "libfsdp/internal/peer_error.h"
 #include "libfsdp/internal/rank_monitor.h"
+#include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {
@@ -25,16 +26,6 @@ namespace {
 using test::spawn_ranks;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-template <typename F>
-std::string error_of(const F& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return message_of(error);
-  }
-  return "no error";
-}
 
 // The sum of the global ranks of a group.
 std::int64_t sum_of_ranks(const std::shared_ptr<ProcessGroup>& group) {
@@ -116,7 +107,7 @@ void run_two(const std::function<void(const ProcessGroupOptions& options)>& body
   const auto run = [&](int rank) {
     auto own = options;
     own.rank = rank;
-    EXPECT_EQ(error_of([&] { body(own); }), "no error");
+    EXPECT_NO_THROW(body(own));
   };
   const std::jthread other([&] { run(1); });
   run(0);

@@ -422,7 +422,7 @@ TEST(ShardedModule, a_trace_shows_every_unit_gathered_computed_and_reduced) {
     FsdpOptions options = block_options(group);
     options.bucket_bytes = 0;
     Sharded sharded(filled_gpt(), options);
-    EXPECT_THAT(message_of([&] { sharded.write_trace("nowhere"); }), HasSubstr("start_trace"));
+    EXPECT_THAT(error_of([&] { sharded.write_trace("nowhere"); }), HasSubstr("start_trace"));
     sharded.start_trace();
     gpt_loss(sharded, group->rank(), 0).backward();
     std::ostringstream json;

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/models.h"
 #include "tests/libfsdp/sharded_case.h"
 
@@ -32,20 +33,6 @@ template <typename Sharded>
 torch::Tensor gpt_loss(Sharded& sharded, int rank, int step) {
   const auto tokens = random_tokens({2, 9}, 53, static_cast<std::uint64_t>(100 * step + rank));
   return test::next_token_loss(sharded.forward(tokens), tokens);
-}
-
-// The message of what `body` throws; fails the test where it throws nothing.
-template <typename Body>
-std::string message_of(const Body& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing was thrown";
-  return "";
 }
 
 }  // namespace fsdp

@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/libfsdp/error_of.h"
+
 namespace fsdp::optim {
 namespace {
 
@@ -46,15 +48,6 @@ std::vector<at::Tensor> parameters() {
   torch::manual_seed(7);
   return {torch::randn({5, 7}), torch::randn({3}), torch::randn({}), torch::randn({0, 4}),
           torch::randn({2, 3, 4, 5}).to(torch::MemoryFormat::ChannelsLast)};
-}
-
-std::string error_of(const std::function<void()>& body) {
-  try {
-    body();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  }
-  return "no error";
 }
 
 TEST(AdamW, steps_as_libtorch_does) {
