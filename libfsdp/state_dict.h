@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// In which form a sharded module and its optimizers give and take their state.  Names, meanings and
+// defaults are those of torch.distributed.fsdp; keys are those of the unsharded module.
+//
+// Of PyTorch's configurations `use_dtensor` has no counterpart: there is one kind of sharded tensor
+// here, and checkpoints written from it are read by both of PyTorch's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "libfsdp/state_value.h"
+
+namespace fsdp {
+
+class ShardedModule;
+
+enum class StateDictType {
+  kFull,     // whole tensors
+  kSharded,  // each parameter's rows on this rank, as a ShardedTensor; no communication
+  // Each unit's flat buffer as it lies on this rank, as "<unit>._flat_param" (see
+  // ShardedModule::named_parameters): for the same module, units and world size alone.
+  kLocal,
+};
+// PyTorch's name: "FULL_STATE_DICT", ...
+const char* name_of(StateDictType type) noexcept;
+
+struct StateDictConfig {
+  bool offload_to_cpu = false;  // tensors of the state dict lie on the CPU
+};
+struct FullStateDictConfig : StateDictConfig {
+  bool rank0_only = false;  // other ranks get an empty dict
+};
+struct ShardedStateDictConfig : StateDictConfig {};
+struct LocalStateDictConfig : StateDictConfig {};
+
+struct OptimStateDictConfig {
+  bool offload_to_cpu = true;
+};
+struct FullOptimStateDictConfig : OptimStateDictConfig {
+  bool rank0_only = false;
+};
+struct ShardedOptimStateDictConfig : OptimStateDictConfig {};
+struct LocalOptimStateDictConfig : OptimStateDictConfig {
+  LocalOptimStateDictConfig() { offload_to_cpu = false; }
+};
+
+using AnyStateDictConfig =
+    std::variant<FullStateDictConfig, ShardedStateDictConfig, LocalStateDictConfig>;
+using AnyOptimStateDictConfig =
+    std::variant<FullOptimStateDictConfig, ShardedOptimStateDictConfig, LocalOptimStateDictConfig>;
+
+// Both configurations are those of the type.
+struct StateDictSettings {
+  StateDictType state_dict_type = StateDictType::kFull;
+  AnyStateDictConfig state_dict_config;
+  AnyOptimStateDictConfig optim_state_dict_config;
+};
+
+// Of what ShardedModule::state_dict, load_state_dict and the functions of optim_state_dict.h give
+// and take from now on.  Configurations that are not given are the type's defaults.
+// Returns: what was set before.
+// Throws: c10::Error for a configuration of another type.
+StateDictSettings set_state_dict_type(
+    ShardedModule& module, StateDictType type,
+    std::optional<AnyStateDictConfig> state_dict_config = std::nullopt,
+    std::optional<AnyOptimStateDictConfig> optim_state_dict_config = std::nullopt);
+const StateDictSettings& get_state_dict_type(const ShardedModule& module) noexcept;
+
+// The same for as long as it lives.
+class StateDictTypeScope {
+ public:
+  StateDictTypeScope(ShardedModule& module, StateDictType type,
+                     std::optional<AnyStateDictConfig> state_dict_config = std::nullopt,
+                     std::optional<AnyOptimStateDictConfig> optim_state_dict_config = std::nullopt);
+  ~StateDictTypeScope();
+  StateDictTypeScope(const StateDictTypeScope&) = delete;
+  StateDictTypeScope& operator=(const StateDictTypeScope&) = delete;
+
+ private:
+  ShardedModule& module_;
+  const StateDictSettings before_;
+};
+
+// What a state dict and what it was loaded into had not in common.
+struct LoadReport {
+  std::vector<std::string> missing;     // in the module or optimizer, not in the state dict
+  std::vector<std::string> unexpected;  // the other way around
+  // "<key>: float32 -> bfloat16": read in one dtype and kept in another.
+  std::vector<std::string> cast;
+
+  bool same_keys() const noexcept { return missing.empty() && unexpected.empty(); }
+};
+
+}  // namespace fsdp

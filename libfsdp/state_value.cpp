@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/state_value.h"
+
+#include <c10/util/Exception.h>
+
+namespace fsdp {
+
+std::string text_of(const StateKey& key) {
+  if (const auto* text = std::get_if<std::string>(&key)) return *text;
+  return std::to_string(std::get<std::int64_t>(key));
+}
+
+std::string text_of(const std::vector<StateKey>& path) {
+  std::string result;
+  for (const StateKey& key : path) {
+    if (!result.empty()) result += '.';
+    result += text_of(key);
+  }
+  return result;
+}
+
+StateDict::StateDict() = default;
+StateDict::StateDict(const StateDict& other) = default;
+StateDict::StateDict(StateDict&& other) noexcept = default;
+StateDict& StateDict::operator=(const StateDict& other) = default;
+StateDict& StateDict::operator=(StateDict&& other) noexcept = default;
+StateDict::~StateDict() = default;
+
+StateDict::StateDict(std::initializer_list<Entry> entries) {
+  for (const Entry& entry : entries) set(entry.first, entry.second);
+}
+
+bool StateDict::empty() const noexcept {
+  return entries_.empty();
+}
+
+std::size_t StateDict::size() const noexcept {
+  return entries_.size();
+}
+
+const StateValue* StateDict::find(const StateKey& key) const noexcept {
+  const auto found = positions_.find(key);
+  return found == positions_.end() ? nullptr : &entries_[found->second].second;
+}
+
+StateValue* StateDict::find(const StateKey& key) noexcept {
+  const auto found = positions_.find(key);
+  return found == positions_.end() ? nullptr : &entries_[found->second].second;
+}
+
+const StateValue& StateDict::at(const StateKey& key) const {
+  const StateValue* const found = find(key);
+  TORCH_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
+  return *found;
+}
+
+StateValue& StateDict::at(const StateKey& key) {
+  StateValue* const found = find(key);
+  TORCH_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
+  return *found;
+}
+
+StateValue& StateDict::operator[](const StateKey& key) {
+  const auto [place, added] = positions_.try_emplace(key, entries_.size());
+  if (added) entries_.emplace_back(key, StateValue());
+  return entries_[place->second].second;
+}
+
+void StateDict::set(StateKey key, StateValue value) {
+  (*this)[key] = std::move(value);
+}
+
+bool StateDict::erase(const StateKey& key) {
+  const auto found = positions_.find(key);
+  if (found == positions_.end()) return false;
+  const std::size_t position = found->second;
+  positions_.erase(found);
+  entries_.erase(entries_.begin() + static_cast<std::ptrdiff_t>(position));
+  for (auto& [_, other] : positions_) {
+    if (other > position) --other;
+  }
+  return true;
+}
+
+struct StateValue::Storage {
+  Content content;
+};
+
+StateValue::StateValue() = default;
+StateValue::StateValue(bool value) : content_(new Storage{value}) {}
+StateValue::StateValue(int value) : StateValue(static_cast<std::int64_t>(value)) {}
+StateValue::StateValue(std::int64_t value) : content_(new Storage{value}) {}
+StateValue::StateValue(double value) : content_(new Storage{value}) {}
+StateValue::StateValue(const char* value) : StateValue(std::string(value)) {}
+StateValue::StateValue(std::string value) : content_(new Storage{std::move(value)}) {}
+StateValue::StateValue(at::Tensor value) : content_(new Storage{std::move(value)}) {
+  TORCH_CHECK(as_tensor()->defined(), "a state dict holds no undefined tensors");
+}
+StateValue::StateValue(ShardedTensor value) : content_(new Storage{std::move(value)}) {}
+StateValue::StateValue(StateList value) : content_(new Storage{std::move(value)}) {}
+StateValue::StateValue(StateTuple value) : content_(new Storage{std::move(value)}) {}
+StateValue::StateValue(StateDict value) : content_(new Storage{std::move(value)}) {}
+StateValue::StateValue(const StateValue& other)
+    : content_(other.content_ ? new Storage(*other.content_) : nullptr) {}
+StateValue::StateValue(StateValue&& other) noexcept = default;
+StateValue& StateValue::operator=(const StateValue& other) {
+  StateValue copy(other);
+  content_.swap(copy.content_);
+  return *this;
+}
+StateValue& StateValue::operator=(StateValue&& other) noexcept = default;
+StateValue::~StateValue() = default;
+
+bool StateValue::is_none() const noexcept {
+  return content_ == nullptr;
+}
+
+const bool* StateValue::as_bool() const noexcept {
+  return content_ ? std::get_if<bool>(&content_->content) : nullptr;
+}
+const std::int64_t* StateValue::as_int() const noexcept {
+  return content_ ? std::get_if<std::int64_t>(&content_->content) : nullptr;
+}
+const double* StateValue::as_double() const noexcept {
+  return content_ ? std::get_if<double>(&content_->content) : nullptr;
+}
+const std::string* StateValue::as_string() const noexcept {
+  return content_ ? std::get_if<std::string>(&content_->content) : nullptr;
+}
+const at::Tensor* StateValue::as_tensor() const noexcept {
+  return content_ ? std::get_if<at::Tensor>(&content_->content) : nullptr;
+}
+const ShardedTensor* StateValue::as_sharded() const noexcept {
+  return content_ ? std::get_if<ShardedTensor>(&content_->content) : nullptr;
+}
+const StateList* StateValue::as_list() const noexcept {
+  return content_ ? std::get_if<StateList>(&content_->content) : nullptr;
+}
+const StateTuple* StateValue::as_tuple() const noexcept {
+  return content_ ? std::get_if<StateTuple>(&content_->content) : nullptr;
+}
+const StateDict* StateValue::as_dict() const noexcept {
+  return content_ ? std::get_if<StateDict>(&content_->content) : nullptr;
+}
+at::Tensor* StateValue::as_tensor() noexcept {
+  return content_ ? std::get_if<at::Tensor>(&content_->content) : nullptr;
+}
+ShardedTensor* StateValue::as_sharded() noexcept {
+  return content_ ? std::get_if<ShardedTensor>(&content_->content) : nullptr;
+}
+StateList* StateValue::as_list() noexcept {
+  return content_ ? std::get_if<StateList>(&content_->content) : nullptr;
+}
+StateTuple* StateValue::as_tuple() noexcept {
+  return content_ ? std::get_if<StateTuple>(&content_->content) : nullptr;
+}
+StateDict* StateValue::as_dict() noexcept {
+  return content_ ? std::get_if<StateDict>(&content_->content) : nullptr;
+}
+
+double StateValue::number() const {
+  if (const auto* value = as_int()) return static_cast<double>(*value);
+  if (const auto* value = as_double()) return *value;
+  if (const auto* value = as_bool()) return *value ? 1 : 0;
+  const auto* tensor = as_tensor();
+  TORCH_CHECK(tensor != nullptr && tensor->numel() == 1, "expected a number, found ", kind_name());
+  return tensor->item<double>();
+}
+
+const StateDict& StateValue::dict() const {
+  TORCH_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
+  return *as_dict();
+}
+
+StateDict& StateValue::dict() {
+  TORCH_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
+  return *as_dict();
+}
+
+const char* StateValue::kind_name() const noexcept {
+  if (!content_) return "None";
+  constexpr const char* kNames[] = {"None",   "bool",           "int",  "float", "str",
+                                    "tensor", "sharded tensor", "list", "tuple", "dict"};
+  return kNames[content_->content.index()];
+}
+
+}  // namespace fsdp
