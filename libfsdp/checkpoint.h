@@ -54,6 +54,12 @@ struct SaveOptions {
 void save(const std::filesystem::path& folder, const StateDict& state,
           const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 
+// Collective over `group`.  The same, with `meta` as one torch.save file `meta.pt` beside it: the
+// layout of Lightning's folders, where `parts` is {"model": ..., "optimizer_0": ..., ...}.
+void save_with_meta(const std::filesystem::path& folder, const StateDict& parts,
+                    const StateDict& meta, const std::shared_ptr<ProcessGroup>& group,
+                    const SaveOptions& options = {});
+
 // Collective over `group`.  The same as one file of torch.save, which torch.load(weights_only=True)
 // reads; written by rank 0, from `state` as it is there: see StateDictType::kFull.
 // Throws: as save(); where rank 0's state holds sharded tensors.
