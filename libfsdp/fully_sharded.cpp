@@ -122,6 +122,8 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
   const Mesh mesh = mesh_of(options);
   if (options.sync_module_states) take_states_of_rank_0(*module_, mesh, ignored);
   lay_out_all(units, mesh, options.cpu_offload.offload_params ? c10::Device(c10::kCPU) : device);
+  for (const auto& item : module_->named_buffers())
+    buffer_dtypes_.emplace(item.key(), item.value().scalar_type());
   if (options.mixed_precision.buffer_dtype)
     cast_buffers(*module_, *options.mixed_precision.buffer_dtype, ignored, units);
 
@@ -178,11 +180,8 @@ std::vector<NamedTensor> ShardedModule::named_parameters() const {
     }
   } else {
     for (const auto& unit : engine_->units()) {
-      for (const FlatGroup& group : unit->groups) {
-        std::string name = unit->name.empty() ? "_flat_param" : unit->name + "._flat_param";
-        if (unit->groups.size() > 1) name += std::string("_") + c10::toString(group.dtype);
-        result.emplace_back(std::move(name), group.flat);
-      }
+      for (const FlatGroup& group : unit->groups)
+        result.emplace_back(flat_name(*unit, group), group.flat);
     }
   }
   result.insert(result.end(), unmanaged_.begin(), unmanaged_.end());

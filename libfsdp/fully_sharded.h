@@ -27,6 +27,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -35,6 +36,7 @@
 #include "libfsdp/activation_checkpoint.h"
 #include "libfsdp/internal/forward_inputs.h"
 #include "libfsdp/options.h"
+#include "libfsdp/state_dict.h"
 
 namespace fsdp {
 
@@ -116,6 +118,26 @@ class ShardedModule {
   // what it wrote.
   void apply(const std::function<void(torch::nn::Module&)>& fn);
 
+  // The module's state in the form that is set (see set_state_dict_type), by the keys of the
+  // unsharded module: of each module its parameters, then its buffers, then its children; without
+  // any wrapper's prefix.  Tied parameters are under each of their names; ignored ones and buffers
+  // are whole.  In the dtypes that the module was built with, whatever mixed_precision says; kLocal
+  // has buffers as they are.
+  // kFull: collective, one unit at a time; copies.  Else what is given shares memory with the
+  // module, and is stale once parameters() were stepped or loaded, where it was copied:
+  // offload_to_cpu from an accelerator, buffers that mixed_precision cast.
+  // Throws: c10::Error inside forward, backward or summon_full_params.
+  StateDict state_dict() const;
+  // Collective.  Takes what state_dict() gives, whole and sharded tensors alike, whatever is set.
+  // What a rank holds of a sharded tensor must be its rows here: the same number of ranks.  The
+  // next forward sees the new values.
+  // Throws: on every rank, c10::Error naming, all at once, keys that are missing or in excess (not
+  // where `strict` is false), with the nearest names, tensors of other shapes, shares of other
+  // ranks, and dtypes that do not convert; nothing is changed then.  Inside forward, backward or
+  // summon_full_params.
+  LoadReport load_state_dict(const StateDict& state_dict, bool strict = true);
+  const StateDictSettings& state_dict_settings() const noexcept { return state_dict_settings_; }
+
   // Replaces the reduction of gradients.  Throws: c10::Error where one is registered already, or
   // for a hybrid strategy.
   void register_comm_hook(CommHook hook);
@@ -134,6 +156,12 @@ class ShardedModule {
 
   // The engine, for what is built on it.  See libfsdp/internal/engine.h.
   Engine& engine() const noexcept;
+  // Ignored parameters.
+  const std::vector<NamedTensor>& unmanaged() const noexcept { return unmanaged_; }
+  // What the module's buffers were before mixed_precision cast them, by name.
+  const std::unordered_map<std::string, c10::ScalarType>& buffer_dtypes() const noexcept {
+    return buffer_dtypes_;
+  }
 
  protected:
   void begin_forward();
@@ -143,9 +171,15 @@ class ShardedModule {
   std::shared_ptr<const CheckpointPolicy> checkpoint_policy_;  // null: nothing is recomputed
 
  private:
+  friend StateDictSettings set_state_dict_type(ShardedModule&, StateDictType,
+                                               std::optional<AnyStateDictConfig>,
+                                               std::optional<AnyOptimStateDictConfig>);
+
   std::shared_ptr<torch::nn::Module> module_;
   InputCast input_cast_;
-  std::vector<NamedTensor> unmanaged_;  // ignored parameters
+  std::vector<NamedTensor> unmanaged_;
+  std::unordered_map<std::string, c10::ScalarType> buffer_dtypes_;
+  StateDictSettings state_dict_settings_;
   std::unique_ptr<Engine> engine_;
 };
 

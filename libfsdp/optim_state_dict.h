@@ -34,19 +34,22 @@ class ProcessGroup;
 class ShardedModule;
 
 // Collective for kFull; in the form and with the configuration that is set for the module (see
-// set_state_dict_type).  kLocal: by name of flat parameters, as they lie on this rank.
+// set_state_dict_type).  kLocal: flat parameters by their names, as they lie on this rank, and
+// "flat_layouts", which says of each what lies where; with use_orig_params as kSharded.
 // Parameters without state yet have no entry under "state".
 // Throws: c10::Error for optimizers that are none of the above, or hold parameters that are not the
-// module's.
+// module's; kFull: where ranks have state of different parameters.
 StateDict optim_state_dict(const ShardedModule& model, const torch::optim::Optimizer& optimizer);
 
-// From what optim_state_dict gave (at any world size, for kFull and kSharded) to what this
-// optimizer on this rank takes, see load_optimizer_state_dict.  Whole tensors are cut to this
-// rank's rows; sharded ones have to have this rank's rows already.  Parameters of the optimizer
-// without an entry under "state" have none; entries of "param_groups" are matched by the names in
-// them, and may be in another order.
-// Throws: c10::Error naming every parameter of the optimizer that "param_groups" lacks, every one
-// of "state" that it has in excess, and every tensor of another shape.
+// From what optim_state_dict gave (at any world size, for kFull) to what this optimizer on this
+// rank takes, see load_optimizer_state_dict; `load_directly` gives it to it.  Whole tensors are cut
+// to this rank's rows; sharded ones have to have this rank's rows already.  Parameters of the
+// optimizer without an entry under "state" have none, or zeros, where they lie in one flat
+// parameter with others that have; entries of "param_groups" are matched by the names in them, and
+// may be in another order.  Tied parameters go by any of their names. Throws: c10::Error naming,
+// all at once, every parameter of the optimizer that "param_groups" lacks, every one of "state"
+// that it has in excess, every tensor of another shape, and parameters of one flat parameter that
+// are at different steps.
 StateDict optim_state_dict_to_load(const ShardedModule& model, torch::optim::Optimizer& optimizer,
                                    const StateDict& optim_state_dict, bool load_directly = false);
 
@@ -55,8 +58,9 @@ StateDict optim_state_dict_to_load(const ShardedModule& model, torch::optim::Opt
 StateDict optimizer_state_dict(const torch::optim::Optimizer& optimizer);
 // ... and load_state_dict() takes.  Tensors are taken over where dtype and device fit, else copied.
 // Options that the C++ class has not are left out.
-// Throws: c10::Error for another number of groups or of parameters in one, for tensors of another
-// shape, and where a group wants what C++ cannot do (maximize).
+// Throws: c10::Error for another number of groups or of parameters in one, for tensors that are of
+// another shape, missing, or none of the class, and where a group wants what C++ cannot do
+// (maximize); nothing is changed then.
 void load_optimizer_state_dict(torch::optim::Optimizer& optimizer, const StateDict& state_dict);
 
 // PyTorch 1.11's family.  The first two: as optim_state_dict of kFull and kSharded, whatever is

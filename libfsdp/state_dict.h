@@ -22,7 +22,8 @@ enum class StateDictType {
   kFull,     // whole tensors
   kSharded,  // each parameter's rows on this rank, as a ShardedTensor; no communication
   // Each unit's flat buffer as it lies on this rank, as "<unit>._flat_param" (see
-  // ShardedModule::named_parameters): for the same module, units and world size alone.
+  // ShardedModule::named_parameters), and beside it, as "<unit>._flat_param._layout", a text that
+  // says what lies where: for the same module, units and world size alone.
   kLocal,
 };
 // PyTorch's name: "FULL_STATE_DICT", ...

@@ -8,36 +8,16 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/collectives.h"
 #include "libfsdp/internal/engine.h"
 #include "libfsdp/internal/own_work.h"
+#include "libfsdp/internal/whole.h"
 
 namespace fsdp {
-namespace {
-
-// A parameter's whole tensor out of every rank's rows: [W, padded_numel of the group] -> shape.
-at::Tensor joined(const at::Tensor& blocks, const Parameter& parameter) {
-  const ShardLayout& layout = parameter.layout;
-  return blocks.narrow(1, parameter.offset, layout.padded_numel())
-      .reshape({-1})
-      .narrow(0, 0, layout.numel())
-      .view(layout.shape)
-      .clone();
-}
-
-at::Tensor rows_of(const at::Tensor& full, const Parameter& parameter, int rank) {
-  const ShardLayout& layout = parameter.layout;
-  return full.reshape({layout.rows, layout.row_numel})
-      .narrow(0, layout.first_row(rank), layout.rows_of(rank))
-      .reshape(layout.shape_of(rank));
-}
-
-}  // namespace
 
 class FullParams::Scope {
  public:
   Scope(Engine& engine, const SummonOptions& options) : engine_(engine), options_(options) {
-    engine_.begin_summon();
+    engine_.begin_summon("summon_full_params");
     try {
       const OwnWork own;
       for (const auto& unit : engine_.units()) {
@@ -69,23 +49,13 @@ class FullParams::Scope {
     return !options_.rank0_only || engine_.options().process_group->rank() == 0;
   }
 
-  // Collective over the sharding group.
-  at::Tensor gathered(const at::Tensor& local, const std::string& what) const {
-    const auto& ranks = engine_.shard_group();
-    if (ranks->size() == 1) return local.view({1, -1});
-    const at::Tensor input = local.to(engine_.streams().device()).contiguous();
-    const at::Tensor blocks = at::empty({ranks->size(), local.numel()}, input.options());
-    all_gather(ranks, blocks, input, what).wait();
-    return blocks;
-  }
-
   void summon(Unit& unit, FlatGroup& group) {
     if (!unit.resident) {
       const at::Tensor blocks =
-          gathered(group.local, "all-gather of parameters of '" + unit.name + "'");
+          gather_blocks(engine_, group.local, "all-gather of parameters of '" + unit.name + "'");
       for (Parameter* parameter : group.parameters) {
         if (!shows()) continue;
-        at::Tensor full = joined(blocks, *parameter);
+        at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
         if (options_.offload_to_cpu) full = full.cpu();
         summoned_.push_back(parameter);
         parameter->full.set_data(full);
@@ -104,11 +74,12 @@ class FullParams::Scope {
       local.narrow(0, parameter->offset, parameter->shard.numel())
           .copy_(parameter->shard.grad().reshape({-1}));
     }
-    const at::Tensor blocks = gathered(local, "all-gather of gradients of '" + unit.name + "'");
+    const at::Tensor blocks =
+        gather_blocks(engine_, local, "all-gather of gradients of '" + unit.name + "'");
     if (!any || !shows()) return;
     for (Parameter* parameter : group.parameters) {
       if (!parameter->trainable || !parameter->shard.grad().defined()) continue;
-      parameter->full.mutable_grad() = joined(blocks, *parameter);
+      parameter->full.mutable_grad() = joined(blocks, parameter->layout, parameter->offset);
       with_gradient_.push_back(parameter);
     }
   }
@@ -121,11 +92,12 @@ class FullParams::Scope {
                   parameter->full.sizes(), " inside summon_full_params; it is ",
                   at::IntArrayRef(parameter->layout.shape));
       // Below autograd, and so without its views.
-      parameter->shard.detach().copy_(rows_of(parameter->full.detach(), *parameter, rank));
+      parameter->shard.detach().copy_(rows_of(parameter->full.detach(), parameter->layout, rank));
     }
     for (Parameter* parameter : with_gradient_) {
       if (parameter->full.grad().defined())
-        parameter->shard.mutable_grad().copy_(rows_of(parameter->full.grad(), *parameter, rank));
+        parameter->shard.mutable_grad().copy_(
+            rows_of(parameter->full.grad(), parameter->layout, rank));
     }
   }
 

@@ -396,10 +396,10 @@ void Engine::end_backward(int graph_task) {
   previous_ = nullptr;
 }
 
-void Engine::begin_summon() {
-  TORCH_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1,
-              "summon_full_params inside forward or backward");
-  TORCH_CHECK(!summoned_.exchange(true), "summon_full_params inside summon_full_params");
+void Engine::begin_summon(const char* what) {
+  TORCH_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1, what,
+              " inside forward or backward");
+  TORCH_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
   try {
     const std::lock_guard lock(mutex_);
     check_taken();

@@ -72,9 +72,10 @@ class Engine {
   bool gradient_sync() const noexcept { return sync_; }
   void set_comm_hook(CommHook hook);
 
-  // While full parameters are summoned no forward may run.
-  // Throws: c10::Error inside forward or backward, or where they are already.
-  void begin_summon();
+  // While full parameters are summoned, or state is given or taken, no forward may run, and no unit
+  // has memory beyond its shards.  `what` the caller does, for errors.
+  // Throws: c10::Error inside forward or backward, or where it is so already.
+  void begin_summon(const char* what);
   void end_summon() noexcept { summoned_ = false; }
   // A parameter's tensor was replaced for a while and is back: autograd's nodes may be new ones.
   void hook_gradients(Parameter& parameter);

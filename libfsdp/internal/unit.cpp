@@ -50,6 +50,12 @@ bool Unit::has_trainable() const noexcept {
                      [](const FlatGroup& group) { return group.trainable_numel != 0; });
 }
 
+std::string flat_name(const Unit& unit, const FlatGroup& group) {
+  std::string name = unit.name.empty() ? "_flat_param" : unit.name + "._flat_param";
+  if (unit.groups.size() > 1) name += std::string("_") + c10::toString(group.dtype);
+  return name;
+}
+
 bool related(const Unit& a, const Unit& b) noexcept {
   for (const Unit* unit = &a; unit != nullptr; unit = unit->parent) {
     if (unit == &b) return true;

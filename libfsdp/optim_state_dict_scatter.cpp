@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// scatter_full_optim_state_dict: rank 0's whole tensors, one after the other, to every rank's rows.
+#include <unordered_map>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/agree.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/optim_targets.h"
+#include "libfsdp/internal/own_work.h"
+#include "libfsdp/internal/state_skeleton.h"
+#include "libfsdp/internal/whole.h"
+#include "libfsdp/optim_state_dict.h"
+
+namespace fsdp {
+namespace {
+
+class Scatter {
+ public:
+  Scatter(const ShardedModule& model, const torch::optim::Optimizer& optimizer)
+      : engine_(model.engine()), first_(is_first_rank(engine_)) {
+    for (const auto& group : optim_targets(model, optimizer)) {
+      for (const OptimTarget& target : group) {
+        for (const OptimPiece& piece : target.pieces) {
+          parameters_.emplace(piece.name, piece.parameter);
+          for (const std::string& alias : piece.aliases)
+            parameters_.emplace(alias, piece.parameter);
+        }
+      }
+    }
+  }
+
+  StateDict run(const StateDict& given) {
+    std::string text;
+    agree(engine_.options().process_group, "scatter_full_optim_state_dict", [&] {
+      if (!first_) return;
+      text = skeleton_text(given);
+      given.at("state").dict();
+    });
+    StateDict result = skeleton_of(from_first(std::move(text)));
+    for (auto& [key, entry] : result.at("state").dict().entries()) {
+      if (entry.as_dict() == nullptr) continue;
+      for (auto& [name, value] : entry.dict().entries()) {
+        const at::Tensor* const like = value.as_tensor();
+        if (like == nullptr || travels_as_text(*like)) continue;
+        const StateValue* source = nullptr;
+        if (first_) source = &given.at("state").dict().at(key).dict().at(name);
+        value = scattered(text_of(key), text_of(name), *like, source);
+      }
+    }
+    return result;
+  }
+
+ private:
+  // First to the first rank of every copy, then inside each of them.
+  template <typename Send>
+  void to_all(const Send& send) const {
+    for (const auto& group : {engine_.replicate_group(), engine_.shard_group()}) {
+      if (group && group->size() > 1) send(group);
+    }
+  }
+
+  std::string from_first(std::string text) const {
+    to_all([&](const auto& group) {
+      text = all_gather_text(group, text, "scatter_full_optim_state_dict").front();
+    });
+    return text;
+  }
+
+  // What this rank needs of a tensor that has the shape and dtype of `like`.
+  StateValue scattered(const std::string& parameter, const std::string& name,
+                       const at::Tensor& like, const StateValue* source) const {
+    const auto found = parameters_.find(parameter);
+    // What does not fit is told by what takes it.
+    if (found == parameters_.end()) return like;
+    const Parameter* const sharded = found->second;
+    if (sharded != nullptr && like.sizes() != at::IntArrayRef(sharded->layout.shape)) return like;
+    const auto options = like.options().device(engine_.streams().device());
+    const at::Tensor whole = source != nullptr
+                                 ? source->as_tensor()->to(options.device()).contiguous()
+                                 : at::empty(like.sizes(), options);
+    if (whole.numel() != 0) {
+      to_all([&](const auto& group) {
+        broadcast(group, whole, 0, "broadcast of " + name + " of '" + parameter + "'").wait();
+      });
+    }
+    if (sharded == nullptr) return whole;
+    const int rank = engine_.shard_group()->rank();
+    return sharded_tensor(engine_, sharded->layout, rows_of(whole, sharded->layout, rank).clone());
+  }
+
+  Engine& engine_;
+  const bool first_;
+  std::unordered_map<std::string, const Parameter*> parameters_;  // null: not sharded
+};
+
+}  // namespace
+
+StateDict scatter_full_optim_state_dict(const StateDict& full_optim_state_dict,
+                                        const ShardedModule& model,
+                                        torch::optim::Optimizer& optimizer) {
+  const OwnWork own;
+  const StateDict sharded = Scatter(model, optimizer).run(full_optim_state_dict);
+  return optim_state_dict_to_load(model, optimizer, sharded);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// From state by the names of parameters to what the optimizer on this rank takes.
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+#include <torch/optim/optimizer.h>
+
+#include "formats/base/text.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/load_problems.h"
+#include "libfsdp/internal/optim_targets.h"
+#include "libfsdp/internal/optimizer_schema.h"
+#include "libfsdp/internal/own_work.h"
+#include "libfsdp/internal/state_entries.h"
+#include "libfsdp/optim_state_dict.h"
+
+namespace fsdp {
+namespace {
+
+using formats::cat;
+using formats::quote;
+using torch::optim::Optimizer;
+
+class ToLoad {
+ public:
+  ToLoad(const ShardedModule& model, const Optimizer& optimizer, const StateDict& given)
+      : optimizer_(optimizer),
+        part_(model.engine().shard_group()->rank()),
+        states_(given.at("state").dict()),
+        layouts_(given.find("flat_layouts")),
+        targets_(optim_targets(model, optimizer)) {
+    const StateList* const groups = given.at("param_groups").as_list();
+    TORCH_CHECK(groups != nullptr, "'param_groups' is ", given.at("param_groups").kind_name(),
+                ", expected a list");
+    for (const StateValue& group : *groups) groups_.push_back(&group.dict());
+    if (layouts_ != nullptr) {
+      // Flat tensors go as they are, each as one parameter.
+      for (auto& group : targets_) {
+        for (OptimTarget& target : group) {
+          if (target.flat != nullptr) target.pieces = {{target.name, {}, nullptr}};
+        }
+      }
+    }
+  }
+
+  StateDict run() {
+    read_groups();
+    StateDict states;
+    StateList groups;
+    std::int64_t id = 0;
+    for (std::size_t g = 0; g < targets_.size(); ++g) {
+      StateDict group = options_for(g);
+      StateList ids;
+      for (const OptimTarget& target : targets_[g]) {
+        StateDict values = local_state(target);
+        if (!values.empty()) states.set(id, std::move(values));
+        ids.emplace_back(id++);
+      }
+      group.set("params", std::move(ids));
+      groups.emplace_back(std::move(group));
+    }
+    for (const auto& [key, _] : states_.entries()) {
+      if (known_.count(text_of(key)) == 0) keys_.unexpected.push_back(text_of(key));
+    }
+    problems_.add_keys(keys_, "the optimizer");
+    problems_.check("the optimizer's state dict does not fit");
+    return {{"state", std::move(states)}, {"param_groups", std::move(groups)}};
+  }
+
+ private:
+  void read_groups() {
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const StateList* const names = groups_[g]->at("params").as_list();
+      TORCH_CHECK(names != nullptr, "'params' of group ", g, " is ",
+                  groups_[g]->at("params").kind_name(), ", expected a list");
+      for (const StateValue& name : *names) {
+        TORCH_CHECK(name.as_string() != nullptr, "group ", g,
+                    " holds numbers of parameters, expected names: see rekey_optim_state_dict");
+        group_of_.emplace(*name.as_string(), g);
+      }
+    }
+  }
+
+  // Options of the group of the state dict that the optimizer's group has its parameters from.
+  StateDict options_for(std::size_t number) {
+    std::set<std::size_t> from;
+    std::string others;
+    for (const OptimTarget& target : targets_[number]) {
+      for (const OptimPiece& piece : target.pieces) {
+        const auto found = group_of_.find(key_of(piece, group_of_));
+        if (found == group_of_.end()) {
+          keys_.missing.push_back(piece.name);
+        } else if (from.insert(found->second).second) {
+          others += cat(others.empty() ? "" : ", ", quote(piece.name), " of group ", found->second);
+        }
+      }
+    }
+    if (from.size() > 1)
+      problems_.add(
+          cat("group ", number, " of the optimizer holds parameters of several groups: ", others));
+    if (from.empty())
+      return schema_of(optimizer_).options_of(optimizer_.param_groups()[number].options());
+    return *groups_[*from.begin()];
+  }
+
+  // The name of the piece that `keys` has; the first where it has none.
+  template <typename Keys>
+  static std::string key_of(const OptimPiece& piece, const Keys& keys) {
+    for (const std::string& alias : piece.aliases) {
+      if (keys.find(piece.name) == keys.end() && keys.find(alias) != keys.end()) return alias;
+    }
+    return piece.name;
+  }
+
+  const StateDict* entry_of(const OptimPiece& piece) {
+    known_.insert(piece.name);
+    known_.insert(piece.aliases.begin(), piece.aliases.end());
+    const StateValue* found = states_.find(piece.name);
+    for (const std::string& alias : piece.aliases) {
+      if (found == nullptr) found = states_.find(alias);
+    }
+    if (found == nullptr) return nullptr;
+    if (found->as_dict() == nullptr)
+      problems_.add(cat(quote(piece.name), ": expected a dict, found ", found->kind_name()));
+    return found->as_dict();
+  }
+
+  StateDict local_state(const OptimTarget& target) {
+    if (layouts_ != nullptr && target.flat != nullptr && !same_layout(target)) return {};
+    StateDict result;
+    std::string first;  // of the flat tensor's parameters, by whose step the others go
+    std::int64_t step = 0;
+    for (const OptimPiece& piece : target.pieces) {
+      const StateDict* const entry = entry_of(piece);
+      if (entry == nullptr) continue;
+      for (const auto& [key, value] : entry->entries()) {
+        const std::string name = text_of(key);
+        const std::string what = piece.name + ": " + name;
+        if (value.is_none()) continue;
+        if (name != "step") {
+          add_tensor(result, target, piece, name, value);
+          continue;
+        }
+        const std::int64_t found = step_of(value, what);
+        if (first.empty()) {
+          first = piece.name;
+          step = found;
+          result.set("step", step_tensor(step));
+        } else if (found != step) {
+          problems_.add(cat(quote(piece.name), " is at step ", found, " and ", quote(first),
+                            " at step ", step, ", but both lie in ", quote(target.name),
+                            ": set use_orig_params"));
+        }
+      }
+    }
+    return result;
+  }
+
+  void add_tensor(StateDict& result, const OptimTarget& target, const OptimPiece& piece,
+                  const std::string& name, const StateValue& value) {
+    const std::string what = piece.name + ": " + name;
+    at::Tensor rows;
+    if (piece.parameter == nullptr) {
+      rows = whole_in(value, what, target.tensor.sizes(), problems_);
+    } else {
+      rows = rows_in(value, what, piece.parameter->layout, part_, problems_);
+      // The rest of the whole tensor is not to be kept.
+      if (rows.defined() && value.as_tensor() != nullptr) rows = rows.clone();
+    }
+    if (!rows.defined()) return;
+    if (target.flat == nullptr || piece.parameter == nullptr) {
+      result.set(name, rows);
+      return;
+    }
+    // Parameters of the flat tensor without such a state have zeros, like the padding.
+    StateValue& flat = result[name];
+    if (flat.is_none()) flat = at::zeros_like(target.tensor);
+    target.view_of(piece, *flat.as_tensor()).copy_(rows);
+  }
+
+  std::int64_t step_of(const StateValue& value, const std::string& what) {
+    try {
+      return step_in(value);
+    } catch (const c10::Error& error) {
+      problems_.add(what + ": " + error.what_without_backtrace());
+      return 0;
+    }
+  }
+
+  bool same_layout(const OptimTarget& target) {
+    const StateValue* const found = layouts_->dict().find(target.name);
+    const std::string expected = layout_text(*target.flat, part_);
+    const std::string* const text = found == nullptr ? nullptr : found->as_string();
+    if (text != nullptr && *text == expected) return true;
+    problems_.add(cat(quote(target.name), ": expected the layout '", expected, "', found ",
+                      text == nullptr ? "none" : "'" + *text + "'",
+                      ": state of LOCAL_STATE_DICT fits the same module, units and number of "
+                      "ranks alone"));
+    known_.insert(target.name);
+    return false;
+  }
+
+  const Optimizer& optimizer_;
+  const int part_;
+  const StateDict& states_;
+  const StateValue* const layouts_;  // of flat tensors, where the state dict is a local one
+  std::vector<std::vector<OptimTarget>> targets_;
+  std::vector<const StateDict*> groups_;
+  std::unordered_map<std::string, std::size_t> group_of_;  // by name of the parameter
+  std::unordered_set<std::string> known_;
+  LoadReport keys_;
+  LoadProblems problems_;
+};
+
+}  // namespace
+
+StateDict optim_state_dict_to_load(const ShardedModule& model, Optimizer& optimizer,
+                                   const StateDict& optim_state_dict, bool load_directly) {
+  const OwnWork own;
+  StateDict result = ToLoad(model, optimizer, optim_state_dict).run();
+  if (load_directly) load_optimizer_state_dict(optimizer, result);
+  return result;
+}
+
+StateDict shard_full_optim_state_dict(const StateDict& full_optim_state_dict,
+                                      const ShardedModule& model, Optimizer& optimizer) {
+  return optim_state_dict_to_load(model, optimizer, full_optim_state_dict);
+}
+
+StateDict flatten_sharded_optim_state_dict(const StateDict& sharded_optim_state_dict,
+                                           const ShardedModule& model, Optimizer& optimizer) {
+  return optim_state_dict_to_load(model, optimizer, sharded_optim_state_dict);
+}
+
+}  // namespace fsdp
