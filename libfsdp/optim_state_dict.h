@@ -44,12 +44,12 @@ StateDict optim_state_dict(const ShardedModule& model, const torch::optim::Optim
 // From what optim_state_dict gave (at any world size, for kFull) to what this optimizer on this
 // rank takes, see load_optimizer_state_dict; `load_directly` gives it to it.  Whole tensors are cut
 // to this rank's rows; sharded ones have to have this rank's rows already.  Parameters of the
-// optimizer without an entry under "state" have none, or zeros, where they lie in one flat
-// parameter with others that have; entries of "param_groups" are matched by the names in them, and
-// may be in another order.  Tied parameters go by any of their names. Throws: c10::Error naming,
-// all at once, every parameter of the optimizer that "param_groups" lacks, every one of "state"
-// that it has in excess, every tensor of another shape, and parameters of one flat parameter that
-// are at different steps.
+// optimizer without an entry under "state" have none, or what the optimizer begins with where they
+// lie in one flat parameter with others that have.  Entries of "param_groups" are matched by the
+// names in them, and may be in another order.  Tied parameters go by any of their names.
+// Throws: c10::Error naming, all at once, every parameter of the optimizer that "param_groups"
+// lacks, every one of "state" that it has in excess, every tensor of another shape, and parameters
+// of one flat parameter that are at different steps.
 StateDict optim_state_dict_to_load(const ShardedModule& model, torch::optim::Optimizer& optimizer,
                                    const StateDict& optim_state_dict, bool load_directly = false);
 

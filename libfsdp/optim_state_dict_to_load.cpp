@@ -178,10 +178,26 @@ class ToLoad {
       result.set(name, rows);
       return;
     }
-    // Parameters of the flat tensor without such a state have zeros, like the padding.
     StateValue& flat = result[name];
-    if (flat.is_none()) flat = at::zeros_like(target.tensor);
+    if (flat.is_none()) flat = fresh(target, name);
     target.view_of(piece, *flat.as_tensor()).copy_(rows);
+  }
+
+  // What parameters of a flat tensor without such a state have, and the padding: what the optimizer
+  // begins with, or zeros.
+  at::Tensor fresh(const OptimTarget& target, const std::string& name) const {
+    const OptimizerSchema& schema = schema_of(optimizer_);
+    for (const auto& group : optimizer_.param_groups()) {
+      for (const at::Tensor& tensor : group.params()) {
+        if (!tensor.is_same(target.tensor)) continue;
+        const auto initial = schema.initial_state(tensor, group.options());
+        if (initial == nullptr) break;
+        for (const auto& [initial_name, value] : schema.state_of(*initial).tensors) {
+          if (initial_name == name) return value;
+        }
+      }
+    }
+    return at::zeros_like(target.tensor);
   }
 
   std::int64_t step_of(const StateValue& value, const std::string& what) {

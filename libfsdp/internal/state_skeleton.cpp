@@ -37,6 +37,8 @@ class Writer {
     } else if (const auto* tuple = value.as_tuple()) {
       write('t', tuple->items);
     } else {
+      TORCH_CHECK(value.as_sharded() == nullptr,
+                  "expected whole tensors, found one of which each rank has some rows");
       write(value.dict());
     }
   }

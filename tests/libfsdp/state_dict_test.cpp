@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/state_dict.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/collectives.h"
+#include "tests/libfsdp/error_of.h"
+#include "tests/libfsdp/models.h"
+#include "tests/libfsdp/sharded_case.h"
+
+namespace fsdp {
+namespace {
+
+using test::Gpt;
+using test::Odd;
+using test::Tied;
+using test::Zoo;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using torch::Tensor;
+
+constexpr ShardingStrategy kStrategies[] = {
+    ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp, ShardingStrategy::kNoShard,
+    ShardingStrategy::kHybridShard, ShardingStrategy::kHybridShardZero2};
+
+FsdpOptions options_for(const Group& group, bool use_orig_params = false) {
+  FsdpOptions options;
+  options.process_group = group;
+  options.use_orig_params = use_orig_params;
+  options.node_size = group->size() % 2 == 0 ? 2 : 1;
+  options.auto_wrap_policy = size_based_auto_wrap_policy(20);
+  return options;
+}
+
+template <typename Holder>
+Holder filled() {
+  Holder module;
+  fill_parameters(*module);
+  return module;
+}
+
+std::vector<std::string> keys_of(const StateDict& dict) {
+  std::vector<std::string> keys;
+  for (const auto& item : dict.entries()) keys.push_back(text_of(item.first));
+  return keys;
+}
+
+// Both whole; bit by bit.
+void expect_same(const StateDict& found, torch::nn::Module& module) {
+  std::size_t count = 0;
+  for (const auto& tensors : {module.named_parameters(), module.named_buffers()}) {
+    for (const auto& item : tensors) {
+      ++count;
+      const StateValue* const value = found.find(item.key());
+      ASSERT_NE(value, nullptr) << item.key();
+      ASSERT_NE(value->as_tensor(), nullptr) << item.key();
+      EXPECT_TRUE(torch::equal(*value->as_tensor(), item.value().detach())) << item.key();
+      EXPECT_EQ(value->as_tensor()->scalar_type(), item.value().scalar_type()) << item.key();
+      EXPECT_FALSE(value->as_tensor()->requires_grad()) << item.key();
+    }
+  }
+  EXPECT_EQ(found.size(), count);
+}
+
+// Another state for every parameter and buffer, by name.
+StateDict changed_state(const torch::nn::Module& module) {
+  StateDict result;
+  std::uint64_t seed = 1000;
+  for (const auto& tensors : {module.named_parameters(), module.named_buffers()}) {
+    for (const auto& item : tensors) {
+      const double scale = item.value().is_floating_point() ? 0.5 : 40;
+      const Tensor values = random_values(item.value().sizes().vec(), seed++) * scale;
+      result.set(item.key(), values.to(item.value().scalar_type()));
+    }
+  }
+  return result;
+}
+
+template <typename Holder>
+void expect_whole_state(int world_size, ShardingStrategy strategy, bool use_orig_params) {
+  SCOPED_TRACE(std::string(name_of(strategy)) + " on " + std::to_string(world_size));
+  spawn_ranks(world_size, [&](const Group& group) {
+    FsdpOptions options = options_for(group, use_orig_params);
+    options.sharding_strategy = strategy;
+    FullyShardedDataParallel<Holder> sharded(filled<Holder>(), options);
+    Holder reference = filled<Holder>();
+    const StateDict before = sharded.state_dict();
+    expect_same(before, *reference);
+    // A full one goes into any module, and what was given before does not change by it.
+    const StateDict other = changed_state(*reference);
+    EXPECT_TRUE(sharded.load_state_dict(other).same_keys());
+    expect_same(before, *reference);
+    const StateDict after = sharded.state_dict();
+    for (const auto& [key, value] : other.entries())
+      EXPECT_TRUE(torch::equal(*after.at(key).as_tensor(), *value.as_tensor())) << text_of(key);
+  });
+}
+
+TEST(StateDict, whole_tensors_are_those_of_the_unsharded_module) {
+  for (const int world_size : {1, 2, 3, 4}) {
+    for (const bool use_orig_params : {false, true}) {
+      expect_whole_state<Odd>(world_size, ShardingStrategy::kFullShard, use_orig_params);
+      expect_whole_state<Zoo>(world_size, ShardingStrategy::kFullShard, use_orig_params);
+    }
+  }
+  for (const ShardingStrategy strategy : kStrategies) {
+    expect_whole_state<Odd>(4, strategy, true);
+    expect_whole_state<Gpt>(2, strategy, false);
+  }
+}
+
+TEST(StateDict, keys_are_in_the_order_of_python) {
+  // Of each module its parameters, its buffers, its children.
+  struct NestedImpl : torch::nn::Module {
+    NestedImpl() {
+      register_module("inner", torch::nn::BatchNorm1d(3));
+      register_buffer("table", torch::ones({2}));
+      register_parameter("w", torch::ones({4, 3}));
+      register_module("head", torch::nn::Linear(3, 2));
+      register_buffer("mask", torch::ones({2}, torch::kBool));
+    }
+  };
+  const auto expected =
+      ElementsAre("w", "table", "mask", "inner.weight", "inner.bias", "inner.running_mean",
+                  "inner.running_var", "inner.num_batches_tracked", "head.weight", "head.bias");
+  spawn_ranks(2, [&](const Group& group) {
+    ShardedModule sharded(std::make_shared<NestedImpl>(), options_for(group));
+    EXPECT_THAT(keys_of(sharded.state_dict()), expected);
+    set_state_dict_type(sharded, StateDictType::kSharded);
+    EXPECT_THAT(keys_of(sharded.state_dict()), expected);
+  });
+}
+
+TEST(StateDict, sharded_tensors_are_the_rows_and_share_memory_with_them) {
+  for (const ShardingStrategy strategy : kStrategies) {
+    spawn_ranks(4, [&](const Group& group) {
+      FsdpOptions options = options_for(group, true);
+      options.sharding_strategy = strategy;
+      FullyShardedDataParallel<Odd> sharded(filled<Odd>(), options);
+      Odd reference = filled<Odd>();
+      set_state_dict_type(sharded, StateDictType::kSharded);
+      const StateDict state = sharded.state_dict();
+      const bool hybrid = strategy == ShardingStrategy::kHybridShard ||
+                          strategy == ShardingStrategy::kHybridShardZero2;
+      const int ranks = strategy == ShardingStrategy::kNoShard ? 1 : hybrid ? 2 : 4;
+      const auto parameters = sharded.named_parameters();
+      ASSERT_EQ(parameters.size(), state.size());
+      for (const auto& [name, shard] : parameters) {
+        const ShardedTensor* const found = state.at(name).as_sharded();
+        ASSERT_NE(found, nullptr) << name;
+        EXPECT_EQ(found->layout.world_size, ranks);
+        EXPECT_EQ(found->part, group->rank() % ranks);
+        EXPECT_EQ(found->replica, group->rank() / ranks);
+        EXPECT_EQ(found->replica_count, 4 / ranks);
+        EXPECT_EQ(found->local.sizes(), shard.sizes()) << name;
+        EXPECT_EQ(found->local.const_data_ptr(), shard.const_data_ptr()) << name;
+        const Tensor whole = reference->named_parameters()[name].detach();
+        EXPECT_EQ(found->layout.shape, whole.sizes().vec()) << name;
+        const auto rows = whole.reshape({found->layout.rows, found->layout.row_numel})
+                              .narrow(0, found->layout.first_row(found->part),
+                                      found->layout.rows_of(found->part));
+        EXPECT_TRUE(torch::equal(rows.reshape(-1), found->local.reshape(-1))) << name;
+      }
+      // A rank that left would be missed by one that still makes its groups.
+      barrier(group, "end of the test");
+    });
+  }
+}
+
+Tensor loss_of(FullyShardedDataParallel<Gpt>& sharded) {
+  const Tensor tokens = random_tokens({2, 6}, 53, 5);
+  return test::next_token_loss(sharded.forward(tokens), tokens);
+}
+
+TEST(StateDict, the_next_forward_sees_what_was_loaded) {
+  for (const ShardingStrategy strategy : kStrategies) {
+    for (const int world_size : {1, 2, 4}) {
+      spawn_ranks(world_size, [&](const Group& group) {
+        FsdpOptions options = options_for(group);
+        options.sharding_strategy = strategy;
+        FullyShardedDataParallel<Gpt> sharded(filled<Gpt>(), options);
+        loss_of(sharded);  // without a backward: units may be live
+        Gpt other;
+        const StateDict state = changed_state(*other);
+        sharded.load_state_dict(state);
+        {
+          const torch::NoGradGuard no_grad;
+          for (auto& item : other->named_parameters())
+            item.value().copy_(*state.at(item.key()).as_tensor());
+        }
+        const Tensor tokens = random_tokens({2, 6}, 53, 5);
+        const Tensor expected = test::next_token_loss(other->forward(tokens), tokens);
+        EXPECT_LE(distance(loss_of(sharded), expected), 1e-5);
+      });
+    }
+  }
+}
+
+TEST(StateDict, sharded_and_local_state_goes_back_into_a_module_like_it) {
+  for (const StateDictType type : {StateDictType::kSharded, StateDictType::kLocal}) {
+    for (const bool use_orig_params : {false, true}) {
+      spawn_ranks(3, [&](const Group& group) {
+        FullyShardedDataParallel<Zoo> from(filled<Zoo>(), options_for(group, use_orig_params));
+        set_state_dict_type(from, type);
+        FullyShardedDataParallel<Zoo> into(Zoo(), options_for(group));
+        EXPECT_TRUE(into.load_state_dict(from.state_dict()).same_keys());
+        expect_same(into.state_dict(), *filled<Zoo>());
+      });
+    }
+  }
+}
+
+TEST(StateDict, local_state_is_each_units_flat_buffer) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
+    set_state_dict_type(sharded, StateDictType::kLocal);
+    const StateDict state = sharded.state_dict();
+    std::vector<std::string> flat;
+    for (const auto& [name, tensor] : sharded.named_parameters()) {
+      flat.push_back(name);
+      EXPECT_EQ(state.at(name).as_tensor()->const_data_ptr(), tensor.const_data_ptr());
+    }
+    EXPECT_EQ(state.size(), 2 * flat.size());
+  });
+}
+
+TEST(StateDict, local_state_of_another_layout_is_refused) {
+  std::vector<StateDict> of_two(2);
+  spawn_ranks(2, [&](const Group& group) {
+    FullyShardedDataParallel<Odd> sharded(filled<Odd>(), options_for(group));
+    set_state_dict_type(sharded, StateDictType::kLocal);
+    of_two[static_cast<std::size_t>(group->rank())] = sharded.state_dict();
+  });
+  spawn_ranks(3, [&](const Group& group) {
+    FullyShardedDataParallel<Odd> sharded(filled<Odd>(), options_for(group));
+    const std::string error = error_of(
+        [&] { sharded.load_state_dict(of_two[static_cast<std::size_t>(group->rank() % 2)]); });
+    EXPECT_THAT(error, AllOf(HasSubstr("expected the layout 'rank 0 of 3: "),
+                             HasSubstr("found 'rank 0 of 2: "),
+                             HasSubstr("a local state dict fits the same module")));
+  });
+}
+
+struct TwiceImpl : torch::nn::Module {
+  TwiceImpl() {
+    const Tensor weight = torch::arange(6.0).view({3, 2}).set_requires_grad(true);
+    register_parameter("first", weight);
+    register_parameter("second", weight);
+  }
+};
+
+TEST(StateDict, tied_parameters_are_under_each_name) {
+  spawn_ranks(2, [](const Group& group) {
+    ShardedModule sharded(std::make_shared<TwiceImpl>(), options_for(group));
+    StateDict state = sharded.state_dict();
+    EXPECT_THAT(keys_of(state), ElementsAre("first", "second"));
+    EXPECT_TRUE(torch::equal(*state.at("second").as_tensor(), torch::arange(6.0).view({3, 2})));
+    state.erase("first");
+    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }), HasSubstr("missing 'first'"));
+  });
+}
+
+TEST(StateDict, only_rank_0_gets_what_is_rank_0s) {
+  for (const ShardingStrategy strategy : kStrategies) {
+    spawn_ranks(4, [&](const Group& group) {
+      FsdpOptions options = options_for(group);
+      options.sharding_strategy = strategy;
+      FullyShardedDataParallel<Zoo> sharded(filled<Zoo>(), options);
+      FullStateDictConfig config;
+      config.rank0_only = true;
+      config.offload_to_cpu = true;
+      const StateDictTypeScope scope(sharded, StateDictType::kFull, config);
+      const StateDict state = sharded.state_dict();
+      if (group->rank() == 0) {
+        expect_same(state, *filled<Zoo>());
+      } else {
+        EXPECT_TRUE(state.empty());
+      }
+    });
+  }
+}
+
+TEST(StateDict, ignored_parameters_and_modules_are_whole) {
+  spawn_ranks(2, [](const Group& group) {
+    for (const StateDictType type : {StateDictType::kFull, StateDictType::kSharded}) {
+      Zoo module = filled<Zoo>();
+      FsdpOptions options = options_for(group);
+      options.ignored_modules = {module->batch.ptr(), module->encoder.ptr()};
+      FullyShardedDataParallel<Zoo> sharded(module, options);
+      set_state_dict_type(sharded, type);
+      const StateDict state = sharded.state_dict();
+      Zoo reference = filled<Zoo>();
+      EXPECT_TRUE(torch::equal(*state.at("encoder.linear1.weight").as_tensor(),
+                               reference->encoder->named_parameters()["linear1.weight"]));
+      const StateDict other = changed_state(*reference);
+      sharded.load_state_dict(other);
+      EXPECT_TRUE(
+          torch::equal(module->batch->running_var, *other.at("batch.running_var").as_tensor()));
+      EXPECT_TRUE(torch::equal(module->batch->weight, *other.at("batch.weight").as_tensor()));
+    }
+  });
+}
+
+struct BufferedImpl : torch::nn::Module {
+  BufferedImpl() : linear(register_module("linear", torch::nn::Linear(4, 3))) {
+    table = register_buffer("table", torch::arange(1, 5) / 64.0);
+  }
+  torch::nn::Linear linear;
+  Tensor table;
+};
+
+TEST(StateDict, buffers_that_mixed_precision_cast_are_given_as_they_were_built) {
+  spawn_ranks(2, [](const Group& group) {
+    const auto module = std::make_shared<BufferedImpl>();
+    FsdpOptions options = options_for(group);
+    options.mixed_precision.param_dtype = torch::kBFloat16;
+    options.mixed_precision.buffer_dtype = torch::kBFloat16;
+    ShardedModule sharded(module, options);
+    ASSERT_EQ(module->table.scalar_type(), torch::kBFloat16);
+    const auto dtype_of = [&](StateDictType type, const char* key) {
+      const StateDictTypeScope scope(sharded, type);
+      return sharded.state_dict().at(key).as_tensor()->scalar_type();
+    };
+    EXPECT_EQ(dtype_of(StateDictType::kFull, "table"), torch::kFloat);
+    EXPECT_EQ(dtype_of(StateDictType::kFull, "linear.weight"), torch::kFloat);
+    EXPECT_EQ(dtype_of(StateDictType::kSharded, "table"), torch::kFloat);
+    EXPECT_EQ(dtype_of(StateDictType::kLocal, "table"), torch::kBFloat16);
+    // Back again nothing counts as converted, and the module computes in what it did.
+    StateDict state = sharded.state_dict();
+    state.set("table", torch::ones({4}));
+    EXPECT_TRUE(sharded.load_state_dict(state).cast.empty());
+    EXPECT_EQ(module->table.scalar_type(), torch::kBFloat16);
+    EXPECT_TRUE(torch::equal(module->table, torch::ones({4}, torch::kBFloat16)));
+  });
+}
+
+TEST(StateDict, conversions_are_reported) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
+    StateDict state = sharded.state_dict();
+    const Tensor halves = state.at("mid.bias").as_tensor()->to(torch::kBFloat16);
+    state.set("mid.bias", halves);
+    EXPECT_THAT(sharded.load_state_dict(state).cast, ElementsAre("mid.bias: bfloat16 -> float32"));
+    EXPECT_TRUE(
+        torch::equal(*sharded.state_dict().at("mid.bias").as_tensor(), halves.to(torch::kFloat)));
+  });
+}
+
+TEST(StateDict, everything_that_is_wrong_is_told_at_once_and_nothing_is_written) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Zoo> sharded(filled<Zoo>(), options_for(group));
+    StateDict state = changed_state(*Zoo());
+    state.set("conv.wieght", *state.at("conv.weight").as_tensor());
+    state.erase("conv.weight");
+    state.erase("gru.bias_hh_l0");
+    state.set("prelu.weight", torch::ones({2}));
+    state.set("batch.running_mean", torch::ones({5}));
+    state.set("bilinear.bias", 3);
+    state.set("group.bias", torch::ones({4}, torch::kComplexFloat));
+    const std::string error = error_of([&] { sharded.load_state_dict(state); });
+    for (const char* part :
+         {"missing 'conv.weight' (nearest: 'conv.wieght')", "missing 'gru.bias_hh_l0'",
+          "unexpected 'conv.wieght', which the module has not (nearest: 'conv.weight')",
+          "'prelu.weight': expected the shape [1], found [2]",
+          "'batch.running_mean': expected the shape [6], found [5]",
+          "'bilinear.bias': expected a tensor, found int",
+          "'group.bias': expected float32, found complex64"})
+      EXPECT_THAT(error, HasSubstr(part));
+    expect_same(sharded.state_dict(), *filled<Zoo>());
+  });
+}
+
+TEST(StateDict, what_is_not_strict_is_reported) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
+    StateDict state = changed_state(*Tied());
+    const Tensor bias = *state.at("mid.bias").as_tensor();
+    state.erase("emb.weight");
+    state.set("spare", torch::ones({}));
+    const LoadReport report = sharded.load_state_dict(state, /*strict=*/false);
+    EXPECT_THAT(report.missing, ElementsAre("emb.weight"));
+    EXPECT_THAT(report.unexpected, ElementsAre("spare"));
+    const StateDict now = sharded.state_dict();
+    EXPECT_TRUE(torch::equal(*now.at("mid.bias").as_tensor(), bias));
+    EXPECT_TRUE(torch::equal(*now.at("emb.weight").as_tensor(), filled<Tied>()->emb->weight));
+  });
+}
+
+TEST(StateDict, one_ranks_error_is_every_ranks) {
+  spawn_ranks(3, [](const Group& group) {
+    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
+    StateDict state = changed_state(*Tied());
+    if (group->rank() == 1) state.erase("mid.bias");
+    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
+                AllOf(HasSubstr("rank 1: "), HasSubstr("missing 'mid.bias'")));
+    expect_same(sharded.state_dict(), *filled<Tied>());
+  });
+}
+
+TEST(StateDict, parts_of_other_ranks_are_refused) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
+    set_state_dict_type(sharded, StateDictType::kSharded);
+    StateDict state = sharded.state_dict();
+    ShardedTensor& bias = *state.at("mid.bias").as_sharded();
+    bias.part = 1 - bias.part;
+    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
+                HasSubstr("'mid.bias': expected part 0 of 2, found part 1 of 2"));
+    const std::vector<std::int64_t> shape{24};
+    bias.layout = shard_layout(shape, 3);
+    bias.part = 0;
+    bias.local = torch::zeros({8});
+    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
+                HasSubstr("'mid.bias': expected part 0 of 2, found part 0 of 3: the whole tensor "
+                          "is needed at another number of ranks"));
+    bias.local = torch::zeros({7});
+    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
+                HasSubstr("'mid.bias': expected the shape [8], found [7]"));
+    bias = {};
+    bias.layout = shard_layout(shape, 2);
+    bias.part = group->rank();
+    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }), HasSubstr("has no memory"));
+  });
+}
+
+TEST(StateDict, state_is_given_and_taken_between_steps_alone) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
+    const StateDict state = sharded.state_dict();
+    {
+      const FullParams scope = sharded.summon_full_params();
+      EXPECT_THAT(error_of([&] { sharded.state_dict(); }),
+                  HasSubstr("state_dict inside summon_full_params"));
+      EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
+                  HasSubstr("load_state_dict inside summon_full_params"));
+    }
+    const Tensor tokens = random_tokens({2, 5}, 53, 1);
+    const Tensor loss = test::next_token_loss(sharded.forward(tokens), tokens);
+    loss.register_hook([&](const Tensor&) {
+      EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
+                  HasSubstr("load_state_dict inside forward or backward"));
+    });
+    loss.backward();
+    // And a backward of what was computed before says that its weights are gone.
+    const Tensor stale = test::next_token_loss(sharded.forward(tokens), tokens);
+    sharded.load_state_dict(state);
+    EXPECT_THAT(error_of([&] { stale.backward(); }), HasSubstr("modified by an inplace operation"));
+  });
+}
+
+TEST(StateDict, types_and_configurations_are_set_and_put_back) {
+  spawn_ranks(1, [](const Group& group) {
+    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
+    EXPECT_EQ(get_state_dict_type(sharded).state_dict_type, StateDictType::kFull);
+    {
+      ShardedOptimStateDictConfig config;
+      config.offload_to_cpu = false;
+      const StateDictTypeScope scope(sharded, StateDictType::kSharded, std::nullopt, config);
+      const StateDictSettings& set = get_state_dict_type(sharded);
+      EXPECT_EQ(set.state_dict_type, StateDictType::kSharded);
+      EXPECT_FALSE(std::get<ShardedStateDictConfig>(set.state_dict_config).offload_to_cpu);
+      EXPECT_FALSE(
+          std::get<ShardedOptimStateDictConfig>(set.optim_state_dict_config).offload_to_cpu);
+    }
+    EXPECT_EQ(get_state_dict_type(sharded).state_dict_type, StateDictType::kFull);
+    const StateDictSettings before = set_state_dict_type(sharded, StateDictType::kLocal);
+    EXPECT_EQ(before.state_dict_type, StateDictType::kFull);
+    EXPECT_TRUE(std::get<FullOptimStateDictConfig>(before.optim_state_dict_config).offload_to_cpu);
+    EXPECT_FALSE(
+        std::get<LocalOptimStateDictConfig>(get_state_dict_type(sharded).optim_state_dict_config)
+            .offload_to_cpu);
+    EXPECT_THAT(error_of([&] {
+                  set_state_dict_type(sharded, StateDictType::kFull, ShardedStateDictConfig());
+                }),
+                HasSubstr("set_state_dict_type(FULL_STATE_DICT) with a state_dict_config of "
+                          "SHARDED_STATE_DICT"));
+    EXPECT_THAT(error_of([&] {
+                  set_state_dict_type(sharded, StateDictType::kFull, std::nullopt,
+                                      LocalOptimStateDictConfig());
+                }),
+                HasSubstr("an optim_state_dict_config"));
+    EXPECT_EQ(get_state_dict_type(sharded).state_dict_type, StateDictType::kLocal);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp
