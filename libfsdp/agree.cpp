@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
@@ -57,15 +58,25 @@ void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
   } catch (...) {
     outcome = "!an exception of unknown type";
   }
-  std::string failures;
+  // A message, and the ranks that gave it: what is wrong for all is said once.
+  std::vector<std::pair<std::string, std::string>> failures;
   const auto outcomes = all_gather_text(group, outcome, what);
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
     if (outcomes[r].empty()) continue;
-    failures += (failures.empty() ? " failed on rank " : "; on rank ") +
-                std::to_string(group->global_rank(static_cast<int>(r))) + ": " +
-                outcomes[r].substr(1);
+    const std::string rank = std::to_string(group->global_rank(static_cast<int>(r)));
+    const auto same = std::find_if(failures.begin(), failures.end(), [&](const auto& failure) {
+      return failure.first == outcomes[r];
+    });
+    if (same == failures.end()) {
+      failures.emplace_back(outcomes[r], "rank " + rank);
+    } else {
+      same->second += ", rank " + rank;
+    }
   }
-  TORCH_CHECK(failures.empty(), what, failures);
+  std::string text;
+  for (const auto& [message, ranks] : failures)
+    text += (text.empty() ? " failed on " : "; on ") + ranks + ": " + message.substr(1);
+  TORCH_CHECK(failures.empty(), what, text);
 }
 
 void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string& what,

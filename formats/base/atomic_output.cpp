@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -111,11 +112,6 @@ FileDescriptor open_destination_folder(const OutputPlace& place) {
                              O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (fd.get() < 0) throw_errno(place.shown());
   return fd;
-}
-
-bool is_plain_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\0", 2)) == name.npos;
 }
 
 Error cannot_exchange(const OutputPlace& place) {
@@ -336,6 +332,7 @@ struct AtomicDirectory::Impl {
   FileDescriptor folder;                          // the temporary, locked
   std::map<std::string, FileDescriptor> folders;  // inside it
   std::vector<std::unique_ptr<OutputFile>> files;
+  std::string invitation;  // the name of an empty file in the folder; empty: nobody was invited
   bool committed = false;
 };
 
@@ -433,8 +430,23 @@ Sharing AtomicDirectory::link_file(const std::string& name, const File& source,
   return share_file(source, member.folder, member.name, member.shown, options);
 }
 
+// See Note [joining a folder].
+std::string AtomicDirectory::invitation() {
+  if (!impl_->invitation.empty()) return impl_->invitation;
+  std::random_device random;
+  const std::string name = cat("invitation-", hex32(random()), hex32(random()));
+  if (open_for_output(impl_->folder.get(), name, O_WRONLY | O_CREAT | O_EXCL, 0600).get() < 0) {
+    throw_errno(cat(impl_->place.shown(), "/", name));
+  }
+  return impl_->invitation = name;
+}
+
 void AtomicDirectory::commit() {
   const OutputPlace& place = impl_->place;
+  if (!impl_->invitation.empty() &&
+      ::unlinkat(impl_->folder.get(), impl_->invitation.c_str(), 0) != 0) {
+    throw_errno(cat(place.shown(), "/", impl_->invitation));
+  }
   for (const auto& file : impl_->files) file->finish(impl_->options.sync);
   const auto sync = [&](const FileDescriptor& folder) {
     if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place.shown() + ": fsync");

@@ -109,6 +109,11 @@ class AtomicDirectory {
   // (see share_file).  Whether it is synced follows from the folder's options.
   // Throws: as add_file; what share_file throws.
   Sharing link_file(const std::string& name, const File& source, SharingOptions options = {});
+  // Text by which other processes find this very folder and put files of their own into it (see
+  // joined_folder.h).  They finish them before `commit`, which syncs the folder but not their
+  // content.
+  // Throws: kIo, kNoSpace.
+  std::string invitation();
   // Throws: as AtomicFile; kBusy, kUnsupported.
   void commit();
 

@@ -153,6 +153,11 @@ Locked try_lock(int fd, const std::string& shown) {
   }
 }
 
+bool is_plain_name(std::string_view name) noexcept {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0", 2)) == name.npos;
+}
+
 std::vector<std::string> names_in(int folder, const std::string& shown) {
   // A fresh descriptor: readdir moves the position of the one it is given.
   const int fd = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/base/file.h"
@@ -63,6 +64,9 @@ class OutputPlace {
 enum class Locked { kYes, kBusy, kUnsupported };
 // Takes the exclusive lock of an open file or folder, or says why not, at once.  Throws: kIo.
 Locked try_lock(int fd, const std::string& shown);
+
+// Whether `name` can be that of a member of a folder: without a slash, neither "." nor "..".
+bool is_plain_name(std::string_view name) noexcept;
 
 // Names in an open folder, "." and ".." left out, sorted.  Throws: kIo.
 std::vector<std::string> names_in(int folder, const std::string& shown);

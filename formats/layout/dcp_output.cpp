@@ -17,6 +17,7 @@
 #include "formats/layout/content.h"
 #include "formats/layout/dcp_layout.h"
 #include "formats/layout/dcp_names.h"
+#include "formats/layout/dcp_parts.h"
 #include "formats/layout/source_pieces.h"
 #include "formats/layout/torch_save_writer.h"
 
@@ -136,7 +137,6 @@ class RankFiles {
 
   void add_tensor(const TensorItem& item, FolderLayout::Cursor& cursor) {
     const TensorEntry& tensor = source_.index().tensors[item.tensor];
-    const auto& shape = tensor.shape;
     const auto from = std::make_shared<TensorSource>(source_, item.tensor, chunks_);
     std::shared_ptr<TorchSaveLayout> layout;
     const std::int64_t chunks = item.chunk_count();
@@ -145,7 +145,7 @@ class RankFiles {
       const std::uint64_t offset = cursor.next(rank, item.bytes_of(c));
       OutputFile* const file = file_of(rank);
       if (file == nullptr) continue;
-      Box box = item.box_of(shape, c);
+      Box box = item.box_of(c);
       if (!layout || c + 1 == chunks)
         layout = std::make_shared<TorchSaveLayout>(dcp::chunk_object(item.dtype, box.size));
       TargetPiece piece = box_piece(from, std::move(box), item.dtype);
@@ -243,12 +243,7 @@ class FolderOutput : public DcpOutput {
       const CopyResult copied = copy_pieces(meta_->pieces(file), options);
       meta_->finish(file, copied.crcs);
     }
-    OutputFile& metadata = folder.add_file(prefix_ + std::string(dcp::kMetadataName));
-    std::uint64_t at = 0;
-    layout_.write_metadata([&](std::string_view block) {
-      write_text(metadata, at, block);
-      at += block.size();
-    });
+    dcp::write_metadata_file(folder.add_file(prefix_ + std::string(dcp::kMetadataName)), layout_);
   }
 
  private:

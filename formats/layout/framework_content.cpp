@@ -23,29 +23,11 @@ std::string key_text(const Value& key) {
   return key.as_int() ? std::to_string(*key.as_int()) : std::string();
 }
 
-const Value* step_into(const Value& value, const PathStep& step) {
-  if (const auto* position = std::get_if<std::int64_t>(&step)) {
-    const auto items = value.items();
-    return *position >= 0 && static_cast<std::size_t>(*position) < items.size()
-               ? &items[static_cast<std::size_t>(*position)]
-               : nullptr;
-  }
-  const auto entries = mapping_entries(value);
-  if (!entries) return nullptr;
-  for (const auto& [key, child] : *entries) {
-    if (key_text(key) == std::get<std::string>(step)) return &child;
-  }
-  return nullptr;
-}
-
-Value at_path(const Value& root, const KeyPath& path) {
-  const Value* at = &root;
-  for (const PathStep& step : path) {
-    at = step_into(*at, step);
-    if (at == nullptr)
-      throw Error(ErrorCode::kKey, cat(quote(joined(path), 200), ": is not there"));
-  }
-  return *at;
+const Value& part_at(const Value& root, const KeyPath& path) {
+  const Value* const part = at_path(root, path);
+  if (part == nullptr)
+    throw Error(ErrorCode::kKey, cat(quote(joined(path), 200), ": is not there"));
+  return *part;
 }
 
 bool is_tensor(const Value& value) {
@@ -55,7 +37,7 @@ bool is_tensor(const Value& value) {
 // Whether everything in `value` is one of the parts below it: a list of optimizers, say.
 bool holds_parts_alone(const Value& root, const std::string& top,
                        const std::vector<RolePart>& parts) {
-  const Value member = at_path(root, {top});
+  const Value member = part_at(root, {top});
   const std::size_t children =
       mapping_entries(member) ? mapping_entries(member)->size() : member.items().size();
   const auto within = std::count_if(parts.begin(), parts.end(), [&](const RolePart& part) {
@@ -109,7 +91,7 @@ TrainerState trainer_state(const Value& root) {
     }
     if (std::find(taken.begin(), taken.end(), top) == taken.end()) taken.push_back(top);
     (part.role == Role::kModel ? state.models : state.optimizers)
-        .push_back(at_path(root, part.path));
+        .push_back(part_at(root, part.path));
   }
   std::vector<Value::Entry> model;
   const auto entries = mapping_entries(root);

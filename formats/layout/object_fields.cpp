@@ -16,6 +16,24 @@ const Value* member(const Value& mapping, std::string_view name) {
   return nullptr;
 }
 
+const Value* at_path(const Value& root, std::span<const PathStep> path) {
+  if (path.empty()) return &root;
+  if (const auto* position = std::get_if<std::int64_t>(&path[0])) {
+    const auto index = static_cast<std::size_t>(*position);
+    return index < root.items().size() ? at_path(root.items()[index], path.subspan(1)) : nullptr;
+  }
+  const auto& name = std::get<std::string>(path[0]);
+  const auto entries = mapping_entries(root);
+  if (!entries) return nullptr;
+  for (const auto& [key, value] : *entries) {
+    const bool same = key.as_string() != nullptr
+                          ? *key.as_string() == name
+                          : key.as_int() && std::to_string(*key.as_int()) == name;
+    if (same) return at_path(value, path.subspan(1));
+  }
+  return nullptr;
+}
+
 const Value* attribute(const Value& object, std::string_view name) {
   const ObjectData* data = object.as_object();
   if (data == nullptr) return nullptr;

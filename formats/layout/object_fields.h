@@ -4,16 +4,22 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "formats/container/pickle_value.h"
+#include "formats/model/index.h"
 
 namespace fsdp::formats {
 
 // The member of a dict or an OrderedDict; nullptr where there is none.  Lifetime: that of
 // `mapping`.
 const Value* member(const Value& mapping, std::string_view name);
+
+// What a path of a nested state dict leads to (integer keys stand in it as text); nullptr where
+// there is nothing.  Lifetime: that of `root`.
+const Value* at_path(const Value& root, std::span<const PathStep> path);
 
 // The attribute of an object: of the dict it was built from, or of the pair (dict, slots) that
 // classes with slots have.  nullptr where there is none.

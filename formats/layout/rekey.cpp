@@ -9,6 +9,7 @@
 #include "formats/base/text.h"
 #include "formats/container/pickle_writer.h"
 #include "formats/layout/content.h"
+#include "formats/layout/object_fields.h"
 #include "formats/layout/placed_leaves.h"
 #include "formats/layout/source_pieces.h"
 #include "formats/layout/state_roles.h"
@@ -27,23 +28,6 @@ std::string step_text(const PathStep& step) {
 Value key_of(const Value::Entry& entry) {
   if (entry.first.as_int()) return Value::string(std::to_string(*entry.first.as_int()));
   return entry.first;
-}
-
-// The value that a path leads to.
-const Value* at_path(const Value& root, std::span<const PathStep> path) {
-  if (path.empty()) return &root;
-  if (const auto* position = std::get_if<std::int64_t>(&path[0])) {
-    const auto index = static_cast<std::size_t>(*position);
-    return index < root.items().size() ? at_path(root.items()[index], path.subspan(1)) : nullptr;
-  }
-  const auto entries = mapping_entries(root);
-  if (!entries) return nullptr;
-  for (const Value::Entry& entry : *entries) {
-    const Value key = key_of(entry);
-    if (key.as_string() != nullptr && *key.as_string() == std::get<std::string>(path[0]))
-      return at_path(entry.second, path.subspan(1));
-  }
-  return nullptr;
 }
 
 // `root` with another value where the path leads.

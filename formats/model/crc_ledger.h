@@ -10,19 +10,22 @@ namespace fsdp::formats {
 
 class CrcLedger {
  public:
+  struct Run {
+    std::uint64_t begin;
+    std::uint64_t bytes;
+    std::uint32_t crc;  // of these bytes
+  };
   // `crc` is that of the `bytes` bytes from `begin` on.
   void add(std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc);
   // The CRC of bytes [0, total) where the parts tile them exactly (the same part twice counts
   // once), else nothing.
   std::optional<std::uint32_t> total(std::uint64_t total) const;
+  // What was added, in ascending order, the same part twice once; parts that follow one another are
+  // one.
+  std::vector<Run> runs() const;
 
  private:
-  struct Part {
-    std::uint64_t begin;
-    std::uint64_t bytes;
-    std::uint32_t crc;
-  };
-  std::vector<Part> parts_;
+  std::vector<Run> parts_;
 };
 
 }  // namespace fsdp::formats

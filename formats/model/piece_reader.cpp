@@ -81,7 +81,14 @@ void StorageChecks::note(const std::string& key, const ChunkData& data) {
     if (!data.self_checked) unchecked_bytes_ += data.storage_bytes;
     return;
   }
-  storages_.try_emplace(name_of(data), Storage{data, key, {}});
+  PartialRead read;
+  read.file = data.file;
+  read.key = key;
+  read.file_offset = data.file_offset;
+  read.storage_bytes = data.storage_bytes;
+  read.crc = *data.crc;
+  read.mismatch = data.mismatch;
+  storages_.try_emplace(name_of(data), Storage{std::move(read), data});
 }
 
 void StorageChecks::read(const ChunkData& data, const DenseRun& run) {
@@ -89,15 +96,7 @@ void StorageChecks::read(const ChunkData& data, const DenseRun& run) {
   const std::lock_guard lock(mutex_);
   // Not found: another piece read the storage whole meanwhile, and it was settled.
   const auto found = storages_.find(name_of(data));
-  if (found != storages_.end()) found->second.ledger.add(run.begin, run.bytes, run.crc);
-}
-
-void StorageChecks::compare(const Storage& storage, std::uint32_t computed) {
-  if (computed == *storage.data.crc) return;
-  throw Error(storage.data.mismatch,
-              cat(storage.data.file, ": ", quote(storage.key, 200), ": data at byte ",
-                  storage.data.file_offset, ": CRC-32 stored ", hex32(*storage.data.crc),
-                  ", computed ", hex32(computed)));
+  if (found != storages_.end()) found->second.read.ledger.add(run.begin, run.bytes, run.crc);
 }
 
 void StorageChecks::settle(std::span<const SourceChunk> sources) {
@@ -105,9 +104,9 @@ void StorageChecks::settle(std::span<const SourceChunk> sources) {
   for (const SourceChunk& source : sources) {
     const auto found = storages_.find(name_of(source.data));
     if (found == storages_.end()) continue;
-    const auto computed = found->second.ledger.total(found->second.data.storage_bytes);
+    const auto computed = found->second.read.ledger.total(source.data.storage_bytes);
     if (!computed) continue;
-    compare(found->second, *computed);
+    check_crc(found->second.read, *computed);
     storages_.erase(found);
   }
 }
@@ -116,7 +115,7 @@ void StorageChecks::finish(std::span<std::byte> buffer, const std::function<bool
   const std::lock_guard lock(mutex_);
   for (const auto& [name, storage] : storages_) {
     const ChunkData& data = storage.data;
-    auto crc = storage.ledger.total(data.storage_bytes);
+    auto crc = storage.read.ledger.total(data.storage_bytes);
     if (!crc) {
       crc = 0;
       for (std::uint64_t at = 0; at < data.storage_bytes; at += buffer.size()) {
@@ -127,9 +126,17 @@ void StorageChecks::finish(std::span<std::byte> buffer, const std::function<bool
         crc = crc32(*crc, part);
       }
     }
-    compare(storage, *crc);
+    check_crc(storage.read, *crc);
   }
   storages_.clear();
+}
+
+std::vector<PartialRead> StorageChecks::take_partial() {
+  const std::lock_guard lock(mutex_);
+  std::vector<PartialRead> result;
+  for (auto& [name, storage] : storages_) result.push_back(std::move(storage.read));
+  storages_.clear();
+  return result;
 }
 
 PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks)

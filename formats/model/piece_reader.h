@@ -16,7 +16,7 @@
 
 #include "formats/model/chunk_data.h"
 #include "formats/model/copy.h"
-#include "formats/model/crc_ledger.h"
+#include "formats/model/partial_reads.h"
 
 namespace fsdp::formats {
 
@@ -37,17 +37,17 @@ class StorageChecks {
   // Reads storages of which only parts were read on their own, through `buffer`, and compares them.
   // Throws: kZipCrc, kInterrupted, what reading throws.
   void finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled);
+  // Storages of which only parts were read, without what was settled; forgets them.
+  std::vector<PartialRead> take_partial();
   std::uint64_t unchecked_bytes() const { return unchecked_bytes_; }
 
  private:
   using Name = std::pair<std::string, std::uint64_t>;
   struct Storage {
+    PartialRead read;
     ChunkData data;  // of the first chunk seen in it
-    std::string key;
-    CrcLedger ledger;
   };
   static Name name_of(const ChunkData& data) { return {data.file, data.file_offset}; }
-  static void compare(const Storage& storage, std::uint32_t computed);
 
   bool enabled_;
   std::mutex mutex_;

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/dcp_items.h"
+
+#include <utility>
+
+#include "formats/base/checked_math.h"
+#include "formats/layout/dcp_names.h"
+#include "formats/layout/tensor_value.h"
+#include "formats/layout/torch_save_writer.h"
+
+namespace fsdp::formats::dcp {
+namespace {
+
+// Encoded values kept between planning and writing; those beyond are read and encoded again.
+constexpr std::uint64_t kMaxEncodedBytes = 24U << 20U;
+
+std::string encoded(TorchSaveLayout& layout) {
+  std::string out;
+  layout.write_rest({}, [&](std::uint64_t, std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) out.push_back(static_cast<char>(byte));
+  });
+  return out;
+}
+
+}  // namespace
+
+Value chunk_object(DType dtype, const std::vector<std::int64_t>& shape) {
+  StorageRef storage;
+  storage.key = "0";
+  storage.archive = kTensorArchive;
+  const std::uint64_t numel = checked_numel(shape, "a chunk");
+  storage.numel = storage_class(dtype).empty() ? numel * item_bytes(dtype) : numel;
+  return make_dense_tensor(dtype, shape, std::move(storage));
+}
+
+void TensorItem::measure() {
+  const auto item_bytes_of = [&](std::int64_t chunk) {
+    return TorchSaveLayout(chunk_object(dtype, box_of(chunk).size)).bytes();
+  };
+  bytes = item_bytes_of(0);
+  last_bytes = chunk_count() > 1 ? item_bytes_of(chunk_count() - 1) : bytes;
+}
+
+void FolderItems::add_value(std::size_t entry, const Value& value, bool encode) {
+  TorchSaveLayout layout(value);
+  ValueItem item{entry, 0, 0, layout.bytes(), {}};
+  if (encode && layout.storages().empty() && encoded_bytes_ + item.bytes <= kMaxEncodedBytes) {
+    item.encoded = encoded(layout);
+    encoded_bytes_ += item.bytes;
+  }
+  values_.push_back(std::move(item));
+}
+
+void FolderItems::place_items() {
+  value_bytes_.assign(static_cast<std::size_t>(world_size_), 0);
+  for (ValueItem& item : values_) {
+    std::uint64_t& end = value_bytes_[static_cast<std::size_t>(item.rank)];
+    item.offset = end;
+    end = checked_add(item.offset, item.bytes, "size of a data file");
+  }
+  Cursor cursor(*this);
+  file_bytes_ = value_bytes_;
+  for (const TensorItem& item : tensors_) {
+    for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
+      const std::int64_t rank = item.rank_of(c);
+      file_bytes_[static_cast<std::size_t>(rank)] =
+          cursor.next(rank, item.bytes_of(c)) + item.bytes_of(c);
+    }
+  }
+}
+
+std::uint64_t FolderItems::Cursor::next(std::int64_t rank, std::uint64_t bytes) {
+  std::uint64_t& end = ends_[static_cast<std::size_t>(rank)];
+  const std::uint64_t offset = end;
+  end = checked_add(offset, bytes, "size of a data file");
+  return offset;
+}
+
+void FolderItems::write_metadata(const MetadataWriter::Sink& sink) const {
+  MetadataWriter writer(sink);
+  std::vector<const TensorItem*> by_entry(entries_.size(), nullptr);
+  for (const TensorItem& item : tensors_) by_entry[item.entry] = &item;
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    const TensorItem* item = by_entry[e];
+    if (item == nullptr) {
+      writer.value(entries_[e].key);
+      continue;
+    }
+    writer.begin_tensor(entries_[e].key, item->dtype, item->shape);
+    Box box = item->box_of(0);
+    for (std::int64_t c = 0; c < item->chunk_count(); ++c) {
+      if (item->cut) {
+        box.offset[0] = item->rows.begin(c);
+        box.size[0] = item->rows.count(c);
+      }
+      writer.chunk(box.view());
+    }
+    writer.end_tensor();
+  }
+  writer.begin_paths();
+  for (std::size_t e = 0; e < entries_.size(); ++e) writer.path(e, entries_[e].path);
+  writer.begin_items();
+  const auto place = [](std::int64_t rank, const std::string& name, std::uint64_t offset,
+                        std::uint64_t bytes) {
+    return MetadataWriter::ItemPlace{static_cast<std::size_t>(rank), name, offset, bytes};
+  };
+  for (const ValueItem& item : values_) {
+    writer.value_item(item.entry,
+                      place(item.rank, data_file_name(item.rank, 0), item.offset, item.bytes));
+  }
+  Cursor cursor(*this);
+  for (const TensorItem& item : tensors_) {
+    std::vector<std::int64_t> offset(item.shape.size(), 0);
+    for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
+      const std::int64_t rank = item.rank_of(c);
+      const std::uint64_t bytes = item.bytes_of(c);
+      if (item.cut) offset[0] = item.rows.begin(c);
+      const std::string name = data_file_name(rank, 0);
+      writer.tensor_item(item.entry, static_cast<std::size_t>(c), offset,
+                         place(rank, name, cursor.next(rank, bytes), bytes));
+    }
+  }
+  writer.finish();
+}
+
+}  // namespace fsdp::formats::dcp

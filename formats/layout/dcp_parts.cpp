@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/layout/dcp_parts.h"
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "formats/base/crc32.h"
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/layout/content.h"
+#include "formats/layout/dcp_balance.h"
+#include "formats/layout/dcp_sharding.h"
+#include "formats/layout/tensor_value.h"
+#include "formats/layout/torch_save_writer.h"
+
+namespace fsdp::formats::dcp {
+namespace {
+
+// What is written at once: its checksum is taken just before, and brings it into the cache.
+constexpr std::size_t kBlockBytes = 1U << 20U;
+
+// Returns the CRC-32 of `bytes`.
+std::uint32_t write_payload(OutputFile& file, std::uint64_t offset,
+                            std::span<const std::byte> bytes) {
+  std::uint32_t crc = 0;
+  while (!bytes.empty()) {
+    const auto block = bytes.first(std::min(kBlockBytes, bytes.size()));
+    crc = crc32(crc, block);
+    file.write_at(offset, block);
+    offset += block.size();
+    bytes = bytes.subspan(block.size());
+  }
+  return crc;
+}
+
+// Writes an archive of which every storage is a whole tensor, or the one of a chunk.
+void write_archive(OutputFile& file, std::uint64_t base, TorchSaveLayout& layout,
+                   const std::function<std::span<const std::byte>(const StorageRef&)>& bytes_of) {
+  std::vector<std::uint32_t> crcs;
+  for (std::size_t s = 0; s < layout.storages().size(); ++s) {
+    const StorageRef& storage = layout.storages()[s];
+    const auto bytes = bytes_of(storage);
+    const std::uint64_t wanted = storage.numel * item_bytes(storage.dtype);
+    if (bytes.size() != wanted) {
+      throw Error(ErrorCode::kShape, cat(file.name(), ": a tensor of ", wanted,
+                                         " bytes is to be written, but has ", bytes.size()));
+    }
+    crcs.push_back(write_payload(file, base + layout.storage_offset(s), bytes));
+  }
+  layout.write_rest(crcs, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+    file.write_at(base + offset, bytes);
+  });
+}
+
+std::size_t number_of(const StorageRef& storage) {
+  return std::stoull(storage.key);
+}
+
+bool has_elements(std::span<const std::int64_t> shape) {
+  return std::find(shape.begin(), shape.end(), 0) == shape.end();
+}
+
+}  // namespace
+
+Value part_reference(std::size_t number, const PartTensor& tensor) {
+  const Value chunk = chunk_object(tensor.dtype, tensor.shape);
+  StorageRef storage = *dense_tensor(chunk)->storage;
+  storage.key = std::to_string(number);
+  return make_dense_tensor(tensor.dtype, tensor.shape, std::move(storage));
+}
+
+PartsLayout::PartsLayout(const Value& content, std::span<const PartTensor> tensors,
+                         std::int64_t world_size, bool with_values)
+    : FolderItems(world_size) {
+  check_world_size(world_size);
+  entries_ = entries_of(content);
+  Balance balance(world_size);
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    const auto number = tensor_number(entries_[e].value);
+    if (!number) {
+      add_value(e, entries_[e].value, with_values);
+      const TorchSaveLayout archive(entries_[e].value);
+      for (const StorageRef& storage : archive.storages()) {
+        if (!tensors[number_of(storage)].writers) continue;
+        throw Error(ErrorCode::kUnsupported,
+                    cat(quote(entries_[e].key, 200), ": is a ", kind_name(entries_[e].value.kind()),
+                        " with a tensor of which each rank has a part; only dicts and lists are "
+                        "taken apart"));
+      }
+      continue;
+    }
+    const PartTensor& tensor = tensors[*number];
+    TensorItem item{};
+    item.entry = e;
+    item.tensor = *number;
+    item.dtype = tensor.dtype;
+    // Not the tensor's: several views may share what they refer to.
+    item.shape = dense_tensor(entries_[e].value)->shape;
+    const std::uint64_t bytes = volume({item.shape, item.shape}) * item_bytes(item.dtype);
+    if (!tensor.writers) {
+      item.rank = balance.place(bytes);
+    } else {
+      item.writers = tensor.writers;
+      item.cut = !item.shape.empty() && has_elements(item.shape);
+      item.rank = item.writers->front();
+      if (item.cut) {
+        item.rows = cut_rows(item.shape[0], static_cast<std::int64_t>(item.writers->size()));
+      }
+      balance.add_cut(bytes);
+    }
+    item.measure();
+    tensors_.push_back(std::move(item));
+  }
+  place_items();
+}
+
+void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t rank,
+                     const PartBytes& bytes) {
+  if (layout.file_bytes(rank) != 0) file.reserve(layout.file_bytes(rank));
+  for (const ValueItem& item : layout.values()) {
+    if (item.rank != rank) continue;
+    if (!item.encoded.empty()) {
+      file.write_at(item.offset, std::as_bytes(std::span(item.encoded)));
+      continue;
+    }
+    TorchSaveLayout archive(layout.entries()[item.entry].value);
+    write_archive(file, item.offset, archive,
+                  [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+  }
+  FolderItems::Cursor cursor(layout);
+  for (const TensorItem& item : layout.tensors()) {
+    for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
+      const std::int64_t writer = item.rank_of(c);
+      const std::uint64_t offset = cursor.next(writer, item.bytes_of(c));
+      if (writer != rank) continue;
+      TorchSaveLayout archive(chunk_object(item.dtype, item.box_of(c).size));
+      write_archive(file, offset, archive, [&](const StorageRef&) { return bytes(item.tensor); });
+    }
+  }
+}
+
+void write_metadata_file(OutputFile& file, const FolderItems& items) {
+  std::uint64_t at = 0;
+  items.write_metadata([&](std::string_view block) {
+    file.write_at(at, std::as_bytes(std::span(block)));
+    at += block.size();
+  });
+}
+
+void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes) {
+  TorchSaveLayout archive(root);
+  file.reserve(archive.bytes());
+  write_archive(file, 0, archive,
+                [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+}
+
+}  // namespace fsdp::formats::dcp

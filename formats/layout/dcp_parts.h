@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// A torch.distributed.checkpoint folder written by many processes, of which each holds some parts:
+// every one lays out the same folder and writes its own file of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/base/atomic_output.h"
+#include "formats/container/pickle_value.h"
+#include "formats/layout/dcp_items.h"
+
+namespace fsdp::formats::dcp {
+
+// A tensor as the ranks hold it.
+struct PartTensor {
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  // Which rank writes part p of so many, cut along dimension 0 by torch.chunk's rule; null: every
+  // rank has the whole.
+  std::shared_ptr<const std::vector<std::int64_t>> writers;
+};
+
+// The dense tensor that stands for tensor `number` of a list, as content_of has tensors of an
+// index: over a kTensorArchive storage.
+Value part_reference(std::size_t number, const PartTensor& tensor);
+
+// Values are in rank 0's file, whole tensors spread over the ranks as DCP does it (dcp_balance.h).
+// Parts without rows have no chunk; tensors without dimensions or elements are in the file of the
+// rank that has the first part.
+class PartsLayout : public FolderItems {
+ public:
+  // `content`: a nested dict whose tensors are references to `tensors`.  The same on every rank but
+  // for plain values, which only rank 0 has to have: they are encoded where `with_values`.
+  // Throws: kUsage (world size), kUnsupported naming a value (a tuple) that holds a tensor in
+  // parts; what entries_of and write_pickle throw.
+  PartsLayout(const Value& content, std::span<const PartTensor> tensors, std::int64_t world_size,
+              bool with_values);
+};
+
+// The bytes of tensor `number` on this rank, dense and row-major: its part, or the whole.
+// Lifetime: until the next call.
+using PartBytes = std::function<std::span<const std::byte>(std::size_t number)>;
+
+// Writes what of the folder is `rank`'s, after taking the room for it; does not finish the file.
+// Throws: kNoSpace, kIo; what `bytes` throws; kShape where it gives another number of bytes than
+// the layout has.
+void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t rank,
+                     const PartBytes& bytes);
+
+// Writes `.metadata`.
+void write_metadata_file(OutputFile& file, const FolderItems& items);
+
+// Writes `root`, whose tensors are references to whole tensors, as a torch.save file.
+void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes);
+
+}  // namespace fsdp::formats::dcp

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/model/partial_reads.h"
+
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+namespace {
+
+[[noreturn]] void malformed() {
+  throw Error(ErrorCode::kJson, "what another process read of the checkpoint cannot be understood");
+}
+
+// A length and that many characters: names may hold anything.
+void put_text(std::ostream& out, const std::string& text) {
+  out << text.size() << ' ' << text << ' ';
+}
+
+std::string get_text(std::istream& in) {
+  std::size_t size = 0;
+  if (!(in >> size) || in.get() != ' ') malformed();
+  std::string text(size, '\0');
+  if (!in.read(text.data(), static_cast<std::streamsize>(size))) malformed();
+  return text;
+}
+
+}  // namespace
+
+void check_crc(const PartialRead& storage, std::uint32_t computed) {
+  if (computed == storage.crc) return;
+  throw Error(storage.mismatch, cat(storage.file, ": ", quote(storage.key, 200), ": data at byte ",
+                                    storage.file_offset, ": CRC-32 stored ", hex32(storage.crc),
+                                    ", computed ", hex32(computed)));
+}
+
+std::string text_of(std::span<const PartialRead> reads) {
+  std::ostringstream out;
+  out << reads.size() << ' ';
+  for (const PartialRead& read : reads) {
+    put_text(out, read.file);
+    put_text(out, read.key);
+    const auto runs = read.ledger.runs();
+    out << read.file_offset << ' ' << read.storage_bytes << ' ' << read.crc << ' '
+        << static_cast<int>(read.mismatch) << ' ' << runs.size() << ' ';
+    for (const auto& run : runs) out << run.begin << ' ' << run.bytes << ' ' << run.crc << ' ';
+  }
+  return std::move(out).str();
+}
+
+std::vector<PartialRead> partial_reads_from(const std::string& text) {
+  std::istringstream in(text);
+  std::size_t count = 0;
+  if (!(in >> count)) malformed();
+  std::vector<PartialRead> reads;
+  for (std::size_t i = 0; i < count; ++i) {
+    PartialRead read;
+    read.file = get_text(in);
+    read.key = get_text(in);
+    int mismatch = 0;
+    std::size_t runs = 0;
+    if (!(in >> read.file_offset >> read.storage_bytes >> read.crc >> mismatch >> runs)) {
+      malformed();
+    }
+    read.mismatch = static_cast<ErrorCode>(mismatch);
+    for (std::size_t r = 0; r < runs; ++r) {
+      CrcLedger::Run run{};
+      if (!(in >> run.begin >> run.bytes >> run.crc)) malformed();
+      read.ledger.add(run.begin, run.bytes, run.crc);
+    }
+    reads.push_back(std::move(read));
+  }
+  return reads;
+}
+
+std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers) {
+  std::map<std::pair<std::string, std::uint64_t>, PartialRead> storages;
+  for (const auto& reads : readers) {
+    for (const PartialRead& read : reads) {
+      const auto [at, fresh] = storages.try_emplace({read.file, read.file_offset}, read);
+      if (fresh) continue;
+      for (const auto& run : read.ledger.runs())
+        at->second.ledger.add(run.begin, run.bytes, run.crc);
+    }
+  }
+  std::uint64_t unchecked = 0;
+  for (const auto& [place, storage] : storages) {
+    if (const auto crc = storage.ledger.total(storage.storage_bytes)) {
+      check_crc(storage, *crc);
+    } else {
+      unchecked += storage.storage_bytes;
+    }
+  }
+  return unchecked;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <optional>
+#include <string>
+
+#include "libfsdp/agree.h"
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/internal/checkpoint_reader.h"
+#include "libfsdp/internal/load_plan.h"
+
+namespace fsdp {
+
+LoadReport load(const std::filesystem::path& path, StateDict& state,
+                const std::shared_ptr<ProcessGroup>& group, const LoadOptions& options) {
+  const std::string what = "load " + path.native();
+  std::optional<CheckpointReader> reader;
+  std::optional<LoadPlan> plan;
+  agree(group, what, [&] {
+    reader.emplace(path);
+    plan.emplace(*reader, options);
+    plan->match(state, reader->content());
+    plan->check();
+  });
+  reader->read(group, what, options.verify);
+  return plan->finish();
+}
+
+}  // namespace fsdp

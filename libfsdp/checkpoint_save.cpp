@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// See Note [a save] in checkpoint.h.  Ranks meet five times, each of which costs a round trip
+// through the store: to describe the state and claim the destination, to compare descriptions, to
+// tell who has which part, when all files are written, and when the folder is in place.
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include "formats/base/atomic_output.h"
+#include "formats/base/joined_folder.h"
+#include "formats/layout/content.h"
+#include "formats/layout/dcp_names.h"
+#include "formats/layout/dcp_parts.h"
+#include "formats/layout/dcp_sharding.h"
+#include "formats/layout/tensor_value.h"
+#include "libfsdp/agree.h"
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/part_writers.h"
+#include "libfsdp/internal/tensor_bridge.h"
+
+namespace fsdp {
+namespace {
+
+namespace dcp = formats::dcp;
+
+void check_destination(const std::filesystem::path& path, const SaveOptions& options) {
+  if (options.overwrite) return;
+  TORCH_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(path)), path.native(),
+              ": exists; SaveOptions::overwrite replaces it");
+}
+
+void check_whole(const StateContent& content) {
+  for (const StateTensor& tensor : content.tensors) {
+    TORCH_CHECK(tensor.sharded == nullptr, "'", tensor.key,
+                "': this rank has a part of the tensor alone; a file holds whole ones, which "
+                "StateDictType::kFull gives");
+  }
+}
+
+// What has to be the same on every rank, a line an entry.
+std::vector<std::string> lines_of(const StateContent& content) {
+  std::vector<std::string> lines;
+  for (const formats::Leaf& entry : dcp::entries_of(content.root)) {
+    std::string line = "'" + entry.key + "': ";
+    const auto number = formats::tensor_number(entry.value);
+    if (!number) {
+      line += "a value";
+    } else {
+      const StateTensor& tensor = content.tensors[*number];
+      line += c10::str(formats::torch_name(dtype_of(tensor.local.scalar_type())),
+                       at::IntArrayRef(formats::dense_tensor(entry.value)->shape));
+      if (tensor.sharded != nullptr) {
+        line += c10::str(" in ", tensor.sharded->layout.world_size, " parts and ",
+                         tensor.sharded->replica_count, " copies");
+      }
+    }
+    lines.push_back(std::move(line));
+  }
+  return lines;
+}
+
+std::vector<dcp::PartTensor> part_tensors(const StateContent& content, const PartWriters& writers) {
+  std::vector<dcp::PartTensor> result;
+  std::size_t sharded = 0;
+  for (const StateTensor& tensor : content.tensors) {
+    dcp::PartTensor part{dtype_of(tensor.local.scalar_type()), tensor.shape().vec(), nullptr};
+    if (tensor.sharded != nullptr) part.writers = writers.of(*tensor.sharded, sharded++);
+    result.push_back(std::move(part));
+  }
+  return result;
+}
+
+class FolderSave {
+ public:
+  FolderSave(const std::filesystem::path& folder, const std::shared_ptr<ProcessGroup>& group,
+             const SaveOptions& options)
+      : folder_(folder),
+        group_(group),
+        options_(options),
+        what_("save " + folder.native()),
+        first_(group->rank() == 0) {}
+
+  // `meta`: null where there is none.
+  void run(const StateDict& state, const StateDict* meta) {
+    StateContent content;
+    std::optional<StateContent> meta_content;
+    std::optional<PartWriters> writers;
+    std::vector<std::string> lines;
+    agree(group_, what_, [&] {
+      content = state_content(state);
+      writers.emplace(content.tensors);
+      lines = lines_of(content);
+      if (!first_) return;
+      if (meta != nullptr) {
+        meta_content = state_content(*meta);
+        check_whole(*meta_content);
+      }
+      check_destination(folder_, options_);
+      staging_ = std::make_unique<formats::AtomicDirectory>(
+          folder_, formats::OutputOptions{options_.overwrite, options_.sync});
+      invitation_ = staging_->invitation();
+    });
+    require_same(group_, what_ + ": what the ranks hold", lines);
+    exchange(*writers);
+    const auto tensors = part_tensors(content, *writers);
+    std::optional<dcp::PartsLayout> layout;
+    agree(group_, what_, [&] {
+      layout.emplace(content.root, tensors, group_->size(), first_);
+      write_own(*layout, content);
+    });
+    agree(group_, what_, [&] {
+      if (!first_) return;
+      if (meta_content) write_meta(*meta_content);
+      dcp::write_metadata_file(staging_->add_file(std::string(dcp::kMetadataName)), *layout);
+      staging_->commit();
+    });
+  }
+
+ private:
+  // Tells every rank who has which part, and where rank 0's folder is.
+  void exchange(PartWriters& writers) {
+    auto texts = all_gather_text(group_, writers.text() + "|" + invitation_, what_);
+    for (std::string& text : texts) {
+      const auto bar = text.find('|');
+      if (&text == &texts.front()) invitation_ = text.substr(bar + 1);
+      text.resize(bar);
+    }
+    writers.learn(texts, *group_);
+  }
+
+  void write_own(const dcp::PartsLayout& layout, const StateContent& content) const {
+    const std::string name = dcp::data_file_name(group_->rank(), 0);
+    HostBytes bytes;
+    const auto write = [&](formats::OutputFile& file) {
+      dcp::write_rank_file(file, layout, group_->rank(), [&](std::size_t number) {
+        return bytes.of(content.tensors[number].local);
+      });
+      file.finish(options_.sync);
+    };
+    if (first_) return write(staging_->add_file(name));
+    write(*formats::JoinedFolder(folder_, invitation_).add_file(name, options_.sync));
+  }
+
+  void write_meta(const StateContent& content) {
+    HostBytes bytes;
+    dcp::write_torch_file(
+        staging_->add_file(std::string(dcp::kLightningMetaName)), content.root,
+        [&](std::size_t number) { return bytes.of(content.tensors[number].local); });
+  }
+
+  const std::filesystem::path folder_;
+  const std::shared_ptr<ProcessGroup> group_;
+  const SaveOptions options_;
+  const std::string what_;
+  const bool first_;  // rank 0
+  std::unique_ptr<formats::AtomicDirectory> staging_;
+  std::string invitation_;
+};
+
+}  // namespace
+
+void save(const std::filesystem::path& folder, const StateDict& state,
+          const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options) {
+  FolderSave(folder, group, options).run(state, nullptr);
+}
+
+void save_with_meta(const std::filesystem::path& folder, const StateDict& parts,
+                    const StateDict& meta, const std::shared_ptr<ProcessGroup>& group,
+                    const SaveOptions& options) {
+  FolderSave(folder, group, options).run(parts, &meta);
+}
+
+void save_file(const std::filesystem::path& file, const StateDict& state,
+               const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options) {
+  agree(group, "save " + file.native(), [&] {
+    if (group->rank() != 0) return;
+    const StateContent content = state_content(state);
+    check_whole(content);
+    check_destination(file, options);
+    formats::AtomicFile output(file, {options.overwrite, options.sync});
+    HostBytes bytes;
+    dcp::write_torch_file(output.file(), content.root, [&](std::size_t number) {
+      return bytes.of(content.tensors[number].local);
+    });
+    output.commit();
+  });
+}
+
+}  // namespace fsdp

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving of training states; loading is in checkpoint_training_load.cpp.
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <c10/util/Exception.h>
+
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/training_parts.h"
+#include "libfsdp/optim_state_dict.h"
+
+namespace fsdp {
+namespace {
+
+// The version whose layout this is: Lightning brings what is older up to date when it loads it.
+constexpr const char* kLightningVersion = "2.5.5";
+
+StateDict with_lightning_keys(const StateDict& extra) {
+  StateDict result = extra;
+  const auto set_default = [&](const char* key, StateValue value) {
+    if (result.find(std::string(key)) == nullptr) result.set(std::string(key), std::move(value));
+  };
+  set_default("epoch", 0);
+  set_default("global_step", 0);
+  set_default("pytorch-lightning_version", kLightningVersion);
+  return result;
+}
+
+// Parameters by the numbers that torch.optim.Optimizer gives them: counted on from group to group.
+StateDict by_id(const StateDict& named) {
+  if (named.empty()) return {};  // not rank 0
+  std::unordered_map<std::string, std::int64_t> ids;
+  StateList groups;
+  for (const StateValue& group : *named.at("param_groups").as_list()) {
+    StateDict options = group.dict();
+    StateList numbers;
+    for (const StateValue& name : *options.at("params").as_list()) {
+      const auto id = static_cast<std::int64_t>(ids.size());
+      ids.emplace(*name.as_string(), id);
+      numbers.emplace_back(id);
+    }
+    options.set("params", std::move(numbers));
+    groups.emplace_back(std::move(options));
+  }
+  StateDict states;
+  for (const auto& [name, state] : named.at("state").dict().entries())
+    states.set(ids.at(text_of(name)), state);
+  return {{"state", std::move(states)}, {"param_groups", std::move(groups)}};
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> group_of(const TrainingState& state) {
+  TORCH_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
+  return state.group ? state.group : state.model->options().process_group;
+}
+
+TrainingParts training_parts(const TrainingState& state) {
+  TORCH_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
+  ShardedOptimStateDictConfig in_place;
+  in_place.offload_to_cpu = false;
+  const StateDictTypeScope scope(*state.model, StateDictType::kSharded, ShardedStateDictConfig{},
+                                 in_place);
+  TrainingParts result;
+  result.parts.set("model", state.model->state_dict());
+  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
+    result.parts.set("optimizer_" + std::to_string(i),
+                     optim_state_dict(*state.model, *state.optimizers[i]));
+  }
+  result.meta = with_lightning_keys(state.extra);
+  return result;
+}
+
+void save(const std::filesystem::path& folder, const TrainingState& state,
+          const SaveOptions& options) {
+  const auto group = group_of(state);
+  const TrainingParts parts = training_parts(state);
+  save_with_meta(folder, parts.parts, parts.meta, group, options);
+}
+
+void save_file(const std::filesystem::path& file, const TrainingState& state,
+               const SaveOptions& options) {
+  const auto group = group_of(state);
+  FullStateDictConfig model;
+  model.offload_to_cpu = true;
+  model.rank0_only = true;
+  FullOptimStateDictConfig optimizer;
+  optimizer.rank0_only = true;
+  const StateDictTypeScope scope(*state.model, StateDictType::kFull, model, optimizer);
+  StateDict whole = with_lightning_keys(state.extra);
+  whole.set("state_dict", state.model->state_dict());
+  StateList optimizers;
+  for (const auto* each : state.optimizers)
+    optimizers.emplace_back(by_id(optim_state_dict(*state.model, *each)));
+  whole.set("optimizer_states", std::move(optimizers));
+  save_file(file, whole, group, options);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading of training states from checkpoints of any layout.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include "formats/layout/framework_content.h"
+#include "formats/layout/object_fields.h"
+#include "formats/layout/state_roles.h"
+#include "formats/layout/state_tree.h"
+#include "libfsdp/agree.h"
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/checkpoint_reader.h"
+#include "libfsdp/internal/load_plan.h"
+#include "libfsdp/internal/optimizer_load.h"
+#include "libfsdp/internal/training_parts.h"
+#include "libfsdp/optim_state_dict.h"
+
+namespace fsdp {
+namespace {
+
+using formats::Role;
+using formats::RolePart;
+using formats::Value;
+
+bool is_optimizer(const RolePart& part) {
+  return part.role == Role::kOptimizer || part.role == Role::kFlattenedOptimizer;
+}
+
+// `content` without its optimizers.
+Value without_optimizers(const Value& content, const std::vector<RolePart>& parts) {
+  std::vector<std::string> keys;
+  for (const RolePart& part : parts) {
+    if (is_optimizer(part)) keys.push_back(formats::joined(part.path));
+  }
+  return formats::pruned(content, [&](const std::string& leaf) {
+    return std::none_of(keys.begin(), keys.end(), [&](const std::string& key) {
+      return leaf == key || leaf.starts_with(key + ".");
+    });
+  });
+}
+
+// The model among those of `parts`.  Beside it there may be averages of its weights, and other
+// values that are tensors by names: then it is the one that is called what models are called.
+// Throws: c10::Error where that leaves none, or several.
+std::size_t chosen_model(const std::vector<RolePart>& models, const std::string& path) {
+  if (models.size() == 1) return 0;
+  std::vector<std::size_t> named;
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    const std::string key = formats::joined(models[i].path);
+    if (key == "model" || key == "state_dict" || key == "module") named.push_back(i);
+  }
+  TORCH_CHECK(named.size() == 1, path, ": expected one model in it, found ", models.size());
+  return named[0];
+}
+
+std::string prefix_of(const RolePart& part) {
+  return part.path.empty() ? "" : formats::joined(part.path) + ".";
+}
+
+class TrainingLoad {
+ public:
+  TrainingLoad(const std::filesystem::path& path, TrainingState& state,
+               const TrainingLoadOptions& options)
+      : state_(state), options_(options), reader_(path), plan_(reader_, options) {
+    const StateDictTypeScope scope(*state.model, StateDictType::kSharded);
+    model_ = state.model->state_dict();
+    const std::vector<RolePart> parts = formats::roles_of(reader_.content());
+    const formats::TrainerState rest =
+        formats::trainer_state(without_optimizers(reader_.content(), parts));
+    std::vector<RolePart> models = parts;
+    std::erase_if(models, [](const RolePart& part) { return part.role != Role::kModel; });
+    const std::size_t model = chosen_model(models, path.native());
+    plan_.match(model_, rest.models.at(model), prefix_of(models[model]));
+    if (options.optimizers) plan_optimizers(path, parts);
+    if (options.extra) {
+      for (const auto& [key, value] : rest.rest) read_extra(key, value);
+      for (std::size_t i = 0; i < models.size(); ++i) {
+        if (i != model) read_extra(Value::string(formats::joined(models[i].path)), rest.models[i]);
+      }
+    }
+    plan_.check();
+  }
+
+  CheckpointReader& reader() { return reader_; }
+
+  // After everything was read.
+  LoadReport finish(const std::shared_ptr<ProcessGroup>& group, const std::string& what) {
+    LoadReport report = plan_.finish();
+    std::move(left_out_.begin(), left_out_.end(), std::back_inserter(report.unexpected));
+    state_.model->load_state_dict(model_, /*strict=*/false);
+    agree(group, what, [&] {
+      for (std::size_t i = 0; i < optimizers_.size(); ++i)
+        optim_state_dict_to_load(*state_.model, *state_.optimizers[i], optimizers_[i], true);
+    });
+    for (auto& [key, value] : extra_) state_.extra.set(key, std::move(value));
+    return report;
+  }
+
+ private:
+  void plan_optimizers(const std::filesystem::path& path, const std::vector<RolePart>& parts) {
+    std::vector<const RolePart*> found;
+    for (const RolePart& part : parts) {
+      if (is_optimizer(part)) found.push_back(&part);
+    }
+    const std::size_t wanted = state_.optimizers.size();
+    TORCH_CHECK(found.size() >= wanted, path.native(), ": expected ", wanted,
+                " optimizers in it, found ", found.size(),
+                "; TrainingLoadOptions::optimizers false loads the rest");
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::string key = formats::joined(found[i]->path);
+      if (i >= wanted) {
+        plan_.unexpected(key);
+        continue;
+      }
+      optimizers_.push_back(plan_optimizer(plan_, reader_, *state_.model, *state_.optimizers[i],
+                                           *formats::at_path(reader_.content(), found[i]->path),
+                                           found[i]->role == Role::kFlattenedOptimizer, key,
+                                           left_out_));
+    }
+  }
+
+  void read_extra(const Value& key, const Value& value) {
+    StateKey own;
+    if (const auto* text = key.as_string()) {
+      own = *text;
+    } else if (const auto number = key.as_int()) {
+      own = *number;
+    }
+    const std::size_t before = left_out_.size();
+    StateValue read = reader_.value(value, text_of(own), left_out_);
+    const bool nothing = read.is_none() && left_out_.size() != before;
+    if (!nothing) extra_.emplace_back(std::move(own), std::move(read));
+  }
+
+  TrainingState& state_;
+  const TrainingLoadOptions options_;
+  CheckpointReader reader_;
+  LoadPlan plan_;
+  StateDict model_;
+  std::vector<StateDict> optimizers_;
+  std::vector<StateDict::Entry> extra_;
+  std::vector<std::string> left_out_;
+};
+
+}  // namespace
+
+LoadReport load(const std::filesystem::path& path, TrainingState& state,
+                const TrainingLoadOptions& options) {
+  const auto group = group_of(state);
+  const std::string what = "load " + path.native();
+  std::optional<TrainingLoad> training;
+  agree(group, what, [&] { training.emplace(path, state, options); });
+  training->reader().read(group, what, options.verify);
+  return training->finish(group, what);
+}
+
+}  // namespace fsdp

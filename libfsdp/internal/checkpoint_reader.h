@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what this rank wants of a checkpoint: first everything is noted, and held against what is
+// there, then all of it is read, in the order in which it lies.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "formats/container/pickle_value.h"
+#include "formats/layout/checkpoint.h"
+#include "formats/layout/source_pieces.h"
+#include "formats/model/memory_reader.h"
+#include "libfsdp/internal/tensor_bridge.h"
+#include "libfsdp/process_group.h"
+#include "libfsdp/state_value.h"
+
+namespace fsdp {
+
+class CheckpointReader {
+ public:
+  // Throws: what formats::open_checkpoint and content_of throw.
+  explicit CheckpointReader(const std::filesystem::path& path);
+  CheckpointReader(const CheckpointReader&) = delete;
+  CheckpointReader& operator=(const CheckpointReader&) = delete;
+
+  const formats::Checkpoint& checkpoint() const noexcept { return *checkpoint_; }
+  // Its nested state dict, see content_of in formats/layout/content.h.
+  const formats::Value& content() const noexcept { return content_; }
+
+  // The dtype and shape of tensor `number` of the index.
+  const formats::TensorEntry& tensor(std::size_t number) const {
+    return checkpoint_->index().tensors[number];
+  }
+  // Notes that these rows of the tensor, all of its columns, go into `target`, converted where it
+  // is of another dtype: all rows where `rows` is not given. Requires: `target` has the shape of
+  // the rows; dtypes are equal or can be cast.
+  struct Rows {
+    std::int64_t first;
+    std::int64_t count;
+  };
+  void want(std::size_t number, const at::Tensor& target, std::optional<Rows> rows = std::nullopt);
+
+  // A value of content(), read, and its tensors, which are filled by read().  What has no
+  // counterpart is left out and noted, see state_value().
+  StateValue value(const formats::Value& value, const std::string& key,
+                   std::vector<std::string>& left_out);
+
+  // Collective over `group`.  Fills what was noted, and compares checksums of all storages that the
+  // ranks together read whole.
+  // Throws: on every rank, what reading throws on any, and for damage.
+  void read(const std::shared_ptr<ProcessGroup>& group, const std::string& what, bool verify);
+
+ private:
+  struct Wanted {
+    formats::TargetPiece piece;
+    at::Tensor target;
+    std::pair<std::string, std::uint64_t> place;  // where it begins: file and byte
+  };
+  at::Tensor tensor_of(const formats::TensorValue& tensor);
+  std::vector<formats::PartialRead> read_own(bool verify);
+
+  std::unique_ptr<formats::Checkpoint> checkpoint_;
+  formats::Value content_;
+  std::shared_ptr<formats::ChunkCache> chunks_ = std::make_shared<formats::ChunkCache>();
+  std::vector<Wanted> wanted_;
+  // Storages of values, by archive and key: views of one share it.
+  std::unordered_map<std::string, at::Tensor> storages_;
+};
+
+}  // namespace fsdp

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training that goes on from a checkpoint is the training that never stopped, to the bit.
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/optim/adamw.h"
+#include "libfsdp/optim_state_dict.h"
+#include "tests/libfsdp/error_of.h"
+#include "tests/libfsdp/models.h"
+#include "tests/libfsdp/sharded_case.h"
+#include "tests/support/temp_dir.h"
+
+namespace fsdp {
+namespace {
+
+using test::Gpt;
+using test::spawn_ranks;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A model, its optimizer, and steps that are the same wherever they are run.
+struct Trained {
+  explicit Trained(const Group& group, FsdpOptions options = {}, std::uint64_t seed = 1)
+      : module(2),
+        sharded(module, with(std::move(options), group, module, seed)),
+        optimizer(sharded.parameters(), torch::optim::AdamWOptions(0.01)) {
+    state.model = &sharded;
+    state.optimizers = {&optimizer};
+  }
+
+  void step(std::uint64_t number) {
+    // Every rank has the same batch, so that the number of ranks changes nothing but sums.
+    const auto tokens = random_tokens({2, 6}, 53, number);
+    test::next_token_loss(sharded.forward(tokens), tokens).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+
+  // All of the state, whole.
+  StateDict whole() {
+    const StateDictTypeScope scope(sharded, StateDictType::kFull);
+    return {{"model", sharded.state_dict()}, {"optimizer", optim_state_dict(sharded, optimizer)}};
+  }
+
+  Gpt module;
+  FullyShardedDataParallel<Gpt> sharded;
+  torch::optim::AdamW optimizer;
+  TrainingState state;
+
+ private:
+  static FsdpOptions with(FsdpOptions options, const Group& group, Gpt& module,
+                          std::uint64_t seed) {
+    torch::manual_seed(seed);
+    fill_parameters(*module);
+    options.process_group = group;
+    options.auto_wrap_policy = module_wrap_policy<test::BlockImpl>();
+    if (!options.node_size) options.node_size = group->size() % 2 == 0 ? 2 : 1;
+    if (seed != 1) {
+      const torch::NoGradGuard no_grad;
+      for (auto& parameter : module->parameters()) parameter.fill_(static_cast<double>(seed));
+    }
+    return options;
+  }
+};
+
+void expect_same(const StateValue& a, const StateValue& b, const std::string& key) {
+  ASSERT_STREQ(a.kind_name(), b.kind_name()) << key;
+  if (const auto* dict = a.as_dict()) {
+    ASSERT_EQ(dict->size(), b.as_dict()->size()) << key;
+    for (const auto& [name, value] : dict->entries())
+      expect_same(value, b.as_dict()->at(name), key + "." + text_of(name));
+  } else if (const auto* tensor = a.as_tensor()) {
+    EXPECT_EQ(tensor->scalar_type(), b.as_tensor()->scalar_type()) << key;
+    EXPECT_TRUE(at::equal(*tensor, *b.as_tensor())) << key;
+  } else if (const auto* list = a.as_list()) {
+    ASSERT_EQ(list->size(), b.as_list()->size()) << key;
+    for (std::size_t i = 0; i < list->size(); ++i)
+      expect_same((*list)[i], (*b.as_list())[i], key + "." + std::to_string(i));
+  }
+}
+
+class Training : public ::testing::Test {
+ protected:
+  // Three steps, a checkpoint, two more: and the state then, at rank 0.
+  StateDict trained(int ranks, const FsdpOptions& options = {}) {
+    StateDict result;
+    spawn_ranks(ranks, [&](const Group& group) {
+      Trained run(group, options);
+      for (std::uint64_t i = 0; i < 3; ++i) run.step(i);
+      run.state.extra["step"] = 3;
+      run.state.extra["note"] = StateDict{{"seen", at::arange(4)}};
+      save(folder(), run.state);
+      save_file(file(), run.state);
+      const StateDict then = run.whole();
+      if (group->rank() == 0) result = then;
+    });
+    return result;
+  }
+  std::filesystem::path folder() const { return dir_.path() / "step-3"; }
+  std::filesystem::path file() const { return dir_.path() / "step-3.ckpt"; }
+
+  test::TempDir dir_;
+};
+
+TEST_F(Training, state_comes_back_at_any_number_of_ranks_from_a_folder_and_from_a_file) {
+  const StateDict expected = trained(3);
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const auto& path : {folder(), file()}) {
+      SCOPED_TRACE(path.filename().string() + " at " + std::to_string(ranks) + " ranks");
+      spawn_ranks(ranks, [&](const Group& group) {
+        Trained run(group, {}, 2);
+        run.step(9);
+        const LoadReport report = load(path, run.state);
+        EXPECT_TRUE(report.same_keys() && report.cast.empty());
+        expect_same(expected, run.whole(), "");
+        EXPECT_EQ(*run.state.extra.at("step").as_int(), 3);
+        EXPECT_EQ(*run.state.extra.at("epoch").as_int(), 0);
+        EXPECT_TRUE(
+            at::equal(*run.state.extra.at("note").dict().at("seen").as_tensor(), at::arange(4)));
+      });
+    }
+  }
+}
+
+TEST_F(Training, goes_on_as_if_it_had_not_stopped) {
+  spawn_ranks(2, [&](const Group& group) {
+    Trained first(group);
+    for (std::uint64_t i = 0; i < 3; ++i) first.step(i);
+    save(folder(), first.state);
+    Trained second(group, {}, 2);
+    load(folder(), second.state);
+    for (std::uint64_t i = 3; i < 6; ++i) {
+      first.step(i);
+      second.step(i);
+    }
+    expect_same(first.whole(), second.whole(), "");
+  });
+}
+
+TEST_F(Training, strategies_and_flat_parameters_read_one_anothers_checkpoints) {
+  FsdpOptions hybrid;
+  hybrid.sharding_strategy = ShardingStrategy::kHybridShard;
+  FsdpOptions flat;
+  flat.use_orig_params = false;
+  FsdpOptions orig;
+  orig.use_orig_params = true;
+  for (const auto& from : {hybrid, flat, orig}) {
+    std::filesystem::remove_all(folder());
+    std::filesystem::remove(file());
+    const StateDict expected = trained(4, from);
+    for (const auto& to : {hybrid, flat, orig}) {
+      spawn_ranks(4, [&](const Group& group) {
+        Trained run(group, to, 2);
+        load(folder(), run.state);
+        expect_same(expected.at("model"), run.whole().at("model"), "model");
+        expect_same(expected.at("optimizer").dict().at("state"),
+                    run.whole().at("optimizer").dict().at("state"), "optimizer");
+      });
+    }
+  }
+}
+
+TEST_F(Training, weights_alone_need_to_be_asked_for) {
+  spawn_ranks(2, [&](const Group& group) {
+    Trained run(group);
+    const StateDictTypeScope scope(run.sharded, StateDictType::kSharded);
+    save(folder(), run.sharded.state_dict(), group);
+    EXPECT_THAT(error_of([&] { load(folder(), run.state); }),
+                HasSubstr("expected 1 optimizers in it, found 0"));
+    TrainingLoadOptions options;
+    options.optimizers = false;
+    Trained other(group, {}, 2);
+    load(folder(), other.state, options);
+    expect_same(run.whole().at("model"), other.whole().at("model"), "model");
+  });
+}
+
+TEST_F(Training, is_saved_while_it_goes_on) {
+  StateDict expected;
+  spawn_ranks(2, [&](const Group& group) {
+    Trained run(group);
+    AsyncSaver saver(group);
+    for (std::uint64_t i = 0; i < 3; ++i) run.step(i);
+    const StateDict then = run.whole();
+    if (group->rank() == 0) expected = then;
+    saver.async_save(folder(), run.state);
+    for (std::uint64_t i = 3; i < 6; ++i) run.step(i);
+    saver.wait();
+    EXPECT_TRUE(saver.done());
+    Trained other(group, {}, 2);
+    load(folder(), other.state);
+    expect_same(expected, other.whole(), "");
+    // One that fails is told once: the folder is there.
+    saver.async_save(folder(), run.state);
+    EXPECT_THAT(error_of([&] { saver.wait(); }), HasSubstr("SaveOptions::overwrite replaces it"));
+    saver.wait();
+    SaveOptions options;
+    options.overwrite = true;
+    saver.async_save(folder(), run.state, options);
+    saver.async_save(folder(), run.state, options);
+  });
+}
+
+}  // namespace
+}  // namespace fsdp
