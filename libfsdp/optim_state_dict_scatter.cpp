@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // scatter_full_optim_state_dict: rank 0's whole tensors, one after the other, to every rank's rows.
+#include <string>
 #include <unordered_map>
 #include <utility>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
-#include "libfsdp/agree.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/collectives.h"
 #include "libfsdp/internal/engine.h"
@@ -35,13 +35,7 @@ class Scatter {
   }
 
   StateDict run(const StateDict& given) {
-    std::string text;
-    agree(engine_.options().process_group, "scatter_full_optim_state_dict", [&] {
-      if (!first_) return;
-      text = skeleton_text(given);
-      given.at("state").dict();
-    });
-    StateDict result = skeleton_of(from_first(std::move(text)));
+    StateDict result = skeleton_of(from_first(given));
     for (auto& [key, entry] : result.at("state").dict().entries()) {
       if (entry.as_dict() == nullptr) continue;
       for (auto& [name, value] : entry.dict().entries()) {
@@ -64,10 +58,22 @@ class Scatter {
     }
   }
 
-  std::string from_first(std::string text) const {
+  // The skeleton of the first rank's; every rank throws where that has none.
+  std::string from_first(const StateDict& given) const {
+    std::string text;
+    if (first_) {
+      try {
+        given.at("state").dict();
+        text = skeleton_text(given);
+      } catch (const c10::Error& error) {
+        text = std::string("!") + error.what_without_backtrace();
+      }
+    }
     to_all([&](const auto& group) {
       text = all_gather_text(group, text, "scatter_full_optim_state_dict").front();
     });
+    TORCH_CHECK(text.front() != '!',
+                "scatter_full_optim_state_dict failed on rank 0: ", text.substr(1));
     return text;
   }
 

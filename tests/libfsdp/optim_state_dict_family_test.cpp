@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "libfsdp/internal/collectives.h"
 #include "libfsdp/internal/state_skeleton.h"
 #include "libfsdp/optim_state_dict.h"
 #include "tests/libfsdp/error_of.h"
@@ -61,6 +62,42 @@ TEST(OptimStateFamily, what_rank_0_has_is_scattered) {
         });
       }
     }
+  }
+}
+
+// Four ranks, two copies: the groups are given.
+FsdpOptions in_two_copies(const Group& ranks, bool use_orig_params) {
+  FsdpOptions options = test::options_for(ranks, {"", use_orig_params});
+  const int copy = ranks->rank() / 2;
+  const int part = ranks->rank() % 2;
+  options.process_group = ranks->subgroup({copy * 2, copy * 2 + 1});
+  options.replicate_group = ranks->subgroup({part, part + 2});
+  options.sharding_strategy = ShardingStrategy::kHybridShard;
+  return options;
+}
+
+TEST(OptimStateFamily, copies_of_given_groups_have_one_first_rank) {
+  for (const bool use_orig_params : {false, true}) {
+    spawn_ranks(4, [&](const Group& ranks) {
+      Reference reference("AdamW");
+      reference.train(0, 2);
+      FullyShardedDataParallel<Odd> model(test::odd_module(),
+                                          in_two_copies(ranks, use_orig_params));
+      const auto optimizer =
+          test::make_optimizer("AdamW", test::groups_of(model.named_parameters()));
+      load_optimizer_state_dict(
+          *optimizer, scatter_full_optim_state_dict(
+                          ranks->rank() == 0 ? reference.state() : StateDict(), model, *optimizer));
+      expect_state(full_optim_state_dict(model, *optimizer, false), reference.state());
+      EXPECT_EQ(full_optim_state_dict(model, *optimizer).empty(), ranks->rank() != 0);
+      FullStateDictConfig config;
+      config.rank0_only = true;
+      set_state_dict_type(model, StateDictType::kFull, config);
+      EXPECT_EQ(model.state_dict().empty(), ranks->rank() != 0);
+      EXPECT_THAT(error_of([&] { scatter_full_optim_state_dict({}, model, *optimizer); }),
+                  HasSubstr("failed on rank 0: the state dict has no key 'state'"));
+      barrier(ranks, "end of the test");
+    });
   }
 }
 

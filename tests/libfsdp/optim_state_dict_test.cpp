@@ -60,6 +60,10 @@ const StateDict& group(const StateDict& dict, std::size_t number) {
   return (*dict.at("param_groups").as_list())[number].dict();
 }
 
+StateDict& group(StateDict& dict, std::size_t number) {
+  return (*dict.at("param_groups").as_list())[number].dict();
+}
+
 std::vector<std::string> params(const StateDict& dict, std::size_t number) {
   std::vector<std::string> names;
   for (const StateValue& name : *group(dict, number).at("params").as_list())
@@ -256,6 +260,44 @@ TEST(OptimStateDict, ignored_parameters_are_whole_and_frozen_ones_have_no_state)
       ASSERT_NE(average, nullptr);
       EXPECT_TRUE(torch::allclose(*average, module->b->weight.grad() * 0.1));
       torch::optim::AdamW other(model.parameters(), torch::optim::AdamWOptions(0.1));
+      optim_state_dict_to_load(model, other, state, true);
+      expect_same_optimizers(other, optimizer);
+    });
+  }
+}
+
+// Tied, and of several dtypes.
+struct MixedImpl : torch::nn::Module {
+  MixedImpl() {
+    first = register_parameter("first", torch::full({3, 2}, 0.5));
+    register_parameter("second", first);
+    wide = register_parameter("wide", torch::full({2}, 0.25, torch::kDouble));
+  }
+  Tensor forward(const Tensor& x) { return x.matmul(first).to(torch::kDouble) * wide; }
+  Tensor first, wide;
+};
+TORCH_MODULE(Mixed);
+
+TEST(OptimStateDict, tied_parameters_go_by_any_name_and_dtypes_stay) {
+  for (const bool use_orig_params : {false, true}) {
+    spawn_ranks(2, [&](const Group& ranks) {
+      FsdpOptions options;
+      options.process_group = ranks;
+      options.use_orig_params = use_orig_params;
+      FullyShardedDataParallel<Mixed> model(Mixed(), options);
+      torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(0.1));
+      model.forward(random_values({4, 3}, 1)).pow(2).sum().backward();
+      optimizer.step();
+      StateDict state = optim_state_dict(model, optimizer);
+      StateDict& states = state.at("state").dict();
+      EXPECT_THAT(keys_of(states), UnorderedElementsAre("first", "wide"));
+      EXPECT_EQ(states.at("wide").dict().at("exp_avg").as_tensor()->scalar_type(), torch::kDouble);
+      states.set("second", states.at("first"));
+      states.erase("first");
+      for (StateValue& name : *group(state, 0).at("params").as_list()) {
+        if (*name.as_string() == "first") name = "second";
+      }
+      torch::optim::AdamW other(model.parameters(), torch::optim::AdamWOptions(0.2));
       optim_state_dict_to_load(model, other, state, true);
       expect_same_optimizers(other, optimizer);
     });

@@ -48,6 +48,44 @@ TEST(OptimizerStateDict, another_optimizer_goes_on_bit_by_bit) {
   }
 }
 
+TEST(OptimizerStateDict, every_option_is_taken) {
+  for (const std::string& name : test::optimizer_names()) {
+    SCOPED_TRACE(name);
+    Reference from(name);
+    StateDict wanted = optimizer_state_dict(*from.optimizer);
+    std::size_t changed = 0;
+    for (auto& [key, value] : group(wanted, 1).entries()) {
+      if (value.as_double() != nullptr) {
+        value = *value.as_double() * 0.5 + 0.125;
+        ++changed;
+      } else if (key == StateKey("nesterov") || key == StateKey("amsgrad") ||
+                 key == StateKey("centered")) {
+        value = !*value.as_bool();
+        ++changed;
+      } else if (key == StateKey("betas")) {
+        value = StateTuple{{0.25, 0.75}};
+        ++changed;
+      }
+    }
+    EXPECT_GE(changed, 5u);
+    Reference into(name);
+    load_optimizer_state_dict(*into.optimizer, wanted);
+    StateDict found = optimizer_state_dict(*into.optimizer);
+    for (const auto& [key, value] : group(wanted, 1).entries()) {
+      const StateValue& other = group(found, 1).at(key);
+      if (value.as_double() != nullptr) {
+        EXPECT_EQ(*other.as_double(), *value.as_double()) << text_of(key);
+      }
+      if (value.as_bool() != nullptr) {
+        EXPECT_EQ(*other.as_bool(), *value.as_bool()) << text_of(key);
+      }
+      if (value.as_tuple() != nullptr) {
+        EXPECT_EQ(*other.as_tuple()->items[1].as_double(), 0.75);
+      }
+    }
+  }
+}
+
 TEST(OptimizerStateDict, tensors_are_taken_over_where_they_fit) {
   Reference from("AdamW");
   from.train(0, 1);

@@ -10,75 +10,25 @@
 #include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/models.h"
 #include "tests/libfsdp/sharded_case.h"
+#include "tests/libfsdp/state/whole_state.h"
 
 namespace fsdp {
 namespace {
 
+using test::changed_state;
+using test::expect_same;
+using test::filled;
 using test::Gpt;
+using test::keys_of;
+using test::kStrategies;
 using test::Odd;
+using test::options_for;
 using test::Tied;
 using test::Zoo;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using torch::Tensor;
-
-constexpr ShardingStrategy kStrategies[] = {
-    ShardingStrategy::kFullShard, ShardingStrategy::kShardGradOp, ShardingStrategy::kNoShard,
-    ShardingStrategy::kHybridShard, ShardingStrategy::kHybridShardZero2};
-
-FsdpOptions options_for(const Group& group, bool use_orig_params = false) {
-  FsdpOptions options;
-  options.process_group = group;
-  options.use_orig_params = use_orig_params;
-  options.node_size = group->size() % 2 == 0 ? 2 : 1;
-  options.auto_wrap_policy = size_based_auto_wrap_policy(20);
-  return options;
-}
-
-template <typename Holder>
-Holder filled() {
-  Holder module;
-  fill_parameters(*module);
-  return module;
-}
-
-std::vector<std::string> keys_of(const StateDict& dict) {
-  std::vector<std::string> keys;
-  for (const auto& item : dict.entries()) keys.push_back(text_of(item.first));
-  return keys;
-}
-
-// Both whole; bit by bit.
-void expect_same(const StateDict& found, torch::nn::Module& module) {
-  std::size_t count = 0;
-  for (const auto& tensors : {module.named_parameters(), module.named_buffers()}) {
-    for (const auto& item : tensors) {
-      ++count;
-      const StateValue* const value = found.find(item.key());
-      ASSERT_NE(value, nullptr) << item.key();
-      ASSERT_NE(value->as_tensor(), nullptr) << item.key();
-      EXPECT_TRUE(torch::equal(*value->as_tensor(), item.value().detach())) << item.key();
-      EXPECT_EQ(value->as_tensor()->scalar_type(), item.value().scalar_type()) << item.key();
-      EXPECT_FALSE(value->as_tensor()->requires_grad()) << item.key();
-    }
-  }
-  EXPECT_EQ(found.size(), count);
-}
-
-// Another state for every parameter and buffer, by name.
-StateDict changed_state(const torch::nn::Module& module) {
-  StateDict result;
-  std::uint64_t seed = 1000;
-  for (const auto& tensors : {module.named_parameters(), module.named_buffers()}) {
-    for (const auto& item : tensors) {
-      const double scale = item.value().is_floating_point() ? 0.5 : 40;
-      const Tensor values = random_values(item.value().sizes().vec(), seed++) * scale;
-      result.set(item.key(), values.to(item.value().scalar_type()));
-    }
-  }
-  return result;
-}
 
 template <typename Holder>
 void expect_whole_state(int world_size, ShardingStrategy strategy, bool use_orig_params) {
@@ -171,49 +121,6 @@ TEST(StateDict, sharded_tensors_are_the_rows_and_share_memory_with_them) {
   }
 }
 
-Tensor loss_of(FullyShardedDataParallel<Gpt>& sharded) {
-  const Tensor tokens = random_tokens({2, 6}, 53, 5);
-  return test::next_token_loss(sharded.forward(tokens), tokens);
-}
-
-TEST(StateDict, the_next_forward_sees_what_was_loaded) {
-  for (const ShardingStrategy strategy : kStrategies) {
-    for (const int world_size : {1, 2, 4}) {
-      spawn_ranks(world_size, [&](const Group& group) {
-        FsdpOptions options = options_for(group);
-        options.sharding_strategy = strategy;
-        FullyShardedDataParallel<Gpt> sharded(filled<Gpt>(), options);
-        loss_of(sharded);  // without a backward: units may be live
-        Gpt other;
-        const StateDict state = changed_state(*other);
-        sharded.load_state_dict(state);
-        {
-          const torch::NoGradGuard no_grad;
-          for (auto& item : other->named_parameters())
-            item.value().copy_(*state.at(item.key()).as_tensor());
-        }
-        const Tensor tokens = random_tokens({2, 6}, 53, 5);
-        const Tensor expected = test::next_token_loss(other->forward(tokens), tokens);
-        EXPECT_LE(distance(loss_of(sharded), expected), 1e-5);
-      });
-    }
-  }
-}
-
-TEST(StateDict, sharded_and_local_state_goes_back_into_a_module_like_it) {
-  for (const StateDictType type : {StateDictType::kSharded, StateDictType::kLocal}) {
-    for (const bool use_orig_params : {false, true}) {
-      spawn_ranks(3, [&](const Group& group) {
-        FullyShardedDataParallel<Zoo> from(filled<Zoo>(), options_for(group, use_orig_params));
-        set_state_dict_type(from, type);
-        FullyShardedDataParallel<Zoo> into(Zoo(), options_for(group));
-        EXPECT_TRUE(into.load_state_dict(from.state_dict()).same_keys());
-        expect_same(into.state_dict(), *filled<Zoo>());
-      });
-    }
-  }
-}
-
 TEST(StateDict, local_state_is_each_units_flat_buffer) {
   spawn_ranks(2, [](const Group& group) {
     FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
@@ -225,23 +132,6 @@ TEST(StateDict, local_state_is_each_units_flat_buffer) {
       EXPECT_EQ(state.at(name).as_tensor()->const_data_ptr(), tensor.const_data_ptr());
     }
     EXPECT_EQ(state.size(), 2 * flat.size());
-  });
-}
-
-TEST(StateDict, local_state_of_another_layout_is_refused) {
-  std::vector<StateDict> of_two(2);
-  spawn_ranks(2, [&](const Group& group) {
-    FullyShardedDataParallel<Odd> sharded(filled<Odd>(), options_for(group));
-    set_state_dict_type(sharded, StateDictType::kLocal);
-    of_two[static_cast<std::size_t>(group->rank())] = sharded.state_dict();
-  });
-  spawn_ranks(3, [&](const Group& group) {
-    FullyShardedDataParallel<Odd> sharded(filled<Odd>(), options_for(group));
-    const std::string error = error_of(
-        [&] { sharded.load_state_dict(of_two[static_cast<std::size_t>(group->rank() % 2)]); });
-    EXPECT_THAT(error, AllOf(HasSubstr("expected the layout 'rank 0 of 3: "),
-                             HasSubstr("found 'rank 0 of 2: "),
-                             HasSubstr("a local state dict fits the same module")));
   });
 }
 
@@ -335,95 +225,6 @@ TEST(StateDict, buffers_that_mixed_precision_cast_are_given_as_they_were_built) 
     EXPECT_TRUE(sharded.load_state_dict(state).cast.empty());
     EXPECT_EQ(module->table.scalar_type(), torch::kBFloat16);
     EXPECT_TRUE(torch::equal(module->table, torch::ones({4}, torch::kBFloat16)));
-  });
-}
-
-TEST(StateDict, conversions_are_reported) {
-  spawn_ranks(2, [](const Group& group) {
-    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
-    StateDict state = sharded.state_dict();
-    const Tensor halves = state.at("mid.bias").as_tensor()->to(torch::kBFloat16);
-    state.set("mid.bias", halves);
-    EXPECT_THAT(sharded.load_state_dict(state).cast, ElementsAre("mid.bias: bfloat16 -> float32"));
-    EXPECT_TRUE(
-        torch::equal(*sharded.state_dict().at("mid.bias").as_tensor(), halves.to(torch::kFloat)));
-  });
-}
-
-TEST(StateDict, everything_that_is_wrong_is_told_at_once_and_nothing_is_written) {
-  spawn_ranks(2, [](const Group& group) {
-    FullyShardedDataParallel<Zoo> sharded(filled<Zoo>(), options_for(group));
-    StateDict state = changed_state(*Zoo());
-    state.set("conv.wieght", *state.at("conv.weight").as_tensor());
-    state.erase("conv.weight");
-    state.erase("gru.bias_hh_l0");
-    state.set("prelu.weight", torch::ones({2}));
-    state.set("batch.running_mean", torch::ones({5}));
-    state.set("bilinear.bias", 3);
-    state.set("group.bias", torch::ones({4}, torch::kComplexFloat));
-    const std::string error = error_of([&] { sharded.load_state_dict(state); });
-    for (const char* part :
-         {"missing 'conv.weight' (nearest: 'conv.wieght')", "missing 'gru.bias_hh_l0'",
-          "unexpected 'conv.wieght', which the module has not (nearest: 'conv.weight')",
-          "'prelu.weight': expected the shape [1], found [2]",
-          "'batch.running_mean': expected the shape [6], found [5]",
-          "'bilinear.bias': expected a tensor, found int",
-          "'group.bias': expected float32, found complex64"})
-      EXPECT_THAT(error, HasSubstr(part));
-    expect_same(sharded.state_dict(), *filled<Zoo>());
-  });
-}
-
-TEST(StateDict, what_is_not_strict_is_reported) {
-  spawn_ranks(2, [](const Group& group) {
-    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
-    StateDict state = changed_state(*Tied());
-    const Tensor bias = *state.at("mid.bias").as_tensor();
-    state.erase("emb.weight");
-    state.set("spare", torch::ones({}));
-    const LoadReport report = sharded.load_state_dict(state, /*strict=*/false);
-    EXPECT_THAT(report.missing, ElementsAre("emb.weight"));
-    EXPECT_THAT(report.unexpected, ElementsAre("spare"));
-    const StateDict now = sharded.state_dict();
-    EXPECT_TRUE(torch::equal(*now.at("mid.bias").as_tensor(), bias));
-    EXPECT_TRUE(torch::equal(*now.at("emb.weight").as_tensor(), filled<Tied>()->emb->weight));
-  });
-}
-
-TEST(StateDict, one_ranks_error_is_every_ranks) {
-  spawn_ranks(3, [](const Group& group) {
-    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
-    StateDict state = changed_state(*Tied());
-    if (group->rank() == 1) state.erase("mid.bias");
-    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
-                AllOf(HasSubstr("rank 1: "), HasSubstr("missing 'mid.bias'")));
-    expect_same(sharded.state_dict(), *filled<Tied>());
-  });
-}
-
-TEST(StateDict, parts_of_other_ranks_are_refused) {
-  spawn_ranks(2, [](const Group& group) {
-    FullyShardedDataParallel<Tied> sharded(filled<Tied>(), options_for(group));
-    set_state_dict_type(sharded, StateDictType::kSharded);
-    StateDict state = sharded.state_dict();
-    ShardedTensor& bias = *state.at("mid.bias").as_sharded();
-    bias.part = 1 - bias.part;
-    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
-                HasSubstr("'mid.bias': expected part 0 of 2, found part 1 of 2"));
-    const std::vector<std::int64_t> shape{24};
-    bias.layout = shard_layout(shape, 3);
-    bias.part = 0;
-    bias.local = torch::zeros({8});
-    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
-                HasSubstr("'mid.bias': expected part 0 of 2, found part 0 of 3: the whole tensor "
-                          "is needed at another number of ranks"));
-    bias.local = torch::zeros({7});
-    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }),
-                HasSubstr("'mid.bias': expected the shape [8], found [7]"));
-    bias = {};
-    bias.layout = shard_layout(shape, 2);
-    bias.part = group->rank();
-    EXPECT_THAT(error_of([&] { sharded.load_state_dict(state); }), HasSubstr("has no memory"));
   });
 }
 

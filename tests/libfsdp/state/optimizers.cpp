@@ -6,6 +6,9 @@
 //   model <key> <dtype> <shape> = <values>
 //   state <parameter> <key> <dtype> <shape> = <values>
 //   group <number> <key> = <value as Python writes it>
+//
+// With the argument "resume": reads cases from its input, gives their state to sharded modules and
+// optimizers, and prints them a few steps later.
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -95,16 +98,83 @@ std::string unsharded(const std::string& name) {
   return out.str();
 }
 
+void train_and_print(std::ostream& out, Sharded& both, const std::string& title, int first,
+                     int last, bool prints) {
+  both.train(first, last);
+  const StateDict model = both.model.state_dict();
+  const StateDict optimizer = optim_state_dict(both.model, *both.optimizer);
+  if (prints) print(out, title, model, optimizer);
+}
+
+std::string title_of(const std::string& name, bool use_orig_params) {
+  return name + (use_orig_params ? "|original" : "|flat");
+}
+
 std::string sharded(const std::string& name, bool use_orig_params) {
   std::ostringstream out;
   out.precision(17);
   spawn_ranks(kRanks, [&](const Group& ranks) {
     Sharded both(ranks, {name, use_orig_params});
-    both.train(0, kSteps);
-    const StateDict model = both.model.state_dict();
-    const StateDict optimizer = optim_state_dict(both.model, *both.optimizer);
-    if (ranks->rank() == 0)
-      print(out, name + (use_orig_params ? "|original" : "|flat"), model, optimizer);
+    train_and_print(out, both, title_of(name, use_orig_params), 0, kSteps, ranks->rank() == 0);
+  });
+  return out.str();
+}
+
+struct GivenCase {
+  std::string optimizer;
+  StateDict model;
+  StateDict states;
+};
+
+// "<dtype> [<sizes>] = <values>"
+Tensor read_tensor(std::istream& in) {
+  std::string dtype;
+  std::string shape;
+  std::string equals;
+  in >> dtype >> shape >> equals;
+  std::vector<std::int64_t> sizes;
+  std::istringstream numbers(shape.substr(1));
+  for (std::int64_t size = 0; numbers >> size; numbers.ignore()) sizes.push_back(size);
+  std::vector<double> values;
+  for (double value = 0; in >> value;) values.push_back(value);
+  return torch::tensor(values, torch::kDouble).reshape(sizes).to(torch::kFloat);
+}
+
+std::vector<GivenCase> read_cases(std::istream& in) {
+  std::vector<GivenCase> result;
+  for (std::string line; std::getline(in, line);) {
+    std::istringstream words(line);
+    std::string kind;
+    std::string name;
+    std::string key;
+    words >> kind;
+    if (kind == "case") {
+      result.push_back({line.substr(5), {}, {}});
+    } else if (kind == "model") {
+      words >> name;
+      result.back().model.set(name, read_tensor(words));
+    } else {
+      words >> name >> key;
+      StateValue& entry = result.back().states[name];
+      if (entry.is_none()) entry = StateDict();
+      entry.dict().set(key, read_tensor(words));
+    }
+  }
+  return result;
+}
+
+std::string resumed(const GivenCase& given, bool use_orig_params) {
+  std::ostringstream out;
+  out.precision(17);
+  const Reference fresh(given.optimizer);
+  StateDict state = fresh.state();
+  state.set("state", given.states);
+  spawn_ranks(kRanks, [&](const Group& ranks) {
+    Sharded both(ranks, {given.optimizer, use_orig_params});
+    both.model.load_state_dict(given.model);
+    optim_state_dict_to_load(both.model, *both.optimizer, state, /*load_directly=*/true);
+    train_and_print(out, both, title_of(given.optimizer, use_orig_params), kSteps, 2 * kSteps,
+                    ranks->rank() == 0);
   });
   return out.str();
 }
@@ -112,9 +182,13 @@ std::string sharded(const std::string& name, bool use_orig_params) {
 }  // namespace
 }  // namespace fsdp::test
 
-int main() {
-  for (const std::string& name : fsdp::test::optimizer_names()) {
-    std::cout << fsdp::test::unsharded(name) << fsdp::test::sharded(name, false)
-              << fsdp::test::sharded(name, true);
+int main(int count, char** words) {
+  using namespace fsdp::test;
+  if (count > 1 && std::string(words[1]) == "resume") {
+    for (const GivenCase& given : read_cases(std::cin))
+      std::cout << resumed(given, false) << resumed(given, true);
+    return 0;
   }
+  for (const std::string& name : optimizer_names())
+    std::cout << unsharded(name) << sharded(name, false) << sharded(name, true);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds what state_dicts_of_optimizers prints against PyTorch: keys, options, dtypes, shapes and values.
+"""Holds what state_dicts_of_optimizers prints against PyTorch: keys, options, dtypes, shapes and values; then
+gives it PyTorch's state, and holds what it makes of it in a few more steps against PyTorch's own.
 
 usage: optimizers.py PROGRAM
 """
@@ -54,14 +55,14 @@ def optimizers():
     }
 
 
-def trained(name):
+def trained(name, steps):
     kind, options = optimizers()[name]
     module = Odd()
     named = dict(module.named_parameters())
     groups = [[n for n in named if not n.startswith("a.")], [n for n in named if n.startswith("a.")]]
     lrs = (options["lr"], options["lr"] / 10)
     optimizer = kind([dict(params=[named[n] for n in g], lr=lr) for g, lr in zip(groups, lrs)], **options)
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
         loss = (module(random_values([4, 7], 100 + step)) - random_values([4, 1], 500 + step)).pow(2).mean()
         loss.backward()
@@ -111,9 +112,9 @@ class Checker:
     def keys(self, found, expected, *what):
         self.check(list(found) == list(expected), *what, f"expected {list(expected)}, found {list(found)}")
 
-    def case(self, case):
+    def case(self, case, steps):
         name, kind = case["title"].split("|")
-        model, optimizer, groups = trained(name)
+        model, optimizer, groups = trained(name, steps)
         title = case["title"]
         self.keys(case["model"], model, title, "keys of the model")
         # Beside used parameters of its unit its gradient is zero, and AdamW decays it.
@@ -144,15 +145,39 @@ class Checker:
                                f"expected {expected}, found {case['group'][number][key]}")
 
 
+def given(name):
+    """PyTorch's state as the program reads it."""
+    model, optimizer, groups = trained(name, STEPS)
+    names = [n for group in groups for n in group]
+    def line(kind, keys, tensor):
+        numbers = "".join(f" {x!r}" for x in tensor.double().reshape(-1).tolist())
+        shape = ",".join(str(n) for n in tensor.shape)
+        return f"{kind} {keys} {str(tensor.dtype).removeprefix('torch.')} [{shape}] ={numbers}"
+    yield f"case {name}"
+    for key, tensor in model.items():
+        yield line("model", key, tensor)
+    for i, state in optimizer["state"].items():
+        # Its step is none, and that of what lies beside it in a flat parameter is another.
+        if names[i] == "spare":
+            continue
+        for key, tensor in state.items():
+            yield line("state", f"{names[i]} {key}", tensor)
+
+
 def main():
     torch.set_num_threads(1)
-    printed = subprocess.run([sys.argv[1]], check=True, capture_output=True, text=True).stdout
+    run = dict(check=True, capture_output=True, text=True)
     checker = Checker()
     titles = []
-    for case in cases(printed):
+    for case in cases(subprocess.run([sys.argv[1]], **run).stdout):
         titles.append(case["title"])
-        checker.case(case)
-    expected = [f"{name}|{kind}" for name in optimizers() for kind in ("unsharded", "flat", "original")]
+        checker.case(case, STEPS)
+    state = "\n".join(line for name in optimizers() for line in given(name)) + "\n"
+    for case in cases(subprocess.run([sys.argv[1], "resume"], input=state, **run).stdout):
+        titles.append(case["title"])
+        checker.case(case, 2 * STEPS)
+    expected = [f"{name}|{kind}" for kinds in (("unsharded", "flat", "original"), ("flat", "original"))
+                for name in optimizers() for kind in kinds]
     checker.check(titles == expected, "expected the cases", expected, "found", titles)
     if checker.failures:
         sys.exit("\n".join(checker.failures))
