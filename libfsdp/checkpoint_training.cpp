@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving of training states; loading is in checkpoint_training_load.cpp.
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <c10/util/Exception.h>
 
@@ -28,17 +30,22 @@ StateDict with_lightning_keys(const StateDict& extra) {
   return result;
 }
 
-// Parameters by the numbers that torch.optim.Optimizer gives them: counted on from group to group.
-StateDict by_id(const StateDict& named) {
+// Parameters by the numbers that torch.optim.Optimizer gives them: counted on from group to group,
+// in each as `places` has them.
+StateDict by_id(const StateDict& named, const ParameterPlaces& places) {
   if (named.empty()) return {};  // not rank 0
   std::unordered_map<std::string, std::int64_t> ids;
   StateList groups;
   for (const StateValue& group : *named.at("param_groups").as_list()) {
     StateDict options = group.dict();
+    std::vector<std::string> names;
+    for (const StateValue& name : *options.at("params").as_list())
+      names.push_back(*name.as_string());
+    places.sort(names);
     StateList numbers;
-    for (const StateValue& name : *options.at("params").as_list()) {
+    for (const std::string& name : names) {
       const auto id = static_cast<std::int64_t>(ids.size());
-      ids.emplace(*name.as_string(), id);
+      ids.emplace(name, id);
       numbers.emplace_back(id);
     }
     options.set("params", std::move(numbers));
@@ -51,6 +58,18 @@ StateDict by_id(const StateDict& named) {
 }
 
 }  // namespace
+
+ParameterPlaces::ParameterPlaces(const ShardedModule& model, const StateDict& state)
+    : sorts_(!model.options().use_orig_params) {
+  for (const auto& [key, _] : state.entries()) places_.emplace(text_of(key), places_.size());
+}
+
+void ParameterPlaces::sort(std::vector<std::string>& names) const {
+  if (!sorts_) return;
+  std::stable_sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    return places_.at(a) < places_.at(b);
+  });
+}
 
 std::shared_ptr<ProcessGroup> group_of(const TrainingState& state) {
   TORCH_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
@@ -90,10 +109,12 @@ void save_file(const std::filesystem::path& file, const TrainingState& state,
   optimizer.rank0_only = true;
   const StateDictTypeScope scope(*state.model, StateDictType::kFull, model, optimizer);
   StateDict whole = with_lightning_keys(state.extra);
-  whole.set("state_dict", state.model->state_dict());
+  StateDict weights = state.model->state_dict();
+  const ParameterPlaces places(*state.model, weights);
+  whole.set("state_dict", std::move(weights));
   StateList optimizers;
   for (const auto* each : state.optimizers)
-    optimizers.emplace_back(by_id(optim_state_dict(*state.model, *each)));
+    optimizers.emplace_back(by_id(optim_state_dict(*state.model, *each), places));
   whole.set("optimizer_states", std::move(optimizers));
   save_file(file, whole, group, options);
 }

@@ -19,6 +19,7 @@
 #include "formats/layout/value_compare.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/training_parts.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
@@ -32,11 +33,13 @@ using Names = std::vector<std::vector<std::string>>;  // of the parameters of ea
 
 Names names_of(const ShardedModule& model, const torch::optim::Optimizer& optimizer) {
   Names result;
+  const ParameterPlaces places(model, model.state_dict());
   const StateDict own = sharded_optim_state_dict(model, optimizer);
   for (const StateValue& group : *own.at("param_groups").as_list()) {
     std::vector<std::string>& names = result.emplace_back();
     for (const StateValue& name : *group.dict().at("params").as_list())
       names.push_back(*name.as_string());
+    places.sort(names);
   }
   return result;
 }
@@ -60,10 +63,22 @@ std::vector<std::pair<std::string, StateValue>> parameters_of(const ShardedModul
   return result;
 }
 
-bool same_option(const Value& a, const Value& b) {
-  const auto found = formats::compare_values(a, b);
-  return found.same && found.storages.empty();
-}
+// Values of the checkpoint, each read once.
+class ReadValues {
+ public:
+  explicit ReadValues(const CheckpointReader& reader) : reader_(reader) {}
+  Value operator()(const Value& value) {
+    const auto number = formats::deferred_number(value);
+    if (!number) return value;
+    const auto known = known_.find(*number);
+    if (known != known_.end()) return known->second;
+    return known_.emplace(*number, formats::resolved(reader_.checkpoint(), value)).first->second;
+  }
+
+ private:
+  const CheckpointReader& reader_;
+  std::unordered_map<std::size_t, Value> known_;
+};
 
 bool same_sizes(const OptimizerState& state, const Names& names) {
   return std::equal(state.groups.begin(), state.groups.end(), names.begin(), names.end(),
@@ -90,10 +105,13 @@ class OptimizerPlan {
   }
 
   StateDict run(const Value& part, bool flattened) {
-    const auto read = [&](const Value& value) {
-      return formats::resolved(reader_.checkpoint(), value);
+    ReadValues values(reader_);
+    const auto read = [&](const Value& value) { return values(value); };
+    const auto same = [&](const Value& a, const Value& b) {
+      const auto compared = formats::compare_values(values(a), values(b));
+      return compared.same && compared.storages.empty();
     };
-    const OptimizerState found = formats::read_optimizer(part, flattened, read, same_option);
+    const OptimizerState found = formats::read_optimizer(part, flattened, read, same);
     const auto names = names_in(found);
     std::unordered_set<std::string> wanted;
     for (const auto& group : own_) wanted.insert(group.begin(), group.end());

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Saves and loads a sharded state with libfsdp and with PyTorch's DCP, turn by turn, and prints a markdown table.
+
+  python checkpoint.py --program bench_checkpoint --folder FOLDER [--mebibytes 2048] [--rounds 5] [--ranks 2]
+
+Both sync what they write.  Times are medians over the rounds, from a barrier before to a barrier behind; memory is the peak
+of a process, less the state itself.  Each loads what it saved, out of the page cache.
+"""
+import argparse
+import datetime
+import os
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+
+warnings.simplefilter("ignore")
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def worker(mebibytes):
+    """PyTorch's side: as checkpoint.cpp."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Shard
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    rows = 2048 // dist.get_world_size()
+    state = {f"layers.{i}.weight": DTensor.from_local(torch.randn(rows, 2048), mesh, [Shard(0)]) for i in range(mebibytes // 16)}
+    groups = dist.new_group(backend="gloo")
+    print("ready", flush=True)
+    for line in sys.stdin:
+        what, _, folder = line.strip().partition(" ")
+        if what == "quit":
+            break
+        dist.barrier()
+        begin = time.perf_counter()
+        returned = None
+        if what == "save":
+            dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, sync_files=True))
+        elif what == "load":
+            dcp.load(state, checkpoint_id=folder)
+        else:
+            future = dcp.async_save(state, storage_writer=dcp.FileSystemWriter(folder, sync_files=True), process_group=groups)
+            returned = time.perf_counter() - begin
+            future.result()
+        dist.barrier()
+        print(*([returned] if returned is not None else []), time.perf_counter() - begin, flush=True)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, flush=True)
+
+
+class Side:
+    def __init__(self, command, ranks):
+        port = free_port()
+        self.ranks = [subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=dict(os.environ, RANK=str(r), WORLD_SIZE=str(ranks), LOCAL_RANK=str(r), LOCAL_WORLD_SIZE=str(ranks),
+                     MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1")) for r in range(ranks)]
+        self.answer()
+
+    def answer(self):
+        return [rank.stdout.readline().split() for rank in self.ranks]
+
+    def do(self, line):
+        for rank in self.ranks:
+            rank.stdin.write(line + "\n")
+            rank.stdin.flush()
+        said = self.answer()
+        try:
+            return [float(x) for x in said[0]]
+        except ValueError:
+            sys.exit(f"{line}: {said}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program")
+    parser.add_argument("--folder")
+    parser.add_argument("--mebibytes", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--worker", action="store_true")
+    args = parser.parse_args()
+    if args.worker:
+        return worker(args.mebibytes)
+    sides = {"libfsdp": Side([args.program, str(args.mebibytes)], args.ranks),
+             "PyTorch DCP": Side([sys.executable, __file__, "--worker", "--mebibytes", str(args.mebibytes)], args.ranks)}
+    times = {}
+    for number in range(args.rounds):
+        for what in ("save", "load", "async"):
+            order = list(sides) if number % 2 == 0 else list(sides)[::-1]
+            for name in order:
+                folder = os.path.join(args.folder, "ckpt-" + name.split()[0])
+                if what != "load":
+                    shutil.rmtree(folder, ignore_errors=True)
+                    os.sync()
+                for kind, value in zip(("blocks", "async") if what == "async" else (what,), sides[name].do(f"{what} {folder}")):
+                    times.setdefault(kind, {}).setdefault(name, []).append(value)
+    peak = {name: max(side.do("quit")[0] for _ in [0]) for name, side in sides.items()}
+    for name in sides:
+        shutil.rmtree(os.path.join(args.folder, "ckpt-" + name.split()[0]), ignore_errors=True)
+    own = args.mebibytes * 2**20 / args.ranks
+    print(f"{args.mebibytes} MiB on {args.ranks} ranks, {args.rounds} rounds, load before {os.getloadavg()[0]:.1f}\n")
+    print("| | libfsdp | PyTorch DCP | ratio |\n|---|---:|---:|---:|")
+    for kind, title in (("save", "save, s"), ("load", "load, s"), ("blocks", "async_save returns after, s"), ("async", "async_save, s")):
+        a, b = (statistics.median(times[kind][name]) for name in sides)
+        print(f"| {title} | {a:.2f} | {b:.2f} | {b / a:.1f} |")
+    a, b = ((peak[name] - own) / 2**20 for name in sides)
+    print(f"| peak memory beside the state, MiB a rank | {a:.0f} | {b:.0f} | {b / a:.1f} |")
+    share = statistics.median(times["blocks"]["libfsdp"]) / statistics.median(times["save"]["libfsdp"])
+    print(f"\nasync_save of libfsdp returns after {share:.2f} of what save takes")
+
+
+main()
