@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a bare Debian 12 or Ubuntu machine to a checkpoint that was looked into, joined, laid out anew and trained on:
-# installs, builds, trains, inspects, verifies, consolidates, reshards, compares.
+# From a bare Debian 12 or Ubuntu machine to a model that was trained by libfsdp on two ranks, looked into, joined, laid out
+# anew and trained on, on three.
 #
 #   samples/quickstart.sh [OUT]      OUT: where the checkpoints go (default build/quickstart)
 set -euo pipefail
@@ -16,44 +16,67 @@ show() {
   "$@"
 }
 
-say "# 1. A C++ compiler, CMake and five small libraries from the distribution; PyTorch for the training."
-need_packages tool python
+say "# 1. A C++ compiler, CMake and small libraries from the distribution; LibTorch is the one inside PyTorch's package."
+need_packages tool python torch
 need_cmake
 need_python
 
-say; say "# 2. The tool itself is one native binary that needs neither Python nor PyTorch."
-build() { cmake --preset tools >/dev/null && cmake --build --preset tools -j "$(nproc)"; }
+say; say "# 2. fsdp-ckpt, which needs neither Python nor LibTorch, and a program that trains a GPT with libfsdp."
+build() {
+  cmake --preset torch -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')" >/dev/null &&
+    cmake --build --preset torch -j "$(nproc)" --target fsdp-ckpt train_gpt
+}
 step "build" build
-TOOL=$ROOT/build/tools/tools/fsdp-ckpt
+TOOL=$ROOT/build/torch/tools/fsdp-ckpt
+PATH=$ROOT/build/torch/samples:$PATH
 
-say; say "# 3. Two ranks train a small GPT with fully_shard and save model, AdamW state and step: one file a rank."
 rm -rf "$OUT"
 mkdir -p "$OUT"
-step "training" "$PYTHON" -m torch.distributed.run --standalone --nproc-per-node 2 samples/train_gpt_fsdp.py "$OUT/step-40"
-ls -Al "$OUT/step-40" >&2
-
 cd "$OUT"
-say; say "# 4. What is in it: read from .metadata alone."
+say; say "# 3. Something to read: the project's own documents, a token a byte."
+cat "$ROOT"/README.md "$ROOT"/docs/*.md | iconv -f latin1 -t utf-16le >tokens.bin
+
+# train RANKS OPTION...: twelve sequences a step, whatever the number of ranks.
+train() {
+  say
+  say "$ torchrun --no-python --nproc-per-node $1 train_gpt --data tokens.bin --batch $((12 / $1)) ${*:2}"
+  "$PYTHON" -m torch.distributed.run --standalone --no-python --nproc-per-node "$1" \
+    train_gpt --data tokens.bin --batch $((12 / $1)) "${@:2}"
+}
+say; say "# 4. Two ranks train; model, AdamW's state and the step are saved, a file a rank."
+step "training" train 2 --steps 40 --lr 0.003 --metrics losses.jsonl --save step-40
+ls -Al step-40 >&2
+
+say; say "# 5. What is in it: read from .metadata alone.  PyTorch's torch.distributed.checkpoint reads it too."
 show "$TOOL" inspect step-40 --depth 2
 show "$TOOL" inspect step-40 --fold --keys 'model.**'
 
-say; say "# 5. Is it whole?  Every byte range, every shape, every checksum."
+say; say "# 6. Is it whole?  Every byte range, every shape, every checksum."
 show "$TOOL" verify step-40
 
-say; say "# 6. One full state dict, and one file of the model's weights for other programs."
+say; say "# 7. One full state dict, and one file of the model's weights for other programs."
 show "$TOOL" consolidate step-40 full.pt
 show "$TOOL" consolidate step-40 model.safetensors --keys 'model.**'
 
-say; say "# 7. Plain torch.load(weights_only=True) opens it; PyTorch's own reading of the folder is the judge."
+say; say "# 8. Plain torch.load(weights_only=True) opens it; PyTorch's own reading of the folder is the judge."
 step "comparison" "$PYTHON" "$ROOT/samples/compare_with_pytorch.py" step-40 full.pt
-say; say "# 8. The same checkpoint laid out for three ranks, as FSDP itself would have saved it there; nothing else differs."
+
+say; say "# 9. The same checkpoint laid out for three ranks, as FSDP would have saved it there; nothing else differs."
 show "$TOOL" reshard step-40 step-40-of-3 --world-size 3
 show "$TOOL" diff step-40 step-40-of-3
-step "training goes on, on three ranks" "$PYTHON" -m torch.distributed.run --standalone --nproc-per-node 3 \
-  "$ROOT/samples/train_gpt_fsdp.py" step-80 --resume step-40-of-3
 
-say; say "# 9. What training changed, and a gate for CI: no NaN, no infinity."
-show "$TOOL" diff step-40 step-80 --keys 'model.**' --limit 5 || [ $? = 1 ]   # 1: they differ
-show "$TOOL" stats step-80 --keys 'model.**' --fail-on nan,inf
-show "$TOOL" inspect step-80 --html step-80.html
-say; say "# Done: $OUT holds step-40/, step-40-of-3/, step-80/, full.pt, model.safetensors and step-80.html."
+say; say "# 10. Three ranks go on from it.  (They would from step-40, from full.pt, or from PyTorch's own folder.)"
+step "training goes on, on three ranks" train 3 --steps 60 --resume step-40-of-3 --metrics losses.jsonl --save step-60
+step "for comparison: two ranks that were never interrupted" train 2 --steps 60 --lr 0.003 --metrics uninterrupted.jsonl
+say; say "step   interrupted   uninterrupted"
+loss='{"step":\([0-9]*\),"loss":\([^,]*\),.*'
+paste <(sed "s/$loss/\1 \2/" losses.jsonl) <(sed "s/$loss/\2/" uninterrupted.jsonl) |
+  awk '$1 % 10 == 0 || $1 == 39 || $1 == 59 { printf "%4d   %.6f      %.6f\n", $1, $2, $3 }
+       { worst = ($2 - $3) ^ 2 > worst ^ 2 ? $2 - $3 : worst }
+       END { printf "the largest difference of %d steps: %.1e\n", NR, worst < 0 ? -worst : worst; exit NR != 60 || worst ^ 2 > 1e-8 }'
+
+say; say "# 11. What training changed, and a gate for CI: no NaN, no infinity."
+show "$TOOL" diff step-40 step-60 --keys 'model.**' --limit 5 || [ $? = 1 ]   # 1: they differ
+show "$TOOL" stats step-60 --keys 'model.**' --fail-on nan,inf
+show "$TOOL" inspect step-60 --html step-60.html
+say; say "# Done: $OUT holds step-40/, step-40-of-3/, step-60/, full.pt, model.safetensors and step-60.html."

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The least that sharded training takes: a module, a policy, a loop, a checkpoint.
+//
+//   torchrun --no-python --nproc-per-node 2 train_mlp mlp-step-100
+#include <cstdint>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include <torch/torch.h>
+
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/optim/adamw.h"
+#include "libfsdp/process_group.h"
+
+// Any module will do: it knows nothing of ranks.
+struct MLPImpl : torch::nn::Module {
+  explicit MLPImpl(std::int64_t width)
+      : in(register_module("in", torch::nn::Linear(2, width))),
+        hidden(register_module("hidden", torch::nn::Linear(width, width))),
+        out(register_module("out", torch::nn::Linear(width, 1))) {}
+
+  at::Tensor forward(const at::Tensor& x) { return out(torch::gelu(hidden(torch::gelu(in(x))))); }
+
+  torch::nn::Linear in, hidden, out;
+};
+TORCH_MODULE(MLP);
+
+void train(const std::string& folder) {
+  const auto group = fsdp::init_process_group();  // of torchrun, Open MPI or Slurm
+  torch::manual_seed(1);                          // the same weights on every rank
+  MLP model(64);
+
+  fsdp::FsdpOptions options;
+  options.process_group = group;
+  options.auto_wrap_policy = fsdp::module_wrap_policy<torch::nn::Linear>();
+  options.use_orig_params = true;
+  fsdp::FullyShardedDataParallel<MLP> sharded(model, options);
+  fsdp::optim::AdamW optimizer(sharded.parameters(), torch::optim::AdamWOptions(1e-2));
+
+  fsdp::TrainingState state;
+  state.model = &sharded;
+  state.optimizers = {&optimizer};
+
+  torch::manual_seed(100 + group->rank());  // other data on every rank
+  for (int step = 0; step <= 100; ++step) {
+    const at::Tensor x = torch::rand({32, 2}) * 4 - 2;
+    const at::Tensor y = (x.select(1, 0) * x.select(1, 1)).unsqueeze(1);
+    optimizer.zero_grad();
+    const at::Tensor loss = torch::mse_loss(sharded.forward(x), y);
+    loss.backward();
+    sharded.clip_grad_norm_(1.0);
+    optimizer.step();
+    if (group->rank() == 0 && step % 20 == 0)
+      std::cout << "step " << step << "  loss " << loss.item<float>() << std::endl;
+  }
+
+  state.extra["global_step"] = 101;
+  fsdp::save(folder, state);  // each rank its part; fsdp::load takes it on any number of ranks
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: train_mlp FOLDER\n";
+    return 2;
+  }
+  try {
+    train(argv[1]);
+  } catch (const std::exception& error) {
+    std::cerr << "train_mlp: " << error.what() << '\n';
+    return 1;
+  }
+  return 0;
+}

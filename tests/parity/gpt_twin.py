@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What samples/train_gpt.cpp does, by PyTorch's FSDP1 and FSDP2: the same model, order of tokens and optimizer.
+
+A training is made of a kind ("fsdp1", "fsdp2"), a world and Sizes.  All functions run on every rank.
+"""
+from dataclasses import dataclass
+
+import numpy
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import nn
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.fsdp import (FullOptimStateDictConfig, FullStateDictConfig, FullyShardedDataParallel, ShardedOptimStateDictConfig,
+                                    ShardedStateDictConfig, StateDictType, fully_shard)
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.nn.functional import cross_entropy
+
+from models import Block, Linear
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """As train_gpt's options; batch is that of all ranks."""
+    vocab: int
+    dim: int
+    layers: int
+    heads: int
+    seq: int
+    batch: int
+    lr: float
+    weight_decay: float
+
+
+class GPT(nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.emb, self.pos = nn.Embedding(sizes.vocab, sizes.dim), nn.Embedding(sizes.seq, sizes.dim)
+        self.blocks = nn.ModuleList(Block(sizes.dim, sizes.heads) for _ in range(sizes.layers))
+        self.ln, self.head = nn.LayerNorm(sizes.dim), Linear(sizes.dim, sizes.vocab, bias=False)
+
+    def forward(self, x):
+        x = self.emb(x) + self.pos(torch.arange(x.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.ln(x))
+
+
+def read(folder):
+    """Everything in a folder, whole, as PyTorch's dcp_to_torch_save reads it."""
+    from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+    from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+    state = {}
+    _load_state_dict(state, storage_reader=dcp.FileSystemReader(folder), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    return state
+
+
+class Training:
+    def __init__(self, kind, sizes, tokens, use_orig_params=True):
+        """With weights of its own, which something has to be loaded over."""
+        self.kind, self.sizes, self.step = kind, sizes, 0
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.tokens = torch.from_numpy(numpy.fromfile(tokens, dtype="<u2").astype("int64"))
+        torch.manual_seed(4321)
+        model = GPT(sizes)
+        if kind == "fsdp1":
+            model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=use_orig_params,
+                                             auto_wrap_policy=ModuleWrapPolicy({Block}))
+            FullyShardedDataParallel.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(), ShardedOptimStateDictConfig())
+        else:
+            for block in model.blocks:
+                fully_shard(block)
+            fully_shard(model)
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=sizes.lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=sizes.weight_decay)
+
+    def batch(self):
+        local, length = self.sizes.batch // self.world, self.sizes.seq
+        first = (self.step * self.world + self.rank) * local
+        starts = [(first + b) * length % (len(self.tokens) - length - 1) for b in range(local)]
+        rows = torch.stack([self.tokens[s:s + length + 1] for s in starts])
+        return rows[:, :-1], rows[:, 1:]
+
+    def train(self, until):
+        """Up to step `until`; the mean loss over all ranks of each step."""
+        losses = []
+        while self.step < until:
+            x, y = self.batch()
+            self.optimizer.zero_grad()
+            loss = cross_entropy(self.model(x).flatten(0, 1), y.flatten())
+            loss.backward()
+            self.optimizer.step()
+            self.step += 1
+            mean = loss.detach().double()
+            dist.all_reduce(mean)
+            losses.append(mean.item() / self.world)
+        return losses
+
+    def state(self):
+        """(model, optimizer), sharded."""
+        if self.kind == "fsdp1":
+            return self.model.state_dict(), FullyShardedDataParallel.optim_state_dict(self.model, self.optimizer)
+        return get_state_dict(self.model, self.optimizer)
+
+    def whole_state(self):
+        """(model, optimizer), every tensor whole on every rank."""
+        if self.kind == "fsdp1":
+            with FullyShardedDataParallel.state_dict_type(self.model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()):
+                return self.model.state_dict(), FullyShardedDataParallel.optim_state_dict(self.model, self.optimizer)
+        return get_state_dict(self.model, self.optimizer, options=StateDictOptions(full_state_dict=True))
+
+    def take(self, model, optimizer=None):
+        if self.kind == "fsdp1":
+            self.model.load_state_dict(model)
+            if optimizer is not None:
+                flat = FullyShardedDataParallel.optim_state_dict_to_load(self.model, self.optimizer, optimizer)
+                self.optimizer.load_state_dict(flat)
+        elif optimizer is not None:
+            set_state_dict(self.model, self.optimizer, model_state_dict=model, optim_state_dict=optimizer)
+        else:
+            set_state_dict(self.model, [], model_state_dict=model, optim_state_dict={})
+
+    def save(self, folder):
+        model, optimizer = self.state()
+        dcp.save({"model": model, "optimizer": optimizer, "global_step": self.step}, checkpoint_id=folder)
+
+    def load_weights(self, folder):
+        model = self.model.state_dict() if self.kind == "fsdp1" else get_state_dict(self.model, [])[0]
+        _load({"model": model}, folder)
+        self.take(model)
+
+    def resume(self, folder, optimizer_key, step):
+        """Model and optimizer from a folder, in place; `optimizer_key`: under what it holds the optimizer's state."""
+        self.train(1)  # an optimizer has no state to load into before its first step
+        model, optimizer = self.state()
+        state = {"model": model, optimizer_key: optimizer}
+        _load(state, folder)
+        self.take(state["model"], state[optimizer_key])
+        self.step = step
+
+
+def _load(state, folder):
+    # PyTorch 2.11 drops ShardedTensors of which a rank has no part while it flattens them, and then takes the folder for one of
+    # before 2.4; without that step it loads.
+    dcp.load(state, checkpoint_id=folder, planner=DefaultLoadPlanner(flatten_sharded_tensors=False))

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs as ranks, started as torchrun would, without the seconds that it takes to load."""
+import os
+import socket
+import subprocess
+import tempfile
+
+TIMEOUT_S = 120
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def launch(world, command):
+    """Runs `command` as every rank of a world; returns the exit statuses and what all of them wrote, by rank."""
+    port = str(free_port())
+    with tempfile.TemporaryDirectory() as tmp:
+        ranks = []
+        try:
+            for rank in range(world):
+                env = {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world),
+                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+                with open(os.path.join(tmp, str(rank)), "w") as out:
+                    ranks.append(subprocess.Popen([*map(str, command)], env=env, stdout=out, stderr=subprocess.STDOUT))
+            statuses = [p.wait(TIMEOUT_S) for p in ranks]
+        finally:
+            for p in ranks:
+                p.kill()
+        said = []
+        for rank in range(world):
+            with open(os.path.join(tmp, str(rank))) as out:
+                said.append(out.read())
+        return statuses, said
+
+
+def must(world, command):
+    """The same, where every rank has to succeed."""
+    statuses, said = launch(world, command)
+    if any(statuses):
+        text = "\n".join(f"rank {rank}, exit {status}: {words}" for rank, (status, words) in enumerate(zip(statuses, said)))
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{text}")
+    return said
