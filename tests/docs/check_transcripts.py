@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the transcripts of a document and compares the whole output.
 
-    check_transcripts.py DOCUMENT TOOL GOLDEN [--update]
+    check_transcripts.py DOCUMENT TOOL GOLDEN [--with NAME=FOLDER:FOLDER...] [--update]
 
 A transcript is a fenced block marked `console`.  A line `$ command` is run by sh, `> more` continues it; the
 lines below are its output, standard error included, and `[exit N]` where the status is not 0.  A line `...`
 stands for any lines, `…` inside a line for any text.  All transcripts of a document run one after the other in
 one temporary folder, which begins with the checkpoints of FIXTURES.
 
+A block marked `console NAME` needs programs that not every build has: with --with NAME they are found in those
+folders; without, the block is left out, and the last line says so.
+
 --update writes what came out into the document where it differs.
 """
+import argparse
 import difflib
 import os
 import re
@@ -71,7 +75,7 @@ def matches(expected, found):
     return re.fullmatch(pattern, "".join(line + "\n" for line in found)) is not None
 
 
-def set_up(folder, tool, golden):
+def set_up(folder, tool, golden, programs_of):
     for name, source in FIXTURES.items():
         source = os.path.join(golden, source)
         target = os.path.join(folder, name)
@@ -83,30 +87,41 @@ def set_up(folder, tool, golden):
     os.mkdir(programs)
     os.symlink(os.path.abspath(tool), os.path.join(programs, "fsdp-ckpt"))
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "CLICOLOR_FORCE")}
-    environment["PATH"] = programs + os.pathsep + environment.get("PATH", "/usr/bin:/bin")
-    environment["LC_ALL"] = "C.UTF-8"
+    folders = [programs, *programs_of, environment.get("PATH", "/usr/bin:/bin")]
+    environment["PATH"] = os.pathsep.join(folders)
+    # Of torchrun: a port of its own, so that documents can be tested at once, and no warning.
+    environment.update(LC_ALL="C.UTF-8", PET_STANDALONE="1", OMP_NUM_THREADS="1")
     return environment
 
 
 def main():
-    arguments = [a for a in sys.argv[1:] if a != "--update"]
-    update = "--update" in sys.argv
-    if len(arguments) != 3:
-        raise SystemExit(__doc__)
-    document, tool, golden = arguments
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("document")
+    parser.add_argument("tool")
+    parser.add_argument("golden")
+    parser.add_argument("--with", dest="more", metavar="NAME=FOLDERS", action="append", default=[])
+    parser.add_argument("--update", action="store_true")
+    arguments = parser.parse_args()
+    document, tool, golden, update = arguments.document, arguments.tool, arguments.golden, arguments.update
+    more = dict(word.split("=", 1) for word in arguments.more)
+    programs_of = [os.path.abspath(folder) for folders in more.values() for folder in folders.split(":")]
     with open(document, encoding="utf-8") as file:
         lines = file.read().splitlines()
     result = []
-    count = failed = 0
+    count = failed = left_out = 0
     with tempfile.TemporaryDirectory() as folder:
-        environment = set_up(folder, tool, golden)
+        environment = set_up(folder, tool, golden, programs_of)
         at = 0
         while at < len(lines):
             result.append(lines[at])
             at += 1
-            if result[-1] != "```console":
+            block = re.fullmatch(r"```console(?: (\S+))?", result[-1])
+            if not block:
                 continue
             end = lines.index("```", at)
+            if block.group(1) not in (None, *more):
+                left_out += len(parse(lines[at:end]))
+                continue
             for command in parse(lines[at:end]):
                 count += 1
                 found = run(command.text, folder, environment)
@@ -120,9 +135,9 @@ def main():
                 sys.stdout.writelines(line + "\n" for line in difflib.unified_diff(
                     command.expected, found, "documented", "found", lineterm=""))
             at = end
-    if count == 0:
+    if count == 0 and left_out == 0:
         raise SystemExit(f"{document}: no transcript")
-    print(f"{document}: {count} commands, {failed} differ")
+    print(f"{document}: {count} commands, {failed} differ" + (f", {left_out} left out: what they need is not built" if left_out else ""))
     if update and failed:
         with open(document, "w", encoding="utf-8") as file:
             file.write("\n".join(result) + "\n")
