@@ -130,8 +130,8 @@ def python_loads(rank, world, saved, tokens):
         for kind in "fsdp1", "fsdp2":
             training = Training(kind, SIZES, tokens, use_orig_params=at % 2 == 0)
             training.resume(one.folder, one.optimizer_key, SAVED_AT)
-            whole = training.whole_state()
-            found = differences(truth, comparable(*whole)) if rank == 0 else []
+            model, optimizer = training.whole_state()
+            found = differences(truth, comparable(model, optimizer)) if rank == 0 else []
             result.append((kind, one.name(), found, training.train(LAST)))
     return result
 

@@ -11,9 +11,9 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
-from torch.distributed.fsdp import (FullOptimStateDictConfig, FullStateDictConfig, FullyShardedDataParallel, ShardedOptimStateDictConfig,
-                                    ShardedStateDictConfig, StateDictType, fully_shard)
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import (FullyShardedDataParallel, ShardedOptimStateDictConfig, ShardedStateDictConfig, StateDictType,
+                                    fully_shard)
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn.functional import cross_entropy
 
@@ -104,11 +104,8 @@ class Training:
         return get_state_dict(self.model, self.optimizer)
 
     def whole_state(self):
-        """(model, optimizer), every tensor whole on every rank."""
-        if self.kind == "fsdp1":
-            with FullyShardedDataParallel.state_dict_type(self.model, StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()):
-                return self.model.state_dict(), FullyShardedDataParallel.optim_state_dict(self.model, self.optimizer)
-        return get_state_dict(self.model, self.optimizer, options=StateDictOptions(full_state_dict=True))
+        """(model, optimizer), every tensor whole on rank 0."""
+        return _whole(self.state())
 
     def take(self, model, optimizer=None):
         if self.kind == "fsdp1":
@@ -138,6 +135,21 @@ class Training:
         _load(state, folder)
         self.take(state["model"], state[optimizer_key])
         self.step = step
+
+
+def _whole(x):
+    # Not FSDP1's own full optimizer state: on the CPU, PyTorch 2.11 gathers each of its tensors into one and the same buffer.
+    if isinstance(x, dict):
+        return {k: _whole(v) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return type(x)(_whole(v) for v in x)
+    if hasattr(x, "full_tensor"):
+        return x.full_tensor()
+    if hasattr(x, "local_shards"):
+        out = torch.empty(x.size(), dtype=x.dtype) if dist.get_rank() == 0 else None
+        x.gather(0, out)
+        return out
+    return x
 
 
 def _load(state, folder):
