@@ -14,7 +14,10 @@ namespace {
 constexpr std::int64_t kLargestToken = std::numeric_limits<std::uint16_t>::max();
 
 // Of sizes: large enough for any model here, small enough that products of two do not overflow.
-const CLI::Range kSize(std::int64_t{1}, std::int64_t{1} << 30);
+// Its description would stand behind every option of --help.
+const CLI::Validator kSize = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30).description("");
+const CLI::Validator kNotNegative =
+    CLI::Range(0.0, std::numeric_limits<double>::max()).description("");
 
 void add_model_and_data(CLI::App& app, TrainOptions& options) {
   app.add_option("--data", options.data, "Token file: little-endian 16-bit numbers")
@@ -27,12 +30,11 @@ void add_model_and_data(CLI::App& app, TrainOptions& options) {
         ->group("Data and model");
   };
   app.add_option("--vocab", options.vocabulary, "Vocabulary; every token is below it")
-      ->check(CLI::Range(std::int64_t{1}, kLargestToken + 1))
+      ->check(CLI::Range(std::int64_t{1}, kLargestToken + 1).description(""))
       ->capture_default_str()
       ->group("Data and model");
   add("--dim", options.width, "Width, a multiple of the heads");
-  add("--layers", options.layers, "Blocks")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 20));
+  add("--layers", options.layers, "Blocks");
   add("--heads", options.heads, "Heads of attention");
   add("--seq", options.length, "Tokens of a sequence");
   add("--batch", options.batch, "Sequences of a rank in a micro-batch");
@@ -44,16 +46,16 @@ void add_training(CLI::App& app, TrainOptions& options) {
          "--steps", options.steps,
          "The last step to train, counted from the start of training: a run that resumes at "
          "step 20 with --steps 50 trains 30; 0 trains none")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40).description(""))
       ->capture_default_str()
       ->group(group);
   app.add_option("--lr", options.lr,
                  "Learning rate of AdamW (1e-3; with --resume the checkpoint's)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->group(group);
   app.add_option("--weight-decay", options.weight_decay,
                  "Weight decay of AdamW (0.01; with --resume the checkpoint's)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->group(group);
   app.add_option("--seed", options.seed, "Of the initial weights")
       ->capture_default_str()
@@ -64,7 +66,7 @@ void add_training(CLI::App& app, TrainOptions& options) {
       ->capture_default_str()
       ->group(group);
   app.add_option("--clip-grad-norm", options.clip_grad_norm, "Largest norm of all gradients (none)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(kNotNegative)
       ->group(group);
 }
 
