@@ -113,9 +113,11 @@ std::string json(double value) {
 // Lines of rank 0: of every step in the metrics, of some on the terminal.
 class Report {
  public:
-  Report(const TrainOptions& options, const Group& group)
+  // `first`: the step this run begins with.
+  Report(const TrainOptions& options, const Group& group, std::int64_t first)
       : silent_(group->rank() != 0),
         every_(std::max<std::int64_t>(1, options.steps / 10)),
+        first_(first),
         last_(options.steps - 1),
         tokens_(options.length * options.batch * options.accumulate * group->size()) {
     if (silent_ || options.metrics.empty()) return;
@@ -125,7 +127,7 @@ class Report {
 
   void add(std::int64_t step, double loss, double norm, double ms) {
     if (silent_) return;
-    if (step % every_ == 0 || step == last_) {
+    if (step % every_ == 0 || step == first_ || step == last_) {
       std::cout << "step " << step << "  loss " << std::fixed << std::setprecision(4) << loss
                 << "  norm " << norm << "  " << std::setprecision(1) << ms << " ms" << std::endl;
     }
@@ -140,6 +142,7 @@ class Report {
  private:
   const bool silent_;
   const std::int64_t every_;
+  const std::int64_t first_;
   const std::int64_t last_;
   const std::int64_t tokens_;  // of a step
   std::ofstream file_;
@@ -171,7 +174,7 @@ class Trainer {
 
   void run() {
     std::optional<Report> report;
-    fsdp::agree(group_, "opening the metrics", [&] { report.emplace(options_, group_); });
+    fsdp::agree(group_, "opening the metrics", [&] { report.emplace(options_, group_, step_); });
     if (!options_.trace.empty()) model_->start_trace();
     for (; step_ < options_.steps; ++step_) {
       const auto begin = Clock::now();

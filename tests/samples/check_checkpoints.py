@@ -113,8 +113,9 @@ def the_tool_reshards(work, folder):
     work.run("reshard", folder, other, "--world-size", 3)
     work.run("diff", folder, other)
     work.same_as_before(other)
-    weights = work.at("weights.safetensors")
-    work.run("consolidate", folder, weights, "--keys", "model.**")
+    named, weights = work.at("model.safetensors"), work.at("weights.safetensors")
+    work.run("consolidate", folder, named, "--keys", "model.**")
+    work.run("rename", named, weights, "--strip-prefix", "model")
     work.train(2, "--init", weights, "--steps", 0, "--save", work.at("weights_only"))
     work.run("diff", folder, work.at("weights_only"), "--keys", "model.**")
 
