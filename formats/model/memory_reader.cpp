@@ -11,7 +11,7 @@ namespace fsdp::formats {
 namespace {
 
 // Large enough for few reads, small enough that the checksum of a block finds it in the cache.
-constexpr std::uint64_t kBlockBytes = 1U << 20U;
+constexpr std::uint64_t kBlockBytes = 1U << 18U;
 // Where chunks interleave, large blocks cost less.
 constexpr std::uint64_t kSlabBytes = 16U << 20U;
 

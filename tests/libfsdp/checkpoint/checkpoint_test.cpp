@@ -5,10 +5,12 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
+#include <iterator>
 #include <string>
 #include <vector>
 

@@ -5,6 +5,7 @@
 // the name ends in .pt, as a file of the parts joined again.  Ranks are threads.  Prints
 // "left out: <what>" for each value that has no counterpart in C++.
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training that goes on from a checkpoint is the training that never stopped, to the bit.
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
