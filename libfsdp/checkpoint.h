@@ -108,8 +108,10 @@ struct TrainingLoadOptions : LoadOptions {
   bool extra = true;
 };
 // Collective.  Loads whatever fsdp-ckpt reads, of whatever layout: the model is the one model in
-// it, optimizers are matched in order; states by name, by id or flattened.  A checkpoint of weights
-// alone needs `optimizers` false.  `extra` gets everything else.
+// it, or the one called "model", "state_dict" or "module"; optimizers are matched in order; states
+// by name, by id or flattened.  A checkpoint of weights
+// alone needs `optimizers` false.  `extra` gets everything else; what has no counterpart as a
+// StateValue is reported as unexpected.
 // Throws: as load(); where there is no model or not as many optimizers; where an optimizer's state
 // lacks a parameter that this optimizer has.
 LoadReport load(const std::filesystem::path& path, TrainingState& state,

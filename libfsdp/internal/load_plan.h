@@ -3,9 +3,8 @@
 // anything is written to.
 #pragma once
 
-#include <functional>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/container/pickle_value.h"
