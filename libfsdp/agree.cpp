@@ -17,8 +17,9 @@ namespace {
 constexpr std::size_t kLineLength = 200;
 
 std::string cut(std::string_view line) {
-  if (line.size() <= kLineLength) return "'" + std::string(line) + "'";
-  return "'" + std::string(line.substr(0, kLineLength)) + "'...";
+  std::string result("'");
+  result.append(line.substr(0, kLineLength)).append("'");
+  return line.size() <= kLineLength ? result : result + "...";
 }
 
 std::vector<std::string_view> lines_of(std::string_view text) {

@@ -120,11 +120,13 @@ void Group::start() {
     throw_peer_error("connecting the ranks by " + job_->backend + ": " + message_of(error) +
                      (diagnosis.empty() ? "" : "; " + diagnosis));
   }
+  // A rank is done before others have its connections: it must not leave while they make them.
+  if (size() > 1) all_gather_text(shared_from_this(), "", "connecting the ranks");
 }
 
 std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   std::string list;
-  for (const int r : ranks) list += (list.empty() ? "" : ",") + std::to_string(r);
+  for (const int r : ranks) list.append(list.empty() ? "" : ",").append(std::to_string(r));
   agree(shared_from_this(), "a subgroup of ranks " + list, [&] {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       TORCH_CHECK(ranks[i] >= 0 && ranks[i] < size(), "expected ranks below ", size(), ", but got ",
