@@ -96,7 +96,8 @@ struct TrainingState {
 
 // Collective.  Saves in the layout of Lightning: `model.*`, `optimizer_0.*`, ... in a
 // torch.distributed.checkpoint folder, and `extra` beside them in `meta.pt`, with
-// "pytorch-lightning_version", "epoch" and "global_step" where it has them not.
+// what Lightning asks for where it has it not: "epoch", "global_step", "loops", "lr_schedulers",
+// ...
 void save(const std::filesystem::path& folder, const TrainingState& state,
           const SaveOptions& options = {});
 // Collective.  The same as one file: "state_dict", "optimizer_states" (by PARAM_ID), and `extra`.

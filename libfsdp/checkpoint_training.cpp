@@ -10,25 +10,12 @@
 
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/lightning_meta.h"
 #include "libfsdp/internal/training_parts.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
 namespace {
-
-// The version whose layout this is: Lightning brings what is older up to date when it loads it.
-constexpr const char* kLightningVersion = "2.5.5";
-
-StateDict with_lightning_keys(const StateDict& extra) {
-  StateDict result = extra;
-  const auto set_default = [&](const char* key, StateValue value) {
-    if (result.find(std::string(key)) == nullptr) result.set(std::string(key), std::move(value));
-  };
-  set_default("epoch", 0);
-  set_default("global_step", 0);
-  set_default("pytorch-lightning_version", kLightningVersion);
-  return result;
-}
 
 // Parameters by the numbers that torch.optim.Optimizer gives them: counted on from group to group,
 // in each as `places` has them.
@@ -88,7 +75,8 @@ TrainingParts training_parts(const TrainingState& state) {
     result.parts.set("optimizer_" + std::to_string(i),
                      optim_state_dict(*state.model, *state.optimizers[i]));
   }
-  result.meta = with_lightning_keys(state.extra);
+  result.meta = state.extra;
+  add_lightning_meta(result.meta);
   return result;
 }
 
@@ -108,7 +96,8 @@ void save_file(const std::filesystem::path& file, const TrainingState& state,
   FullOptimStateDictConfig optimizer;
   optimizer.rank0_only = true;
   const StateDictTypeScope scope(*state.model, StateDictType::kFull, model, optimizer);
-  StateDict whole = with_lightning_keys(state.extra);
+  StateDict whole = state.extra;
+  add_lightning_meta(whole);
   StateDict weights = state.model->state_dict();
   const ParameterPlaces places(*state.model, weights);
   whole.set("state_dict", std::move(weights));

@@ -215,11 +215,22 @@ class FullyShardedDataParallel : public ShardedModule {
   // cast as mixed_precision says.
   template <typename... Args>
   auto forward(Args&&... args) {
+    return call(
+        [](Impl& module, auto&&... values) {
+          return module.forward(std::forward<decltype(values)>(values)...);
+        },
+        std::forward<Args>(args)...);
+  }
+  // The same with another function of the module in forward's place:
+  //   sharded.call([](GPTImpl& gpt, auto&&... batch) { return gpt.loss(batch...); }, tokens)
+  template <typename Function, typename... Args>
+  auto call(Function&& function, Args&&... args) {
     begin_forward();
     const CheckpointPolicyScope recompute(checkpoint_policy_);
     try {
       // A result that refers to the module is copied: the scope ends here.
-      auto result = impl_->forward(internal::prepared(std::forward<Args>(args), input_cast())...);
+      auto result = std::forward<Function>(function)(
+          *impl_, internal::prepared(std::forward<Args>(args), input_cast())...);
       end_forward();
       return result;
     } catch (const std::exception& error) {

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/strategy.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include <ATen/ops/empty.h>
+#include <c10/util/Exception.h>
+#include <torch/optim/optimizer.h>
+
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/internal/broadcast_value.h"
+#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/lightning_meta.h"
+#include "libfsdp/optim_state_dict.h"
+
+namespace fsdp {
+namespace {
+
+bool is_hybrid(ShardingStrategy strategy) {
+  return strategy == ShardingStrategy::kHybridShard ||
+         strategy == ShardingStrategy::kHybridShardZero2;
+}
+
+StrategyOptions checked(StrategyOptions options) {
+  TORCH_CHECK(!options.fsdp.process_group && !options.fsdp.replicate_group,
+              "the strategy makes the process group: leave FsdpOptions::process_group and "
+              "replicate_group out");
+  TORCH_CHECK(!options.fsdp.device_id,
+              "the strategy gives each rank its device: name them in parallel_devices");
+  TORCH_CHECK(options.state_dict_type != StateDictType::kLocal, "state_dict_type is ",
+              name_of(options.state_dict_type),
+              "; expected FULL_STATE_DICT (one file) or SHARDED_STATE_DICT (a folder)");
+  if (options.device_mesh) {
+    TORCH_CHECK(is_hybrid(options.fsdp.sharding_strategy),
+                "device_mesh is for HYBRID_SHARD, found ", name_of(options.fsdp.sharding_strategy));
+    TORCH_CHECK(options.device_mesh->first > 0 && options.device_mesh->second > 0,
+                "device_mesh is (", options.device_mesh->first, ", ", options.device_mesh->second,
+                "); expected copies and ranks that share one");
+  }
+  return options;
+}
+
+AnyStateDictConfig model_config(StateDictType type, bool to_cpu) {
+  if (type == StateDictType::kSharded) return ShardedStateDictConfig{{to_cpu}};
+  return FullStateDictConfig{{to_cpu}, true};
+}
+
+AnyOptimStateDictConfig optim_config(StateDictType type, bool to_cpu) {
+  if (type == StateDictType::kSharded) return ShardedOptimStateDictConfig{{to_cpu}};
+  return FullOptimStateDictConfig{{to_cpu}, true};
+}
+
+}  // namespace
+
+StrategyBase::StrategyBase(StrategyOptions options) : options_(checked(std::move(options))) {}
+StrategyBase::~StrategyBase() = default;
+
+void StrategyBase::setup_environment() {
+  TORCH_CHECK(!group_, "setup_environment() was called before");
+  ProcessGroupOptions group = options_.cluster_environment;
+  group.timeout = options_.timeout;
+  const auto& devices = options_.parallel_devices;
+  const bool cuda = !devices.empty() && devices.front().is_cuda();
+  group.backend = options_.process_group_backend.value_or(cuda ? "nccl" : "gloo");
+  if (const auto environment = rank_environment(); environment && !group.rank)
+    local_rank_ = environment->local_rank;
+  else
+    local_rank_ = group.rank.value_or(0);
+  TORCH_CHECK(devices.empty() || static_cast<std::size_t>(local_rank_) < devices.size(),
+              "parallel_devices names ", devices.size(), " devices; this is rank ", local_rank_,
+              " of its node, counted from 0");
+  group_ = init_process_group(group);
+  if (options_.device_mesh) {
+    const auto [copies, sharing] = *options_.device_mesh;
+    TORCH_CHECK(copies * sharing == group_->size(), "device_mesh is (", copies, ", ", sharing,
+                "), for ", copies * sharing, " ranks; there are ", group_->size());
+  }
+}
+
+void StrategyBase::teardown() {
+  if (group_) barrier("teardown");
+  optimizers_.clear();
+  drop_module();
+  group_.reset();
+}
+
+c10::Device StrategyBase::root_device() const {
+  const auto& devices = options_.parallel_devices;
+  return devices.empty() ? c10::Device(c10::kCPU) : devices[static_cast<std::size_t>(local_rank_)];
+}
+
+int StrategyBase::global_rank() const {
+  return process_group()->rank();
+}
+
+int StrategyBase::world_size() const {
+  return process_group()->size();
+}
+
+const std::shared_ptr<ProcessGroup>& StrategyBase::process_group() const {
+  TORCH_CHECK(group_, "there is no process group yet; call setup_environment() first");
+  return group_;
+}
+
+FsdpOptions StrategyBase::wrap_options(const torch::nn::Module& module) {
+  FsdpOptions result = options_.fsdp;
+  result.process_group = process_group();
+  if (options_.device_mesh) result.node_size = options_.device_mesh->second;
+  if (root_device() != c10::Device(c10::kCPU)) result.device_id = root_device();
+  if (!unit_names(module, wrapped_policy()).empty()) {
+    if (result.auto_wrap_policy)
+      TORCH_WARN("modules were marked by wrap(): auto_wrap_policy does not count");
+    result.auto_wrap_policy = wrapped_policy();
+  }
+  return result;
+}
+
+void StrategyBase::setup_optimizers(const ConfigureOptimizers& configure) {
+  TORCH_CHECK(sharded() != nullptr, "optimizers are made after setup(module)");
+  Optimizers made = configure(sharded()->parameters());
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const at::Tensor& parameter : sharded()->parameters())
+    known.insert(parameter.unsafeGetTensorImpl());
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    TORCH_CHECK(made[i], "optimizer ", i, " is a null pointer");
+    for (const auto& group : made[i]->param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        TORCH_CHECK(known.count(parameter.unsafeGetTensorImpl()) != 0, "optimizer ", i,
+                    " holds a tensor ", parameter.sizes(),
+                    " that is no parameter of the sharded module; make it from the parameters it "
+                    "is given, not from the module's own");
+      }
+    }
+  }
+  optimizers_ = std::move(made);
+}
+
+void StrategyBase::barrier(const std::string& name) const {
+  fsdp::barrier(process_group(), name);
+}
+
+StateValue StrategyBase::broadcast(const StateValue& value, int src) const {
+  return broadcast_value(process_group(), value, src, "broadcast of a value");
+}
+
+std::string StrategyBase::broadcast(const std::string& text, int src) const {
+  return *broadcast(StateValue(text), src).as_string();
+}
+
+std::filesystem::path StrategyBase::broadcast(const std::filesystem::path& path, int src) const {
+  return broadcast(path.string(), src);
+}
+
+at::Tensor StrategyBase::broadcast(const at::Tensor& tensor, int src) const {
+  const StateValue result = broadcast(StateValue(tensor), src);
+  return result.as_tensor()->to(tensor.device());
+}
+
+at::Tensor StrategyBase::reduce(const at::Tensor& tensor,
+                                const std::shared_ptr<ProcessGroup>& group, ReduceKind kind) const {
+  const at::NoGradGuard no_grad;
+  const auto& ranks = group ? group : process_group();
+  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  fsdp::all_reduce(ranks, result, ReduceOp::kSum, "reduce").wait();
+  return kind == ReduceKind::kMean ? result / ranks->size() : result;
+}
+
+StateDict StrategyBase::lightning_module_state_dict() const {
+  TORCH_CHECK(sharded() != nullptr, "there is no module yet; call setup(module) first");
+  const StateDictTypeScope scope(
+      *sharded(), options_.state_dict_type,
+      model_config(options_.state_dict_type, options_.state_dict_to_cpu));
+  return sharded()->state_dict();
+}
+
+StateDict StrategyBase::optimizer_state(const torch::optim::Optimizer& optimizer) const {
+  TORCH_CHECK(sharded() != nullptr, "there is no module yet; call setup(module) first");
+  const StateDictTypeScope scope(
+      *sharded(), options_.state_dict_type,
+      model_config(options_.state_dict_type, options_.state_dict_to_cpu),
+      optim_config(options_.state_dict_type, options_.state_dict_to_cpu));
+  StateDict state = optim_state_dict(*sharded(), optimizer);
+  if (options_.state_dict_type == StateDictType::kSharded || state.empty()) return state;
+  return rekey_optim_state_dict(state, OptimStateKeyType::kParamId, *sharded()->module());
+}
+
+StateDict StrategyBase::dump_checkpoint(const StateDict& extra) const {
+  StateDict result = extra;
+  add_lightning_meta(result);
+  result.set("state_dict", lightning_module_state_dict());
+  StateList states;
+  for (const auto& optimizer : optimizers_) states.emplace_back(optimizer_state(*optimizer));
+  result.set("optimizer_states", std::move(states));
+  return result;
+}
+
+void StrategyBase::save_checkpoint(const StateDict& checkpoint,
+                                   const std::filesystem::path& path) const {
+  const auto destination = broadcast(path);
+  SaveOptions options;
+  options.overwrite = true;
+  if (options_.state_dict_type == StateDictType::kFull)
+    return save_file(destination, checkpoint, process_group(), options);
+  StateDict rest = checkpoint;
+  StateDict parts{{"model", checkpoint.at("state_dict")}};
+  if (const StateValue* const states = checkpoint.find("optimizer_states")) {
+    TORCH_CHECK(states->as_list() != nullptr, "'optimizer_states' is a ", states->kind_name(),
+                "; expected a list of the optimizers' states");
+    for (std::size_t i = 0; i < states->as_list()->size(); ++i)
+      parts.set("optimizer_" + std::to_string(i), (*states->as_list())[i]);
+  }
+  rest.erase("state_dict");
+  rest.erase("optimizer_states");
+  add_lightning_meta(rest);
+  save_with_meta(destination, parts, rest, process_group(), options);
+}
+
+StateDict StrategyBase::load_checkpoint(const std::filesystem::path& path, bool strict) {
+  TORCH_CHECK(sharded() != nullptr, "checkpoints are loaded after setup(module)");
+  TrainingState state;
+  state.model = sharded();
+  state.group = process_group();
+  for (const auto& optimizer : optimizers_) state.optimizers.push_back(optimizer.get());
+  TrainingLoadOptions options;
+  options.strict = strict;
+  options.optimizers = !optimizers_.empty();
+  load(broadcast(path), state, options);
+  return std::move(state.extra);
+}
+
+}  // namespace fsdp
