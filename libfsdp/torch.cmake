@@ -5,10 +5,9 @@
 # Not find_package(Torch): that of the wheel enables the CUDA language and looks for the whole toolkit, while
 # nothing here has kernels to compile, and the wheel's own dependencies hold every header and library needed.
 if(NOT EXISTS "${FSDP_TORCH}/include/torch/csrc/api/include/torch/torch.h")
-  message(FATAL_ERROR "FSDP_WITH_TORCH is ON, but FSDP_TORCH (${FSDP_TORCH}) holds no LibTorch: set it to the folder "
+  message(FATAL_ERROR "FSDP_TORCH (${FSDP_TORCH}) holds no LibTorch: set it to the folder "
     "that has include/ and lib/, for example to what `python -c 'import torch; print(torch.__path__[0])'` prints")
 endif()
-find_path(FSDP_GLOO_INCLUDE gloo/context.h REQUIRED DOC "Debian: libgloo-dev")
 find_package(Threads REQUIRED)
 
 add_library(fsdp_torch INTERFACE)

@@ -3,6 +3,7 @@
 """Installs a build into a fresh prefix and uses all of it: command, library, completions, manual page.
 
     check_install.py --build BUILD --golden GOLDEN --version VERSION --cmake CMAKE --generator G --compiler CXX --flags=FLAGS
+                     [--torch TORCH]
 """
 import argparse
 import glob
@@ -95,18 +96,30 @@ def check_manual(checks, page, tool):
             checks.that(f"the manual has {names} of {verb}", all(name in shown for name in names))
 
 
-def check_consumer(checks, arguments, prefix, folder, golden, tool):
-    build = os.path.join(folder, "consumer")
-    done = run(arguments.cmake, "-S", os.path.join(HERE, "consumer"), "-B", build, "-G", arguments.generator,
+def built_project(checks, arguments, prefix, folder, name, *options):
+    """The program of a project that finds the package in `prefix`; None where that fails."""
+    build = os.path.join(folder, name)
+    done = run(arguments.cmake, "-S", os.path.join(HERE, name), "-B", build, "-G", arguments.generator,
                f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
-               f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug")
-    checks.that("the consumer is configured", done.returncode == 0, done.stdout)
-    if done.returncode != 0:
-        return
-    done = run(arguments.cmake, "--build", build)
-    checks.that("the consumer is built", done.returncode == 0, done.stdout[-1500:])
-    program = os.path.join(build, "consumer")
-    if not os.path.exists(program):
+               f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug", *options)
+    checks.that(f"the {name} is configured", done.returncode == 0, done.stdout)
+    if done.returncode == 0:
+        done = run(arguments.cmake, "--build", build)
+        checks.that(f"the {name} is built", done.returncode == 0, done.stdout[-1500:])
+    program = os.path.join(build, name)
+    return program if os.path.exists(program) else None
+
+
+def check_trainer(checks, arguments, prefix, folder):
+    program = built_project(checks, arguments, prefix, folder, "trainer", f"-DFSDP_TORCH={arguments.torch}")
+    if program:
+        done = run(program)
+        checks.that("the trainer trains", done.stdout == "0.5\n", done.stdout)   # 2 - 0.5 * 3
+
+
+def check_consumer(checks, arguments, prefix, folder, golden, tool):
+    program = built_project(checks, arguments, prefix, folder, "consumer")
+    if not program:
         return
     for case in ("2.15.0/fsdp2/ckpt", "2.11.0/nested_pt/full.pt", "2.15.0/hf_safetensors/ckpt"):
         path = os.path.join(golden, case)
@@ -123,6 +136,7 @@ def main():
     for name in ("build", "golden", "version", "cmake", "generator", "compiler"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--flags", default="")
+    parser.add_argument("--torch", help="the LibTorch of a build that has libfsdp")
     arguments = parser.parse_args()
     checks = Checks()
     with tempfile.TemporaryDirectory() as folder:
@@ -154,6 +168,8 @@ def main():
         check_other_shells(checks, share)
         check_manual(checks, os.path.join(share, "man/man1/fsdp-ckpt.1"), tool)
         check_consumer(checks, arguments, prefix, folder, arguments.golden, tool)
+        if arguments.torch:
+            check_trainer(checks, arguments, prefix, folder)
     for problem in checks.failed:
         print(problem)
     print(f"{checks.passed} checks passed, {len(checks.failed)} failed")
