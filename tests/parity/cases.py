@@ -48,17 +48,11 @@ def each(**choices):
         yield dict(zip(choices, values))
 
 
-# What changes no number in FSDP1; reference.py holds it to that where it trains such a case for real.
-KNOBS = ("use_orig_params", "backward_prefetch", "forward_prefetch", "limit_all_gathers")
-
-
 def gpt_knobs(world):
-    """The whole product.  PyTorch trains every second case for real, or at 3 and 4 ranks every fifth; of the others it trains the
-    one with the default knobs."""
-    product = itertools.product(strategies(world), each(
-        use_orig_params=(False, True), backward_prefetch=("PRE", "POST", "none"), forward_prefetch=(False, True)))
-    for i, (strategy, knobs) in enumerate(product):
-        yield {**strategy, **knobs, "for_real": i % (2 if world < 3 else 5) == 0}
+    """The whole product."""
+    for strategy, knobs in itertools.product(strategies(world), each(
+            use_orig_params=(False, True), backward_prefetch=("PRE", "POST", "none"), forward_prefetch=(False, True))):
+        yield {**strategy, **knobs}
 
 
 EVERYWHERE = (
@@ -90,8 +84,7 @@ def gpt_programs(world):
 
 def other_models(world, model):
     for i, strategy in enumerate(strategies(world)):
-        if world < 3 or (strategy["strategy"] in HYBRID) == (world == 4) or i == 0:
-            yield {**strategy, "use_orig_params": (i + world) % 2 == 1}
+        yield {**strategy, "use_orig_params": (i + world) % 2 == 1}
     programs = [{"optimizer": "sgd"}, {"micro": 2, "no_sync": True, "clip": 0.5}, {"wrap": "none"}, {"evaluate": True},
                 {"mixed": "param+reduce"}, {"mixed": "param"}]
     if model == "conv":
@@ -116,18 +109,8 @@ def name_of(case):
     return "".join(c if c.isalnum() else "_" for c in "-".join(words).replace("-", "__"))
 
 
-def plain(case):
-    return {**case, **{knob: DEFAULTS[knob] for knob in KNOBS}}
-
-
 def cases(model, world):
-    """Name -> (case, name of the case that PyTorch trains for it: its own, or that with the default knobs)."""
+    """Name -> case."""
     chosen = (*gpt_knobs(world), *gpt_programs(world)) if model == "gpt" else other_models(world, model)
-    found = {}
-    for members in chosen:
-        case = {**DEFAULTS, **members}
-        for_real = case.pop("for_real", True)
-        trained = case if for_real else plain(case)
-        found[name_of(trained)] = (trained, name_of(trained))
-        found.setdefault(name_of(case), (case, name_of(trained)))
-    return found
+    found = ({**DEFAULTS, **members} for members in chosen)
+    return {name_of(case): case for case in found}

@@ -173,18 +173,11 @@ Reference read_reference(const std::filesystem::path& folder, const std::string&
   Reference reference;
   reference.world = world;
   read(member(json, "steps"), reference.steps);
-  std::map<std::string, std::vector<Training>> trained;
-  for (const auto& [name, record] : *member(json, "trained").as_object()) {
-    trained[name] = read_record(record, world);
+  for (const auto& [name, record] : *member(json, "cases").as_object()) {
+    reference.cases[name] = read_case(member(record, "case"));
+    reference.trainings[name] = read_record(record, world);
   }
-  hand_out(read_safetensors(stem.string() + ".safetensors"), trained);
-  for (const auto& [name, listed] : *member(json, "cases").as_object()) {
-    reference.cases[name] = read_case(member(listed, "case"));
-    std::string like;
-    read(member(listed, "like"), like);
-    reference.trainings[name] = trained.at(like);
-    reference.cases[name].trained = like == name;
-  }
+  hand_out(read_safetensors(stem.string() + ".safetensors"), reference.trainings);
   return reference;
 }
 

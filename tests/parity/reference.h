@@ -33,9 +33,6 @@ struct ParityCase {
   std::string optimizer;
   bool limit_all_gathers = true;
 
-  // Whether PyTorch trained this very case, not one that differs in knobs without effect.
-  bool trained = true;
-
   // Beyond cases.py.
   bool evaluate_early = false;    // a forward without gradients between a backward and its step
   std::int64_t bucket_bytes = 0;  // and the other options of those names
