@@ -10,7 +10,7 @@ namespace fsdp {
 namespace {
 
 // Whose form these are; earlier ones are brought up to date by whoever reads them.
-constexpr const char* kVersion = "2.5.0";
+constexpr const char* kVersion = "2.5.5";
 
 // How often something came to each of its stages.
 StateDict counts(std::int64_t count, bool staged = true) {
