@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
 #include <torch/optim/optimizer.h>
 
@@ -159,11 +158,7 @@ at::Tensor StrategyBase::broadcast(const at::Tensor& tensor, int src) const {
 
 at::Tensor StrategyBase::reduce(const at::Tensor& tensor,
                                 const std::shared_ptr<ProcessGroup>& group, ReduceKind kind) const {
-  const at::NoGradGuard no_grad;
-  const auto& ranks = group ? group : process_group();
-  at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
-  fsdp::all_reduce(ranks, result, ReduceOp::kSum, "reduce").wait();
-  return kind == ReduceKind::kMean ? result / ranks->size() : result;
+  return fsdp::reduce(tensor, group ? group : process_group(), kind);
 }
 
 StateDict StrategyBase::lightning_module_state_dict() const {

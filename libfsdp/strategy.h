@@ -40,6 +40,7 @@
 #include "libfsdp/meta_device.h"
 #include "libfsdp/options.h"
 #include "libfsdp/process_group.h"
+#include "libfsdp/reduce.h"
 #include "libfsdp/state_dict.h"
 #include "libfsdp/state_value.h"
 #include "libfsdp/wrap_policy.h"
@@ -88,8 +89,6 @@ class TensorInitScope {
  private:
   std::optional<MetaDevice> meta_;
 };
-
-enum class ReduceKind { kMean, kSum };
 
 // What does not depend on the module's type.
 class StrategyBase {

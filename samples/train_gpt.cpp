@@ -31,9 +31,9 @@
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/collectives.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
+#include "libfsdp/reduce.h"
 #include "samples/gpt.h"
 #include "samples/token_file.h"
 #include "samples/train_gpt_options.h"
@@ -82,13 +82,6 @@ fsdp::FsdpOptions fsdp_options(const TrainOptions& options, const Group& group) 
   if (options.activation_checkpointing)
     result.activation_checkpointing_policy = fsdp::instances_of<Block>();
   return result;
-}
-
-// What `group` as a whole sees: the mean of every rank's number.
-double mean_over_ranks(const Group& group, double value) {
-  const at::Tensor sum = torch::full({1}, value, at::kDouble);
-  fsdp::all_reduce(group, sum, fsdp::ReduceOp::kSum, "mean of the loss").wait();
-  return sum.item<double>() / group->size();
 }
 
 // Steps that a checkpoint's training had made.
@@ -178,7 +171,8 @@ class Trainer {
     if (!options_.trace.empty()) model_->start_trace();
     for (; step_ < options_.steps; ++step_) {
       const auto begin = Clock::now();
-      const double loss = mean_over_ranks(group_, backward());
+      const at::Tensor own = torch::full({}, backward(), at::kDouble);
+      const double loss = fsdp::reduce(own, group_).item<double>();
       const double limit =
           options_.clip_grad_norm.value_or(std::numeric_limits<double>::infinity());
       const double norm = model_->clip_grad_norm_(limit).item<double>();

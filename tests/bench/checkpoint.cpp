@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a checkpoint benchmark: save, load and async_save of a sharded state.  For
+// One rank of a checkpoint benchmark: save, load and async_save of a GPT and AdamW's state.  For
 // checkpoint.py, which starts one process a rank and tells it what to do by lines:
 //   save <folder> | load <folder> | async <folder> | quit
 // After each, rank 0 prints the seconds it took (async: until it returned, and until it was saved);
@@ -8,10 +8,13 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <torch/torch.h>
 
@@ -24,18 +27,64 @@ double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// Tensors of 16 MiB, as layers of a model have them.
-fsdp::StateDict state_of(const fsdp::ProcessGroup& group, std::int64_t mebibytes) {
-  fsdp::StateDict state;
-  for (std::int64_t i = 0; i < mebibytes / 16; ++i) {
-    fsdp::ShardedTensor tensor;
-    const std::int64_t shape[] = {2048, 2048};
-    tensor.layout = fsdp::shard_layout(shape, group.size());
-    tensor.part = group.rank();
-    tensor.local = at::randn(tensor.layout.shape_of(tensor.part));
-    state.set("layers." + std::to_string(i) + ".weight", std::move(tensor));
+using Shape = std::vector<std::int64_t>;
+
+constexpr std::int64_t kWidth = 1024;
+constexpr std::int64_t kVocabulary = 4096;
+// Of a parameter: itself and AdamW's two averages, float32.
+constexpr std::int64_t kBytesOfParameter = 12;
+
+// The parameters of a GPT of so many blocks that it takes about `mebibytes` with AdamW's state;
+// checkpoint.py has the same.
+std::vector<std::pair<std::string, Shape>> parameters_of(std::int64_t mebibytes) {
+  const std::int64_t block = 12 * kWidth * kWidth + 13 * kWidth;
+  const std::int64_t all = (mebibytes << 20) / kBytesOfParameter;
+  const std::int64_t blocks = std::max<std::int64_t>(1, (all - 2 * kVocabulary * kWidth) / block);
+  std::vector<std::pair<std::string, Shape>> result = {{"emb.weight", {kVocabulary, kWidth}}};
+  for (std::int64_t i = 0; i < blocks; ++i) {
+    const std::string prefix = "blocks." + std::to_string(i) + ".";
+    const auto add = [&](const std::string& name, std::int64_t rows, std::int64_t columns) {
+      const Shape weight = columns == 0 ? Shape{rows} : Shape{rows, columns};
+      result.emplace_back(prefix + name + ".weight", weight);
+      result.emplace_back(prefix + name + ".bias", Shape{rows});
+    };
+    add("ln1", kWidth, 0);
+    add("qkv", 3 * kWidth, kWidth);
+    add("proj", kWidth, kWidth);
+    add("ln2", kWidth, 0);
+    add("up", 4 * kWidth, kWidth);
+    add("down", kWidth, 4 * kWidth);
   }
-  return state;
+  result.emplace_back("head.weight", Shape{kVocabulary, kWidth});
+  return result;
+}
+
+fsdp::ShardedTensor sharded(const fsdp::ProcessGroup& group, const Shape& shape) {
+  fsdp::ShardedTensor tensor;
+  tensor.layout = fsdp::shard_layout(shape, group.size());
+  tensor.part = group.rank();
+  tensor.local = at::randn(tensor.layout.shape_of(tensor.part));
+  return tensor;
+}
+
+// As train_gpt saves it: the model and AdamW's state by name.
+fsdp::StateDict state_of(const fsdp::ProcessGroup& group, std::int64_t mebibytes) {
+  fsdp::StateDict model;
+  fsdp::StateDict states;
+  fsdp::StateList names;
+  for (const auto& [name, shape] : parameters_of(mebibytes)) {
+    model.set(name, sharded(group, shape));
+    states.set(name, fsdp::StateDict{{"step", at::scalar_tensor(400.0)},
+                                     {"exp_avg", sharded(group, shape)},
+                                     {"exp_avg_sq", sharded(group, shape)}});
+    names.emplace_back(name);
+  }
+  const fsdp::StateDict options{{"lr", 1e-3},       {"betas", fsdp::StateTuple{{0.9, 0.95}}},
+                                {"eps", 1e-8},      {"weight_decay", 0.01},
+                                {"amsgrad", false}, {"params", std::move(names)}};
+  return {{"model", std::move(model)},
+          {"optimizer_0", fsdp::StateDict{{"state", std::move(states)},
+                                          {"param_groups", fsdp::StateList{options}}}}};
 }
 
 void run(std::int64_t mebibytes) {

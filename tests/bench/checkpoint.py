@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves and loads a sharded state with libfsdp and with PyTorch's DCP, turn by turn, and prints a markdown table.
+"""Saves and loads a GPT and its AdamW state, sharded, with libfsdp and with PyTorch's DCP, turn by turn, and prints a markdown table.
 
   python checkpoint.py --program bench_checkpoint --folder FOLDER [--mebibytes 2048] [--rounds 5] [--ranks 2]
 
@@ -8,6 +8,7 @@ of a process, less the state itself.  Each loads what it saved, out of the page 
 """
 import argparse
 import datetime
+import math
 import os
 import resource
 import shutil
@@ -27,6 +28,22 @@ def free_port():
         return s.getsockname()[1]
 
 
+WIDTH, VOCABULARY, BYTES_OF_PARAMETER = 1024, 4096, 12
+
+
+def parameters(mebibytes):
+    """Name -> shape: those of checkpoint.cpp."""
+    block = 12 * WIDTH * WIDTH + 13 * WIDTH
+    blocks = max(1, (mebibytes * 2**20 // BYTES_OF_PARAMETER - 2 * VOCABULARY * WIDTH) // block)
+    shapes = {"emb.weight": (VOCABULARY, WIDTH)}
+    for i in range(blocks):
+        for name, rows, columns in (("ln1", WIDTH, 0), ("qkv", 3 * WIDTH, WIDTH), ("proj", WIDTH, WIDTH), ("ln2", WIDTH, 0),
+                                    ("up", 4 * WIDTH, WIDTH), ("down", WIDTH, 4 * WIDTH)):
+            shapes[f"blocks.{i}.{name}.weight"] = (rows, columns) if columns else (rows,)
+            shapes[f"blocks.{i}.{name}.bias"] = (rows,)
+    return {**shapes, "head.weight": (VOCABULARY, WIDTH)}
+
+
 def worker(mebibytes):
     """PyTorch's side: as checkpoint.cpp."""
     import torch
@@ -37,8 +54,15 @@ def worker(mebibytes):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    rows = 2048 // dist.get_world_size()
-    state = {f"layers.{i}.weight": DTensor.from_local(torch.randn(rows, 2048), mesh, [Shard(0)]) for i in range(mebibytes // 16)}
+
+    def sharded(shape):
+        return DTensor.from_local(torch.randn(shape[0] // dist.get_world_size(), *shape[1:]), mesh, [Shard(0)])
+
+    shapes = parameters(mebibytes)
+    states = {name: {"step": torch.tensor(400.0), "exp_avg": sharded(shape), "exp_avg_sq": sharded(shape)} for name, shape in shapes.items()}
+    options = {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.01, "amsgrad": False, "params": list(shapes)}
+    state = {"model": {name: sharded(shape) for name, shape in shapes.items()},
+             "optimizer_0": {"state": states, "param_groups": [options]}}
     groups = dist.new_group(backend="gloo")
     print("ready", flush=True)
     for line in sys.stdin:
@@ -111,8 +135,8 @@ def main():
     peak = {name: max(side.do("quit")[0] for _ in [0]) for name, side in sides.items()}
     for name in sides:
         shutil.rmtree(os.path.join(args.folder, "ckpt-" + name.split()[0]), ignore_errors=True)
-    own = args.mebibytes * 2**20 / args.ranks
-    print(f"{args.mebibytes} MiB on {args.ranks} ranks, {args.rounds} rounds, load before {os.getloadavg()[0]:.1f}\n")
+    own = sum(math.prod(shape) for shape in parameters(args.mebibytes).values()) * BYTES_OF_PARAMETER / args.ranks
+    print(f"{own * args.ranks / 2**20:.0f} MiB on {args.ranks} ranks, {args.rounds} rounds, load before {os.getloadavg()[0]:.1f}\n")
     print("| | libfsdp | PyTorch DCP | ratio |\n|---|---:|---:|---:|")
     for kind, title in (("save", "save, s"), ("load", "load, s"), ("blocks", "async_save returns after, s"), ("async", "async_save, s")):
         a, b = (statistics.median(times[kind][name]) for name in sides)
