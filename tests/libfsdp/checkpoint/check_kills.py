@@ -33,6 +33,14 @@ def free_port():
         return s.getsockname()[1]
 
 
+def can_trace():
+    probe = shutil.which("strace") and subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True)
+    if not probe or probe.returncode != 0:
+        print("skipped: strace is not installed or may not trace here")
+        return False
+    return True
+
+
 class Bench:
     def __init__(self, program, folder):
         self.program, self.folder = program, folder
@@ -94,9 +102,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--kills", type=int, default=int(os.environ.get("FSDP_TEST_KILLS", "40")))
     args = parser.parse_args()
-    probe = shutil.which("strace") and subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True)
-    if not probe or probe.returncode != 0:
-        print("skipped: strace is not installed or may not trace here")
+    if not can_trace():
         return 77
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(os.path.abspath(args.program), folder)
@@ -135,4 +141,5 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
