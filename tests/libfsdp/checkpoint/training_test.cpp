@@ -183,6 +183,31 @@ TEST_F(Training, weights_alone_need_to_be_asked_for) {
   });
 }
 
+TEST_F(Training, an_optimizer_whose_state_lacks_a_parameter_says_which_at_any_number_of_ranks) {
+  FsdpOptions options;
+  options.use_orig_params = true;
+  spawn_ranks(2, [&](const Group& group) {
+    Trained run(group, options);
+    auto parameters = run.sharded.parameters();
+    EXPECT_EQ(run.sharded.named_parameters().back().first, "blocks.1.down.bias");
+    parameters.pop_back();
+    torch::optim::AdamW lacking(parameters, torch::optim::AdamWOptions(0.01));
+    run.state.optimizers = {&lacking};
+    const auto tokens = random_tokens({2, 6}, 53, 0);
+    test::next_token_loss(run.sharded.forward(tokens), tokens).backward();
+    lacking.step();
+    save(folder(), run.state);
+  });
+  for (const int ranks : {1, 3}) {
+    spawn_ranks(ranks, [&](const Group& group) {
+      Trained run(group, options);
+      const std::string error = error_of([&] { load(folder(), run.state); });
+      EXPECT_THAT(error, HasSubstr("'blocks.1.down.bias'"));
+      EXPECT_THAT(error, HasSubstr("optimizer"));
+    });
+  }
+}
+
 TEST_F(Training, is_saved_while_it_goes_on) {
   StateDict expected;
   spawn_ranks(2, [&](const Group& group) {
