@@ -117,8 +117,8 @@ struct Unit {
   bool done() const noexcept { return expected > 0 && ready >= expected; }
 };
 
-// What the optimizer's flat tensor of a group is called: "<unit>._flat_param", with the dtype behind
-// it where the unit has several.
+// What the optimizer's flat tensor of a group is called: "<unit>._flat_param", with the dtype
+// behind it where the unit has several.
 std::string flat_name(const Unit& unit, const FlatGroup& group);
 
 // Same unit, or one inside the other.
