@@ -19,8 +19,8 @@ need_frameworks_corpus
 step "configure" cmake --preset coverage -DFSDP_TEST_PYTHON="$PYTHON" \
   -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
   -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS"
-step "build" cmake --build --preset coverage -j "$(nproc)"
+step "build" cmake --build --preset coverage -j "$JOBS"
 find build/coverage -name '*.gcda' -delete
-step "tests" ctest --preset coverage -j "$(nproc)" -E '^fault\.kill' --output-on-failure
+step "tests" ctest --preset coverage -j "$JOBS" -E '^fault\.kill' --output-on-failure
 gcovr --root . --object-directory build/coverage --filter 'formats/' --filter 'tools/' --exclude-throw-branches --exclude-unreachable-branches \
   --html build/coverage/coverage.html --print-summary --txt

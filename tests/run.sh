@@ -13,7 +13,6 @@ cd "$ROOT"
 
 FUZZ_SECONDS=20
 [ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
-JOBS=$(nproc)
 
 need_packages tool test torch
 need_cmake

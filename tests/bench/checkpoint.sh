@@ -20,7 +20,7 @@ need_python
 torch=$("$PYTHON" -c 'import torch; print(torch.__path__[0])')
 build() {
   cmake --preset release -B build/release-torch -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" >/dev/null &&
-    cmake --build build/release-torch -j "$(nproc)" --target bench_checkpoint
+    cmake --build build/release-torch -j "$JOBS" --target bench_checkpoint
 }
 [ ${#program[@]} = 0 ] || step "build" build
 exec "$PYTHON" tests/bench/checkpoint.py "${program[@]}" "${folder[@]}" "$@"

@@ -32,7 +32,7 @@ fi
 { [ -f "$build/build.ninja" ] || cmake --preset fuzz; } > /dev/null || exit 2
 log=$(mktemp) || exit 2
 trap 'rm -f "$log"' EXIT
-cmake --build "$build" -j "$(nproc)" --target "${targets[@]/#/fuzz_}" > "$log" 2>&1 || { cat "$log" >&2; exit 2; }
+cmake --build "$build" -j "$(env -u OMP_NUM_THREADS nproc)" --target "${targets[@]/#/fuzz_}" > "$log" 2>&1 || { cat "$log" >&2; exit 2; }
 
 # Twice the largest input of the corpus, at least 4096 bytes.
 max_len() {

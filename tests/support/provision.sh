@@ -7,10 +7,12 @@
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
 #   FSDP_CACHE              where downloads live, outside the tree; a second clone finds them there
+#   JOBS                    how many commands to run at a time
 
 PROVISION_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export LC_ALL=C.UTF-8 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-lo} PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
+JOBS=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)   # which prints the threads asked of OpenMP, where there are any
 
 if [ -z "${FSDP_CACHE:-}" ]; then
   if [ -n "${XDG_CACHE_HOME:-}" ]; then
