@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -12,67 +14,91 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 
+#include "formats/base/huge_pages.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
+#include "libfsdp/internal/tensor_bridge.h"
 #include "libfsdp/internal/training_parts.h"
 
 namespace fsdp {
 namespace {
 
-// Copies of tensors on the CPU, whose memory serves the next save again.
+using TensorMap = std::function<at::Tensor(const at::Tensor&)>;
+
+// The state with every tensor of it replaced.
+StateValue mapped(const StateValue& value, const TensorMap& map);
+
+StateDict mapped(const StateDict& state, const TensorMap& map) {
+  StateDict result;
+  for (const auto& [key, value] : state.entries()) result.set(key, mapped(value, map));
+  return result;
+}
+
+StateList mapped(const StateList& list, const TensorMap& map) {
+  StateList result;
+  for (const StateValue& item : list) result.push_back(mapped(item, map));
+  return result;
+}
+
+StateValue mapped(const StateValue& value, const TensorMap& map) {
+  if (const auto* tensor = value.as_tensor()) return map(*tensor);
+  if (const auto* sharded = value.as_sharded()) {
+    ShardedTensor result = *sharded;
+    result.local = map(sharded->local);
+    return result;
+  }
+  if (const auto* dict = value.as_dict()) return mapped(*dict, map);
+  if (const auto* list = value.as_list()) return mapped(*list, map);
+  if (const auto* tuple = value.as_tuple()) return StateTuple{mapped(tuple->items, map)};
+  return value;
+}
+
+// Copies of tensors on the CPU, in memory that serves the next save again.
 class Staging {
  public:
   StateDict copy(const StateDict& state) {
-    StateDict result = copy_dict(state, "");
-    // What this save had not goes.
-    buffers_ = std::exchange(next_, {});
-    return result;
+    std::int64_t bytes = 0;
+    bool cuda = false;
+    mapped(state, [&](const at::Tensor& tensor) {
+      bytes += room_for(tensor);
+      cuda = cuda || tensor.is_cuda();
+      return tensor;
+    });
+    if (!memory_.defined() || memory_.numel() < bytes || (cuda && !memory_.is_pinned())) {
+      memory_.reset();  // first: both together may not fit
+      // A CUDA device copies to memory that cannot be swapped out by itself.
+      memory_ = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(cuda));
+      if (!cuda) formats::advise_huge(memory_.data_ptr(), memory_.nbytes());
+    }
+    std::int64_t next = 0;
+    return mapped(state, [&](const at::Tensor& tensor) {
+      const auto bytes_here = static_cast<std::int64_t>(tensor.numel() * tensor.itemsize());
+      const at::Tensor copy =
+          memory_.narrow(0, next, bytes_here).view(tensor.scalar_type()).view(tensor.sizes());
+      next += room_for(tensor);
+      fill(copy, tensor);
+      return copy;
+    });
   }
 
  private:
-  StateDict copy_dict(const StateDict& state, const std::string& prefix) {
-    StateDict result;
-    for (const auto& [key, value] : state.entries())
-      result.set(key, copy_value(value, prefix + text_of(key)));
-    return result;
+  static std::int64_t room_for(const at::Tensor& tensor) {
+    constexpr std::int64_t kAlignment = 64;
+    const auto bytes = static_cast<std::int64_t>(tensor.numel() * tensor.itemsize());
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
-  StateList copy_list(const StateList& list, const std::string& key) {
-    StateList result;
-    for (const auto& item : list)
-      result.push_back(copy_value(item, key + "." + std::to_string(result.size())));
-    return result;
-  }
-
-  StateValue copy_value(const StateValue& value, const std::string& key) {
-    if (const auto* tensor = value.as_tensor()) return copy_tensor(*tensor, key);
-    if (const auto* sharded = value.as_sharded()) {
-      ShardedTensor result = *sharded;
-      result.local = copy_tensor(sharded->local, key);
-      return result;
+  static void fill(const at::Tensor& copy, const at::Tensor& tensor) {
+    if (!is_host_memory(tensor)) {
+      copy.copy_(tensor.detach());
+      return;
     }
-    if (const auto* dict = value.as_dict()) return copy_dict(*dict, key + ".");
-    if (const auto* list = value.as_list()) return copy_list(*list, key);
-    if (const auto* tuple = value.as_tuple()) return StateTuple{copy_list(tuple->items, key)};
-    return value;
+    // At the speed of memory: training waits for it.
+    const auto from = host_memory(tensor);
+    std::copy(from.begin(), from.end(), host_memory(copy).begin());
   }
 
-  at::Tensor copy_tensor(const at::Tensor& tensor, const std::string& key) {
-    at::Tensor buffer;
-    if (const auto found = buffers_.find(key); found != buffers_.end()) buffer = found->second;
-    if (!buffer.defined() || buffer.sizes() != tensor.sizes() ||
-        buffer.scalar_type() != tensor.scalar_type()) {
-      // A CUDA device copies to memory that cannot be swapped out by itself.
-      buffer = at::empty(tensor.sizes(),
-                         at::TensorOptions(tensor.scalar_type()).pinned_memory(tensor.is_cuda()));
-    }
-    buffer.copy_(tensor.detach());
-    next_[key] = buffer;
-    return buffer;
-  }
-
-  std::unordered_map<std::string, at::Tensor> buffers_;
-  std::unordered_map<std::string, at::Tensor> next_;
+  at::Tensor memory_;
 };
 
 std::vector<int> all_ranks(const ProcessGroup& group) {

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/direct_io.h"
 #include "formats/base/error.h"
 #include "formats/base/output_place.h"
 #include "formats/base/text.h"
@@ -153,7 +154,7 @@ void OutputFile::reserve(std::uint64_t bytes) {
 }
 
 void OutputFile::start_writeback(std::uint64_t written) {
-  if (!early_writeback_ || since_writeback_.fetch_add(written) + written < kWritebackBytes) return;
+  if (!synced_ || since_writeback_.fetch_add(written) + written < kWritebackBytes) return;
   since_writeback_ = 0;
   // Only a start: it waits for nothing, and what fails is for fsync to tell.
   (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -178,6 +179,10 @@ void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   start_writeback(count);
+}
+
+FileDescriptor OutputFile::open_direct() const {
+  return synced_ ? formats::open_direct(fd_.get(), O_WRONLY) : FileDescriptor();
 }
 
 void OutputFile::finish(bool sync) {

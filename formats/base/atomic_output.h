@@ -30,16 +30,18 @@ struct OutputOptions {
 class OutputFile {
  public:
   // `name` stands in messages.
-  // `early_writeback`: what is written starts on its way to the disk while more is being written,
-  // for a file that will be synced.
-  OutputFile(FileDescriptor fd, std::string name, bool early_writeback = false)
-      : fd_(std::move(fd)), name_(std::move(name)), early_writeback_(early_writeback) {}
+  // `synced`: the file will be; what is written starts on its way to the disk while more is being
+  // written.
+  OutputFile(FileDescriptor fd, std::string name, bool synced = false)
+      : fd_(std::move(fd)), name_(std::move(name)), synced_(synced) {}
   // Makes the file `bytes` long and takes the disk space for it at once, so that a full disk is an
   // early error.
   // Throws: kNoSpace saying what is wanted and free, kIo.
   void reserve(std::uint64_t bytes);
   // Throws: kNoSpace, kIo.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // See open_direct in direct_io.h; none (-1) where the file will not be synced.
+  FileDescriptor open_direct() const;
   // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped what it
   // could not write, and a second one would say that all is well.  Finishing what is finished does
   // nothing.
@@ -52,7 +54,7 @@ class OutputFile {
 
   FileDescriptor fd_;
   std::string name_;
-  bool early_writeback_;
+  bool synced_;
   std::atomic<std::uint64_t> since_writeback_{0};  // bytes written since it was last started
   bool failed_ = false;
 };

@@ -19,6 +19,11 @@ void check_range(std::uint64_t offset, std::uint64_t count, std::uint64_t size) 
 
 }  // namespace
 
+void ByteSource::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t,
+                          RunWindow&) const {
+  read_at(offset, out);
+}
+
 std::vector<std::byte> read_bytes(const ByteSource& source, std::uint64_t offset,
                                   std::uint64_t count) {
   check_range(offset, count, source.size());
@@ -41,6 +46,12 @@ SourceRange::SourceRange(std::shared_ptr<const ByteSource> base, std::uint64_t o
 void SourceRange::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   check_range(offset, out.size(), length_);
   base_->read_at(offset_ + offset, out);
+}
+
+void SourceRange::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
+                           RunWindow& window) const {
+  check_range(offset, out.size(), length_);
+  base_->read_run(offset_ + offset, out, offset_ + end, window);
 }
 
 EndsCache::EndsCache(const ByteSource& base, std::uint64_t head_bytes, std::uint64_t tail_bytes)

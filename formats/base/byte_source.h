@@ -10,6 +10,8 @@
 
 namespace fsdp::formats {
 
+class RunWindow;
+
 // Thread-safe: `read_at` may be called by several threads at once.
 class ByteSource {
  public:
@@ -21,6 +23,10 @@ class ByteSource {
   virtual std::uint64_t size() const = 0;
   // Fills `out` from byte `offset` on.  Throws: kTruncated where the source ends before, kIo.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
+  // As read_at.  The bytes up to `end` are asked for in order, and by no other process: `window`,
+  // the caller's own, may keep some that come next.
+  virtual void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
+                        RunWindow& window) const;
 };
 
 // `count` bytes from `offset` on, as a buffer.  The range is checked against the size before
@@ -46,6 +52,8 @@ class SourceRange : public ByteSource {
   SourceRange(std::shared_ptr<const ByteSource> base, std::uint64_t offset, std::uint64_t length);
   std::uint64_t size() const override { return length_; }
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
+  void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
+                RunWindow& window) const override;
 
  private:
   std::shared_ptr<const ByteSource> base_;

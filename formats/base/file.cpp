@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +17,7 @@
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/run_window.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
@@ -26,6 +28,11 @@ constexpr std::size_t kMaxPathBytes = 4096;
 
 std::int64_t mtime_of(const struct stat& info) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
 }
 
 std::string_view kind_of(mode_t mode) {
@@ -124,7 +131,8 @@ std::shared_ptr<File> File::open(const std::filesystem::path& path) {
   return std::make_shared<File>(std::move(fd), name);
 }
 
-File::File(FileDescriptor fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {
+File::File(FileDescriptor fd, std::string name)
+    : fd_(std::move(fd)), name_(std::move(name)), number_(next_number()) {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);
   if (!S_ISREG(info.st_mode)) {
@@ -141,6 +149,11 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
                                            " are wanted, but the file has ", size_));
   }
   read_fully(fd_.get(), offset, out, name_, size_);
+}
+
+void File::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
+                    RunWindow& window) const {
+  window.read(*this, offset, out, end);
 }
 
 void File::check_unchanged() const {

@@ -43,6 +43,10 @@ class File : public ByteSource {
   std::uint64_t size() const override { return size_; }
   // Throws: kChanged where the file ends before the size it had when it was opened, kIo.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
+  void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
+                RunWindow& window) const override;
+  // Of every file that this process ever opened another one.
+  std::uint64_t number() const { return number_; }
   // The path or name it was opened under, escaped, for messages.
   const std::string& name() const { return name_; }
   int fd() const { return fd_.get(); }
@@ -54,6 +58,7 @@ class File : public ByteSource {
  private:
   FileDescriptor fd_;
   std::string name_;
+  std::uint64_t number_;
   std::uint64_t size_ = 0;
   std::int64_t mtime_ns_ = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large tables that are filled from front to back.
+// Large memory in huge pages, where the kernel has some.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,17 +10,22 @@
 
 namespace fsdp::formats {
 
-// Reserves room for `count` elements and asks the kernel for huge pages there: a table of some
-// hundred megabytes then costs a hundred page faults instead of a hundred thousand.  What is never
-// filled is never taken.  A kernel that has no huge pages changes nothing.
+// Asks the kernel for huge pages in memory that was not touched yet.  A kernel that has none
+// changes nothing.
+inline void advise_huge(void* memory, std::size_t bytes) {
+  constexpr std::uintptr_t kHugeBytes = 2U << 20U;
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  const std::uintptr_t first = (begin + kHugeBytes - 1) / kHugeBytes * kHugeBytes;
+  const std::uintptr_t last = (begin + bytes) / kHugeBytes * kHugeBytes;
+  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+}
+
+// Reserves room for `count` elements in huge pages: a table of some hundred megabytes then costs a
+// hundred page faults instead of a hundred thousand.  What is never filled is never taken.
 template <typename T>
 void reserve_huge(std::vector<T>& table, std::size_t count) {
-  constexpr std::uintptr_t kHugeBytes = 2U << 20U;
   table.reserve(count);
-  const auto begin = reinterpret_cast<std::uintptr_t>(table.data());
-  const std::uintptr_t first = (begin + kHugeBytes - 1) / kHugeBytes * kHugeBytes;
-  const std::uintptr_t last = (begin + count * sizeof(T)) / kHugeBytes * kHugeBytes;
-  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  advise_huge(table.data(), count * sizeof(T));
 }
 
 }  // namespace fsdp::formats

@@ -37,7 +37,7 @@ JoinedFolder::JoinedFolder(const std::filesystem::path& destination,
 }
 
 std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name,
-                                                   bool early_writeback) const {
+                                                   bool synced) const {
   const std::string shown = cat(shown_, "/", escape(name));
   if (!is_plain_name(name)) {
     throw Error(ErrorCode::kPath,
@@ -48,7 +48,7 @@ std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name,
     if (errno == EEXIST) throw Error(ErrorCode::kExists, shown + ": is written twice");
     throw_errno(shown);
   }
-  return std::make_unique<OutputFile>(std::move(fd), shown, early_writeback);
+  return std::make_unique<OutputFile>(std::move(fd), shown, synced);
 }
 
 }  // namespace fsdp::formats

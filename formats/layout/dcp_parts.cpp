@@ -2,12 +2,14 @@
 #include "formats/layout/dcp_parts.h"
 
 #include <algorithm>
+#include <cassert>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
+#include "formats/base/output_stream.h"
 #include "formats/base/text.h"
 #include "formats/layout/content.h"
 #include "formats/layout/dcp_balance.h"
@@ -19,39 +21,35 @@ namespace fsdp::formats::dcp {
 namespace {
 
 // What is written at once: its checksum is taken just before, and brings it into the cache.
-constexpr std::size_t kBlockBytes = 1U << 20U;
+constexpr std::size_t kBlockBytes = 1U << 18U;
 
 // Returns the CRC-32 of `bytes`.
-std::uint32_t write_payload(OutputFile& file, std::uint64_t offset,
-                            std::span<const std::byte> bytes) {
+std::uint32_t write_payload(OutputStream& out, std::span<const std::byte> bytes) {
   std::uint32_t crc = 0;
   while (!bytes.empty()) {
     const auto block = bytes.first(std::min(kBlockBytes, bytes.size()));
     crc = crc32(crc, block);
-    file.write_at(offset, block);
-    offset += block.size();
+    out.write(block);
     bytes = bytes.subspan(block.size());
   }
   return crc;
 }
 
-// Writes an archive of which every storage is a whole tensor, or the one of a chunk.
-void write_archive(OutputFile& file, std::uint64_t base, TorchSaveLayout& layout,
+// Appends an archive of which every storage is a whole tensor, or the one of a chunk.
+void write_archive(OutputStream& out, TorchSaveLayout& layout,
                    const std::function<std::span<const std::byte>(const StorageRef&)>& bytes_of) {
-  std::vector<std::uint32_t> crcs;
-  for (std::size_t s = 0; s < layout.storages().size(); ++s) {
-    const StorageRef& storage = layout.storages()[s];
-    const auto bytes = bytes_of(storage);
-    const std::uint64_t wanted = storage.numel * item_bytes(storage.dtype);
-    if (bytes.size() != wanted) {
-      throw Error(ErrorCode::kShape, cat(file.name(), ": a tensor of ", wanted,
-                                         " bytes is to be written, but has ", bytes.size()));
-    }
-    crcs.push_back(write_payload(file, base + layout.storage_offset(s), bytes));
-  }
-  layout.write_rest(crcs, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    file.write_at(base + offset, bytes);
-  });
+  layout.write(
+      [&](std::size_t number, std::uint64_t) {
+        const StorageRef& storage = layout.storages()[number];
+        const auto bytes = bytes_of(storage);
+        const std::uint64_t wanted = storage.numel * item_bytes(storage.dtype);
+        if (bytes.size() != wanted) {
+          throw Error(ErrorCode::kShape, cat(out.file().name(), ": a tensor of ", wanted,
+                                             " bytes is to be written, but has ", bytes.size()));
+        }
+        return write_payload(out, bytes);
+      },
+      [&](std::uint64_t, std::span<const std::byte> bytes) { out.write(bytes); });
 }
 
 std::size_t number_of(const StorageRef& storage) {
@@ -119,26 +117,28 @@ PartsLayout::PartsLayout(const Value& content, std::span<const PartTensor> tenso
 void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t rank,
                      const PartBytes& bytes) {
   if (layout.file_bytes(rank) != 0) file.reserve(layout.file_bytes(rank));
+  // Items lie one behind the other in the order in which they are walked.
+  OutputStream out(file);
   for (const ValueItem& item : layout.values()) {
     if (item.rank != rank) continue;
+    assert(out.position() == item.offset);
     if (!item.encoded.empty()) {
-      file.write_at(item.offset, std::as_bytes(std::span(item.encoded)));
+      out.write(std::as_bytes(std::span(item.encoded)));
       continue;
     }
     TorchSaveLayout archive(layout.entries()[item.entry].value);
-    write_archive(file, item.offset, archive,
+    write_archive(out, archive,
                   [&](const StorageRef& storage) { return bytes(number_of(storage)); });
   }
-  FolderItems::Cursor cursor(layout);
   for (const TensorItem& item : layout.tensors()) {
     for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
-      const std::int64_t writer = item.rank_of(c);
-      const std::uint64_t offset = cursor.next(writer, item.bytes_of(c));
-      if (writer != rank) continue;
+      if (item.rank_of(c) != rank) continue;
       TorchSaveLayout archive(chunk_object(item.dtype, item.box_of(c).size));
-      write_archive(file, offset, archive, [&](const StorageRef&) { return bytes(item.tensor); });
+      write_archive(out, archive, [&](const StorageRef&) { return bytes(item.tensor); });
     }
   }
+  out.flush();
+  assert(out.position() == layout.file_bytes(rank));
 }
 
 void write_metadata_file(OutputFile& file, const FolderItems& items) {
@@ -152,8 +152,9 @@ void write_metadata_file(OutputFile& file, const FolderItems& items) {
 void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes) {
   TorchSaveLayout archive(root);
   file.reserve(archive.bytes());
-  write_archive(file, 0, archive,
-                [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+  OutputStream out(file);
+  write_archive(out, archive, [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+  out.flush();
 }
 
 }  // namespace fsdp::formats::dcp

@@ -70,7 +70,8 @@ class Reader {
     if (ids && names) throw wrong(ErrorCode::kKey, "its params are ids and names");
     out_.form = ids ? OptimizerForm::kIds : OptimizerForm::kNames;
     if (const Value* state = member(part, "state")) {
-      for (const auto& [key, value] : members_of(*state)) add_state(key, value);
+      const Value entries = read_(*state);
+      for (const auto& [key, value] : members_of(entries)) add_state(key, value);
     }
     return std::move(out_);
   }

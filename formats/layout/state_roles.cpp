@@ -45,7 +45,9 @@ bool is_optimizer(std::span<const Value::Entry> entries) {
   const Value* groups = member(entries, "param_groups");
   if (groups == nullptr) return false;
   const Value* state = member(entries, "state");
-  const bool mapping = state != nullptr && mapping_entries(*state).has_value();
+  // One that holds nothing, and is one value of a folder, which was not read, is a mapping too.
+  const bool mapping = state != nullptr &&
+                       (mapping_entries(*state).has_value() || state->kind() == ValueKind::kOpaque);
   // A folder of PyTorch before 2.4 holds the groups as one value, which was not read.
   if (groups->kind() == ValueKind::kOpaque) return mapping;
   if (!is_sequence(*groups)) return false;

@@ -34,8 +34,7 @@ TorchSaveLayout::TorchSaveLayout(const Value& root) : zip_(std::string(kPrefix),
   add_small(".storage_alignment", std::to_string(kAlignment));
   add_small("byteorder", "little");
   for (std::size_t i = 0; i < storages_.size(); ++i) {
-    const std::uint64_t bytes = storages_[i].numel * item_bytes(storages_[i].dtype);
-    storage_records_.push_back(zip_.add("data/" + std::to_string(i), bytes));
+    storage_records_.push_back(zip_.add("data/" + std::to_string(i), storage_bytes(i)));
   }
   add_small("version", "3\n");
 }
@@ -46,16 +45,16 @@ void TorchSaveLayout::add_small(std::string_view name, std::string bytes) {
   small_.push_back({number, std::move(bytes)});
 }
 
-void TorchSaveLayout::write_rest(std::span<const std::uint32_t> storage_crcs,
-                                 const ZipWriter::WriteAt& write_at) {
-  for (std::size_t i = 0; i < storage_records_.size(); ++i)
-    zip_.set_crc(storage_records_[i], storage_crcs[i]);
+void TorchSaveLayout::write(const WriteStorage& write_storage, const ZipWriter::WriteAt& write_at) {
   std::vector<std::byte> run;
   std::uint64_t run_offset = 0;
+  const auto end_run = [&] {
+    if (!run.empty()) write_at(run_offset, run);
+    run.clear();
+  };
   const auto append = [&](std::uint64_t offset, std::span<const std::byte> bytes) {
     if (offset != run_offset + run.size()) {
-      if (!run.empty()) write_at(run_offset, run);
-      run.clear();
+      end_run();
       run_offset = offset;
     }
     run.insert(run.end(), bytes.begin(), bytes.end());
@@ -67,11 +66,22 @@ void TorchSaveLayout::write_rest(std::span<const std::uint32_t> storage_crcs,
              std::as_bytes(std::span(small_[next].bytes)));
     }
   };
+  std::size_t storage = 0;
   zip_.write_structure([&](std::uint64_t offset, std::span<const std::byte> bytes) {
     append_small_before(offset);
     append(offset, bytes);
+    while (storage < storages_.size() && storage_bytes(storage) == 0) ++storage;
+    if (storage == storages_.size() || storage_offset(storage) != run_offset + run.size()) return;
+    end_run();
+    zip_.set_crc(storage_records_[storage], write_storage(storage, storage_offset(storage)));
+    ++storage;
   });
-  write_at(run_offset, run);
+  end_run();
+}
+
+void TorchSaveLayout::write_rest(std::span<const std::uint32_t> storage_crcs,
+                                 const ZipWriter::WriteAt& write_at) {
+  write([&](std::size_t storage, std::uint64_t) { return storage_crcs[storage]; }, write_at);
 }
 
 std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file, std::uint64_t base) const {

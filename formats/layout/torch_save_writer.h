@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +30,11 @@ class TorchSaveLayout {
   std::uint64_t storage_offset(std::size_t storage) const {
     return zip_.payload_offset(storage_records_[storage]);
   }
-  // Hands out everything that is no storage, in ascending order, what is adjacent as one.
+  // Hands out everything from front to back, what is adjacent as one.  `write_storage` is called in
+  // its place for each storage that has bytes, with where they begin, and returns their CRC-32.
+  using WriteStorage = std::function<std::uint32_t(std::size_t storage, std::uint64_t offset)>;
+  void write(const WriteStorage& write_storage, const ZipWriter::WriteAt& write_at);
+  // The same without the storages, when those were written already.
   void write_rest(std::span<const std::uint32_t> storage_crcs, const ZipWriter::WriteAt& write_at);
 
  private:
@@ -38,6 +43,9 @@ class TorchSaveLayout {
     std::string bytes;
   };
   void add_small(std::string_view name, std::string bytes);
+  std::uint64_t storage_bytes(std::size_t storage) const {
+    return storages_[storage].numel * item_bytes(storages_[storage].dtype);
+  }
 
   ZipWriter zip_;
   std::vector<SmallRecord> small_;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "formats/base/cast.h"
+#include "formats/base/run_window.h"
 #include "formats/model/piece_reader.h"
 
 namespace fsdp::formats {
@@ -33,7 +34,8 @@ std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, b
   StorageChecks checks(verify);
   Buffer scratch;
   Buffer uncast;
-  for (const auto& [piece, out] : pieces) {
+  RunWindow window;
+  for (const auto& [piece, out, alone] : pieces) {
     const std::uint64_t numel = volume(piece.box.view());
     if (numel == 0) continue;
     const PieceReader reader(piece, checks);
@@ -45,7 +47,8 @@ std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, b
       const std::uint64_t count = std::min(step, numel - first);
       const auto target = out.subspan(first * written, count * written);
       const auto into = casts ? uncast.get().first(count * item) : target;
-      reader.read(first, into, reader.straight() ? std::span<std::byte>() : scratch.get());
+      reader.read(first, into, reader.straight() ? std::span<std::byte>() : scratch.get(),
+                  alone ? &window : nullptr);
       if (casts) cast(piece.dtype, into, piece.written_dtype(), target);
     }
     reader.settle();

@@ -186,8 +186,9 @@ void PieceReader::find_runs() {
 }
 
 std::optional<std::uint32_t> PieceReader::read(std::uint64_t first, std::span<std::byte> out,
-                                               std::span<std::byte> scratch) const {
-  if (straight_) return read_runs(first, out);
+                                               std::span<std::byte> scratch,
+                                               RunWindow* window) const {
+  if (straight_) return read_runs(first, out, window);
   while (!out.empty()) {
     const Box slab = leading_box(piece_.box, first, out.size() / item_);
     const std::uint64_t count = volume(slab.view());
@@ -198,8 +199,8 @@ std::optional<std::uint32_t> PieceReader::read(std::uint64_t first, std::span<st
   return std::nullopt;
 }
 
-std::optional<std::uint32_t> PieceReader::read_runs(std::uint64_t first,
-                                                    std::span<std::byte> out) const {
+std::optional<std::uint32_t> PieceReader::read_runs(std::uint64_t first, std::span<std::byte> out,
+                                                    RunWindow* window) const {
   auto run = std::upper_bound(runs_.begin(), runs_.end(), first,
                               [](std::uint64_t at, const Run& r) { return at < r.to; });
   --run;
@@ -210,7 +211,12 @@ std::optional<std::uint32_t> PieceReader::read_runs(std::uint64_t first,
     const std::uint64_t from = (run->from + skipped) * item_;
     const ChunkData& data = run->source->data;
     const auto part = out.subspan(done, bytes);
-    data.source->read_at(data.storage_offset + from, part);
+    if (window != nullptr) {
+      const std::uint64_t end = (run->from + run->count) * item_;
+      data.source->read_run(data.storage_offset + from, part, data.storage_offset + end, *window);
+    } else {
+      data.source->read_at(data.storage_offset + from, part);
+    }
     if (checks_.wants(data)) {
       const std::uint32_t crc = crc32(0, part);
       checks_.read(data, {from, bytes, crc});

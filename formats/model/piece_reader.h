@@ -67,9 +67,11 @@ class PieceReader {
 
   // Elements [first, first + out.size() / item) of the dense row-major piece, before any cast.
   // Returns the CRC-32 of `out` where reading computed it.
+  // `window`: where nobody else reads the piece's bytes, and they are asked for in order.
   // Throws: kHole, what reading throws.
   std::optional<std::uint32_t> read(std::uint64_t first, std::span<std::byte> out,
-                                    std::span<std::byte> scratch) const;
+                                    std::span<std::byte> scratch,
+                                    RunWindow* window = nullptr) const;
   // Every block was read: compares what can be.  Throws: kZipCrc.
   void settle() const { checks_.settle(sources_); }
 
@@ -82,7 +84,8 @@ class PieceReader {
     const SourceChunk* source;
   };
   void find_runs();
-  std::optional<std::uint32_t> read_runs(std::uint64_t first, std::span<std::byte> out) const;
+  std::optional<std::uint32_t> read_runs(std::uint64_t first, std::span<std::byte> out,
+                                         RunWindow* window) const;
   void assemble(const Box& slab, std::span<std::byte> out, std::span<std::byte> scratch) const;
 
   const TargetPiece& piece_;

@@ -35,6 +35,7 @@ void CheckpointReader::want(std::size_t number, const at::Tensor& target,
       formats::box_piece(std::make_shared<formats::TensorSource>(*checkpoint_, number, chunks_),
                          std::move(box), dtype_of(target.scalar_type()));
   wanted.target = target;
+  wanted.alone = rows && rows->alone;
   if (entry.chunks.size() != 0) {
     const formats::Location& location = entry.chunks.location(0);
     wanted.place = {checkpoint_->index().files[location.file].name, location.offset};
@@ -62,7 +63,8 @@ at::Tensor CheckpointReader::tensor_of(const formats::TensorValue& tensor) {
     storage = at::empty({static_cast<std::int64_t>(tensor.storage->numel)},
                         scalar_type_of(tensor.storage->dtype));
     if (storage.numel() != 0)
-      wanted_.push_back({formats::storage_piece(*checkpoint_, *tensor.storage), storage, {}});
+      wanted_.push_back(
+          {formats::storage_piece(*checkpoint_, *tensor.storage), storage, {}, false});
   }
   const auto elements = storage.view(type);
   auto result = elements.as_strided(tensor.shape, tensor.strides,
@@ -98,14 +100,15 @@ std::vector<formats::PartialRead> CheckpointReader::read_own(bool verify) {
     pieces.clear();
   };
   for (const Wanted& wanted : wanted_) {
-    if (is_host_memory(wanted.target)) pieces.push_back({wanted.piece, host_memory(wanted.target)});
+    if (is_host_memory(wanted.target))
+      pieces.push_back({wanted.piece, host_memory(wanted.target), wanted.alone});
   }
   read();
   // Others by way of the CPU, one at a time.
   for (const Wanted& wanted : wanted_) {
     if (is_host_memory(wanted.target)) continue;
     const auto copy = at::empty(wanted.target.sizes(), wanted.target.options().device(at::kCPU));
-    pieces.push_back({wanted.piece, host_memory(copy)});
+    pieces.push_back({wanted.piece, host_memory(copy), wanted.alone});
     read();
     wanted.target.detach().copy_(copy);
   }

@@ -44,6 +44,7 @@ class CheckpointReader {
   struct Rows {
     std::int64_t first;
     std::int64_t count;
+    bool alone;  // no other rank wants them
   };
   void want(std::size_t number, const at::Tensor& target, std::optional<Rows> rows = std::nullopt);
 
@@ -62,6 +63,7 @@ class CheckpointReader {
     formats::TargetPiece piece;
     at::Tensor target;
     std::pair<std::string, std::uint64_t> place;  // where it begins: file and byte
+    bool alone = false;
   };
   at::Tensor tensor_of(const formats::TensorValue& tensor);
   std::vector<formats::PartialRead> read_own(bool verify);

@@ -138,9 +138,9 @@ void LoadPlan::fill(const std::string& key, std::size_t number, const StateValue
   if (sharded == nullptr) return reader_.want(number, local);
   const ShardLayout& layout = sharded->layout;
   if (layout.rows_of(sharded->part) == 0) return;
-  reader_.want(
-      number, local,
-      CheckpointReader::Rows{layout.first_row(sharded->part), layout.rows_of(sharded->part)});
+  reader_.want(number, local,
+               CheckpointReader::Rows{layout.first_row(sharded->part),
+                                      layout.rows_of(sharded->part), sharded->replica_count == 1});
 }
 
 void LoadPlan::check() const {

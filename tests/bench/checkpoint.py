@@ -4,7 +4,7 @@
   python checkpoint.py --program bench_checkpoint --folder FOLDER [--mebibytes 2048] [--rounds 5] [--ranks 2]
 
 Both sync what they write.  Times are medians over the rounds, from a barrier before to a barrier behind; memory is the peak
-of a process, less the state itself.  Each loads what it saved, out of the page cache.
+of a process, less the state itself.  Each loads what it saved, once from the disk and once again out of the page cache.
 """
 import argparse
 import datetime
@@ -108,6 +108,20 @@ class Side:
             sys.exit(f"{line}: {said}")
 
 
+def drop_from_page_cache(folder):
+    for entry in os.scandir(folder):
+        file = os.open(entry.path, os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(file)
+
+
+def read_into_page_cache(folder):
+    for entry in os.scandir(folder):
+        with open(entry.path, "rb", buffering=0) as file:
+            while file.read(1 << 24):
+                pass
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program")
@@ -123,14 +137,18 @@ def main():
              "PyTorch DCP": Side([sys.executable, __file__, "--worker", "--mebibytes", str(args.mebibytes)], args.ranks)}
     times = {}
     for number in range(args.rounds):
-        for what in ("save", "load", "async"):
+        for what in ("save", "load", "load again", "async"):
             order = list(sides) if number % 2 == 0 else list(sides)[::-1]
             for name in order:
                 folder = os.path.join(args.folder, "ckpt-" + name.split()[0])
-                if what != "load":
+                if what == "load":
+                    drop_from_page_cache(folder)
+                elif what == "load again":
+                    read_into_page_cache(folder)
+                else:
                     shutil.rmtree(folder, ignore_errors=True)
                     os.sync()
-                for kind, value in zip(("blocks", "async") if what == "async" else (what,), sides[name].do(f"{what} {folder}")):
+                for kind, value in zip(("blocks", "async") if what == "async" else (what,), sides[name].do(f"{what.split()[0]} {folder}")):
                     times.setdefault(kind, {}).setdefault(name, []).append(value)
     peak = {name: max(side.do("quit")[0] for _ in [0]) for name, side in sides.items()}
     for name in sides:
@@ -138,7 +156,7 @@ def main():
     own = sum(math.prod(shape) for shape in parameters(args.mebibytes).values()) * BYTES_OF_PARAMETER / args.ranks
     print(f"{own * args.ranks / 2**20:.0f} MiB on {args.ranks} ranks, {args.rounds} rounds, load before {os.getloadavg()[0]:.1f}\n")
     print("| | libfsdp | PyTorch DCP | ratio |\n|---|---:|---:|---:|")
-    for kind, title in (("save", "save, s"), ("load", "load, s"), ("blocks", "async_save returns after, s"), ("async", "async_save, s")):
+    for kind, title in (("save", "save, s"), ("load", "load from disk, s"), ("load again", "load from page cache, s"), ("blocks", "async_save returns after, s"), ("async", "async_save, s")):
         a, b = (statistics.median(times[kind][name]) for name in sides)
         print(f"| {title} | {a:.2f} | {b:.2f} | {b / a:.1f} |")
     a, b = ((peak[name] - own) / 2**20 for name in sides)

@@ -79,6 +79,9 @@ TEST(StateRoles, an_optimizer_may_lack_state_or_hold_groups_that_were_not_read) 
   const Value unread = dict({{"state", dict({{"0", dict({{"step", tensor()}})}})},
                              {"param_groups", Value::opaque(1, 0)}});
   EXPECT_THAT(parts(unread), ElementsAre("optimizer "));
+  const Value fresh =
+      dict({{"state", Value::opaque(1, 0)}, {"param_groups", Value::list({group()})}});
+  EXPECT_THAT(parts(fresh), ElementsAre("optimizer "));
   EXPECT_THAT(parts(dict({{"param_groups", Value::list({})}})), ElementsAre("other "));
 }
 

@@ -168,6 +168,28 @@ TEST_F(Training, strategies_and_flat_parameters_read_one_anothers_checkpoints) {
   }
 }
 
+TEST_F(Training, an_optimizer_that_has_not_stepped_comes_back_as_one) {
+  spawn_ranks(2, [&](const Group& group) {
+    Trained run(group);
+    save(folder(), run.state);
+    save_file(file(), run.state);
+  });
+  for (const int ranks : {1, 3}) {
+    for (const auto& path : {folder(), file()}) {
+      SCOPED_TRACE(path.filename().string() + " at " + std::to_string(ranks) + " ranks");
+      spawn_ranks(ranks, [&](const Group& group) {
+        Trained fresh(group);
+        Trained run(group, {}, 2);
+        run.step(9);
+        EXPECT_TRUE(load(path, run.state).same_keys());
+        fresh.step(0);
+        run.step(0);
+        expect_same(fresh.whole(), run.whole(), "");
+      });
+    }
+  }
+}
+
 TEST_F(Training, weights_alone_need_to_be_asked_for) {
   spawn_ranks(2, [&](const Group& group) {
     Trained run(group);

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/base/output_stream.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+OutputStream::OutputStream(OutputFile& file) : file_(file), direct_(file.open_direct()) {
+  if (direct_.get() < 0) return;
+  filling_ = AlignedBuffer(kBufferBytes);
+  writing_ = AlignedBuffer(kBufferBytes);
+}
+
+void OutputStream::write(std::span<const std::byte> bytes) {
+  if (!filling_) {
+    file_.write_at(begin_, bytes);
+    begin_ += bytes.size();
+    return;
+  }
+  while (!bytes.empty()) {
+    const auto part = bytes.first(std::min(bytes.size(), kBufferBytes - filled_));
+    std::memcpy(filling_.bytes().data() + filled_, part.data(), part.size());
+    filled_ += part.size();
+    bytes = bytes.subspan(part.size());
+    if (filled_ == kBufferBytes) start_writing();
+  }
+}
+
+void OutputStream::flush() {
+  if (filled_ != 0) start_writing();
+  if (written_.valid()) written_.get();
+}
+
+void OutputStream::start_writing() {
+  if (written_.valid()) written_.get();
+  std::swap(filling_, writing_);
+  written_ = std::async(std::launch::async, [this, at = begin_, count = filled_] {
+    write_blocks(at, writing_.bytes().first(count));
+  });
+  begin_ += filled_;
+  filled_ = 0;
+}
+
+// Whole blocks past the page cache, what then is left through it.
+void OutputStream::write_blocks(std::uint64_t offset, std::span<const std::byte> bytes) {
+  while (direct_.get() >= 0 && bytes.size() >= kDiskBlockBytes && offset % kDiskBlockBytes == 0) {
+    const std::size_t wanted = bytes.size() / kDiskBlockBytes * kDiskBlockBytes;
+    const ssize_t written =
+        ::pwrite(direct_.get(), bytes.data(), wanted, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    // The file system had no objection when the file was opened, but has now.
+    if (written < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) {
+      direct_.reset();
+      break;
+    }
+    if (written <= 0) {
+      if (written == 0) errno = EIO;
+      throw_errno(cat(file_.name(), ": writing ", wanted, " bytes at byte ", offset));
+    }
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  if (!bytes.empty()) file_.write_at(offset, bytes);
+}
+
+}  // namespace fsdp::formats
