@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,22 @@ std::string prefix_of(const RolePart& part) {
   return part.path.empty() ? "" : formats::joined(part.path) + ".";
 }
 
+// What a file without nesting (safetensors) has of {"model": {...}}: names with "model." before
+// each of them, which none of the model's own names begins with.  Nothing where it is not that.
+std::optional<Value> unnested(const Value& part, const StateDict& model) {
+  constexpr std::string_view kPrefix = "model.";
+  const auto begins = [&](const auto& entry) { return text_of(entry.first).starts_with(kPrefix); };
+  const auto entries = formats::mapping_entries(part);
+  if (!entries || std::any_of(model.entries().begin(), model.entries().end(), begins)) return {};
+  std::vector<Value::Entry> inner;
+  for (const auto& [key, value] : *entries) {
+    const std::string* const name = key.as_string();
+    if (name == nullptr || !name->starts_with(kPrefix)) return {};
+    inner.emplace_back(Value::string(name->substr(kPrefix.size())), value);
+  }
+  return Value::dict(std::move(inner));
+}
+
 class TrainingLoad {
  public:
   TrainingLoad(const std::filesystem::path& path, TrainingState& state,
@@ -76,7 +93,9 @@ class TrainingLoad {
     std::vector<RolePart> models = parts;
     std::erase_if(models, [](const RolePart& part) { return part.role != Role::kModel; });
     const std::size_t model = chosen_model(models, path.native());
-    plan_.match(model_, rest.models.at(model), prefix_of(models[model]));
+    const Value& found = rest.models.at(model);
+    const auto inner = unnested(found, model_);
+    plan_.match(model_, inner ? *inner : found, inner ? "model." : prefix_of(models[model]));
     if (options.optimizers) plan_optimizers(path, parts);
     if (options.extra) {
       for (const auto& [key, value] : rest.rest) read_extra(key, value);

@@ -122,6 +122,7 @@ TEST(MetaDevice, a_model_trains_after_materialization) {
 }
 
 TEST(MetaDevice, a_transformer_is_initialized_as_it_initializes_itself) {
+  torch::manual_seed(17);
   const auto build = [] { return nn::Transformer(nn::TransformerOptions(16, 2, 2, 2)); };
   auto expected = build();
   auto actual = on_meta(build);
@@ -143,6 +144,7 @@ TEST(MetaDevice, a_transformer_is_initialized_as_it_initializes_itself) {
 }
 
 TEST(MetaDevice, modules_made_of_others_are_initialized_by_them) {
+  torch::manual_seed(17);
   auto softmax = on_meta([] {
     return nn::AdaptiveLogSoftmaxWithLoss(
         nn::AdaptiveLogSoftmaxWithLossOptions(32, 20, {5, 9}).head_bias(true));

@@ -116,8 +116,10 @@ def the_tool_reshards(work, folder):
     named, weights = work.at("model.safetensors"), work.at("weights.safetensors")
     work.run("consolidate", folder, named, "--keys", "model.**")
     work.run("rename", named, weights, "--strip-prefix", "model")
-    work.train(2, "--init", weights, "--steps", 0, "--save", work.at("weights_only"))
-    work.run("diff", folder, work.at("weights_only"), "--keys", "model.**")
+    for init in named, weights:
+        out = work.at("from_" + os.path.basename(init))
+        work.train(2, "--init", init, "--steps", 0, "--save", out)
+        work.run("diff", folder, out, "--keys", "model.**")
 
 
 CHECKS = [pytorch_converts, lightning_consolidates, a_full_file_is_the_folder, the_tool_reshards]
