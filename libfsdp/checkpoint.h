@@ -43,6 +43,9 @@ class ShardedModule;
 struct SaveOptions {
   bool overwrite = false;  // replace a checkpoint that is there, in one step; else an error
   bool sync = true;        // fsync: what was reported as saved survives a power cut
+  // With `sync`, past the page cache where the file system is known to gain by it (ext4, XFS);
+  // false leaves what was saved in the cache, for whoever loads it at once.
+  bool direct = true;
 };
 
 // Collective over `group`, all of whose ranks hold `state`: the same keys, shapes and dtypes on

@@ -138,9 +138,10 @@ class FolderSave {
     const std::string name = dcp::data_file_name(group_->rank(), 0);
     HostBytes bytes;
     const auto write = [&](formats::OutputFile& file) {
-      dcp::write_rank_file(file, layout, group_->rank(), [&](std::size_t number) {
-        return bytes.of(content.tensors[number].local);
-      });
+      dcp::write_rank_file(
+          file, layout, group_->rank(),
+          [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
+          options_.direct);
       file.finish(options_.sync);
     };
     if (first_) return write(staging_->add_file(name));
@@ -151,7 +152,8 @@ class FolderSave {
     HostBytes bytes;
     dcp::write_torch_file(
         staging_->add_file(std::string(dcp::kLightningMetaName)), content.root,
-        [&](std::size_t number) { return bytes.of(content.tensors[number].local); });
+        [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
+        options_.direct);
   }
 
   const std::filesystem::path folder_;
@@ -185,9 +187,10 @@ void save_file(const std::filesystem::path& file, const StateDict& state,
     check_destination(file, options);
     formats::AtomicFile output(file, {options.overwrite, options.sync});
     HostBytes bytes;
-    dcp::write_torch_file(output.file(), content.root, [&](std::size_t number) {
-      return bytes.of(content.tensors[number].local);
-    });
+    dcp::write_torch_file(
+        output.file(), content.root,
+        [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
+        options.direct);
     output.commit();
   });
 }

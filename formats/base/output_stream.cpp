@@ -12,7 +12,8 @@
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
-OutputStream::OutputStream(OutputFile& file) : file_(file), direct_(file.open_direct()) {
+OutputStream::OutputStream(OutputFile& file, bool direct)
+    : file_(file), direct_(direct ? file.open_direct() : FileDescriptor()) {
   if (direct_.get() < 0) return;
   filling_ = AlignedBuffer(kBufferBytes);
   writing_ = AlignedBuffer(kBufferBytes);

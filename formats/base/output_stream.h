@@ -21,9 +21,9 @@ class OutputStream {
  public:
   static constexpr std::size_t kBufferBytes = 2U << 20U;
 
-  // Begins at byte 0.  Lifetime: the file outlives the stream; nothing else writes what the stream
-  // writes.
-  explicit OutputStream(OutputFile& file);
+  // Begins at byte 0.  `direct` false: through the page cache in any case.  Lifetime: the file
+  // outlives the stream; nothing else writes what the stream writes.
+  explicit OutputStream(OutputFile& file, bool direct = true);
 
   // Throws: kNoSpace, kIo.
   void write(std::span<const std::byte> bytes);

@@ -115,10 +115,10 @@ PartsLayout::PartsLayout(const Value& content, std::span<const PartTensor> tenso
 }
 
 void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t rank,
-                     const PartBytes& bytes) {
+                     const PartBytes& bytes, bool direct) {
   if (layout.file_bytes(rank) != 0) file.reserve(layout.file_bytes(rank));
   // Items lie one behind the other in the order in which they are walked.
-  OutputStream out(file);
+  OutputStream out(file, direct);
   for (const ValueItem& item : layout.values()) {
     if (item.rank != rank) continue;
     assert(out.position() == item.offset);
@@ -149,10 +149,10 @@ void write_metadata_file(OutputFile& file, const FolderItems& items) {
   });
 }
 
-void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes) {
+void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, bool direct) {
   TorchSaveLayout archive(root);
   file.reserve(archive.bytes());
-  OutputStream out(file);
+  OutputStream out(file, direct);
   write_archive(out, archive, [&](const StorageRef& storage) { return bytes(number_of(storage)); });
   out.flush();
 }

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -118,6 +119,25 @@ TEST_F(Checkpoint, a_destination_that_is_there_is_replaced_where_that_was_asked_
   save_at(3, 50, overwrite);
   expect_loads(2, 50);
   EXPECT_THAT(names(), ElementsAre("step-1"));
+}
+
+TEST_F(Checkpoint, is_the_same_through_the_page_cache_and_past_it) {
+  const auto content = [&] {
+    std::map<std::string, std::string> files;
+    for (const auto& file : fs::directory_iterator(path())) {
+      std::ifstream in(file.path(), std::ios::binary);
+      files[file.path().filename()].assign(std::istreambuf_iterator<char>(in), {});
+    }
+    return files;
+  };
+  SaveOptions options;
+  save_at(2, 0, options);
+  const auto past = content();
+  EXPECT_EQ(past.size(), 3);
+  options.overwrite = true;
+  options.direct = false;
+  save_at(2, 0, options);
+  EXPECT_TRUE(content() == past);
 }
 
 TEST_F(Checkpoint, ranks_with_different_states_are_told_the_key) {
