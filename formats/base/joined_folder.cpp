@@ -36,8 +36,7 @@ JoinedFolder::JoinedFolder(const std::filesystem::path& destination,
                   "; is it on a file system that all writers share?"));
 }
 
-std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name,
-                                                   bool synced) const {
+std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name, bool synced) const {
   const std::string shown = cat(shown_, "/", escape(name));
   if (!is_plain_name(name)) {
     throw Error(ErrorCode::kPath,

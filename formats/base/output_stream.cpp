@@ -12,6 +12,7 @@
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
+
 OutputStream::OutputStream(OutputFile& file, bool direct)
     : file_(file), direct_(direct ? file.open_direct() : FileDescriptor()) {
   if (direct_.get() < 0) return;

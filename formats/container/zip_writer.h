@@ -34,8 +34,8 @@ class ZipWriter {
   // CRC-32 of the record's payload; 0 until it is set.
   void set_crc(std::size_t record, std::uint32_t crc);
   // Everything but the payloads: local headers, data descriptors, directory, end records.  Pieces
-  // come in ascending order, what is adjacent as one, and the end records last.  The CRC of a record
-  // that has bytes is asked for after what stands before them was handed out.
+  // come in ascending order, what is adjacent as one, and the end records last.  The CRC of a
+  // record that has bytes is asked for after what stands before them was handed out.
   void write_structure(const WriteAt& write_at) const;
 
  private:
