@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -17,6 +16,7 @@
 #include "formats/base/huge_pages.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
+#include "libfsdp/internal/stream_copy.h"
 #include "libfsdp/internal/tensor_bridge.h"
 #include "libfsdp/internal/training_parts.h"
 
@@ -82,6 +82,7 @@ class Staging {
   }
 
  private:
+  // Each copy begins at a multiple of 64 bytes: LibTorch's memory does, too.
   static std::int64_t room_for(const at::Tensor& tensor) {
     constexpr std::int64_t kAlignment = 64;
     const auto bytes = static_cast<std::int64_t>(tensor.numel() * tensor.itemsize());
@@ -94,8 +95,7 @@ class Staging {
       return;
     }
     // At the speed of memory: training waits for it.
-    const auto from = host_memory(tensor);
-    std::copy(from.begin(), from.end(), host_memory(copy).begin());
+    stream_copy(host_memory(tensor), host_memory(copy));
   }
 
   at::Tensor memory_;

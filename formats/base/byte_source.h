@@ -23,10 +23,12 @@ class ByteSource {
   virtual std::uint64_t size() const = 0;
   // Fills `out` from byte `offset` on.  Throws: kTruncated where the source ends before, kIo.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
-  // As read_at.  The bytes up to `end` are asked for in order, and by no other process: `window`,
-  // the caller's own, may keep some that come next.
+  // As read_at.  The caller asks for all bytes up to `end`, in order, and no other process does:
+  // `window`, its own, may keep some that come next.
   virtual void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                         RunWindow& window) const;
+  // These bytes are going to be read soon: a disk may fetch them meanwhile.
+  virtual void will_read(std::uint64_t /*offset*/, std::uint64_t /*count*/) const noexcept {}
 };
 
 // `count` bytes from `offset` on, as a buffer.  The range is checked against the size before
@@ -54,6 +56,9 @@ class SourceRange : public ByteSource {
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
+  void will_read(std::uint64_t offset, std::uint64_t count) const noexcept override {
+    base_->will_read(offset_ + offset, count);
+  }
 
  private:
   std::shared_ptr<const ByteSource> base_;

@@ -156,6 +156,12 @@ void File::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_
   window.read(*this, offset, out, end);
 }
 
+void File::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
+  // A kernel that will not fetches them when they are read.
+  (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(count),
+                        POSIX_FADV_WILLNEED);
+}
+
 void File::check_unchanged() const {
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);

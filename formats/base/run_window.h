@@ -16,7 +16,9 @@ namespace fsdp::formats {
 // that are asked for: bytes that nobody reads again need no room in the cache.
 class RunWindow {
  public:
-  static constexpr std::size_t kBytes = 8U << 20U;
+  // Runs up to so long are one request to the disk, wherever they begin: long enough for its full
+  // speed, short enough to stay in the cache of the processor.
+  static constexpr std::uint64_t kRunBytes = 4U << 20U;
 
   // Fills `out` from byte `offset` of `file` on.  All bytes up to `end` are going to be asked for,
   // in order.
@@ -24,6 +26,7 @@ class RunWindow {
   void read(const File& file, std::uint64_t offset, std::span<std::byte> out, std::uint64_t end);
 
  private:
+  static constexpr std::size_t kBytes = kRunBytes + (2U << 20U);
   enum class Kind { kHeld, kCached };
   bool covers(const File& file, std::uint64_t offset) const;
   void move_to(const File& file, std::uint64_t offset, std::uint64_t end);

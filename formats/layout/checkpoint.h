@@ -41,7 +41,8 @@ struct VerifyReport {
   std::uint64_t bytes_unchecked = 0;  // that carry no checksum
 };
 
-// Thread-safe: chunk, storage, verify.  Values belong to the thread that asked for them.
+// Thread-safe: chunk, expect_chunk, storage, verify.  Values belong to the thread that asked for
+// them.
 class Checkpoint {
  public:
   Checkpoint() = default;
@@ -61,6 +62,9 @@ class Checkpoint {
   // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with
   // file and key.
   virtual ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const = 0;
+  // chunk() is going to be called for it: its headers may be fetched from the disk meanwhile.  What
+  // is wrong, chunk() says.
+  virtual void expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/) const {}
   // A value that is no tensor; storages inside it are references for `storage`.
   // Throws: what the containers throw, with file and key.
   virtual Value value(const ValueEntry& value) const = 0;

@@ -112,6 +112,15 @@ class DcpCheckpoint : public Checkpoint {
     return item_tensor(item, tensor.key, tensor.dtype, tensor.chunks.box(chunk).size, spill_);
   }
 
+  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    try {
+      const Location& location = tensor.chunks.location(chunk);
+      expect_item(*pool_.get(location.file), location);
+    } catch (const Error&) {
+      // Opening the chunk meets the same, and says so.
+    }
+  }
+
   Value value(const ValueEntry& value) const override {
     const Item item = open_value(value);
     if (!is_lightning_meta(value)) return item.torch.root;

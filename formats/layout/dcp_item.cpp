@@ -98,6 +98,13 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
   }
 }
 
+void expect_item(const File& file, const Location& location) noexcept {
+  const auto bytes = std::min<std::uint64_t>(kTorchEndBytes, location.length);
+  if (location.offset > file.size() || location.length > file.size() - location.offset) return;
+  file.will_read(location.offset, bytes);
+  file.will_read(location.offset + location.length - bytes, bytes);
+}
+
 ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
                       std::span<const std::int64_t> shape, Spill& spill) {
   const auto refuse = [&](ErrorCode code, const std::string& why) {

@@ -38,6 +38,9 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
                const std::vector<std::string>& transforms, const std::string& key,
                std::uint64_t archive, Spill& spill);
 
+// open_item() is going to be called for it: its ends may be fetched from the disk meanwhile.
+void expect_item(const File& file, const Location& location) noexcept;
+
 // Where the elements of the chunk lie that the item holds.
 // `dtype` and `shape` are what the metadata says of the chunk.
 // Throws: kDtype, kShape, kUnsupported (quantized, sparse, ...), kType where the item holds no

@@ -284,7 +284,7 @@ class Scanner {
       try {
         const dcp::Item item = dcp::item_bytes(pool.get(location.file), location,
                                                index.transforms[location.transform], spill);
-        const EndsCache source(*item.stream, kEndBytes, kEndBytes);
+        const EndsCache source(*item.stream, kTorchEndBytes, kTorchEndBytes);
         switch (sniff_torch_stream(source)) {
           case TorchStream::kZip:
             archive(source, inside + name, key);
@@ -305,8 +305,6 @@ class Scanner {
     }
     for (const ValueEntry& value : index.values) look(value.key, value.location);
   }
-
-  static constexpr std::uint64_t kEndBytes = 4096;
 
   const GlobalScanOptions& options_;
   std::map<Name, GlobalUse> uses_;

@@ -96,6 +96,12 @@ class JoinedCheckpoint : public Checkpoint {
     return part.chunk(part.index().tensors[origin.position], chunk);
   }
 
+  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    const Origin& origin = origins_.at(tensor.key);
+    const Checkpoint& part = *parts_[origin.part].checkpoint;
+    part.expect_chunk(part.index().tensors[origin.position], chunk);
+  }
+
   Value value(const ValueEntry& value) const override {
     const Origin& origin = origins_.at(value.key);
     const Checkpoint& part = *parts_[origin.part].checkpoint;

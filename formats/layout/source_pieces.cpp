@@ -34,6 +34,10 @@ TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t number)
     }
     return sources;
   };
+  piece.expect = [&checkpoint, number] {
+    const TensorEntry& entry = checkpoint.index().tensors[number];
+    for (std::size_t c = 0; c < entry.chunks.size(); ++c) checkpoint.expect_chunk(entry, c);
+  };
   return piece;
 }
 
@@ -70,22 +74,33 @@ void TensorSource::sort_chunks() {
   sorted_ = true;
 }
 
-std::vector<SourceChunk> TensorSource::chunks_that_meet(const Box& box) {
+std::vector<std::size_t> TensorSource::numbers_of_chunks_that_meet(const Box& box) {
   if (!sorted_) sort_chunks();
-  const TensorEntry& entry = tensor();
   const std::int64_t begin = box.offset.empty() ? 0 : box.offset[0];
   const std::int64_t end = box.offset.empty() ? 1 : begin + box.size[0];
-  std::vector<SourceChunk> met;
+  std::vector<std::size_t> met;
   auto at = std::partition_point(placed_.begin(), placed_.end(),
                                  [&](const Placed& placed) { return placed.reach <= begin; });
   for (; at != placed_.end() && at->begin < end; ++at) {
-    const BoxView chunk = entry.chunks.box(at->chunk);
-    if (!intersect(chunk, box.view())) continue;
-    met.push_back(
-        {{{chunk.offset.begin(), chunk.offset.end()}, {chunk.size.begin(), chunk.size.end()}},
-         cache_->get(checkpoint_, tensor_, at->chunk)});
+    if (intersect(tensor().chunks.box(at->chunk), box.view())) met.push_back(at->chunk);
   }
   return met;
+}
+
+std::vector<SourceChunk> TensorSource::chunks_that_meet(const Box& box) {
+  std::vector<SourceChunk> met;
+  for (const std::size_t number : numbers_of_chunks_that_meet(box)) {
+    const BoxView chunk = tensor().chunks.box(number);
+    met.push_back(
+        {{{chunk.offset.begin(), chunk.offset.end()}, {chunk.size.begin(), chunk.size.end()}},
+         cache_->get(checkpoint_, tensor_, number)});
+  }
+  return met;
+}
+
+void TensorSource::expect(const Box& box) {
+  for (const std::size_t number : numbers_of_chunks_that_meet(box))
+    checkpoint_.expect_chunk(tensor(), number);
 }
 
 TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype) {
@@ -94,9 +109,8 @@ TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype
   piece.dtype = source->tensor().dtype;
   if (dtype != piece.dtype) piece.cast_to = dtype;
   piece.box = box;
-  piece.sources = [source = std::move(source), box = std::move(box)] {
-    return source->chunks_that_meet(box);
-  };
+  piece.sources = [source, box] { return source->chunks_that_meet(box); };
+  piece.expect = [source = std::move(source), box = std::move(box)] { source->expect(box); };
   return piece;
 }
 

@@ -45,6 +45,8 @@ class TensorSource {
   const TensorEntry& tensor() const { return checkpoint_.index().tensors[tensor_]; }
   // Throws: what Checkpoint::chunk throws.
   std::vector<SourceChunk> chunks_that_meet(const Box& box);
+  // That is going to be called.
+  void expect(const Box& box);
 
  private:
   struct Placed {
@@ -53,6 +55,7 @@ class TensorSource {
     std::uint32_t chunk;
   };
   void sort_chunks();
+  std::vector<std::size_t> numbers_of_chunks_that_meet(const Box& box);
 
   const Checkpoint& checkpoint_;
   std::size_t tensor_;

@@ -20,8 +20,6 @@ namespace {
 constexpr std::uint64_t kMaxPickleBytes = 1U << 30U;
 // version, byteorder and their like are a few characters.
 constexpr std::uint64_t kMaxMarkBytes = 64;
-// An item of a sharded checkpoint has its headers within these many bytes of its ends.
-constexpr std::uint64_t kEndBytes = 4096;
 // Versions of the archive format PyTorch has written so far.
 constexpr int kMinVersion = 1;
 constexpr int kMaxVersion = 10;
@@ -146,7 +144,7 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
     case TorchStream::kZip:
       break;
   }
-  const EndsCache source(whole, kEndBytes, kEndBytes);
+  const EndsCache source(whole, kTorchEndBytes, kTorchEndBytes);
   const ZipReader zip(source);
   TorchFile file;
   file.entries = zip.entries();

@@ -45,6 +45,9 @@ enum class TorchStream { kZip, kLegacy, kTar, kOther };
 // What the first bytes of `source` say it is.
 TorchStream sniff_torch_stream(const ByteSource& source);
 
+// A stream that holds one tensor has its headers within so many bytes of its ends.
+inline constexpr std::uint64_t kTorchEndBytes = 4096;
+
 // Reads everything but the storages.  Every small record is checked against its CRC; storage
 // records must be there and have exactly the size the pickle says.  `archive` is put into the
 // storage references. Throws: kUnsupported (tar, TorchScript, unknown version), kRecordMissing,

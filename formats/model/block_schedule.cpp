@@ -10,6 +10,7 @@
 
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
+#include "formats/base/run_window.h"
 #include "formats/model/piece_reader.h"
 
 namespace fsdp::formats {
@@ -17,11 +18,15 @@ namespace {
 
 constexpr std::size_t kMaxSides = 2;
 constexpr std::uint64_t kMinBlockBytes = 16;  // the widest element
+// Behind the large reads of several threads a small one waits some ms, in which each of them may
+// come to its next piece.
+constexpr std::size_t kPiecesExpected = 16;
 
 // A piece whose turn has come, on every side.
 struct OpenPiece {
   std::size_t number = 0;
   std::array<std::unique_ptr<PieceReader>, kMaxSides> sides;
+  BlockTarget target;  // nothing where it goes to buffers
   std::uint64_t numel = 0;
   std::uint64_t block_numel = 0;
   std::uint64_t task_numel = 0;  // a multiple of block_numel
@@ -82,7 +87,11 @@ class Schedule {
   BlockResult finish(std::span<std::byte> buffer) {
     BlockResult result;
     for (std::size_t s = 0; s < sides_.size(); ++s) {
-      checks_[s]->finish(buffer, options_.cancelled);
+      if (options_.partial) {
+        result.partial = checks_[s]->take_partial();
+      } else {
+        checks_[s]->finish(buffer, options_.cancelled);
+      }
       result.unchecked_bytes += checks_[s]->unchecked_bytes();
     }
     return result;
@@ -90,6 +99,11 @@ class Schedule {
 
  private:
   void open_piece(std::size_t number) {
+    for (; expected_ < std::min(sides_[0].size(), number + kPiecesExpected); ++expected_) {
+      for (const auto& side : sides_) {
+        if (side[expected_].expect) side[expected_].expect();
+      }
+    }
     auto piece = std::make_shared<OpenPiece>();
     piece->number = number;
     piece->numel = volume(sides_[0][number].box.view());
@@ -105,6 +119,7 @@ class Schedule {
       straight = straight && piece->sides[s]->straight();
       item = std::max(item, widest_item(target));
     }
+    if (options_.target) piece->target = options_.target(number);
     piece->block_numel = options_.block_bytes / item;
     const std::uint64_t blocks =
         straight ? 1 : std::max<std::uint64_t>(1, slab_bytes_ / options_.block_bytes);
@@ -122,11 +137,13 @@ class Schedule {
   std::mutex mutex_;
   bool stopped_ = false;
   std::size_t next_piece_ = 0;
+  std::size_t expected_ = 0;  // the first piece that nobody was told of
   std::shared_ptr<OpenPiece> current_;
   std::uint64_t next_first_ = 0;
 };
 
-// The buffers of one thread: scratch, one a side, and one a side for what is cast.
+// The buffers of one thread: scratch, one a side, and one a side for what is cast.  The last of
+// them is not there where pieces have targets.
 class Worker {
  public:
   Worker(Schedule::Sides sides, unsigned thread, std::uint64_t slab_bytes, std::size_t buffers)
@@ -151,13 +168,21 @@ class Worker {
   void read(const Task& task) {
     for (std::size_t s = 0; s < sides_.size(); ++s) {
       const TargetPiece& target = sides_[s][task.piece->number];
-      const auto out = buffer(1 + s).subspan(0, task.count * item_bytes(target.dtype));
-      const auto crc = task.piece->sides[s]->read(task.first, out, buffer(0));
+      const BlockTarget& own = task.piece->target;
+      const std::uint64_t written = item_bytes(target.written_dtype());
+      const auto end = [&](std::size_t number) {
+        return own.out.empty() ? buffer(number).first(task.count * written)
+                               : own.out.subspan(task.first * written, task.count * written);
+      };
+      const bool casts = target.written_dtype() != target.dtype;
+      const auto out =
+          casts ? buffer(1 + s).first(task.count * item_bytes(target.dtype)) : end(1 + s);
+      const auto crc =
+          task.piece->sides[s]->read(task.first, out, buffer(0), own.alone ? &window_ : nullptr);
       read_[s] = out;
       if (s == 0) crc_ = crc;
-      if (target.written_dtype() == target.dtype) continue;
-      const auto cast_out =
-          buffer(1 + sides_.size() + s).subspan(0, task.count * item_bytes(target.written_dtype()));
+      if (!casts) continue;
+      const auto cast_out = end(1 + sides_.size() + s);
       cast(target.dtype, out, target.written_dtype(), cast_out);
       read_[s] = cast_out;
       if (s == 0) crc_.reset();
@@ -185,6 +210,7 @@ class Worker {
   unsigned thread_;
   std::uint64_t bytes_;
   std::unique_ptr<std::byte[]> memory_;
+  RunWindow window_;
   std::array<std::span<const std::byte>, kMaxSides> read_;
   std::optional<std::uint32_t> crc_;
 };
@@ -201,7 +227,8 @@ BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
   for (const auto& side : sides) {
     for (const TargetPiece& piece : side) casts = casts || piece.written_dtype() != piece.dtype;
   }
-  const std::uint64_t buffers = 1 + sides.size() * (casts ? 2 : 1);
+  const std::uint64_t each = (casts ? 2 : 1) - (options.target ? 1 : 0);
+  const std::uint64_t buffers = 1 + sides.size() * each;
   const std::uint64_t most_threads =
       std::max<std::uint64_t>(1, options.max_buffer_bytes / (buffers * used.block_bytes));
   const auto threads =

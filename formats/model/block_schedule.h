@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts pieces into blocks and reads them on several threads in bounded memory: what copying and
-// visiting share.
+// Cuts pieces into blocks and reads them on several threads in bounded memory: what copying,
+// visiting and filling of memory share.
 #pragma once
 
 #include <array>
@@ -9,8 +9,10 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "formats/model/copy.h"
+#include "formats/model/partial_reads.h"
 
 namespace fsdp::formats {
 
@@ -24,6 +26,12 @@ struct ReadBlock {
   unsigned thread;
 };
 
+// Where a piece goes as it is read.
+struct BlockTarget {
+  std::span<std::byte> out;  // holds the dense row-major piece, cast where the piece says so
+  bool alone = false;        // no other process reads the same bytes
+};
+
 struct BlockOptions {
   unsigned threads = 1;
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
@@ -33,19 +41,25 @@ struct BlockOptions {
   // Where chunks interleave, several blocks are read at once, of at most so many bytes.
   std::uint64_t max_slab_bytes = 16U << 20U;
   bool verify = true;  // compare checksums
+  // Storages of which only parts were read are returned; else they are read on their own.
+  bool partial = false;
+  // Called once for each piece of the only side, by one thread at a time, when the piece's turn
+  // comes: what is read goes there, and `bytes` of its blocks lie there.  Empty: to buffers.
+  std::function<BlockTarget(std::size_t piece)> target;
   std::function<bool()> cancelled;
 };
 
 struct BlockResult {
   std::uint64_t unchecked_bytes = 0;  // of storages that carry no checksum
+  std::vector<PartialRead> partial;   // where they are asked for
 };
 
 // Calls `use` once for each block of every piece; on one thread in ascending order, otherwise from
 // several threads at once.  `sides` are one or two lists of pieces, element by element of equal
 // sizes.  `piece_done` is called, by one thread at a time, once for each piece in their order of
 // completion: its blocks were used, and the checksums of storages read whole match.  Every other
-// storage is checked at the end.  Threads are fewer where the memory is too small for their
-// buffers. Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done` throw.
+// storage is checked or returned at the end.  Threads are fewer where the memory is too small for
+// their buffers. Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done` throw.
 BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
                         const BlockOptions& options,
                         const std::function<void(const ReadBlock&)>& use,

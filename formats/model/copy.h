@@ -34,6 +34,9 @@ struct TargetPiece {
   // The chunks that cover the box.  Called once, by one thread at a time, when the piece's turn
   // comes.
   std::function<std::vector<SourceChunk>()> sources;
+  // Called before that, while pieces before this one are read: what locates the chunks may be
+  // fetched from the disk meanwhile.  Empty: not called.
+  std::function<void()> expect;
 
   DType written_dtype() const { return cast_to.value_or(dtype); }
 };

@@ -10,6 +10,9 @@
 namespace fsdp::formats {
 namespace {
 
+// Small enough that the checksum of what was read finds it in the cache.
+constexpr std::uint64_t kRunStepBytes = 1U << 18U;
+
 // Whether the rows of `part` lie one behind the other in a dense row-major tensor of size `whole`.
 bool is_run(std::span<const std::int64_t> part, std::span<const std::int64_t> whole) {
   std::size_t d = 0;
@@ -210,15 +213,8 @@ std::optional<std::uint32_t> PieceReader::read_runs(std::uint64_t first, std::sp
     const std::uint64_t bytes = std::min(out.size() - done, (run->count - skipped) * item_);
     const std::uint64_t from = (run->from + skipped) * item_;
     const ChunkData& data = run->source->data;
-    const auto part = out.subspan(done, bytes);
-    if (window != nullptr) {
-      const std::uint64_t end = (run->from + run->count) * item_;
-      data.source->read_run(data.storage_offset + from, part, data.storage_offset + end, *window);
-    } else {
-      data.source->read_at(data.storage_offset + from, part);
-    }
+    const std::uint32_t crc = read_run(data, from, out.subspan(done, bytes), window);
     if (checks_.wants(data)) {
-      const std::uint32_t crc = crc32(0, part);
       checks_.read(data, {from, bytes, crc});
       if (bytes == out.size()) whole = crc;
     }
@@ -226,6 +222,22 @@ std::optional<std::uint32_t> PieceReader::read_runs(std::uint64_t first, std::sp
     first += bytes / item_;
   }
   return whole;
+}
+
+std::uint32_t PieceReader::read_run(const ChunkData& data, std::uint64_t from,
+                                    std::span<std::byte> out, RunWindow* window) const {
+  const std::uint64_t begin = data.storage_offset + from;
+  std::uint32_t crc = 0;
+  for (std::uint64_t at = 0; at < out.size(); at += kRunStepBytes) {
+    const auto part = out.subspan(at, std::min(kRunStepBytes, out.size() - at));
+    if (window != nullptr) {
+      data.source->read_run(begin + at, part, begin + out.size(), *window);
+    } else {
+      data.source->read_at(begin + at, part);
+    }
+    if (checks_.wants(data)) crc = crc32(crc, part);
+  }
+  return crc;
 }
 
 void PieceReader::assemble(const Box& slab, std::span<std::byte> out,

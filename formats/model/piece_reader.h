@@ -67,7 +67,7 @@ class PieceReader {
 
   // Elements [first, first + out.size() / item) of the dense row-major piece, before any cast.
   // Returns the CRC-32 of `out` where reading computed it.
-  // `window`: where nobody else reads the piece's bytes, and they are asked for in order.
+  // `window`: the calling thread's own, where no other process reads the piece's bytes.
   // Throws: kHole, what reading throws.
   std::optional<std::uint32_t> read(std::uint64_t first, std::span<std::byte> out,
                                     std::span<std::byte> scratch,
@@ -86,6 +86,9 @@ class PieceReader {
   void find_runs();
   std::optional<std::uint32_t> read_runs(std::uint64_t first, std::span<std::byte> out,
                                          RunWindow* window) const;
+  // Bytes of a storage from `from` on.  Returns their CRC-32 where it is wanted.
+  std::uint32_t read_run(const ChunkData& data, std::uint64_t from, std::span<std::byte> out,
+                         RunWindow* window) const;
   void assemble(const Box& slab, std::span<std::byte> out, std::span<std::byte> scratch) const;
 
   const TargetPiece& piece_;

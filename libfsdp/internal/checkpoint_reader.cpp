@@ -2,7 +2,6 @@
 #include "libfsdp/internal/checkpoint_reader.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -64,7 +63,7 @@ at::Tensor CheckpointReader::tensor_of(const formats::TensorValue& tensor) {
                         scalar_type_of(tensor.storage->dtype));
     if (storage.numel() != 0)
       wanted_.push_back(
-          {formats::storage_piece(*checkpoint_, *tensor.storage), storage, {}, false});
+          {formats::storage_piece(*checkpoint_, *tensor.storage), storage, {}, {}, false});
   }
   const auto elements = storage.view(type);
   auto result = elements.as_strided(tensor.shape, tensor.strides,
@@ -93,25 +92,27 @@ std::vector<formats::PartialRead> CheckpointReader::read_own(bool verify) {
   std::stable_sort(wanted_.begin(), wanted_.end(),
                    [](const Wanted& a, const Wanted& b) { return a.place < b.place; });
   std::vector<formats::MemoryPiece> pieces;
-  std::vector<formats::PartialRead> partial;
-  const auto read = [&] {
-    auto found = formats::read_into_memory(pieces, verify);
-    std::move(found.begin(), found.end(), std::back_inserter(partial));
-    pieces.clear();
-  };
-  for (const Wanted& wanted : wanted_) {
-    if (is_host_memory(wanted.target))
-      pieces.push_back({wanted.piece, host_memory(wanted.target), wanted.alone});
+  pieces.reserve(wanted_.size());
+  for (Wanted& wanted : wanted_) {
+    formats::MemoryPiece piece;
+    piece.piece = wanted.piece;
+    piece.target = [&wanted] {
+      if (!is_host_memory(wanted.target)) {
+        // By way of the CPU.
+        const auto options = wanted.target.options().device(at::kCPU);
+        wanted.copy = at::empty(wanted.target.sizes(), options);
+      }
+      const at::Tensor& tensor = wanted.copy.defined() ? wanted.copy : wanted.target;
+      return formats::BlockTarget{host_memory(tensor), wanted.alone};
+    };
+    piece.done = [&wanted] {
+      if (!wanted.copy.defined()) return;
+      wanted.target.detach().copy_(wanted.copy);
+      wanted.copy.reset();
+    };
+    pieces.push_back(std::move(piece));
   }
-  read();
-  // Others by way of the CPU, one at a time.
-  for (const Wanted& wanted : wanted_) {
-    if (is_host_memory(wanted.target)) continue;
-    const auto copy = at::empty(wanted.target.sizes(), wanted.target.options().device(at::kCPU));
-    pieces.push_back({wanted.piece, host_memory(copy), wanted.alone});
-    read();
-    wanted.target.detach().copy_(copy);
-  }
+  auto partial = formats::read_into_memory(pieces, verify);
   checkpoint_->check_unchanged();
   wanted_.clear();
   storages_.clear();

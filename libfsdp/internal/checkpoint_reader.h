@@ -62,6 +62,7 @@ class CheckpointReader {
   struct Wanted {
     formats::TargetPiece piece;
     at::Tensor target;
+    at::Tensor copy;  // on the CPU, while it is read for a target elsewhere
     std::pair<std::string, std::uint64_t> place;  // where it begins: file and byte
     bool alone = false;
   };

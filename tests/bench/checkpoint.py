@@ -163,6 +163,9 @@ def main():
         print(f"| {title} | {a:.2f} | {b:.2f} | {b / a:.1f} |")
     a, b = ((peak[name] - own) / 2**20 for name in sides)
     print(f"| peak memory beside the state, MiB a rank | {a:.0f} | {b:.0f} | {b / a:.1f} |")
+    print("\nEach round, s, libfsdp / DCP:")
+    for kind, rounds in times.items():
+        print(f"  {kind}: " + ", ".join(f"{a:.2f} / {b:.2f}" for a, b in zip(*(rounds[name] for name in sides))))
     share = statistics.median(times["blocks"]["libfsdp"]) / statistics.median(times["save"]["libfsdp"])
     print(f"\nasync_save of libfsdp returns after {share:.2f} of what save takes")
 

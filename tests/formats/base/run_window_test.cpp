@@ -48,7 +48,7 @@ class RunWindowTest : public ::testing::Test {
     return bytes;
   }
 
-  static constexpr std::uint64_t kWindow = RunWindow::kBytes;
+  static constexpr std::uint64_t kWindow = RunWindow::kRunBytes;
   test::TempDir dir_;
 };
 
@@ -102,7 +102,7 @@ TEST_F(RunWindowTest, a_file_that_lost_its_end_is_an_error) {
     FAIL() << "expected an error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::kChanged);
-    EXPECT_NE(std::string(e.what()).find("ends at byte 4194304"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("ends at byte 2097152"), std::string::npos) << e.what();
   }
 }
 
