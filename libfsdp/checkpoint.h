@@ -40,12 +40,19 @@ namespace fsdp {
 
 class ShardedModule;
 
+// Whether what is saved stays in the page cache, for whoever loads it next from this machine.
+enum class PageCache {
+  kAlways,
+  kWhileQuick,  // as long as the kernel has memory for it at hand; the rest as kNever
+  kNever,       // straight to the disk: pushes nothing else out
+};
+
 struct SaveOptions {
   bool overwrite = false;  // replace a checkpoint that is there, in one step; else an error
   bool sync = true;        // fsync: what was reported as saved survives a power cut
-  // With `sync`, past the page cache where the file system is known to gain by it (ext4, XFS);
-  // false leaves what was saved in the cache, for whoever loads it at once.
-  bool direct = true;
+  // With `sync`, on file systems that are known to gain by writing past the page cache (ext4, XFS);
+  // elsewhere kAlways.
+  PageCache page_cache = PageCache::kWhileQuick;
 };
 
 // Collective over `group`, all of whose ranks hold `state`: the same keys, shapes and dtypes on

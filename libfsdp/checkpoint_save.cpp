@@ -43,6 +43,18 @@ void check_whole(const StateContent& content) {
   }
 }
 
+formats::CacheUse cache_use(const SaveOptions& options) {
+  switch (options.page_cache) {
+    case PageCache::kAlways:
+      return formats::CacheUse::kAlways;
+    case PageCache::kNever:
+      return formats::CacheUse::kNever;
+    case PageCache::kWhileQuick:
+      break;
+  }
+  return formats::CacheUse::kWhileQuick;
+}
+
 // What has to be the same on every rank, a line an entry.
 std::vector<std::string> lines_of(const StateContent& content) {
   std::vector<std::string> lines;
@@ -141,7 +153,7 @@ class FolderSave {
       dcp::write_rank_file(
           file, layout, group_->rank(),
           [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
-          options_.direct);
+          cache_use(options_));
       file.finish(options_.sync);
     };
     if (first_) return write(staging_->add_file(name));
@@ -153,7 +165,7 @@ class FolderSave {
     dcp::write_torch_file(
         staging_->add_file(std::string(dcp::kLightningMetaName)), content.root,
         [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
-        options_.direct);
+        cache_use(options_));
   }
 
   const std::filesystem::path folder_;
@@ -190,7 +202,7 @@ void save_file(const std::filesystem::path& file, const StateDict& state,
     dcp::write_torch_file(
         output.file(), content.root,
         [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
-        options.direct);
+        cache_use(options));
     output.commit();
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/base/output_stream.h"
 
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,9 +13,20 @@
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
+namespace {
 
-OutputStream::OutputStream(OutputFile& file, bool direct)
-    : file_(file), direct_(direct ? file.open_direct() : FileDescriptor()) {
+double thread_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+OutputStream::OutputStream(OutputFile& file, CacheUse use)
+    : file_(file),
+      direct_(use == CacheUse::kAlways ? FileDescriptor() : file.open_direct()),
+      use_(use) {
   if (direct_.get() < 0) return;
   filling_ = AlignedBuffer(kBufferBytes);
   writing_ = AlignedBuffer(kBufferBytes);
@@ -44,14 +56,26 @@ void OutputStream::start_writing() {
   if (written_.valid()) written_.get();
   std::swap(filling_, writing_);
   written_ = std::async(std::launch::async, [this, at = begin_, count = filled_] {
-    write_blocks(at, writing_.bytes().first(count));
+    write_block(at, writing_.bytes().first(count));
   });
   begin_ += filled_;
   filled_ = 0;
 }
 
+void OutputStream::write_block(std::uint64_t offset, std::span<const std::byte> bytes) {
+  use_ == CacheUse::kWhileQuick ? write_cached(offset, bytes) : write_direct(offset, bytes);
+}
+
+void OutputStream::write_cached(std::uint64_t offset, std::span<const std::byte> bytes) {
+  const double begin = thread_cpu_seconds();
+  file_.write_at(offset, bytes);
+  if (bytes.size() != kBufferBytes) return;
+  pace_.add(kBufferBytes, thread_cpu_seconds() - begin);
+  if (pace_.slow()) use_ = CacheUse::kNever;
+}
+
 // Whole blocks past the page cache, what then is left through it.
-void OutputStream::write_blocks(std::uint64_t offset, std::span<const std::byte> bytes) {
+void OutputStream::write_direct(std::uint64_t offset, std::span<const std::byte> bytes) {
   while (direct_.get() >= 0 && bytes.size() >= kDiskBlockBytes && offset % kDiskBlockBytes == 0) {
     const std::size_t wanted = bytes.size() / kDiskBlockBytes * kDiskBlockBytes;
     const ssize_t written =

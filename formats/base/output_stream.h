@@ -8,22 +8,41 @@
 #include <span>
 
 #include "formats/base/atomic_output.h"
+#include "formats/base/copy_pace.h"
 #include "formats/base/direct_io.h"
 #include "formats/base/file.h"
 
 namespace fsdp::formats {
 
-// Appends to a file.  One that will be synced goes past the page cache where the file system is
-// known to be good at that: nobody reads it soon, the kernel need not find memory for it, and
-// copying it there takes longer than a fast disk takes to write it.  Then two buffers of
-// kBufferBytes are held: one is filled while a thread writes the other.
+// Whether what is written stays in the page cache.
+enum class CacheUse {
+  kAlways,
+  // As long as the kernel has memory for it at hand, see Note [page cache or disk].
+  kWhileQuick,
+  kNever,
+};
+
+// Appends to a file.
+//
+// Note [page cache or disk]: written through the page cache, bytes are there for whoever reads them
+// next, and where the kernel has free memory a copy there takes less time than the disk does.
+// Where it has not (it must write out or throw away other pages first; a virtual machine must ask
+// its host for the memory), the copy takes several times as long as the disk: then it is better
+// left out, the file goes past the cache with O_DIRECT, and nothing else is pushed out of it.
+// Which of the two it is shows in the time that the processor spends on a copy: a thread that only
+// waits for a slow disk spends none.  Once past the cache, a stream stays there: a file that is
+// written in both ways by turns is slower than either.
+//
+// Files that are not synced, and those on file systems that are not known to gain by O_DIRECT, go
+// through the cache.  Otherwise two buffers of kBufferBytes are held: one is filled while a thread
+// writes the other.
 class OutputStream {
  public:
   static constexpr std::size_t kBufferBytes = 2U << 20U;
 
-  // Begins at byte 0.  `direct` false: through the page cache in any case.  Lifetime: the file
-  // outlives the stream; nothing else writes what the stream writes.
-  explicit OutputStream(OutputFile& file, bool direct = true);
+  // Begins at byte 0.  Lifetime: the file outlives the stream; nothing else writes what the stream
+  // writes.
+  explicit OutputStream(OutputFile& file, CacheUse use = CacheUse::kWhileQuick);
 
   // Throws: kNoSpace, kIo.
   void write(std::span<const std::byte> bytes);
@@ -37,10 +56,14 @@ class OutputStream {
 
  private:
   void start_writing();
-  void write_blocks(std::uint64_t offset, std::span<const std::byte> bytes);
+  void write_block(std::uint64_t offset, std::span<const std::byte> bytes);
+  void write_cached(std::uint64_t offset, std::span<const std::byte> bytes);
+  void write_direct(std::uint64_t offset, std::span<const std::byte> bytes);
 
   OutputFile& file_;
   FileDescriptor direct_;  // none where everything goes through the page cache
+  CacheUse use_;           // kNever from when the cache was found to be slow
+  CopyPace pace_;
   AlignedBuffer filling_;
   AlignedBuffer writing_;
   std::uint64_t begin_ = 0;  // where in the file what is being filled begins

@@ -2,7 +2,6 @@
 #include "formats/layout/dcp_parts.h"
 
 #include <algorithm>
-#include <cassert>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -50,6 +49,13 @@ void write_archive(OutputStream& out, TorchSaveLayout& layout,
         return write_payload(out, bytes);
       },
       [&](std::uint64_t, std::span<const std::byte> bytes) { out.write(bytes); });
+}
+
+// What `.metadata` says of where things lie comes from the layout, not from what was written.
+void check_position(const OutputStream& out, std::uint64_t planned) {
+  if (out.position() == planned) return;
+  throw Error(ErrorCode::kExtent, cat(out.file().name(), ": wrote ", out.position(),
+                                      " bytes where the layout has ", planned));
 }
 
 std::size_t number_of(const StorageRef& storage) {
@@ -115,13 +121,13 @@ PartsLayout::PartsLayout(const Value& content, std::span<const PartTensor> tenso
 }
 
 void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t rank,
-                     const PartBytes& bytes, bool direct) {
+                     const PartBytes& bytes, CacheUse use) {
   if (layout.file_bytes(rank) != 0) file.reserve(layout.file_bytes(rank));
   // Items lie one behind the other in the order in which they are walked.
-  OutputStream out(file, direct);
+  OutputStream out(file, use);
   for (const ValueItem& item : layout.values()) {
     if (item.rank != rank) continue;
-    assert(out.position() == item.offset);
+    check_position(out, item.offset);
     if (!item.encoded.empty()) {
       out.write(std::as_bytes(std::span(item.encoded)));
       continue;
@@ -130,15 +136,17 @@ void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t r
     write_archive(out, archive,
                   [&](const StorageRef& storage) { return bytes(number_of(storage)); });
   }
+  FolderItems::Cursor planned(layout);
   for (const TensorItem& item : layout.tensors()) {
     for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
       if (item.rank_of(c) != rank) continue;
+      check_position(out, planned.next(rank, item.bytes_of(c)));
       TorchSaveLayout archive(chunk_object(item.dtype, item.box_of(c).size));
       write_archive(out, archive, [&](const StorageRef&) { return bytes(item.tensor); });
     }
   }
   out.flush();
-  assert(out.position() == layout.file_bytes(rank));
+  check_position(out, layout.file_bytes(rank));
 }
 
 void write_metadata_file(OutputFile& file, const FolderItems& items) {
@@ -149,10 +157,10 @@ void write_metadata_file(OutputFile& file, const FolderItems& items) {
   });
 }
 
-void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, bool direct) {
+void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, CacheUse use) {
   TorchSaveLayout archive(root);
   file.reserve(archive.bytes());
-  OutputStream out(file, direct);
+  OutputStream out(file, use);
   write_archive(out, archive, [&](const StorageRef& storage) { return bytes(number_of(storage)); });
   out.flush();
 }

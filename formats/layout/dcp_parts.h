@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "formats/base/atomic_output.h"
+#include "formats/base/output_stream.h"
 #include "formats/container/pickle_value.h"
 #include "formats/layout/dcp_items.h"
 
@@ -48,16 +49,16 @@ class PartsLayout : public FolderItems {
 using PartBytes = std::function<std::span<const std::byte>(std::size_t number)>;
 
 // Writes what of the folder is `rank`'s, after taking the room for it; does not finish the file.
-// `direct`: see OutputStream.
+// `use`: see OutputStream.
 // Throws: kNoSpace, kIo; what `bytes` throws; kShape where it gives another number of bytes than
 // the layout has.
 void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t rank,
-                     const PartBytes& bytes, bool direct);
+                     const PartBytes& bytes, CacheUse use);
 
 // Writes `.metadata`.
 void write_metadata_file(OutputFile& file, const FolderItems& items);
 
 // Writes `root`, whose tensors are references to whole tensors, as a torch.save file.
-void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, bool direct);
+void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, CacheUse use);
 
 }  // namespace fsdp::formats::dcp

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <csignal>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -23,14 +24,14 @@ std::vector<std::byte> pattern(std::size_t count) {
   return bytes;
 }
 
-// With `synced` past the page cache where the file system of the temporary folder can do that.
-class OutputStreamTest : public ::testing::TestWithParam<bool> {
+// Past the page cache where that is asked for and the file system of the temporary folder can.
+class OutputStreamTest : public ::testing::TestWithParam<std::pair<CacheUse, bool>> {
  protected:
   OutputFile file(const std::string& name) const {
     FileDescriptor fd(
         ::open((dir_.path() / name).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     EXPECT_GE(fd.get(), 0);
-    return OutputFile(std::move(fd), name, GetParam());
+    return OutputFile(std::move(fd), name, GetParam().second);
   }
   std::vector<std::byte> content(const std::string& name) const {
     const auto file = File::open(dir_.path() / name);
@@ -51,7 +52,7 @@ TEST_P(OutputStreamTest, writes_what_it_was_given_whatever_the_lengths) {
       const auto bytes = pattern(total);
       OutputFile out = file(name);
       out.reserve(total);
-      OutputStream stream(out);
+      OutputStream stream(out, GetParam().first);
       for (std::size_t at = 0; at < total; at += step)
         stream.write(std::span(bytes).subspan(at, std::min(step, total - at)));
       EXPECT_EQ(stream.position(), total);
@@ -65,7 +66,7 @@ TEST_P(OutputStreamTest, writes_what_it_was_given_whatever_the_lengths) {
 TEST_P(OutputStreamTest, goes_on_behind_a_flush) {
   const auto bytes = pattern(2 * OutputStream::kBufferBytes + 100);
   OutputFile out = file("out");
-  OutputStream stream(out);
+  OutputStream stream(out, GetParam().first);
   stream.write(std::span(bytes).first(5000));
   stream.flush();
   stream.write(std::span(bytes).subspan(5000));
@@ -85,7 +86,7 @@ TEST_P(OutputStreamTest, a_failing_write_is_an_error_that_names_the_file) {
   {
     const auto bytes = pattern(4 * OutputStream::kBufferBytes);
     OutputFile out = file("out");
-    OutputStream stream(out);
+    OutputStream stream(out, GetParam().first);
     try {
       stream.write(bytes);
       stream.flush();
@@ -99,11 +100,18 @@ TEST_P(OutputStreamTest, a_failing_write_is_an_error_that_names_the_file) {
   EXPECT_EQ(message.rfind("out: writing ", 0), 0U) << message;
 }
 
-std::string name_of(const ::testing::TestParamInfo<bool>& synced) {
-  return synced.param ? "synced" : "not_synced";
+std::string name_of(const ::testing::TestParamInfo<std::pair<CacheUse, bool>>& info) {
+  const auto [use, synced] = info.param;
+  if (!synced) return "not_synced";
+  return use == CacheUse::kNever ? "direct" : use == CacheUse::kAlways ? "cached" : "while_quick";
 }
 
-INSTANTIATE_TEST_SUITE_P(, OutputStreamTest, ::testing::Bool(), name_of);
+INSTANTIATE_TEST_SUITE_P(, OutputStreamTest,
+                         ::testing::Values(std::pair{CacheUse::kNever, true},
+                                           std::pair{CacheUse::kWhileQuick, true},
+                                           std::pair{CacheUse::kAlways, true},
+                                           std::pair{CacheUse::kWhileQuick, false}),
+                         name_of);
 
 }  // namespace
 }  // namespace fsdp::formats

@@ -131,13 +131,16 @@ TEST_F(Checkpoint, is_the_same_through_the_page_cache_and_past_it) {
     return files;
   };
   SaveOptions options;
+  options.page_cache = PageCache::kNever;
   save_at(2, 0, options);
   const auto past = content();
   EXPECT_EQ(past.size(), 3);
   options.overwrite = true;
-  options.direct = false;
-  save_at(2, 0, options);
-  EXPECT_TRUE(content() == past);
+  for (const PageCache use : {PageCache::kAlways, PageCache::kWhileQuick}) {
+    options.page_cache = use;
+    save_at(2, 0, options);
+    EXPECT_TRUE(content() == past);
+  }
 }
 
 TEST_F(Checkpoint, ranks_with_different_states_are_told_the_key) {

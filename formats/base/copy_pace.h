@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether copies into the page cache are quick: see Note [page cache or disk] in output_stream.h.
+#pragma once
+
+#include <cstddef>
+
+namespace fsdp::formats {
+
+// Memory at hand takes 4 GB/s and more, memory that must be found first 0.5 GB/s.  Before anything
+// was copied one block that is that slow is enough to tell; after quick ones it takes two.
+class CopyPace {
+ public:
+  // `bytes` took the processor so many seconds.
+  void add(std::size_t bytes, double seconds) {
+    constexpr double kWeight = 0.25;
+    seconds_a_byte_ += kWeight * (seconds / static_cast<double>(bytes) - seconds_a_byte_);
+  }
+  bool slow() const {
+    constexpr double kSlow = 1 / 1.5e9;
+    return seconds_a_byte_ > kSlow;
+  }
+
+ private:
+  double seconds_a_byte_ = 1 / 4e9;
+};
+
+}  // namespace fsdp::formats
