@@ -58,7 +58,7 @@ struct SaveOptions {
 // Collective over `group`, all of whose ranks hold `state`: the same keys, shapes and dtypes on
 // all. Whole tensors are written once, by the rank with the least to write so far, taking turns;
 // plain values are rank 0's.  Sharded tensors are written by one rank a part.
-// Memory: 4 MiB beside the state itself on the CPU; on an accelerator one tensor's part as well.
+// Memory: 8 MiB beside the state itself on the CPU; on an accelerator one tensor's part as well.
 // Throws: on every rank, c10::Error naming the ranks and what each said: no space, a folder that
 // not all ranks see, a destination that is there, state that differs between ranks.
 void save(const std::filesystem::path& folder, const StateDict& state,

@@ -28,19 +28,19 @@ OutputStream::OutputStream(OutputFile& file, CacheUse use)
       direct_(use == CacheUse::kAlways ? FileDescriptor() : file.open_direct()),
       use_(use) {
   if (direct_.get() < 0) return;
-  filling_ = AlignedBuffer(kBufferBytes);
-  writing_ = AlignedBuffer(kBufferBytes);
+  buffers_.resize(kBuffers);
+  for (Buffer& buffer : buffers_) buffer.memory = AlignedBuffer(kBufferBytes);
 }
 
 void OutputStream::write(std::span<const std::byte> bytes) {
-  if (!filling_) {
+  if (buffers_.empty()) {
     file_.write_at(begin_, bytes);
     begin_ += bytes.size();
     return;
   }
   while (!bytes.empty()) {
     const auto part = bytes.first(std::min(bytes.size(), kBufferBytes - filled_));
-    std::memcpy(filling_.bytes().data() + filled_, part.data(), part.size());
+    std::memcpy(buffers_[filling_].memory.bytes().data() + filled_, part.data(), part.size());
     filled_ += part.size();
     bytes = bytes.subspan(part.size());
     if (filled_ == kBufferBytes) start_writing();
@@ -49,43 +49,48 @@ void OutputStream::write(std::span<const std::byte> bytes) {
 
 void OutputStream::flush() {
   if (filled_ != 0) start_writing();
-  if (written_.valid()) written_.get();
+  for (Buffer& buffer : buffers_) {
+    if (buffer.written.valid()) buffer.written.get();
+  }
 }
 
 void OutputStream::start_writing() {
-  if (written_.valid()) written_.get();
-  std::swap(filling_, writing_);
-  written_ = std::async(std::launch::async, [this, at = begin_, count = filled_] {
-    write_block(at, writing_.bytes().first(count));
-  });
+  Buffer& full = buffers_[filling_];
+  const auto bytes = full.memory.bytes().first(filled_);
+  full.written =
+      std::async(std::launch::async, [this, at = begin_, bytes] { write_block(at, bytes); });
   begin_ += filled_;
   filled_ = 0;
+  filling_ = (filling_ + 1) % kBuffers;
+  std::future<void>& next = buffers_[filling_].written;
+  if (next.valid()) next.get();
 }
 
 void OutputStream::write_block(std::uint64_t offset, std::span<const std::byte> bytes) {
-  use_ == CacheUse::kWhileQuick ? write_cached(offset, bytes) : write_direct(offset, bytes);
+  if (!write_cached(offset, bytes)) write_direct(offset, bytes);
 }
 
-void OutputStream::write_cached(std::uint64_t offset, std::span<const std::byte> bytes) {
+// Unless that was found to be slow: says whether.
+bool OutputStream::write_cached(std::uint64_t offset, std::span<const std::byte> bytes) {
+  // One at a time: the kernel has a lock for that, too, but spins on it, which would count.
+  const std::lock_guard lock(mutex_);
+  if (use_ == CacheUse::kNever) return false;
   const double begin = thread_cpu_seconds();
   file_.write_at(offset, bytes);
-  if (bytes.size() != kBufferBytes) return;
-  pace_.add(kBufferBytes, thread_cpu_seconds() - begin);
+  if (bytes.size() == kBufferBytes) pace_.add(bytes.size(), thread_cpu_seconds() - begin);
   if (pace_.slow()) use_ = CacheUse::kNever;
+  return true;
 }
 
 // Whole blocks past the page cache, what then is left through it.
 void OutputStream::write_direct(std::uint64_t offset, std::span<const std::byte> bytes) {
-  while (direct_.get() >= 0 && bytes.size() >= kDiskBlockBytes && offset % kDiskBlockBytes == 0) {
+  while (bytes.size() >= kDiskBlockBytes && offset % kDiskBlockBytes == 0) {
     const std::size_t wanted = bytes.size() / kDiskBlockBytes * kDiskBlockBytes;
     const ssize_t written =
         ::pwrite(direct_.get(), bytes.data(), wanted, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     // The file system had no objection when the file was opened, but has now.
-    if (written < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) {
-      direct_.reset();
-      break;
-    }
+    if (written < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) break;
     if (written <= 0) {
       if (written == 0) errno = EIO;
       throw_errno(cat(file_.name(), ": writing ", wanted, " bytes at byte ", offset));

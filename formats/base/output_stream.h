@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <mutex>
 #include <span>
+#include <vector>
 
 #include "formats/base/atomic_output.h"
 #include "formats/base/copy_pace.h"
@@ -34,11 +36,12 @@ enum class CacheUse {
 // written in both ways by turns is slower than either.
 //
 // Files that are not synced, and those on file systems that are not known to gain by O_DIRECT, go
-// through the cache.  Otherwise two buffers of kBufferBytes are held: one is filled while a thread
-// writes the other.
+// through the cache.  Otherwise kBuffers of kBufferBytes are held: one is filled while threads
+// write the others, so that the disk always has something to do.
 class OutputStream {
  public:
   static constexpr std::size_t kBufferBytes = 2U << 20U;
+  static constexpr std::size_t kBuffers = 4;
 
   // Begins at byte 0.  Lifetime: the file outlives the stream; nothing else writes what the stream
   // writes.
@@ -55,20 +58,25 @@ class OutputStream {
   const OutputFile& file() const { return file_; }
 
  private:
+  struct Buffer {
+    AlignedBuffer memory;
+    std::future<void> written;  // last: waited for before the memory goes
+  };
   void start_writing();
   void write_block(std::uint64_t offset, std::span<const std::byte> bytes);
-  void write_cached(std::uint64_t offset, std::span<const std::byte> bytes);
+  bool write_cached(std::uint64_t offset, std::span<const std::byte> bytes);
   void write_direct(std::uint64_t offset, std::span<const std::byte> bytes);
 
   OutputFile& file_;
   FileDescriptor direct_;  // none where everything goes through the page cache
+  std::mutex mutex_;       // of what is written through the page cache, and of the two below
   CacheUse use_;           // kNever from when the cache was found to be slow
   CopyPace pace_;
-  AlignedBuffer filling_;
-  AlignedBuffer writing_;
   std::uint64_t begin_ = 0;  // where in the file what is being filled begins
   std::size_t filled_ = 0;
-  std::future<void> written_;  // of what is being written; last: it is waited for before all goes
+  std::size_t filling_ = 0;  // the number of a buffer
+  // Empty where everything goes through the page cache; last: what is in flight uses all above.
+  std::vector<Buffer> buffers_;
 };
 
 }  // namespace fsdp::formats
