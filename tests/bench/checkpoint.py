@@ -6,6 +6,10 @@
 Both sync what they write.  Times are medians over the rounds, from a barrier before to a barrier behind; memory is the peak
 of a process, less the state itself.  Each loads what it saved three times: right behind the save, where some of it may be in
 the page cache; from the disk; and, after a load that is not timed, out of the page cache.
+
+Before everything that is timed what is free of the memory is filled with page cache that nobody needs, as it is on a machine
+that has been running for a while.  (Free memory, on the other hand, a virtual machine's host may have taken back: what
+touches it first then takes several times as long, now one side and now the other.)
 """
 import argparse
 import datetime
@@ -116,11 +120,40 @@ def drop_from_page_cache(folder):
         os.close(file)
 
 
+def read_file(path):
+    with open(path, "rb", buffering=0) as file:
+        while file.read(1 << 24):
+            pass
+
+
 def read_into_page_cache(folder):
     for entry in os.scandir(folder):
-        with open(entry.path, "rb", buffering=0) as file:
-            while file.read(1 << 24):
-                pass
+        read_file(entry.path)
+
+
+class PageCacheFiller:
+    """Reads files that are one hole each: page cache without any disk behind it."""
+    KEEP_FREE = 1 << 30
+
+    def __init__(self, folder):
+        self.folder = os.path.join(folder, "filler")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        os.makedirs(self.folder)
+        self.files = 0
+
+    def fill(self):
+        with open("/proc/meminfo") as info:
+            free = next(int(line.split()[1]) << 10 for line in info if line.startswith("MemFree"))
+        if free < 3 * self.KEEP_FREE // 2:
+            return
+        path = os.path.join(self.folder, str(self.files))
+        self.files += 1
+        with open(path, "wb") as file:
+            file.truncate(free - self.KEEP_FREE)
+        read_file(path)
+
+    def close(self):
+        shutil.rmtree(self.folder)
 
 
 def main():
@@ -136,6 +169,7 @@ def main():
         return worker(args.mebibytes)
     sides = {"libfsdp": Side([args.program, str(args.mebibytes)], args.ranks),
              "PyTorch DCP": Side([sys.executable, __file__, "--worker", "--mebibytes", str(args.mebibytes)], args.ranks)}
+    filler = PageCacheFiller(args.folder)
     times = {}
     for number in range(args.rounds):
         for what in ("save", "load behind", "load", "load again", "async"):
@@ -144,14 +178,16 @@ def main():
                 folder = os.path.join(args.folder, "ckpt-" + name.split()[0])
                 if what == "load":
                     drop_from_page_cache(folder)
-                elif what == "load again":
-                    read_into_page_cache(folder)
-                    sides[name].do(f"load {folder}")
-                elif what != "load behind":
+                elif what != "load behind" and what != "load again":
                     shutil.rmtree(folder, ignore_errors=True)
                     os.sync()
+                filler.fill()
+                if what == "load again":
+                    read_into_page_cache(folder)
+                    sides[name].do(f"load {folder}")
                 for kind, value in zip(("blocks", "async") if what == "async" else (what,), sides[name].do(f"{what.split()[0]} {folder}")):
                     times.setdefault(kind, {}).setdefault(name, []).append(value)
+    filler.close()
     peak = {name: max(side.do("quit")[0] for _ in [0]) for name, side in sides.items()}
     for name in sides:
         shutil.rmtree(os.path.join(args.folder, "ckpt-" + name.split()[0]), ignore_errors=True)
