@@ -115,7 +115,7 @@ class DcpCheckpoint : public Checkpoint {
   void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
     try {
       const Location& location = tensor.chunks.location(chunk);
-      expect_item(*pool_.get(location.file), location);
+      if (const auto file = pool_.get_at_hand(location.file)) expect_item(*file, location);
     } catch (const Error&) {
       // Opening the chunk meets the same, and says so.
     }

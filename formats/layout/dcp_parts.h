@@ -51,7 +51,7 @@ using PartBytes = std::function<std::span<const std::byte>(std::size_t number)>;
 // Writes what of the folder is `rank`'s, after taking the room for it; does not finish the file.
 // `use`: see OutputStream.
 // Throws: kNoSpace, kIo; what `bytes` throws; kShape where it gives another number of bytes than
-// the layout has.
+// the layout has; kExtent where anything else does not lie where the layout has it.
 void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t rank,
                      const PartBytes& bytes, CacheUse use);
 

@@ -39,6 +39,16 @@ std::shared_ptr<const File> FilePool::reopen(Known& known) {
 
 std::shared_ptr<const File> FilePool::get(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
+  return get_locked(number);
+}
+
+std::shared_ptr<const File> FilePool::get_at_hand(std::uint32_t number) {
+  const std::lock_guard lock(mutex_);
+  if (!files_.at(number).open && open_.size() == kMaxOpenFiles) return nullptr;
+  return get_locked(number);
+}
+
+std::shared_ptr<const File> FilePool::get_locked(std::uint32_t number) {
   Known& known = files_.at(number);
   if (known.open) {
     open_.remove(number);

@@ -27,6 +27,8 @@ class FilePool {
   // File number `file` of the index.  Throws: kShardMissing, kChanged where it is not the file
   // examined.
   std::shared_ptr<const File> get(std::uint32_t file);
+  // The same where no other file has to be closed for it, else null.
+  std::shared_ptr<const File> get_at_hand(std::uint32_t file);
   // Throws: kChanged where a file that `get` gave is not what it was.
   void check_unchanged();
 
@@ -40,6 +42,7 @@ class FilePool {
     std::shared_ptr<const File> open;
   };
   std::shared_ptr<const File> reopen(Known& known);
+  std::shared_ptr<const File> get_locked(std::uint32_t file);
 
   const Directory& folder_;
   std::mutex mutex_;

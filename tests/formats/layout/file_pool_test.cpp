@@ -85,6 +85,23 @@ TEST(FilePool, holds_few_descriptors_for_many_files) {
   EXPECT_LE(open_now() - before, 256);
 }
 
+TEST(FilePool, closes_nothing_for_a_file_at_hand) {
+  const test::TempDir folder;
+  constexpr int kFiles = 300;
+  for (int i = 0; i < kFiles; ++i) test::write_file(folder / ("f" + std::to_string(i)), "x");
+  const Directory directory = Directory::open(folder.path());
+  FilePool pool(directory);
+  auto files = entries(kFiles);
+  pool.examine(files);
+  std::vector<std::shared_ptr<const File>> open;
+  for (std::uint32_t i = 0; i < 256; ++i) open.push_back(pool.get_at_hand(i));
+  EXPECT_THAT(open, ::testing::Each(::testing::NotNull()));
+  EXPECT_EQ(pool.get_at_hand(256), nullptr) << "there is no room";
+  EXPECT_EQ(pool.get_at_hand(0), open[0]);
+  EXPECT_NE(pool.get(256), nullptr);
+  EXPECT_EQ(pool.get_at_hand(256), pool.get(256));
+}
+
 TEST(Spill, decompresses_once_for_each_place) {
   Spill spill;
   int calls = 0;
