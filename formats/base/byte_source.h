@@ -27,8 +27,6 @@ class ByteSource {
   // `window`, its own, may keep some that come next.
   virtual void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                         RunWindow& window) const;
-  // These bytes are going to be read soon: a disk may fetch them meanwhile.
-  virtual void will_read(std::uint64_t /*offset*/, std::uint64_t /*count*/) const noexcept {}
 };
 
 // `count` bytes from `offset` on, as a buffer.  The range is checked against the size before
@@ -56,9 +54,6 @@ class SourceRange : public ByteSource {
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
-  void will_read(std::uint64_t offset, std::uint64_t count) const noexcept override {
-    base_->will_read(offset_ + offset, count);
-  }
 
  private:
   std::shared_ptr<const ByteSource> base_;

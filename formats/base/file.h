@@ -45,7 +45,8 @@ class File : public ByteSource {
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
-  void will_read(std::uint64_t offset, std::uint64_t count) const noexcept override;
+  // These bytes are going to be read soon: the disk may fetch them meanwhile.
+  void will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
   // Of every file that this process ever opened another one.
   std::uint64_t number() const { return number_; }
   // The path or name it was opened under, escaped, for messages.

@@ -26,6 +26,7 @@ class RunWindow {
   void read(const File& file, std::uint64_t offset, std::span<std::byte> out, std::uint64_t end);
 
  private:
+  // Of the buffer: a run and what of its first and last disk block is not in it, in huge pages.
   static constexpr std::size_t kBytes = kRunBytes + (2U << 20U);
   enum class Kind { kHeld, kCached };
   bool covers(const File& file, std::uint64_t offset) const;

@@ -21,13 +21,14 @@ struct MemoryPiece {
   std::function<void()> done;
 };
 
+inline constexpr unsigned kReadThreads = 4;
+
 // Fills the pieces on a few threads, about in their order; `target` and `done` are called by one
 // thread at a time.  With `verify` every storage that is read whole is compared with its CRC as
 // soon as it is, and what was read of others is returned.
 // Memory: up to 38 MiB a thread, of which there are kReadThreads; of `target`s that are not yet
 // `done` as many.
 // Throws: kZipCrc, kHole, what reading, `target` and `done` throw.
-inline constexpr unsigned kReadThreads = 4;
 std::vector<PartialRead> read_into_memory(std::span<const MemoryPiece> pieces, bool verify);
 
 }  // namespace fsdp::formats
