@@ -5,6 +5,7 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -131,7 +132,7 @@ class AsyncSaver::Impl {
       copies = staging_.copy(both);
     });
     busy_ = true;
-    thread_ = std::jthread([this, folder, options, copies = std::move(copies)] {
+    const auto write = [this, folder, options, copies = std::move(copies)] {
       try {
         const StateDict& parts = copies.at("state").dict();
         if (const StateValue* const beside = copies.find("meta")) {
@@ -143,7 +144,13 @@ class AsyncSaver::Impl {
         error_ = std::current_exception();
       }
       busy_ = false;
-    });
+    };
+    try {
+      thread_ = std::jthread(write);
+    } catch (const std::system_error&) {
+      // No thread is to be had: the others are saving already, and wait for this rank.
+      write();
+    }
   }
 
   void wait() {

@@ -19,6 +19,7 @@
 #include "tools/common_options.h"
 #include "tools/completion.h"
 #include "tools/man_page.h"
+#include "tools/placed.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -321,16 +322,20 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
 
 int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const bool json = wants_json(args);
+  forget_placed();
   try {
     return parse_and_run(args, out, err);
   } catch (const Error& error) {
-    print_error(error.code(), error.what(), json, out, err);
+    print_error(error.code(), error.what() + placed_text(), json, out, err);
     if (error.code() == ErrorCode::kInterrupted)
       return kSignalBase + formats::interrupt_signal.load();
   } catch (const std::bad_alloc&) {
-    print_error(ErrorCode::kOutOfMemory, "out of memory; nothing was written", json, out, err);
+    const std::string placed = placed_text();
+    print_error(ErrorCode::kOutOfMemory,
+                "out of memory" + (placed.empty() ? "; nothing was written" : placed), json, out,
+                err);
   } catch (const std::exception& error) {
-    print_error(ErrorCode::kIo, formats::escape(error.what()), json, out, err);
+    print_error(ErrorCode::kIo, formats::escape(error.what()) + placed_text(), json, out, err);
   }
   return kFailed;
 }

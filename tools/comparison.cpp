@@ -14,6 +14,7 @@
 #include "formats/layout/value_compare.h"
 #include "formats/model/tensor_reader.h"
 #include "tools/reading.h"
+#include "tools/selection.h"
 #include "tools/value_text.h"
 
 namespace fsdp::cli {
@@ -32,11 +33,14 @@ constexpr std::size_t kMaxHints = 20;         // names suggested ...
 constexpr std::size_t kMaxCandidates = 2000;  // ... out of so many
 constexpr std::size_t kValueText = 80;
 
-// `key` without `prefix` and the dot behind it.
+// `key` without `prefix`, which ends with a dot or is empty.
 std::string stripped(const std::string& key, const std::string& prefix) {
-  if (prefix.empty() || !key.starts_with(prefix)) return key;
-  const std::string rest = key.substr(prefix.size());
-  return rest.starts_with('.') ? rest.substr(1) : rest;
+  return key.starts_with(prefix) ? key.substr(prefix.size()) : key;
+}
+
+// Whole parts of keys are taken off: "model" is "model.", and nothing of "models".
+std::string whole_prefix(const std::string& prefix) {
+  return prefix.empty() || prefix.ends_with('.') ? prefix : prefix + '.';
 }
 
 // The first tensor or value of a key; more of the same key (a flat and a nested one) are told apart
@@ -66,13 +70,25 @@ struct Side {
   }
 };
 
-Side open_side(const DiffOptions& options, std::size_t number) {
+// `selection` sees what the keys are called without the prefix.
+Side open_side(const DiffOptions& options, std::size_t number, SelectionCheck& selection) {
   const std::string& path = number == 0 ? options.common.path : options.other;
-  const std::string& prefix = options.strip_prefix[number];
+  const std::string prefix = whole_prefix(options.strip_prefix[number]);
   Side side;
-  side.checkpoint = open_to_read(path, options.common, [&](const std::string& key) {
-    return options.common.keys.selects(stripped(key, prefix));
-  });
+  bool used = prefix.empty();
+  side.checkpoint = open_to_read(
+      path, options.common,
+      [&](const std::string& key) { return options.common.keys.selects(stripped(key, prefix)); },
+      [&](const Index& whole) {
+        selection.see(whole, [&](const std::string& key) {
+          used = used || key.starts_with(prefix);
+          return stripped(key, prefix);
+        });
+      });
+  if (!used) {
+    throw Error(ErrorCode::kRekeyUnused,
+                cat(formats::escape(path), ": no key begins with ", formats::quote(prefix, 200)));
+  }
   std::map<std::string, std::string> stored;  // by the key without its prefix
   for (const Index::EntryRef& ref : side.index().order) {
     const std::string& key = ref.is_tensor ? side.index().tensors[ref.position].key
@@ -98,14 +114,12 @@ class Comparer {
   Comparer(const DiffOptions& options, const Streams& streams)
       : options_(options),
         streams_(streams),
-        sides_{open_side(options, 0), open_side(options, 1)} {}
+        selection_(options.common.keys),
+        sides_{open_side(options, 0, selection_), open_side(options, 1, selection_)} {}
 
   Comparison run() {
-    if (!options_.common.keys.everything() && sides_[0].keys.empty() && sides_[1].keys.empty()) {
-      throw Error(ErrorCode::kNotFound,
-                  cat(formats::escape(options_.common.path), " and ",
-                      formats::escape(options_.other), ": no key matches the selection"));
-    }
+    selection_.finish(
+        cat(formats::escape(options_.common.path), " and ", formats::escape(options_.other)));
     for (std::size_t s = 0; s < 2; ++s)
       result_.formats[s] = sides_[s].checkpoint->description().format;
     match();
@@ -318,6 +332,7 @@ class Comparer {
 
   const DiffOptions& options_;
   const Streams& streams_;
+  SelectionCheck selection_;
   std::array<Side, 2> sides_;
   std::array<std::vector<TargetPiece>, 2> pieces_;
   std::vector<Pair> pairs_;

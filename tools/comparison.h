@@ -54,7 +54,7 @@ struct Comparison {
 };
 
 // Throws: what opening and reading throw, the side's path in front; kRekeyCollision where taking a
-// prefix off makes two keys one; kNotFound where the selection leaves nothing.
+// prefix off makes two keys one, kRekeyUnused where no key has it; what SelectionCheck throws.
 Comparison compare_checkpoints(const DiffOptions& options, const Streams& streams);
 
 }  // namespace fsdp::cli

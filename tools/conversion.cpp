@@ -10,8 +10,11 @@
 #include "formats/create.h"
 #include "formats/layout/content.h"
 #include "formats/layout/content_check.h"
+#include "formats/layout/optimizer_ids.h"
 #include "formats/layout/rename.h"
 #include "formats/open.h"
+#include "tools/name_report.h"
+#include "tools/selection.h"
 
 namespace fsdp::cli {
 namespace {
@@ -55,6 +58,21 @@ Value with_dtype(const formats::Checkpoint& source, const Value& content, format
   });
 }
 
+// `content` without the prefixes of --strip-prefix, and what became of it.
+Value stripped_content(const Value& content, const ConversionOptions& conversion,
+                       const CommonOptions& common, ReportExtras& extras) {
+  const formats::NameRules rules = strip_rules(conversion.strip_prefixes);
+  try {
+    formats::Renamed renamed =
+        formats::rename_content(content, rules, [](const Value& value) { return value; });
+    add_name_report(renamed, rules.strip_wrappers, conversion.writing.dry_run, extras);
+    return std::move(renamed.content);
+  } catch (const Error& error) {
+    if (is_about_rules(error.code())) throw error.in(formats::escape(common.path));
+    throw;
+  }
+}
+
 }  // namespace
 
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
@@ -78,17 +96,13 @@ std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
 Value selected_content(const formats::Checkpoint& source, const CommonOptions& common) {
   Value content = formats::content_of(source);
   if (common.keys.everything()) return content;
-  bool any = false;
-  content = formats::pruned(content, [&](const std::string& key) {
-    const bool selected = common.keys.selects(key);
-    any = any || selected;
-    return selected;
-  });
-  if (!any) {
-    throw Error(ErrorCode::kNotFound,
-                formats::escape(common.path) + ": no key matches the selection");
-  }
-  return content;
+  check_selection(common.keys, source.index(), source.description().path);
+  return formats::pruned(content, [&](const std::string& key) { return common.keys.selects(key); });
+}
+
+bool is_about_rules(ErrorCode code) {
+  return code == ErrorCode::kRekeyCollision || code == ErrorCode::kRekeyUnused ||
+         code == ErrorCode::kName || code == ErrorCode::kUsage;
 }
 
 formats::NameRules strip_rules(const std::vector<std::string>& words) {
@@ -119,18 +133,18 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
   if (dtype) content = with_dtype(*source, content, *dtype);
   content = formats::with_values(*source, content);
-  if (!conversion.strip_prefixes.empty()) {
-    content = formats::rename_content(content, strip_rules(conversion.strip_prefixes),
-                                      [](const Value& value) { return value; })
-                  .content;
-  }
+  content = formats::with_integer_ids(*source, content);
+  ReportExtras extras;
+  if (!conversion.strip_prefixes.empty())
+    content = stripped_content(content, conversion, common, extras);
   check_globals(content, common);
   const auto output = formats::plan_output(format, *source, content, conversion.writing.destination,
                                            {.output = conversion.writing.output(),
                                             .max_shard_bytes = conversion.max_shard_bytes,
                                             .drop_values = conversion.drop_values,
                                             .world_size = conversion.world_size});
-  return write_output(verb, *source, *output, conversion.writing, common, streams);
+  return write_output(verb, *source, *output, conversion.writing, common, streams,
+                      std::move(extras));
 }
 
 }  // namespace fsdp::cli

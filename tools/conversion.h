@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/error.h"
 #include "formats/layout/checkpoint.h"
 #include "formats/model/name_map.h"
 #include "tools/common.h"
@@ -36,6 +37,9 @@ std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common);
 // What the checkpoint holds, narrowed to the keys of `common`.  Throws: kNotFound where no key
 // matches.
 formats::Value selected_content(const formats::Checkpoint& source, const CommonOptions& common);
+
+// Whether an error says what is wrong with rules for names, and nothing of where.
+bool is_about_rules(ErrorCode code);
 
 // What --strip-prefix asks for: "auto" or prefixes.
 formats::NameRules strip_rules(const std::vector<std::string>& words);

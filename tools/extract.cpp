@@ -13,6 +13,7 @@
 #include "formats/open.h"
 #include "tools/array_text.h"
 #include "tools/extraction.h"
+#include "tools/placed.h"
 #include "tools/reading.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
@@ -88,6 +89,11 @@ class ExtractVerb : public Verb {
       throw Error(ErrorCode::kUsage, "--to and --dry-run need OUT, a file to write");
     const auto checkpoint = formats::open_checkpoint(common.path, {common.allowed_globals});
     const Wanted wanted = wanted_in(checkpoint->index(), word_);
+    if (!common.keys.selects(wanted.key)) {
+      throw Error(ErrorCode::kNotFound,
+                  cat(checkpoint->description().path, ": ", formats::quote(wanted.key, 200),
+                      " is none of the keys that --keys and --exclude choose"));
+    }
     if (const auto value = find_key(checkpoint->index().values, wanted.key)) {
       print_value(*checkpoint, wanted, *value, common, streams);
       return 0;
@@ -265,6 +271,7 @@ class ExtractVerb : public Verb {
     if (!writing_.dry_run) {
       result = write_tensor_file(extraction, *layout, writing_.destination, writing_.output(),
                                  common, streams);
+      note_placed(writing_.destination);
     }
     if (common.json) {
       Json::Object object = report(extraction, wanted, common);

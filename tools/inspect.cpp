@@ -9,6 +9,8 @@
 #include "tools/inspect_globals.h"
 #include "tools/inspect_html.h"
 #include "tools/key_tree.h"
+#include "tools/placed.h"
+#include "tools/selection.h"
 #include "tools/table.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
@@ -204,9 +206,13 @@ int inspect(const InspectOptions& options, const Streams& streams) {
   const auto checkpoint =
       formats::open_checkpoint(options.common.path, {options.common.allowed_globals});
   if (!options.common.keys.everything()) {
+    check_selection(options.common.keys, checkpoint->index(), checkpoint->description().path);
     checkpoint->keep([&](const std::string& key) { return options.common.keys.selects(key); });
   }
-  if (!options.html.empty()) write_inspect_page(options, *checkpoint, options.html, options.force);
+  if (!options.html.empty()) {
+    write_inspect_page(options, *checkpoint, options.html, options.force);
+    note_placed(options.html);
+  }
   if (options.common.json) {
     print_inspect_json(options, *checkpoint, streams.out);
   } else if (!options.html.empty()) {

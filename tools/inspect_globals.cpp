@@ -9,6 +9,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/globals.h"
 #include "formats/open.h"
+#include "tools/selection.h"
 #include "tools/table.h"
 
 namespace fsdp::cli {
@@ -97,10 +98,24 @@ void print_text(const std::string& path, const GlobalScan& scan, const Streams& 
 int inspect_globals(const CommonOptions& common, const Streams& streams) {
   formats::GlobalScanOptions options;
   options.allowed = common.allowed_globals;
-  if (!common.keys.everything())
-    options.selects = [&](const std::string& key) { return common.keys.selects(key); };
+  SelectionCheck selection(common.keys);
+  bool asked = false;
+  if (!common.keys.everything()) {
+    options.selects = [&](const std::string& key) {
+      asked = true;
+      selection.see(key);
+      return common.keys.selects(key);
+    };
+  }
   options.cancelled = [] { return formats::interrupted(); };
   const GlobalScan scan = formats::scan_globals(common.path, options);
+  if (asked) {
+    selection.finish(formats::escape(common.path));
+  } else if (options.selects && scan.findings.empty()) {
+    throw Error(ErrorCode::kUsage,
+                formats::escape(common.path) +
+                    ": --keys and --exclude choose items of a folder, and here is none to choose");
+  }
   // Without a pickle it must at least be a checkpoint, or the error says what it is.
   if (scan.pickles == 0 && scan.findings.empty())
     (void)formats::open_checkpoint(common.path, {common.allowed_globals});

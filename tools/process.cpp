@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "formats/base/interrupt.h"
+#include "tools/placed.h"
 
 namespace fsdp::cli {
 namespace {
@@ -62,8 +63,13 @@ void prepare_process() {
 int finish_process(int status) {
   std::cout.flush();
   if (std::cout.good()) return status;
-  if (reader_went_away()) return kPipeStatus;
-  std::cerr << "fsdp-ckpt: error[IO]: standard output: could not be written\n";
+  const std::string placed = placed_text();
+  if (reader_went_away()) {
+    if (!placed.empty())
+      std::cerr << "fsdp-ckpt: note: standard output: nobody reads it" << placed << '\n';
+    return kPipeStatus;
+  }
+  std::cerr << "fsdp-ckpt: error[IO]: standard output: could not be written" << placed << '\n';
   return kFailedStatus;
 }
 

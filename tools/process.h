@@ -12,7 +12,8 @@ namespace fsdp::cli {
 void prepare_process();
 
 // Flushes standard output.  Returns `status`, or 141 where the reader of the pipe went away, or 2
-// where what was printed could not be written.
+// where what was printed could not be written; says on standard error what is in place all the
+// same.
 int finish_process(int status);
 
 }  // namespace fsdp::cli

@@ -31,8 +31,10 @@ constexpr int kShortDigits = 6;
 
 std::unique_ptr<formats::Checkpoint> open_to_read(
     const std::string& path, const CommonOptions& common,
-    const std::function<bool(const std::string& key)>& keep) {
+    const std::function<bool(const std::string& key)>& keep,
+    const std::function<void(const formats::Index& whole)>& look) {
   auto checkpoint = formats::open_checkpoint(path, {common.allowed_globals});
+  if (look) look(checkpoint->index());
   checkpoint->keep(keep);
   const formats::Index& index = checkpoint->index();
   formats::Findings findings = checkpoint->findings();

@@ -16,11 +16,13 @@
 namespace fsdp::cli {
 
 // Opens the checkpoint, narrows it to the keys for which `keep` says true, and refuses what its
-// metadata shows to be damaged: holes, overlaps, files missing or too short.
+// metadata shows to be damaged: holes, overlaps, files missing or too short.  `look` sees the index
+// before it is narrowed.
 // Throws: the first damage found; kLimitSize for a tensor that expands beyond what anyone stores.
 std::unique_ptr<formats::Checkpoint> open_to_read(
     const std::string& path, const CommonOptions& common,
-    const std::function<bool(const std::string& key)>& keep);
+    const std::function<bool(const std::string& key)>& keep,
+    const std::function<void(const formats::Index& whole)>& look = {});
 
 // How tensors are visited within --threads and --max-memory.  Lifetime: that of `progress`.
 formats::VisitOptions visit_options(const CommonOptions& common, Progress& progress);

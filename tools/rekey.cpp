@@ -8,6 +8,7 @@
 #include "formats/layout/content.h"
 #include "formats/open.h"
 #include "tools/conversion.h"
+#include "tools/name_report.h"
 #include "tools/rewriting.h"
 #include "tools/verbs.h"
 
@@ -82,6 +83,18 @@ class RekeyVerb : public Verb {
     formats::Json::Array optimizers;
     for (const RekeyedOptimizer& optimizer : rekeyed.optimizers) {
       extras.lines.push_back(line_of(optimizer));
+      const auto& keys = optimizer.keys;
+      if (rewriting_.writing.dry_run) {
+        list_names(
+            keys.size(),
+            [&](std::size_t i) {
+              return formats::escape(keys[i].first) + " -> " + formats::escape(keys[i].second);
+            },
+            extras.lines);
+      }
+      formats::Json::Array renames;
+      for (const auto& [from, to] : keys)
+        renames.push_back(formats::Json::Object{{"from", from}, {"to", to}});
       optimizers.push_back(
           formats::Json::Object{{"key", optimizer.key},
                                 {"from", std::string(formats::form_name(optimizer.from))},
@@ -89,7 +102,8 @@ class RekeyVerb : public Verb {
                                 {"parameters", optimizer.parameters},
                                 {"without_state", optimizer.without_state},
                                 {"order", optimizer.order},
-                                {"shapes_checked", optimizer.shapes_checked}});
+                                {"shapes_checked", optimizer.shapes_checked},
+                                {"renames", std::move(renames)}});
     }
     extras.members = {{"to", std::string(formats::form_name(options.to))},
                       {"optimizers", std::move(optimizers)}};

@@ -6,6 +6,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/content.h"
 #include "tools/conversion.h"
+#include "tools/name_report.h"
 #include "tools/rewriting.h"
 #include "tools/verbs.h"
 
@@ -44,33 +45,17 @@ class RenameVerb : public Verb {
     const auto source = open_source(common);
     check_rewritable(*source);
     formats::Renamed renamed;
+    const formats::Value content = selected_content(*source, common);
     try {
-      renamed = formats::rename_content(
-          selected_content(*source, common), rules,
-          [&](const formats::Value& value) { return formats::resolved(*source, value); });
+      renamed = formats::rename_content(content, rules, [&](const formats::Value& value) {
+        return formats::resolved(*source, value);
+      });
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kRekeyCollision || error.code() == ErrorCode::kRekeyUnused ||
-          error.code() == ErrorCode::kName)
-        throw error.in(formats::escape(common.path));
+      if (is_about_rules(error.code())) throw error.in(formats::escape(common.path));
       throw;
     }
     ReportExtras extras;
-    formats::Json::Array wrappers;
-    for (const std::string& wrapper : renamed.wrappers) {
-      wrappers.emplace_back(wrapper);
-      extras.lines.push_back("stripped: " + formats::quote(wrapper));
-    }
-    if (rules.strip_wrappers && renamed.wrappers.empty())
-      extras.lines.push_back("stripped: nothing, no name has a wrapper's prefix");
-    extras.lines.push_back(cat("renamed: ", formats::group_digits(renamed.renamed),
-                               renamed.renamed == 1 ? " key" : " keys"));
-    if (renamed.dropped != 0) {
-      extras.lines.push_back(cat("dropped: ", formats::group_digits(renamed.dropped),
-                                 renamed.dropped == 1 ? " key" : " keys"));
-    }
-    extras.members = {{"renamed", renamed.renamed},
-                      {"dropped", renamed.dropped},
-                      {"wrappers", std::move(wrappers)}};
+    add_name_report(renamed, rules.strip_wrappers, rewriting_.writing.dry_run, extras);
     return write_rewritten(name(), *source, std::move(renamed.content), rewriting_, common, streams,
                            std::move(extras));
   }

@@ -13,6 +13,7 @@
 #include "formats/layout/source_pieces.h"
 #include "formats/model/tensor_stats.h"
 #include "tools/reading.h"
+#include "tools/selection.h"
 #include "tools/table.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
@@ -343,7 +344,10 @@ class StatsVerb : public Verb {
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::set<std::string> gates = gates_of(fail_on_);
     const auto checkpoint = open_to_read(
-        common.path, common, [&](const std::string& key) { return common.keys.selects(key); });
+        common.path, common, [&](const std::string& key) { return common.keys.selects(key); },
+        [&](const formats::Index& whole) {
+          check_selection(common.keys, whole, formats::escape(common.path));
+        });
     const formats::Index& index = checkpoint->index();
     if (index.tensors.empty() && !common.keys.everything()) {
       throw Error(ErrorCode::kNotFound,

@@ -5,8 +5,10 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "formats/model/key_check.h"
 #include "formats/open.h"
 #include "tools/progress.h"
+#include "tools/selection.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -20,6 +22,7 @@ struct VerifyCommand {
   bool fast = false;               // metadata and sizes alone
   bool strict = false;             // warnings count as findings
   bool require_checksums = false;  // data without a checksum is a finding
+  std::size_t limit = 20;          // findings that are listed for people
 };
 
 // Errors that say nothing about the checkpoint itself.
@@ -55,9 +58,11 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
         formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
     outcome.format = checkpoint->description().format;
     if (!command.common.keys.everything()) {
+      check_selection(command.common.keys, checkpoint->index(), outcome.path);
       checkpoint->keep([&](const std::string& key) { return command.common.keys.selects(key); });
     }
     outcome.files = checkpoint->index().files.size();
+    formats::check_names(checkpoint->index(), outcome.report.findings);
     std::uint64_t total = 0;
     for (const auto& file : checkpoint->index().files) total += file.bytes.value_or(0);
     Progress progress(streams.err, streams.show_progress, "verify", total);
@@ -67,7 +72,10 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
     options.allowed_globals = command.common.allowed_globals;
     options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
     options.cancelled = [] { return formats::interrupted(); };
-    outcome.report = checkpoint->verify(options);
+    formats::VerifyReport report = checkpoint->verify(options);
+    report.findings.insert(report.findings.end(), outcome.report.findings.begin(),
+                           outcome.report.findings.end());
+    outcome.report = std::move(report);
     checkpoint->check_unchanged();
   } catch (const Error& error) {
     if (is_no_finding(error.code())) throw;
@@ -113,9 +121,15 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
   const char* green = streams.color ? "\x1b[32m" : "";
   const char* red = streams.color ? "\x1b[31m" : "";
   const char* plain = streams.color ? "\x1b[0m" : "";
+  std::size_t shown = 0;
+  std::size_t more = 0;
   for (const Finding& finding : outcome.report.findings) {
     const bool warning = finding.severity == Finding::Severity::kWarning;
     if (warning && command.common.quiet) continue;
+    if (shown++ >= command.limit) {
+      ++more;
+      continue;
+    }
     streams.out << (warning ? "warning[" : "damage[") << code_name(finding.code)
                 << "]: " << formats::finding_text(finding);
     // Most messages name the place themselves.
@@ -124,6 +138,8 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
     }
     streams.out << '\n';
   }
+  if (more != 0)
+    streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
   if (!sound) {
     streams.out << outcome.path << ": " << red << "damaged" << plain << ", " << damage
                 << (damage == 1 ? " finding" : " findings") << '\n';
@@ -187,14 +203,18 @@ class VerifyVerb : public Verb {
     options.flag("--strict", command_.strict, "Warnings count as damage");
     options.flag("--require-checksums", command_.require_checksums,
                  "Data without a checksum counts as damage");
+    options.integer("--limit", limit_, 0, INT32_MAX, "N",
+                    "Findings to list for people; 20 if not given");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.common = common;
+    if (limit_) command_.limit = static_cast<std::size_t>(*limit_);
     return verify(command_, streams);
   }
 
  private:
   VerifyCommand command_;
+  std::optional<std::int64_t> limit_;
 };
 
 }  // namespace

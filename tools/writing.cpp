@@ -10,6 +10,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/state_tree.h"
 #include "formats/layout/torch_globals.h"
+#include "tools/placed.h"
 #include "tools/progress.h"
 
 namespace fsdp::cli {
@@ -51,6 +52,7 @@ class Writing {
       check_free();
       const auto begin = std::chrono::steady_clock::now();
       result = write();
+      note_placed(writing_.destination);
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
     if (common_.json) {

@@ -10,6 +10,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "formats/base/characters.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 
@@ -220,14 +221,6 @@ class TreeBuilder : public JsonHandler {
   Json result_;
 };
 
-// Length of the UTF-8 character at the start of `text`, 0 where there is none.
-std::size_t character_length(std::string_view text) {
-  for (std::size_t length = 1; length <= std::min<std::size_t>(4, text.size()); ++length) {
-    if (is_utf8(text.substr(0, length))) return length;
-  }
-  return 0;
-}
-
 // A quote, a backslash or a control character.
 void append_escape(std::string& out, char c) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -241,6 +234,16 @@ void append_escape(std::string& out, char c) {
   out += "u00";
   out += kDigits[static_cast<unsigned char>(c) >> 4U];
   out += kDigits[static_cast<unsigned char>(c) & 0x0FU];
+}
+
+// \u202e; two surrogates beyond U+FFFF.
+void append_code(std::string& out, char32_t code) {
+  if (code <= 0xFFFF) {
+    out += code_text(code);
+    return;
+  }
+  const char32_t rest = code - 0x10000;
+  out += code_text(0xD800 + (rest >> 10U)) + code_text(0xDC00 + (rest & 0x3FFU));
 }
 
 void append_double(std::string& out, double number) {
@@ -364,7 +367,7 @@ void append_json_string(std::string& out, std::string_view text) {
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
   const auto plain = [](char c) {
     const auto byte = static_cast<unsigned char>(c);
-    return byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
+    return byte >= 0x20 && byte < 0x7F && c != '"' && c != '\\';
   };
   out += '"';
   for (std::size_t at = 0; at < text.size();) {
@@ -376,8 +379,14 @@ void append_json_string(std::string& out, std::string_view text) {
       append_escape(out, text[at++]);
       continue;
     }
-    const std::size_t length = character_length(text.substr(at));
-    out += length == 0 ? kReplacement : text.substr(at, length);
+    const auto [code, length] = character_at(text, at);
+    if (length == 0) {
+      out += kReplacement;
+    } else if (is_control(code) || is_hidden(code)) {
+      append_code(out, code);
+    } else {
+      out += text.substr(at, length);
+    }
     at += std::max<std::size_t>(length, 1);
   }
   out += '"';

@@ -73,7 +73,15 @@ FileDescriptor OutputPlace::create() const {
     return open_for_output(parent_.get(), temporary_, O_RDWR | O_CREAT | O_EXCL, 0666);
   }
   if (::mkdirat(parent_.get(), temporary_.c_str(), 0777) != 0) return FileDescriptor();
-  return open_for_output(parent_.get(), temporary_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+  FileDescriptor fd =
+      open_for_output(parent_.get(), temporary_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+  if (fd.get() < 0 && errno != ENOENT && errno != EEXIST) {
+    // Made, but not to be opened: not even an empty folder is left behind.
+    const int number = errno;
+    ::unlinkat(parent_.get(), temporary_.c_str(), AT_REMOVEDIR);
+    errno = number;
+  }
+  return fd;
 }
 
 FileDescriptor OutputPlace::claim() const {
@@ -87,7 +95,14 @@ FileDescriptor OutputPlace::claim() const {
       continue;
     }
     // A file system without locks: having created the name is the claim, see `remove_leftover`.
-    const Locked locked = try_lock(fd.get(), shown_);
+    Locked locked = Locked::kUnsupported;
+    try {
+      locked = try_lock(fd.get(), shown_);
+    } catch (const Error&) {
+      const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
+      if (stands_for(temporary_, fd.get())) ::unlinkat(parent_.get(), temporary_.c_str(), how);
+      throw;
+    }
     if (locked == Locked::kBusy) throw busy(shown_, shown_temporary());
     if (stands_for(temporary_, fd.get())) return fd;
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -57,8 +58,12 @@ void OutputStream::flush() {
 void OutputStream::start_writing() {
   Buffer& full = buffers_[filling_];
   const auto bytes = full.memory.bytes().first(filled_);
-  full.written =
-      std::async(std::launch::async, [this, at = begin_, bytes] { write_block(at, bytes); });
+  try {
+    full.written =
+        std::async(std::launch::async, [this, at = begin_, bytes] { write_block(at, bytes); });
+  } catch (const std::system_error&) {  // no thread is to be had
+    write_block(begin_, bytes);
+  }
   begin_ += filled_;
   filled_ = 0;
   filling_ = (filling_ + 1) % kBuffers;

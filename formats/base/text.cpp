@@ -10,6 +10,7 @@
 #include <numeric>
 #include <vector>
 
+#include "formats/base/characters.h"
 #include "formats/base/error.h"
 
 namespace fsdp::formats {
@@ -17,35 +18,6 @@ namespace {
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
-}
-
-// Length of the UTF-8 sequence at `at`, 0 where there is none.
-std::size_t utf8_length(std::string_view text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return 1;
-  std::size_t length = 0;
-  std::uint32_t code = 0;
-  if (first >= 0xC2 && first <= 0xDF) {
-    length = 2;
-    code = first & 0x1FU;
-  } else if (first >= 0xE0 && first <= 0xEF) {
-    length = 3;
-    code = first & 0x0FU;
-  } else if (first >= 0xF0 && first <= 0xF4) {
-    length = 4;
-    code = first & 0x07U;
-  } else {
-    return 0;
-  }
-  if (at + length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0U) != 0x80U) return 0;
-    code = (code << 6U) | (byte(at + i) & 0x3FU);
-  }
-  const bool overlong = (length == 3 && code < 0x800) || (length == 4 && code < 0x10000);
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  return overlong || surrogate || code > 0x10FFFF ? 0 : length;
 }
 
 void append_hex(std::string& out, char c) {
@@ -61,26 +33,18 @@ std::string escape(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
-    const char c = text[at];
-    const std::size_t length = utf8_length(text, at);
-    const bool control = static_cast<unsigned char>(c) < 0x20 || c == 0x7F;
-    // U+0080 to U+009F are terminal controls as well.
-    const bool c1 = length == 2 && static_cast<unsigned char>(c) == 0xC2 &&
-                    static_cast<unsigned char>(text[at + 1]) < 0xA0;
-    if (length == 0 || control) {
-      append_hex(out, c);
-      ++at;
-    } else if (c1) {
-      append_hex(out, c);
-      append_hex(out, text[at + 1]);
-      at += 2;
-    } else if (c == '\\') {
+    const auto [code, found] = character_at(text, at);
+    const std::size_t length = std::max<std::size_t>(found, 1);
+    if (found == 0 || is_control(code)) {
+      for (const char c : text.substr(at, length)) append_hex(out, c);
+    } else if (is_hidden(code)) {
+      out += code_text(code);
+    } else if (code == '\\') {
       out += "\\\\";
-      ++at;
     } else {
       out.append(text.substr(at, length));
-      at += length;
     }
+    at += length;
   }
   return out;
 }
@@ -89,7 +53,7 @@ std::string quote(std::string_view text, std::size_t limit) {
   std::size_t end = 0;
   std::size_t count = 0;
   while (end < text.size() && count < limit) {
-    end += std::max<std::size_t>(1, utf8_length(text, end));
+    end += std::max<std::size_t>(1, character_at(text, end).length);
     ++count;
   }
   return "'" + escape(text.substr(0, end)) + (end < text.size() ? "..." : "") + "'";
@@ -189,7 +153,7 @@ bool natural_less(std::string_view a, std::string_view b) {
 
 bool is_utf8(std::string_view text) {
   for (std::size_t at = 0; at < text.size();) {
-    const std::size_t length = utf8_length(text, at);
+    const std::size_t length = character_at(text, at).length;
     if (length == 0) return false;
     at += length;
   }

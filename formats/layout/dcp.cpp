@@ -102,6 +102,7 @@ class DcpCheckpoint : public Checkpoint {
                     metadata.version, count_ranks()};
     if (description_.layout == "lightning") add_lightning_meta();
     all_values_ = index_.values;
+    all_entries_ = index_.order.size();
     for (std::size_t i = 0; i < all_values_.size(); ++i)
       value_numbers_.emplace(all_values_[i].key, i);
   }
@@ -134,8 +135,10 @@ class DcpCheckpoint : public Checkpoint {
   }
 
   VerifyReport verify(const VerifyOptions& options) const override {
-    return verify_folder(
-        {index_, findings_, folder_, pool_, spill_, description_.layout == "rank-local"}, options);
+    return verify_folder({index_, findings_, folder_, pool_, spill_,
+                          description_.layout == "rank-local",
+         index_.order.size() != all_entries_},
+                         options);
   }
 
   void check_unchanged() const override { pool_.check_unchanged(); }
@@ -218,6 +221,7 @@ class DcpCheckpoint : public Checkpoint {
   mutable Spill spill_;
   std::vector<ValueEntry> all_values_;  // of the folder, whatever the index was narrowed to
   std::unordered_map<std::string, std::uint64_t> value_numbers_;
+  std::size_t all_entries_ = 0;  // tensors and values
 };
 
 }  // namespace

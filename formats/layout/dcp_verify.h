@@ -16,6 +16,7 @@ struct FolderUnderTest {
   FilePool& pool;
   Spill& spill;
   bool rank_local;  // replicated items may lie in several files
+  bool narrowed;    // the index lacks items, so that bytes without one say nothing
 };
 
 // Coverage and extents from the metadata alone; then (not `fast`) every item: its archive's

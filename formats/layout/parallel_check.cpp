@@ -6,10 +6,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <thread>
-#include <vector>
 
 #include "formats/base/text.h"
+#include "formats/base/threads.h"
 
 namespace fsdp::formats {
 namespace {
@@ -55,10 +54,9 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
     }
   };
   {
-    std::vector<std::jthread> others;
     const std::size_t threads =
         std::min<std::size_t>(std::max(1U, options.threads), std::max<std::size_t>(1, count));
-    for (std::size_t i = 1; i < threads; ++i) others.emplace_back(work);
+    const auto others = start_helpers(threads - 1, [&](std::size_t) { work(); });
     work();
   }
   if (failure) std::rethrow_exception(failure);

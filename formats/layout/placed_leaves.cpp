@@ -63,6 +63,12 @@ std::string name_of(const PathStep& step) {
   return "p" + std::to_string(std::get<std::int64_t>(step));
 }
 
+// A mapping's key as paths have it.
+Value key_of(const Value::Entry& entry) {
+  if (entry.first.as_int()) return Value::string(std::to_string(*entry.first.as_int()));
+  return entry.first;
+}
+
 [[noreturn]] void throw_collision(const PlacedLeaf& a, const PlacedLeaf& b) {
   const std::string name = joined(key_path(b));
   const std::string what =
@@ -128,6 +134,25 @@ Value mapping_like(const Value& like, std::vector<Value::Entry> entries) {
   ObjectData object = *like.as_object();
   object.dict_items = std::move(entries);
   return Value::object(std::move(object));
+}
+
+Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value) {
+  if (path.empty()) return value;
+  if (const auto* position = std::get_if<std::int64_t>(&path[0])) {
+    std::vector<Value> items(root.items().begin(), root.items().end());
+    Value& item = items.at(static_cast<std::size_t>(*position));
+    item = with_value_at(item, path.subspan(1), value);
+    return root.kind() == ValueKind::kTuple ? Value::tuple(std::move(items))
+                                            : Value::list(std::move(items));
+  }
+  const auto old = members_of(root);
+  std::vector<Value::Entry> entries(old.begin(), old.end());
+  for (Value::Entry& entry : entries) {
+    const Value key = key_of(entry);
+    if (key.as_string() != nullptr && *key.as_string() == std::get<std::string>(path[0]))
+      entry.second = with_value_at(entry.second, path.subspan(1), value);
+  }
+  return mapping_like(root, std::move(entries));
 }
 
 KeyPath key_path(const PlacedLeaf& leaf) {

@@ -38,6 +38,10 @@ std::span<const Value::Entry> members_of(const Value& value);
 // entries; a dict where `like` is no mapping.
 Value mapping_like(const Value& like, std::vector<Value::Entry> entries);
 
+// `root` with another value where the path leads, its containers of the kinds they have.
+// Requires: the path leads somewhere.
+Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value);
+
 // The path as an index has it, and as people read it.
 KeyPath key_path(const PlacedLeaf& leaf);
 

@@ -25,31 +25,6 @@ std::string step_text(const PathStep& step) {
   return joined({step});
 }
 
-Value key_of(const Value::Entry& entry) {
-  if (entry.first.as_int()) return Value::string(std::to_string(*entry.first.as_int()));
-  return entry.first;
-}
-
-// `root` with another value where the path leads.
-Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value) {
-  if (path.empty()) return value;
-  if (const auto* position = std::get_if<std::int64_t>(&path[0])) {
-    std::vector<Value> items(root.items().begin(), root.items().end());
-    Value& item = items.at(static_cast<std::size_t>(*position));
-    item = with_value_at(item, path.subspan(1), value);
-    return root.kind() == ValueKind::kTuple ? Value::tuple(std::move(items))
-                                            : Value::list(std::move(items));
-  }
-  const auto old = members_of(root);
-  std::vector<Value::Entry> entries(old.begin(), old.end());
-  for (Value::Entry& entry : entries) {
-    const Value key = key_of(entry);
-    if (key.as_string() != nullptr && *key.as_string() == std::get<std::string>(path[0]))
-      entry.second = with_value_at(entry.second, path.subspan(1), value);
-  }
-  return mapping_like(root, std::move(entries));
-}
-
 // Tells whether options of groups are equal, reading each once.
 class OptionEquality {
  public:
@@ -155,11 +130,22 @@ class Rekeying {
       }
     }
     check(optimizer, names, report);
-    if (options_.to != OptimizerForm::kIds) return write_optimizer(optimizer, options_.to, names);
+    if (options_.to != OptimizerForm::kIds) {
+      note_keys(optimizer, names, report);
+      return write_optimizer(optimizer, options_.to, names);
+    }
     const bool in_place = ordered_ || optimizer.form != OptimizerForm::kFlattened;
     const auto ids = ids_of_names(optimizer, options_.order, model_, in_place);
     report.order = options_.order ? options_.order->origin : "the groups of the optimizer";
+    note_keys(optimizer, ids, report);
     return write_optimizer(optimizer, options_.to, ids);
+  }
+
+  static void note_keys(const OptimizerState& optimizer,
+                        const std::map<std::string, std::string>& keys, RekeyedOptimizer& report) {
+    for (const auto& group : optimizer.groups) {
+      for (const std::string& key : group.params) report.keys.emplace_back(key, keys.at(key));
+    }
   }
 
   // Where the order is lost, one that says so.

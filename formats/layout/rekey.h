@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/layout/checkpoint.h"
@@ -27,6 +28,8 @@ struct RekeyedOptimizer {
   std::uint64_t without_state = 0;
   std::string order;  // where names or ids come from
   bool shapes_checked = false;
+  // What parameters were called and are called, in the order of the groups; none where they stay.
+  std::vector<std::pair<std::string, std::string>> keys;
 };
 
 struct Rekeyed {

@@ -13,6 +13,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/content.h"
 #include "formats/layout/placed_leaves.h"
+#include "formats/layout/rule_scope.h"
 #include "formats/layout/state_roles.h"
 #include "formats/model/select.h"
 
@@ -131,10 +132,12 @@ class Renamer {
 
   Renamed run() {
     find_names();
-    const NameMap names(rules_, names_, leading_);
+    const ScopedRules scoped = scoped_rules(rules_, targets(), names_, leading_);
+    const NameMap names(scoped.rules, names_, leading_);
     names_map_ = &names;
     out_.wrappers = names.wrappers();
     const RuleTable table(names.key_rules());
+    const RuleTable beside(scoped.beside);
     std::vector<char> used(table.size(), 0);
     std::vector<char> used_globs(names.key_globs().size(), 0);
     std::vector<PlacedLeaf> kept;
@@ -143,15 +146,18 @@ class Renamer {
       PlacedLeaf& leaf = leaves_[i];
       const bool keep = rename_names(leaf, i) & !is_dropped(leaf, names.key_globs(), used_globs);
       if (!keep) {
-        ++out_.dropped;
+        out_.dropped.push_back(leaf.was);
         continue;
       }
       const std::string key = joined(key_path(leaf));
       if (const auto match = table.find(key)) {
         used[match->rule] = 1;
         move(leaf, match->bytes, table.rule(match->rule).to);
+      } else if (const auto other = beside.find(key); other && !roles_[i].place) {
+        move(leaf, other->bytes, beside.rule(other->rule).to);
       }
-      if (joined(key_path(leaf)) != leaf.was) ++out_.renamed;
+      std::string now = joined(key_path(leaf));
+      if (now != leaf.was) out_.renamed.emplace_back(leaf.was, std::move(now));
       kept.push_back(std::move(leaf));
     }
     for (std::size_t i = 0; i < table.size(); ++i) check_used(used[i], table.rule(i).from);
@@ -166,9 +172,28 @@ class Renamer {
   struct Naming {
     std::optional<NamePlace> place;
     std::size_t part = 0;
-    bool model = false;
+    Role role = Role::kOther;
     bool lists = false;
   };
+
+  std::vector<RuleTarget> targets() const {
+    std::vector<RuleTarget> targets;
+    targets.reserve(leaves_.size());
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      const Naming& naming = roles_[i];
+      KeyPath path = key_path(leaves_[i]);
+      RuleTarget target{joined(path), naming.role, {}, 0, 0};
+      if (naming.place) {
+        path.resize(naming.place->step);
+        target.name_begin = joined(path).size() + (path.empty() ? 0 : 1) + naming.place->begin;
+        target.name_length = naming.place->length;
+      }
+      path.resize(naming.part);
+      target.part = joined(path);
+      targets.push_back(std::move(target));
+    }
+    return targets;
+  }
 
   static void check_used(char used, const std::string& rule) {
     if (used == 0) throw Error(ErrorCode::kRekeyUnused, quote(rule, 200) + " matches nothing");
@@ -187,8 +212,8 @@ class Renamer {
     for (const PlacedLeaf& leaf : leaves_) {
       const auto [role, part] = parts_.of(leaf);
       const bool lists = may_list_names(leaf, role, part);
-      roles_.push_back({name_in(leaf, role, part), part, role == Role::kModel, lists});
-      if (roles_.back().model && roles_.back().place)
+      roles_.push_back({name_in(leaf, role, part), part, role, lists});
+      if (role == Role::kModel && roles_.back().place)
         add(name_of(leaf, *roles_.back().place), true);
     }
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
@@ -218,7 +243,7 @@ class Renamer {
     const auto renamed = names_map_->renamed(name);
     if (!renamed) return false;
     PlacedStep& step = leaf.path[role.place->step];
-    if (role.model) step.container = with_renamed_modules(step.container);
+    if (role.role == Role::kModel) step.container = with_renamed_modules(step.container);
     if (*renamed == name) return true;
     std::string text = *text_of(step);
     text.replace(role.place->begin, role.place->length, *renamed);
@@ -355,6 +380,15 @@ std::string joined_text(std::span<const std::string> components) {
 }
 
 void Renamer::move(PlacedLeaf& leaf, std::size_t bytes, std::string_view to) {
+  // A level that the new key begins with as well stays the level it is.
+  const std::string front = joined({leaf.path[0].step}) + '.';
+  if (leaf.path.size() > 1 && bytes >= front.size() && to.starts_with(front)) {
+    PlacedLeaf inner{leaf.was, {leaf.path.begin() + 1, leaf.path.end()}, leaf.value};
+    move(inner, bytes - front.size(), to.substr(front.size()));
+    leaf.path.erase(leaf.path.begin() + 1, leaf.path.end());
+    leaf.path.insert(leaf.path.end(), inner.path.begin(), inner.path.end());
+    return;
+  }
   // How many components each step had of what is replaced, and what is left of the last one.
   std::vector<std::size_t> counts;
   std::string rest;

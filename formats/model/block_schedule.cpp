@@ -5,12 +5,12 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/run_window.h"
+#include "formats/base/threads.h"
 #include "formats/model/piece_reader.h"
 
 namespace fsdp::formats {
@@ -252,8 +252,7 @@ BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
     }
   };
   {
-    std::vector<std::jthread> others;
-    for (unsigned i = 1; i < threads; ++i) others.emplace_back([&, i] { work(*workers[i]); });
+    const auto others = start_helpers(threads - 1, [&](std::size_t i) { work(*workers[i]); });
     work(*workers[0]);
   }
   if (failure) std::rethrow_exception(failure);

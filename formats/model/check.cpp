@@ -203,25 +203,58 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
           hole ? cat("; none covers ", box_text(hole->view())) : std::string()));
 }
 
+namespace {
+
+// What of a file's items cannot be read: the file is missing, or ends before they do.
+struct Unread {
+  std::uint64_t items = 0;
+  std::string key;      // of the first item
+  Location location{};  // of the first item
+};
+
+std::string count_text(std::uint64_t count, const char* noun) {
+  return cat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+Finding missing_file(const FileEntry& file, const Unread& unread) {
+  return {.code = ErrorCode::kShardMissing,
+          .message = cat("file is missing; ", count_text(unread.items, "item"),
+                         unread.items == 1 ? " lies" : " lie", " in it, ", quote(unread.key),
+                         " among them"),
+          .file = file.name,
+          .key = {},
+          .bytes = {}};
+}
+
+Finding short_file(const FileEntry& file, const Unread& unread) {
+  const Location& at = unread.location;
+  const std::uint64_t end = at.offset + std::min(at.length, UINT64_MAX - at.offset);
+  Finding finding{.code = ErrorCode::kExtent,
+                  .message = cat(at.length, " bytes at byte ", at.offset,
+                                 " reach past the end of the file, which has ", *file.bytes),
+                  .file = file.name,
+                  .key = unread.key,
+                  .bytes = ByteRange{at.offset, end}};
+  if (unread.items > 1)
+    finding.message += cat(unread.items == 2 ? "; so does " : "; so do ",
+                           count_text(unread.items - 1, "other item"), " in it");
+  return finding;
+}
+
+}  // namespace
+
 void check_extents(const Index& index, Findings& findings) {
-  std::vector<std::uint64_t> missing(index.files.size(), 0);
-  std::vector<std::string> example(index.files.size());
+  std::vector<Unread> unread(index.files.size());
   const auto check = [&](const std::string& key, const Location& location) {
     const FileEntry& file = index.files[location.file];
-    if (!file.bytes) {
-      if (missing[location.file]++ == 0) example[location.file] = key;
-      return;
-    }
-    if (location.offset <= *file.bytes && location.length <= *file.bytes - location.offset) return;
-    findings.push_back(
-        {.code = ErrorCode::kExtent,
-         .message = cat(location.length, " bytes at byte ", location.offset,
-                        " reach past the end of the file, which has ", *file.bytes),
-         .file = file.name,
-         .key = key,
-         .bytes =
-             ByteRange{location.offset,
-                       location.offset + std::min(location.length, UINT64_MAX - location.offset)}});
+    const bool inside = file.bytes && location.offset <= *file.bytes &&
+                        location.length <= *file.bytes - location.offset;
+    if (inside) return;
+    Unread& found = unread[location.file];
+    // Of a file that was cut off, the item that the cut goes through says most.
+    if (found.items++ != 0 && (!file.bytes || location.offset >= found.location.offset)) return;
+    found.key = key;
+    found.location = location;
   };
   for (const TensorEntry& tensor : index.tensors) {
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
@@ -229,14 +262,9 @@ void check_extents(const Index& index, Findings& findings) {
   }
   for (const ValueEntry& value : index.values) check(value.key, value.location);
   for (std::size_t f = 0; f < index.files.size(); ++f) {
-    if (missing[f] == 0) continue;
-    findings.push_back({.code = ErrorCode::kShardMissing,
-                        .message = cat("file is missing; ", missing[f],
-                                       missing[f] == 1 ? " item lies" : " items lie", " in it, ",
-                                       quote(example[f]), " among them"),
-                        .file = index.files[f].name,
-                        .key = {},
-                        .bytes = {}});
+    if (unread[f].items == 0) continue;
+    const FileEntry& file = index.files[f];
+    findings.push_back(file.bytes ? short_file(file, unread[f]) : missing_file(file, unread[f]));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
+#include <unordered_map>
 
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
@@ -22,6 +23,22 @@ constexpr std::uint64_t kMinBlockBytes = 64U << 10U;
 // same size.
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
 
+// Note [one writer a file]: a file system lets one thread at a time write a file, and the others
+// wait for it by spinning: on a machine with other work they spin away the time that the one that
+// writes would need, and two threads take longer than one.  So whoever wants to write sleeps until
+// it is its turn, and one thread writes while others read and compute checksums.
+class WriteTurns {
+ public:
+  explicit WriteTurns(std::span<const TargetPiece> pieces) {
+    for (const TargetPiece& piece : pieces) turns_[piece.file];
+  }
+  // Lifetime: as long as this.
+  std::mutex& of(const OutputFile* file) { return turns_.at(file); }
+
+ private:
+  std::unordered_map<const OutputFile*, std::mutex> turns_;
+};
+
 }  // namespace
 
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options) {
@@ -29,6 +46,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   result.crcs.resize(pieces.size(), 0);
   std::mutex mutex;
   std::map<std::size_t, CrcLedger> ledgers;  // of the pieces being written
+  WriteTurns turns(pieces);
 
   BlockOptions blocks;
   blocks.threads = options.threads;
@@ -42,7 +60,10 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
     const TargetPiece& piece = pieces[block.piece];
     const std::uint64_t at = block.first * item_bytes(piece.written_dtype());
     const std::uint32_t crc = block.crc ? *block.crc : crc32(0, block.bytes[0]);
-    piece.file->write_at(piece.offset + at, block.bytes[0]);
+    {
+      const std::lock_guard turn(turns.of(piece.file));
+      piece.file->write_at(piece.offset + at, block.bytes[0]);
+    }
     const std::lock_guard lock(mutex);
     ledgers[block.piece].add(at, block.bytes[0].size(), crc);
     result.bytes += block.bytes[0].size();

@@ -160,7 +160,7 @@ std::string RuleTable::apply(std::string_view name, const Match& match) const {
 
 NameMap::NameMap(const NameRules& rules, std::span<const std::string> names,
                  std::span<const std::string> leading)
-    : strip_wrappers_(rules.strip_wrappers) {
+    : strip_wrappers_(rules.strip_wrappers), drop_names_(rules.drop_names) {
   for (const std::string& glob : rules.drop) {
     const std::string bare = is_for_keys(glob) ? glob.substr(1) : glob;
     const bool for_names =
@@ -231,6 +231,7 @@ std::string NameMap::stripped(std::string_view name) const {
 }
 
 std::optional<std::string> NameMap::renamed(std::string_view name) const {
+  if (!drop_names_.empty() && drop_names_.contains(std::string(name))) return std::nullopt;
   for (const std::string& glob : globs_) {
     if (glob_matches(glob, name)) return std::nullopt;
   }

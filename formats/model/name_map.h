@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +26,8 @@ struct NameRules {
   bool strip_wrappers = false;     // see NameMap
   std::vector<std::string> strip;  // prefixes; a dot behind them may be left out
   std::vector<NameRule> renames;
-  std::vector<std::string> drop;  // globs; beginning with '/' for whole keys alone
+  std::vector<std::string> drop;          // globs; beginning with '/' for whole keys alone
+  std::set<std::string> drop_names = {};  // names, as they are
   bool empty() const { return !strip_wrappers && strip.empty() && renames.empty() && drop.empty(); }
 };
 
@@ -76,6 +78,8 @@ class NameMap {
   std::optional<std::string> renamed(std::string_view name) const;
   // The new path of a module, as the front of its parameters' names; "" for the whole.
   std::string renamed_module(std::string_view module) const;
+  // The name without what is to be stripped, and nothing else of the rules.
+  std::string stripped(std::string_view name) const;
   // What is left to whole keys: prefixes as renames to "", no '/' in front.
   const std::vector<NameRule>& key_rules() const { return key_rules_; }
   const std::vector<std::string>& key_globs() const { return key_globs_; }
@@ -83,12 +87,11 @@ class NameMap {
   const std::vector<std::string>& wrappers() const { return wrappers_; }
 
  private:
-  std::string stripped(std::string_view name) const;
-
   bool strip_wrappers_ = false;
   bool strip_module_ = false;
   std::vector<std::string> strip_;
   std::vector<std::string> globs_;
+  std::set<std::string> drop_names_;
   RuleTable renames_{{}};
   std::vector<NameRule> key_rules_;
   std::vector<std::string> key_globs_;

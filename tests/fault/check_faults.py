@@ -132,7 +132,7 @@ def kill_sweep(bench, folder):
 def error_sweep(bench, folder):
     write, tried, refused = Write(bench, folder), 0, 0
     for call, errors in {"openat": ["EMFILE"], "fallocate": ["ENOSPC"], "ftruncate": ["EIO"], "pwrite64": ["ENOSPC", "EIO", "EDQUOT"],
-                         "fsync": ["EIO", "ENOSPC"], "renameat2": ["EIO"], "renameat": ["EIO"], "mkdirat": ["ENOSPC"]}.items():
+                         "fsync": ["EIO", "ENOSPC"], "renameat2": ["EIO"], "flock": ["EIO"], "renameat": ["EIO"], "mkdirat": ["ENOSPC"]}.items():
         for at in write.points(call):
             for error in errors:
                 write.reset()
@@ -193,6 +193,21 @@ def streams(bench):
     with open("/dev/full", "w") as full:
         done = bench.run(["inspect", source], stdout=full, stderr=subprocess.PIPE, capture_output=False)
     check(done.returncode == 2 and "standard output" in done.stderr, f"full device: status {done.returncode}, {done.stderr!r}")
+    # What was replaced before standard output failed is said to be in place, and is.
+    for folder in (False, True):
+        write = Write(bench, folder)
+        for json in ([], ["--json"]):
+            write.reset()
+            with open("/dev/full", "w") as full:
+                done = bench.run([*write.args, *json], stdout=full, stderr=subprocess.PIPE, capture_output=False)
+            check(done.returncode == 2 and f"could not be written; {write.out} is in place" in done.stderr, f"full device: {done.stderr!r}")
+            check(content(write.out) == write.new, "full device: not the new output")
+        write.reset()
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        done = bench.run(write.args, stdout=write_end, stderr=subprocess.PIPE, capture_output=False)
+        os.close(write_end)
+        check(done.returncode == 141 and f"{write.out} is in place" in done.stderr, f"closed pipe: {done.returncode}, {done.stderr!r}")
     bench.clear()
     good = bench.path("a.pt")
     check(bench.run(["consolidate", source, good]).returncode == 0, "consolidate")

@@ -6,7 +6,7 @@
 
 1. rekey gives what FSDP.rekey_optim_state_dict gives (but for the order of lists, which PyTorch sorts), on files and folders.
 2. What it gives is loaded by the optimizer, which goes on with the same losses.     3. names -> ids -> names is nothing.
-4. What is not certain is refused, both candidates named.
+4. What is not certain is refused, both candidates named.     AdamW.load_state_dict takes what consolidate makes of a folder by id.
 5. rename: real prefixes go, PyTorch loads what is left; folders share their data files; other file systems get copies.
 Every command that writes is asked with --dry-run first, which has to tell the files and bytes that then come.
 """
@@ -218,6 +218,53 @@ def going_on(tmp):
         check(losses(model, opt, 3) == losses(other, other_opt, 3), f"{groups}: other losses")
 
 
+def takes(osd, model, opt, want, what):
+    """A fresh optimizer takes all of the state: PyTorch leaves what it does not know of in silence."""
+    opt.load_state_dict(osd)
+    params = [p for g in opt.param_groups for p in g["params"]]
+    check(len(opt.state) == len(want["state"]) > 0, f"{what}: {len(opt.state)} of {len(want['state'])} states were taken")
+    check(all(isinstance(k, int) for k in osd["state"]), f"{what}: keys are {list(osd['state'])}")
+    for number, kept in want["state"].items():
+        same(opt.state[params[int(number)]], kept, f"{what}: {number}")
+
+
+def consolidated(tmp):
+    """Folders hold all keys as text; what consolidate makes of a state by id is one that AdamW loads."""
+    for groups in ("one", "two"):
+        model, opt = trained("adamw", groups)
+        osd = opt.state_dict()
+        named = by_pytorch(osd, OptimStateKeyType.PARAM_NAME, model, opt)
+        order = {id(p): n for n, p in model.named_parameters()}
+        for g, params in zip(named["param_groups"], opt.param_groups):
+            g["params"] = [order[id(p)] for p in params["params"]]
+        folders = {"by PyTorch": {"model": model.state_dict(), "optimizer": osd}, "bare": osd,
+                   "nested": {"app": {"model": model.state_dict(), "optim": osd}}, "named": {"model": model.state_dict(), "optimizer": named}}
+        for name, whole in folders.items():
+            folder = os.path.join(tmp, f"{groups}-{name}".replace(" ", "-"))
+            dcp.save(whole, checkpoint_id=folder)
+            if name == "named":
+                write("rekey", folder, folder + "-id", "--to", "id")
+                folder += "-id"
+            for suffix in (".pt", ".h5"):
+                run("consolidate", folder, folder + suffix)
+            run("convert", folder + ".h5", folder + "-h5.pt")
+            for path in (folder + ".pt", folder + "-h5.pt"):
+                got = load(path)
+                got = got.get("app", got)
+                fresh, fresh_opt = trained("adamw", groups, seed=1)
+                takes(got.get("optimizer", got.get("optim", got)), fresh, fresh_opt, osd, path)
+                if "model" in got:
+                    fresh.load_state_dict(got["model"])
+                    other, other_opt = trained("adamw", groups)
+                    check(losses(fresh, fresh_opt, 3) == losses(other, other_opt, 3), f"{path}: other losses")
+            run("diff", folder, folder + ".pt")
+    # What no group lists is none of the optimizer's, and keys of other dicts are text as before.
+    folder = os.path.join(tmp, "text")
+    dcp.save({"names": {"0": torch.zeros(1)}, "optimizer": osd}, checkpoint_id=folder)
+    run("consolidate", folder, folder + ".pt")
+    check(list(load(folder + ".pt")["names"]) == ["0"], "another dict")
+
+
 def lightning(tmp):
     """Ids by the model's order whatever the groups, as Lightning writes them; several optimizers."""
     model, opt = trained("adamw", "two")
@@ -396,6 +443,93 @@ def swaps_and_levels(tmp):
     refused("SAME_PATH", "rename", folder, folder + "/inside", "--rename", "a=b")
 
 
+def halves(tmp):
+    """Rules are about whole keys as inspect prints them; what would hit half of the names is refused, with what to say instead."""
+    model, opt = trained()
+    names = {k: "model." + k if not k.startswith("out") else k for k in model.state_dict()}   # as a LlamaForCausalLM: lm_head beside model
+    weights = {names[k]: v for k, v in model.state_dict().items()}
+    named = by_pytorch(opt.state_dict(), OptimStateKeyType.PARAM_NAME, model, opt)
+    optim = {"state": {names[k]: v for k, v in named["state"].items()},
+             "param_groups": [{**g, "params": [names[k] for k in g["params"]], "param_names": [names[k] for k in g["params"]]} for g in named["param_groups"]]}
+    flat, nested = os.path.join(tmp, "flat"), os.path.join(tmp, "nested")
+    dcp.save(weights, checkpoint_id=flat)
+    dcp.save({"model": weights, "optimizer": optim, "epoch": 1}, checkpoint_id=nested)
+    torch.save(weights, flat + ".pt")
+    head = next(k for k in weights if not k.startswith("model."))
+    for source in (flat, flat + ".pt"):
+        for verb in ("consolidate", "convert", "rename"):
+            refused("USAGE", verb, source, os.path.join(tmp, "x.pt"), "--strip-prefix", "model", words=[repr("model."), repr(head), "--rename model.="])
+            refused("USAGE", verb, source, os.path.join(tmp, "x.pt"), "--strip-prefix", "model", "-k", "model.**", words=[repr(head), "--exclude"])
+        for verb in (["inspect", source], ["verify", source], ["stats", source], ["diff", source, source]):
+            check("error[USAGE]" in run(*verb, "-k", "model.**", expect=2), verb)
+            run(*verb, "-k", "model.**", "--exclude", "out.**")
+            check("error[NOT_FOUND]" in run(*verb, "-k", "nothing.**", expect=2), verb)
+            check("error[NOT_FOUND]" in run(*verb, "-k", head, "-k", "nothing.**", expect=2), verb)
+    # Said in full, it is done.
+    run("consolidate", flat, os.path.join(tmp, "base.pt"), "-k", "model.**", "--exclude", "out.**", "--strip-prefix", "model")
+    same(load(os.path.join(tmp, "base.pt")), {k[6:]: v for k, v in weights.items() if k.startswith("model.")}, "a part chosen")
+    # In the nested one, `model` is a level, whatever its modules are called; what follows says what became what.
+    out = nested + ".pt"
+    said = json.loads(run("consolidate", nested, out, "-k", "model.**", "--strip-prefix", "model", "--json"))
+    same(load(out), weights, "a level")
+    check({(r["from"], r["to"]) for r in said["renames"]} == {("model." + k, k) for k in weights}, said["renames"])
+    check(f"  model.{head} -> {head}\n" in run("consolidate", nested, out, "-k", "model.**", "--strip-prefix", "model", "-n", "--force"), "-n")
+    # A parameter's whole key: the optimizer follows.  By their names alone, likewise.
+    first = next(k for k in weights if k.startswith("model."))
+    for number, rule in enumerate((f"model.{first}=model.first", f"{first}=first")):
+        did = write("rename", nested, f"{nested}-{number}", "--rename", rule)
+        got = load(f"{nested}-{number}")
+        check("first" in got["model"] and "first" in got["optimizer"]["state"], f"{rule}: {list(got['optimizer']['state'])}")
+        check("first" in got["optimizer"]["param_groups"][0]["params"] and "first" in got["optimizer"]["param_groups"][0]["param_names"], rule)
+        check({"from": "model." + first, "to": "model.first"} in did["renames"], did["renames"])
+    # The prefix taken off every name it stands before, in the model and in the optimizer.
+    write("rename", nested, nested + "-bare", "--rename", "model.model.=model.")
+    got = load(nested + "-bare")
+    want = [n for n, _ in model.named_parameters()]
+    check(set(got["optimizer"]["state"]) == set(want) and sorted(got["optimizer"]["param_groups"][0]["params"]) == sorted(want), "the optimizer")
+    same(got["model"], dict(model.state_dict()), "the model")
+    refused("USAGE", "rename", nested, nested + "-x", "--rename", f"optimizer.state.{first}=optimizer.state.x", words=["'optimizer' alone"])
+    write("rename", nested, nested + "-keys", "--rename", f"/model.{first}=model.first")
+    check("first" in load(nested + "-keys")["model"] and first in load(nested + "-keys")["optimizer"]["state"], "keys alone")
+    # What is dropped is named, and its state goes with it; a whole model leaves its optimizer.
+    did = write("rename", nested, nested + "-drop", "--drop", "model." + head)
+    check(f"model.{head}" in did["dropped_keys"] and len(did["dropped_keys"]) == did["dropped"] > 1, did["dropped_keys"])
+    check(head not in load(nested + "-drop")["optimizer"]["state"] and head not in load(nested + "-drop")["optimizer"]["param_groups"][0]["params"], "its state")
+    check(f"  model.{head}\n" in run("rename", nested, nested + "-drop2", "--drop", "model." + head), "named")
+    write("rename", nested, nested + "-optim", "--drop", "model.**")
+    check(set(load(nested + "-optim")["optimizer"]["state"]) == set(optim["state"]), "the optimizer stays")
+    # Two models of one shape: a rule for one of them would leave the other behind.
+    twice = os.path.join(tmp, "twice")
+    dcp.save({"model": weights, "ema": weights, "optimizer": optim}, checkpoint_id=twice)
+    refused("USAGE", "rename", twice, twice + "x", "--rename", f"model.{first}=model.first", words=["ema." + first])
+    refused("USAGE", "rename", twice, twice + "x", "--drop", f"model.{first}", words=["ema." + first])
+    write("rename", twice, twice + "1", "--rename", f"model.{first}=model.first", "--rename", f"ema.{first}=ema.first")
+    got = load(twice + "1")
+    check(all("first" in part for part in (got["model"], got["ema"], got["optimizer"]["state"])), "both")
+
+
+def unreadable_names(tmp):
+    """Names that PyTorch saves without a word, and that nobody can read as they are."""
+    names = {"": "part of the key is empty", "a\x1b[31m": "control character at byte 1", "b\0c": "NUL at byte 1", "d\u202ee": "\\u202e", "e\u200b": "\\u200b"}
+    for path in (os.path.join(tmp, "odd.pt"), os.path.join(tmp, "odd")):
+        state = {"model": {name: torch.ones(2) for name in (*names, "plain", "\u00e4")}}
+        if path.endswith(".pt"):
+            torch.save(state, path)
+        else:
+            dcp.save(state, checkpoint_id=path)
+        text = run("verify", path)
+        check("sound" in text and text.count("warning[NAME]") == len(names), text)
+        for symptom in names.values():
+            check(symptom in text.replace("byte 7", "byte 1"), f"{symptom}: {text}")
+        check(all(ord(c) >= 32 and c not in "\u202e\u200b" for c in text.replace("\n", "")), repr(text))
+        run("verify", path, "--strict", expect=1)
+        found = json.loads(run("verify", path, "--json"))["findings"]
+        check([f["severity"] for f in found] == ["warning"] * len(names), found)
+        # As before they come through a copy as they are.
+        run("consolidate", path, path + "-full.pt")
+        same(load(path + "-full.pt"), state, path)
+
+
 def neighbours(tmp):
     folder = os.path.join(tmp, "epoch=1.ckpt")
     model = Equal()
@@ -459,6 +593,12 @@ def corpus(tmp, case):
     order = [n for g in load(ckpt)[optim]["param_groups"] for n in g["params"]]
     check([i for g in ids["param_groups"] for i in g["params"]] == list(range(len(order))), f"{case}: ids")
     same(ids["state"], {str(order.index(n)): v for n, v in load(ckpt)[optim]["state"].items()}, case)
+    run("consolidate", names + "-id", names + "-id.pt")
+    weights = load(ckpt)[top]
+    taken = load(names + "-id.pt")[optim]
+    check(all(isinstance(k, int) for k in taken["state"]), f"{case}: keys are {list(taken['state'])}")
+    fresh = torch.optim.AdamW([{"params": [nn.Parameter(weights[order[i]].clone()) for i in g["params"]]} for g in taken["param_groups"]])
+    takes(taken, None, fresh, {"state": {order.index(n): v for n, v in load(ckpt)[optim]["state"].items()}}, case)
     with open(names + ".txt", "w", encoding="utf-8") as f:
         f.writelines(n + "\n" for n in order)
     write("rekey", names + "-id", names + "-name", "--to", "name", "--names", names + ".txt")
@@ -472,7 +612,7 @@ def main():
     parser.add_argument("--tool", required=True)
     args = parser.parse_args()
     TOOL = os.path.abspath(args.tool)
-    checks = [(f.__name__, f, ()) for f in (as_pytorch, going_on, lightning, flattened, uncertain, prefixes, swaps_and_levels, neighbours, elsewhere)]
+    checks = [(f.__name__, f, ()) for f in (as_pytorch, going_on, consolidated, halves, unreadable_names, lightning, flattened, uncertain, prefixes, swaps_and_levels, neighbours, elsewhere)]
     checks += [(os.path.basename(c), corpus, (c,)) for c in args.cases]
     failed = 0
     for name, function, more in checks:

@@ -160,9 +160,10 @@ TEST(Json, strings_are_escaped_and_bad_utf_8_is_replaced) {
     const char* expected;
   } kCases[] = {
       {"a\"b\\c/", R"("a\"b\\c/")"},
-      {"\b\f\n\r\t\x01\x1F\x7F", "\"\\b\\f\\n\\r\\t\\u0001\\u001f\x7F\""},
+      {"\b\f\n\r\t\x01\x1F\x7F", "\"\\b\\f\\n\\r\\t\\u0001\\u001f\\u007f\""},
       {std::string("\0", 1), R"("\u0000")"},
       {"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80", "\"\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80\""},
+      {"a\u202E\u009B\U000E0041", R"("a\u202e\u009b\udb40\udc41")"},
       {"\xFF"
        "a\xC3",
        "\"\xEF\xBF\xBD"

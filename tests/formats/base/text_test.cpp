@@ -33,8 +33,16 @@ TEST(Escape, shows_what_a_terminal_would_act_on) {
   EXPECT_EQ(escape(std::string("\0", 1)), "\\x00");
   EXPECT_EQ(escape("\x7F"), "\\x7f");
   EXPECT_EQ(escape("\xC2\x9B"), "\\xc2\\x9b") << "U+009B, a control sequence introducer";
-  EXPECT_EQ(escape("\xC2\xA0"), "\xC2\xA0");
   EXPECT_EQ(escape("a\\b"), "a\\\\b");
+}
+
+TEST(Escape, shows_what_nobody_would_see) {
+  EXPECT_EQ(escape("a\u202Eb"), "a\\u202eb") << "right-to-left override";
+  EXPECT_EQ(escape("a\u2067b\u2069"), "a\\u2067b\\u2069") << "isolates";
+  EXPECT_EQ(escape("a\u200Bb\u200D\uFEFF"), "a\\u200bb\\u200d\\ufeff");
+  EXPECT_EQ(escape("w\u00A0"), "w\\u00a0") << "a blank that is none";
+  EXPECT_EQ(escape("\u2028\uFE0F"), "\\u2028\\ufe0f");
+  EXPECT_EQ(escape("\U000E0041"), "\\U000e0041") << "a tag";
 }
 
 TEST(Escape, shows_bytes_that_are_no_utf8) {

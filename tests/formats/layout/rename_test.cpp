@@ -70,7 +70,9 @@ TEST(Rename, a_parameter_is_renamed_wherever_it_occurs) {
   EXPECT_THAT(found, ElementsAre("model.first.w", "model.b.w", "optim.state.first.w.exp_avg",
                                  "optim.param_groups.0.lr", "optim.param_groups.0.params", "step"));
   EXPECT_TRUE(same(leaves_of(renamed.content)[4].value, names({"first.w", "b.w"})));
-  EXPECT_EQ(renamed.renamed, 2U);
+  EXPECT_THAT(renamed.renamed,
+              ElementsAre(testing::Pair("model.a.w", "model.first.w"),
+                          testing::Pair("optim.state.a.w.exp_avg", "optim.state.first.w.exp_avg")));
 }
 
 TEST(Rename, flattened_optimizers_have_names_inside_their_keys) {
@@ -101,7 +103,97 @@ TEST(Rename, dropping_a_parameter_drops_its_state_and_its_place_in_the_lists) {
   EXPECT_THAT(found, ElementsAre("model.b.w", "optim.param_groups.0.lr",
                                  "optim.param_groups.0.params", "step"));
   EXPECT_TRUE(same(leaves_of(renamed.content)[2].value, names({"b.w"})));
-  EXPECT_EQ(renamed.dropped, 2U);
+  EXPECT_THAT(renamed.dropped, ElementsAre("model.a.w", "optim.state.a.w.exp_avg"));
+}
+
+// As many of Hugging Face's: `model` is a module, with the head beside it.
+Members headed() {
+  return {{"model.a.w", tensor()}, {"head.w", tensor()}};
+}
+
+TEST(Rename, a_rule_is_about_whole_keys_where_it_matches_any) {
+  const Value content = dict({{"model", dict(headed())}});
+  NameRules strip;
+  strip.strip = {"model"};
+  EXPECT_THAT(keys(content, strip), ElementsAre("model.a.w", "head.w"));
+  EXPECT_THAT(keys(content, renames({{"model", "net"}})),
+              ElementsAre("net.model.a.w", "net.head.w"));
+  EXPECT_THAT(keys(content, renames({{"model.model", "model.net"}})),
+              ElementsAre("model.net.a.w", "model.head.w"));
+  EXPECT_THAT(keys(content, renames({{"head", "lm_head"}})),
+              ElementsAre("model.model.a.w", "model.lm_head.w"));
+  // Names stay one step of their path, as a module's state dict has them.
+  EXPECT_EQ(leaves_of(rename(content, renames({{"model.head", "model.x.y"}})).content)[1].path,
+            (KeyPath{"model", "x.y.w"}));
+}
+
+TEST(Rename, a_prefix_that_some_names_have_is_refused) {
+  NameRules strip;
+  strip.strip = {"model"};
+  expect_error(ErrorCode::kUsage,
+               "'model.' stands before 1 of 2 parameters in the state dict, and not before "
+               "'head.w'",
+               [&] { rename(dict(headed()), strip); });
+  expect_error(ErrorCode::kUsage, "in 'net', and not before 'net.head.w'", [&] {
+    rename(dict({{"net", dict(headed())}}), strip);
+  });
+  strip.strip = {"net.model."};
+  expect_error(ErrorCode::kUsage, "not before 'net.head.w'", [&] {
+    rename(dict({{"net", dict(headed())}}), strip);
+  });
+  EXPECT_THAT(keys(dict(headed()), renames({{"model.", ""}})), ElementsAre("a.w", "head.w"));
+  // Values beside the parameters of a flat state dict lose it as well.
+  strip.strip = {"model"};
+  EXPECT_THAT(keys(dict({{"model.a", tensor()}, {"model.n", Value::integer(1)}}), strip),
+              ElementsAre("a", "n"));
+}
+
+TEST(Rename, optimizers_follow_rules_for_the_keys_of_a_model) {
+  EXPECT_THAT(keys(trained(), renames({{"model.a", "model.first"}})),
+              ElementsAre("model.first.w", "model.b.w", "optim.state.first.w.exp_avg",
+                          "optim.param_groups.0.lr", "optim.param_groups.0.params", "step"));
+  EXPECT_TRUE(
+      same(leaves_of(rename(trained(), renames({{"model.a", "model.first"}})).content)[4].value,
+           names({"first.w", "b.w"})));
+  EXPECT_THAT(keys(trained(), renames({{"/model.a", "model.first"}}))[2],
+              "optim.state.a.w.exp_avg");
+  expect_error(ErrorCode::kUsage, "renames parameters in 'optim' alone", [] {
+    rename(trained(), renames({{"optim.state.a", "optim.state.x"}}));
+  });
+  expect_error(ErrorCode::kUsage, "changes the name of 'a.w' in the model, and leaves it in", [] {
+    rename(trained(), renames({{"model.a.", ""}}));
+  });
+  NameRules drop;
+  drop.drop = {"model.a.*"};
+  EXPECT_THAT(rename(trained(), drop).dropped, ElementsAre("model.a.w", "optim.state.a.w.exp_avg"));
+  drop.drop = {"model.**"};
+  EXPECT_THAT(rename(trained(), drop).dropped, ElementsAre("model.a.w", "model.b.w"));
+}
+
+TEST(Rename, one_of_two_models_is_not_renamed_alone) {
+  const Value content = dict({{"model", dict({{"a.w", tensor()}, {"b.w", tensor()}})},
+                              {"ema", dict({{"a.w", tensor()}, {"b.w", tensor()}})}});
+  expect_error(ErrorCode::kUsage, "'ema.a.w' would keep its name", [&] {
+    rename(content, renames({{"model.a", "model.x"}}));
+  });
+  EXPECT_THAT(keys(content, renames({{"model.a", "model.x"}, {"ema.a", "ema.x"}})),
+              ElementsAre("model.x.w", "model.b.w", "ema.x.w", "ema.b.w"));
+  EXPECT_THAT(keys(content, renames({{"/model.a", "model.x"}})),
+              ElementsAre("model.x.w", "model.b.w", "ema.a.w", "ema.b.w"));
+  NameRules drop;
+  drop.drop = {"model.a.w"};
+  expect_error(ErrorCode::kUsage, "'ema.a.w' would stay", [&] { rename(content, drop); });
+  drop.drop = {"/model.a.w"};
+  EXPECT_THAT(rename(content, drop).dropped, ElementsAre("model.a.w"));
+}
+
+TEST(Rename, a_key_that_is_a_module_elsewhere_is_refused) {
+  const Value content = dict({{"a", Value::integer(1)}, {"model", dict({{"a.w", tensor()}})}});
+  expect_error(ErrorCode::kUsage, "'a' is a key, and the front of the parameter 'a.w'", [&] {
+    rename(content, renames({{"a", "x"}}));
+  });
+  EXPECT_THAT(keys(content, renames({{"/a", "x"}})), ElementsAre("x", "model.a.w"));
+  EXPECT_THAT(keys(content, renames({{"model.a", "model.x"}})), ElementsAre("a", "model.x.w"));
 }
 
 TEST(Rename, whole_keys_move_levels) {
@@ -119,6 +211,7 @@ TEST(Rename, whole_keys_move_levels) {
   EXPECT_EQ(path({"state_dict.a", "model.b.c"}), (KeyPath{"model", "b", "c.w"}));
   EXPECT_EQ(path({"state_dict.a.w", "model.b.w"}), (KeyPath{"model", "b.w"}));
   EXPECT_EQ(path({"/state_dict.a.w", "w"}), (KeyPath{"w"}));
+  EXPECT_EQ(path({"/state_dict.a.w", "state_dict.b"}), (KeyPath{"state_dict", "b"}));
 }
 
 TEST(Rename, containers_keep_their_kinds_and_modules_their_versions) {

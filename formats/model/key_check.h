@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys that a person cannot read as they are.
+#pragma once
+
+#include "formats/model/finding.h"
+#include "formats/model/index.h"
+
+namespace fsdp::formats {
+
+// Appends a warning, kName, for every key that is empty or has an empty part, or that holds NUL,
+// control characters, characters that nobody sees, or what is no UTF-8.
+void check_names(const Index& index, Findings& findings);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What -k and --exclude choose, held against the keys that there are: words that choose nothing, or
+// half of what they look meant for, are refused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "formats/model/index.h"
+#include "formats/model/select.h"
+
+namespace fsdp::cli {
+
+// Note [a level or a module]
+// `-k 'model.**'` means the model, where its keys lie in a level of that name: "model" > "emb". In
+// a flat state dict `model` is a module of the model ("model.emb" beside "lm_head"), as in many of
+// Hugging Face's, and the same words would leave the rest of the model out.  So a glob of that form
+// with a usual name of a level is refused there, until --exclude or another -k says what is to
+// become of the rest.
+class SelectionCheck {
+ public:
+  // Lifetime: of `selection`, as long as this.
+  explicit SelectionCheck(const formats::KeySelection& selection);
+
+  // A key that there is.
+  void see(const std::string& key);
+  // All of them, as `name` has them.
+  void see(const formats::Index& index,
+           const std::function<std::string(const std::string&)>& name = {});
+
+  // Throws: kNotFound naming a glob of -k that matches nothing, or where nothing is left; kUsage.
+  // `where`: the checkpoint, for messages.
+  void finish(const std::string& where) const;
+
+ private:
+  // A glob "front.**" whose front may be a level or a module.
+  struct Level {
+    std::string glob;
+    std::string front;   // "model."
+    std::string parent;  // "" or "app."
+    bool is_module = false;
+    std::uint64_t left_out = 0;  // parameters beside it that nothing chooses
+    std::string example;
+  };
+  void see_flat_parameter(const std::string& key, bool selected);
+
+  const formats::KeySelection& selection_;
+  std::vector<char> matched_;  // globs of -k
+  std::vector<Level> levels_;
+  bool any_ = false;
+};
+
+// All of the above for the keys of one checkpoint; nothing where nothing was chosen.
+void check_selection(const formats::KeySelection& selection, const formats::Index& index,
+                     const std::string& where);
+
+}  // namespace fsdp::cli
