@@ -10,6 +10,7 @@ errors_file, errors_folder, errors_reshard
                             a system call fails with ENOSPC, EIO, EMFILE, EDQUOT: status 2, old output intact, nothing left
 signals                     SIGINT, SIGTERM, SIGHUP in mid-write: status 128 + n, nothing left behind
 streams                     a closed pipe, a full device, closed descriptors
+one_writer                  threads never write one file at the same time, and spin for its lock: what is read meanwhile is counted
 no_execution                no verb starts a program or opens a socket, over sound and damaged checkpoints
 """
 import argparse
@@ -219,6 +220,34 @@ def streams(bench):
     print("closed pipe 141, full device 2, closed descriptors harmless")
 
 
+def one_writer(bench):
+    """See Note [one writer a file]: the calls that write a file never overlap, however many threads there are."""
+    writes, size = 0, 64 << 20
+    header = f'{{"w":{{"dtype":"F32","shape":[{size // 4}],"data_offsets":[0,{size}]}}}}'.encode()
+    for _ in range(4):
+        bench.clear()
+        source, out = bench.path("large.safetensors"), bench.path("out.pt")
+        with open(source, "wb") as f:
+            f.write(len(header).to_bytes(8, "little") + header)
+            f.truncate(8 + len(header) + size)
+        done = bench.run(["consolidate", source, out, "--threads", "4", "--no-sync"], ["-y", "-e", "trace=pwrite64"])
+        check(done.returncode == 0, done.stderr)
+        begun = {}   # by thread, the file that it is writing
+        with open(bench.path("trace")) as f:
+            for line in f:
+                thread, call = line.split(None, 1)
+                if call.startswith("<... pwrite64 resumed"):
+                    begun.pop(thread)
+                elif call.startswith("pwrite64("):
+                    name = call[call.index("<") + 1:call.index(">")]
+                    check(name not in begun.values(), f"two threads write {name} at once: {line}")
+                    writes += 1
+                    if call.rstrip().endswith("<unfinished ...>"):
+                        begun[thread] = name
+    check(writes > 200, f"only {writes} writes were seen")
+    print(f"{writes} writes, one at a time")
+
+
 def no_execution(bench):
     paths = [bench.source, bench.other]
     damaged = bench.path("damaged")
@@ -258,7 +287,7 @@ def main():
     cases = {"kill_file": lambda b: kill_sweep(b, False), "kill_folder": lambda b: kill_sweep(b, True),
              "kill_reshard": lambda b: kill_sweep(b, "reshard"), "errors_reshard": lambda b: error_sweep(b, "reshard"),
              "errors_file": lambda b: error_sweep(b, False), "errors_folder": lambda b: error_sweep(b, True),
-             "signals": signals, "streams": streams, "no_execution": no_execution}
+             "signals": signals, "streams": streams, "one_writer": one_writer, "no_execution": no_execution}
     with tempfile.TemporaryDirectory() as folder:
         try:
             cases[a.case](Bench(os.path.abspath(a.tool), os.path.abspath(a.data), folder))
