@@ -158,5 +158,19 @@ TEST(CheckExtents, items_past_the_end_and_missing_files_are_all_named) {
   EXPECT_EQ(findings[2].file, "c");
 }
 
+TEST(CheckExtents, a_file_that_was_cut_off_is_one_finding_and_its_first_item_is_named) {
+  Index index;
+  index.files = {{"a", 100, 0}};
+  for (const std::uint64_t offset : {300U, 90U, 200U}) {
+    index.add(ValueEntry{std::to_string(offset), {std::to_string(offset)}, {0, 0, offset, 50}});
+  }
+  Findings findings;
+  check_extents(index, findings);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].key, "90");
+  EXPECT_THAT(findings[0].message, HasSubstr("50 bytes at byte 90 reach past the end of the file, "
+                                             "which has 100; so do 2 other items in it"));
+}
+
 }  // namespace
 }  // namespace fsdp::formats
