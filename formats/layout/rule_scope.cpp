@@ -126,6 +126,8 @@ class Scoping {
     }
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       if (!has(seen_[i].key)) continue;
+      if (is_optimizer(targets_[i].role) && seen_[i].length != 0 && prefix.size() > seen_[i].begin)
+        throw optimizer_alone({prefix, ""}, targets_[i]);
       const bool parameter = targets_[i].role == Role::kModel && seen_[i].length != 0;
       others = others || !parameter || !names;
       if (parameter && !names && prefix.size() > seen_[i].begin) moved.insert(seen_[i].name());

@@ -163,6 +163,10 @@ TEST(Rename, optimizers_follow_rules_for_the_keys_of_a_model) {
   expect_error(ErrorCode::kUsage, "changes the name of 'a.w' in the model, and leaves it in", [] {
     rename(trained(), renames({{"model.a.", ""}}));
   });
+  NameRules strip;
+  strip.strip = {"optim.state.a"};
+  expect_error(ErrorCode::kUsage, "'optim.state.a.=' renames parameters in 'optim' alone",
+               [&] { rename(trained(), strip); });
   NameRules drop;
   drop.drop = {"model.a.*"};
   EXPECT_THAT(rename(trained(), drop).dropped, ElementsAre("model.a.w", "optim.state.a.w.exp_avg"));
