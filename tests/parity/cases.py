@@ -2,7 +2,8 @@
 """What the parity tests compare: one dict a case, with these members.  training.cpp runs the same."""
 import itertools
 
-STEPS = 20
+OWN_LOOPS = ("dcgan", "rnnlm")
+PUBLIC = ("resnet", "llama", "vit", "unet", "pixelsnail", *OWN_LOOPS)
 WORLDS = (1, 2, 3, 4)
 
 DEFAULTS = {
@@ -25,8 +26,9 @@ DEFAULTS = {
     "evaluate": False,
     "clip": 0.0,                # largest norm, 0 for none
     "norm": 2.0,                # of which p, 0 for the maximum
-    "optimizer": "adamw",       # "sgd", which unlike Adam sees the scale of gradients
+    "optimizer": "adamw",       # "adam", without decay; "sgd", which unlike Adam sees the scale of gradients
     "limit_all_gathers": True,
+    "peer": "fsdp1",            # PyTorch's side; "ddp", where FSDP1 is wrong or refuses: see docs/parity.md
 }
 
 SHARDED = ("FULL_SHARD", "SHARD_GRAD_OP")
@@ -93,6 +95,22 @@ def other_models(world, model):
         yield {"use_orig_params": i % 2 == 1, "strategy": SHARDED[(i + world) % 2], **program}
 
 
+def public_models(world, model):
+    """Programs as people have them."""
+    if world == 4:
+        return
+    if model in OWN_LOOPS:  # which say what they are trained with
+        yield {}
+        yield {"strategy": "SHARD_GRAD_OP", "use_orig_params": True, "peer": "ddp" if model == "dcgan" else "fsdp1"}
+        yield {"strategy": "NO_SHARD"}
+        return
+    if model == "pixelsnail" and world > 1:
+        return
+    peer = {"peer": "ddp" if model == "pixelsnail" else "fsdp1"}
+    yield {"optimizer": "adam", "clip": 0.5, **peer}
+    yield {"strategy": "SHARD_GRAD_OP", "use_orig_params": True, "optimizer": "sgd", "clip": 0.5, **peer}
+
+
 def name_of(case):
     words = []
     for key, default in DEFAULTS.items():
@@ -109,8 +127,28 @@ def name_of(case):
     return "".join(c if c.isalnum() else "_" for c in "-".join(words).replace("-", "__"))
 
 
+def steps(model):
+    return 8 if model in PUBLIC else 20
+
+
 def cases(model, world):
     """Name -> case."""
-    chosen = (*gpt_knobs(world), *gpt_programs(world)) if model == "gpt" else other_models(world, model)
+    if model == "gpt":
+        chosen = (*gpt_knobs(world), *gpt_programs(world))
+    else:
+        chosen = public_models(world, model) if model in PUBLIC else other_models(world, model)
     found = ({**DEFAULTS, **members} for members in chosen)
     return {name_of(case): case for case in found}
+
+
+def adds_bfloat16(world, case):
+    """Whether ranks add gradients of bfloat16, where FSDP1 lets a hook do it instead."""
+    words = case["mixed"].split("+")
+    low = "reduce" in words or ("param" in words and "reduce32" not in words)
+    return low and world > 1 and case["strategy"] in SHARDED
+
+
+def is_for_level(model, case):
+    """Whether a case is trained at a second level of kernels too: where bfloat16 is, and what a step does with the GPT."""
+    plain = case["strategy"] == "FULL_SHARD" and case["backward_prefetch"] == "PRE" and not case["forward_prefetch"]
+    return bool(case["mixed"]) or (model == "gpt" and plain and not case["use_orig_params"])

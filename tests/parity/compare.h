@@ -17,7 +17,7 @@ struct Tolerance {
 };
 
 // What to expect of a case: see the table in docs/parity.md.
-Tolerance tolerance_of(const ParityCase& wanted);
+Tolerance tolerance_of(const ParityCase& wanted, const Floor& floor);
 
 struct Difference {
   double first = 0;

@@ -3,6 +3,12 @@
 
 #include <torch/torch.h>
 
+#include "tests/parity/public/llama.h"
+#include "tests/parity/public/pixelsnail.h"
+#include "tests/parity/public/resnet.h"
+#include "tests/parity/public/unet.h"
+#include "tests/parity/public/vit.h"
+
 namespace fsdp::test {
 namespace {
 
@@ -151,12 +157,20 @@ std::shared_ptr<ParityModel> make_model(const std::string& name) {
   if (name == "conv") return std::make_shared<ConvolutionalImpl>();
   if (name == "odd") return std::make_shared<OddImpl>();
   if (name == "unused") return std::make_shared<UnusedImpl>();
+  if (name == "resnet") return std::make_shared<ResNetImpl>();
+  if (name == "llama") return std::make_shared<LlamaImpl>();
+  if (name == "vit") return std::make_shared<ViTImpl>();
+  if (name == "unet") return std::make_shared<UNetImpl>();
+  if (name == "pixelsnail") return std::make_shared<PixelSNAILImpl>();
   TORCH_CHECK(false, "no parity model is called ", name);
 }
 
 bool is_unit(const torch::nn::Module& module) {
   return module.as<BlockImpl>() != nullptr || module.as<nn::LSTMImpl>() != nullptr ||
-         module.as<StageImpl>() != nullptr || module.as<LayerImpl>() != nullptr;
+         module.as<StageImpl>() != nullptr || module.as<LayerImpl>() != nullptr ||
+         module.as<BasicBlockImpl>() != nullptr || module.as<TransformerBlockImpl>() != nullptr ||
+         module.as<EncoderBlockImpl>() != nullptr || module.as<DoubleConvImpl>() != nullptr ||
+         module.as<GatedResBlockImpl>() != nullptr;
 }
 
 }  // namespace fsdp::test

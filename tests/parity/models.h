@@ -126,7 +126,7 @@ class UnusedImpl : public ParityModel {
   torch::nn::Linear out_;
 };
 
-// The model of that name in models.py.
+// The model of that name in models.py or public_models.py.
 std::shared_ptr<ParityModel> make_model(const std::string& name);
 
 // Whether models.py counts modules of this type among the units of a model.

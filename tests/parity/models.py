@@ -3,11 +3,20 @@
 
 Every forward takes one tensor and returns logits, the classes last.
 """
+from typing import Callable, NamedTuple, Optional
+
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 VOCABULARY, WIDTH, BLOCKS, HEADS, CONTEXT = 53, 24, 2, 4, 9
+
+
+class Model(NamedTuple):
+    build: Callable
+    units: tuple               # classes of its modules
+    data: Callable             # (generator, leading sizes) -> tensors by name
+    loop: Optional[Callable] = None  # where a step is more than one loss of one module: see own_loops.py
 
 
 class Linear(nn.Linear):
@@ -128,23 +137,22 @@ class Unused(nn.Module):
 
 def tokens(generator, lead):
     text = torch.randint(VOCABULARY, (*lead, 2, CONTEXT + 1), generator=generator)
-    return text[..., :-1].contiguous(), text[..., 1:].contiguous()
+    return {"x": text[..., :-1].contiguous(), "y": text[..., 1:].contiguous()}
 
 
 def images(generator, lead):
-    return torch.randn(*lead, 4, 3, 8, 8, generator=generator), torch.randint(6, (*lead, 4), generator=generator)
+    return {"x": torch.randn(*lead, 4, 3, 8, 8, generator=generator), "y": torch.randint(6, (*lead, 4), generator=generator)}
 
 
 def vectors(generator, lead):
-    return torch.randn(*lead, 5, 5, generator=generator), torch.randint(6, (*lead, 5), generator=generator)
+    return {"x": torch.randn(*lead, 5, 5, generator=generator), "y": torch.randint(6, (*lead, 5), generator=generator)}
 
 
-# name: how it is built, what its units are made of, what it is fed
 MODELS = {
-    "gpt": (GPT, (Block,), tokens),
-    "tied": (lambda: GPT(tied=True), (Block,), tokens),
-    "lstm": (Recurrent, (nn.LSTM,), tokens),
-    "conv": (Convolutional, (Stage,), images),
-    "odd": (Odd, (Layer,), vectors),
-    "unused": (Unused, (Layer,), vectors),
+    "gpt": Model(GPT, (Block,), tokens),
+    "tied": Model(lambda: GPT(tied=True), (Block,), tokens),
+    "lstm": Model(Recurrent, (nn.LSTM,), tokens),
+    "conv": Model(Convolutional, (Stage,), images),
+    "odd": Model(Odd, (Layer,), vectors),
+    "unused": Model(Unused, (Layer,), vectors),
 }

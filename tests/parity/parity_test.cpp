@@ -26,39 +26,46 @@
 namespace fsdp::test {
 namespace {
 
-// What every case of a model and a world is measured against, read once.
+// A file of reference.py.
+struct Group {
+  std::string name;  // "<model>_w<ranks>", and "_<level>" where that is not the processor's own
+  std::string model;
+  int world;
+};
+
+// What every case of a group is measured against, read once.
 struct Material {
   Reference reference;
   Tensors inputs;
 };
 
-const Material& material(const std::string& model, int world) {
-  static std::map<std::pair<std::string, int>, std::unique_ptr<Material>> known;
-  auto& found = known[{model, world}];
+const Material& material(const Group& group) {
+  static std::map<std::string, std::unique_ptr<Material>> known;
+  auto& found = known[group.name];
   if (!found) {
-    found = std::make_unique<Material>(Material{read_reference(FSDP_TEST_PARITY, model, world),
-                                                read_inputs(FSDP_TEST_PARITY, model)});
+    found = std::make_unique<Material>(
+        Material{read_reference(FSDP_TEST_PARITY, group.name, group.world),
+                 read_inputs(FSDP_TEST_PARITY, group.model)});
   }
   return *found;
 }
 
 struct Wanted {
-  std::string model;
-  int world;
+  Group group;
   std::string name;
 };
 
 void PrintTo(const Wanted& wanted, std::ostream* out) {
-  *out << wanted.model << " on " << wanted.world << ", " << wanted.name;
+  *out << wanted.group.name << ", " << wanted.name;
 }
 
 std::string test_name(const ::testing::TestParamInfo<Wanted>& info) {
-  return info.param.model + "_w" + std::to_string(info.param.world) + "__" + info.param.name;
+  return info.param.group.name + "__" + info.param.name;
 }
 
-void expect_agreement(const ParityCase& parity_case, const std::vector<Training>& ours,
-                      const std::vector<Training>& theirs) {
-  const Tolerance tolerance = tolerance_of(parity_case);
+void expect_agreement(const ParityCase& parity_case, const Floor& floor,
+                      const std::vector<Training>& ours, const std::vector<Training>& theirs) {
+  const Tolerance tolerance = tolerance_of(parity_case, floor);
   ASSERT_EQ(ours.size(), theirs.size());
   Difference worst;
   for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
@@ -73,6 +80,10 @@ void expect_agreement(const ParityCase& parity_case, const std::vector<Training>
   }
   std::printf("  losses %.1e, norms %.1e, weights %.1e\n", worst.losses, worst.norms,
               worst.weights);
+  if (!parity_case.mixed.empty()) {
+    std::printf("  PyTorch beside itself: losses %.1e, norms %.1e, weights %.1e\n", floor.losses,
+                floor.norms, floor.weights);
+  }
 }
 
 std::vector<Training> train_ranks(const ParityCase& parity_case, const ParityInputs& inputs,
@@ -88,9 +99,21 @@ std::vector<Training> train_ranks(const ParityCase& parity_case, const ParityInp
 
 class Parity : public ::testing::TestWithParam<Wanted> {
  protected:
+  // Both sides have to compute with the same kernels.
+  void SetUp() override {
+    ASSERT_TRUE(material_.reference.level.is_here())
+        << "the reference was computed with other kernels: set the `environment` of "
+        << wanted_.group.name << ".json, and no other of its variables";
+  }
+  void expect_near(const std::vector<Training>& ours, const std::vector<Training>& theirs) {
+    expect_agreement(case_, floor_, ours, theirs);
+  }
+  std::vector<Training> train() { return train_ranks(case_, inputs_, wanted_.group.world); }
+
   const Wanted& wanted_ = GetParam();
-  const Material& material_ = material(wanted_.model, wanted_.world);
-  const ParityInputs inputs_{wanted_.model, material_.reference.steps, material_.inputs};
+  const Material& material_ = material(wanted_.group);
+  const ParityInputs inputs_{wanted_.group.model, material_.reference.steps, material_.inputs};
+  const Floor& floor_ = material_.reference.floors.at(wanted_.name);
   const std::vector<Training>& fsdp1_ = material_.reference.trainings.at(wanted_.name);
   ParityCase case_ = material_.reference.cases.at(wanted_.name);
 };
@@ -99,19 +122,18 @@ class Control : public Parity {};
 class Bucketed : public Parity {};
 class Variant : public Parity {
  protected:
-  void expect_agreement_with_fsdp1() {
-    expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world), fsdp1_);
-  }
+  void expect_agreement_with_fsdp1() { expect_near(train(), fsdp1_); }
 };
 
 // That the two languages' models, data, optimizers and loops are the same, without libfsdp.
 TEST_P(Control, modules_that_are_not_sharded_agree_with_fsdp1) {
-  expect_agreement(case_, train_plain(case_, inputs_, wanted_.world), fsdp1_);
+  expect_near(train_plain(case_, inputs_, wanted_.group.world), fsdp1_);
 }
 
 TEST_P(Parity, agrees_with_fsdp1) {
-  const auto ours = train_ranks(case_, inputs_, wanted_.world);
-  expect_agreement(case_, ours, fsdp1_);
+  const auto ours = train();
+  expect_near(ours, fsdp1_);
+  if (case_.peer == "ddp") return;
   for (const Training& training : ours) {
     EXPECT_THAT(training.units, ::testing::UnorderedElementsAreArray(fsdp1_.front().units));
   }
@@ -119,14 +141,13 @@ TEST_P(Parity, agrees_with_fsdp1) {
 
 TEST_P(Bucketed, agrees_with_fsdp1_where_units_share_collectives) {
   case_.bucket_bytes = FsdpOptions().bucket_bytes;
-  expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world), fsdp1_);
+  expect_near(train(), fsdp1_);
 }
 
 // FSDP1 itself goes on with the weights from before the step: the control stands in for it.
 TEST_P(Variant, a_forward_between_backward_and_step_leaves_nothing_stale) {
   case_.evaluate_early = true;
-  expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world),
-                   train_plain(case_, inputs_, wanted_.world));
+  expect_near(train(), train_plain(case_, inputs_, wanted_.group.world));
 }
 
 // FSDP1 refuses to on the CPU.
@@ -165,8 +186,8 @@ TEST_P(Variant, a_hook_reduces_gradients) {
 
 TEST_P(Variant, hybrid_strategies_split_by_node) {
   case_.strategy = "HYBRID_SHARD";
-  for (int size = 1; size <= wanted_.world; ++size) {
-    if (wanted_.world % size != 0) continue;
+  for (int size = 1; size <= wanted_.group.world; ++size) {
+    if (wanted_.group.world % size != 0) continue;
     case_.node_size = size;
     expect_agreement_with_fsdp1();
   }
@@ -176,32 +197,34 @@ class Ignored : public Parity {};
 
 TEST_P(Ignored, parameters_are_ignored_like_their_modules) {
   case_.ignore_parameters = true;
-  expect_agreement(case_, train_ranks(case_, inputs_, wanted_.world), fsdp1_);
+  expect_near(train(), fsdp1_);
 }
 
-// "<model>_w<world>" of every reference, or the one that FSDP_TEST_PARITY_GROUP names.
-std::vector<std::pair<std::string, int>> groups() {
-  static const std::regex kName("([a-z]+)_w([0-9]+)\\.json");
+// Every reference that fits the environment, or the one that FSDP_TEST_PARITY_GROUP names.
+std::vector<Group> groups() {
+  static const std::regex kName("([a-z0-9]+)_w([0-9]+)(_[a-z0-9]+)?\\.json");
   const char* only = std::getenv("FSDP_TEST_PARITY_GROUP");
-  std::vector<std::pair<std::string, int>> found;
+  std::vector<Group> found;
   for (const auto& entry : std::filesystem::directory_iterator(FSDP_TEST_PARITY)) {
-    const std::string name = entry.path().filename().string();
+    const std::string file = entry.path().filename().string();
     std::smatch match;
-    if (!std::regex_match(name, match, kName)) continue;
-    if (only == nullptr || entry.path().stem() == only) {
-      found.emplace_back(match[1].str(), std::stoi(match[2].str()));
+    if (!std::regex_match(file, match, kName)) continue;
+    Group group{entry.path().stem(), match[1].str(), std::stoi(match[2].str())};
+    if (only == nullptr ? read_level(FSDP_TEST_PARITY, group.name).is_here() : group.name == only) {
+      found.push_back(std::move(group));
     }
   }
-  std::sort(found.begin(), found.end());
+  std::sort(found.begin(), found.end(),
+            [](const Group& a, const Group& b) { return a.name < b.name; });
   return found;
 }
 
 std::vector<Wanted> cases_where(
     const std::function<bool(const Wanted&, const ParityCase&)>& chosen) {
   std::vector<Wanted> found;
-  for (const auto& [model, world] : groups()) {
-    for (const auto& [name, parity_case] : material(model, world).reference.cases) {
-      Wanted wanted{model, world, name};
+  for (const Group& group : groups()) {
+    for (const auto& [name, parity_case] : material(group).reference.cases) {
+      Wanted wanted{group, name};
       if (chosen(wanted, parity_case)) found.push_back(std::move(wanted));
     }
   }
@@ -220,12 +243,13 @@ bool shards_everywhere(const ParityCase& parity_case) {
 // gives them a gradient of zero where their unit has another, and Adam then lets them decay.
 bool is_for_control(const Wanted& wanted, const ParityCase& parity_case) {
   return shards_everywhere(parity_case) && parity_case.mixed.empty() &&
-         parity_case.backward_prefetch == "PRE" && !parity_case.forward_prefetch &&
-         (wanted.model != "unused" || parity_case.optimizer == "sgd");
+         !has_own_loop(wanted.group.model) && parity_case.backward_prefetch == "PRE" &&
+         !parity_case.forward_prefetch &&
+         (wanted.group.model != "unused" || parity_case.optimizer == "sgd");
 }
 
 bool has_buckets(const Wanted& wanted, const ParityCase& parity_case) {
-  return wanted.world <= 3 &&
+  return wanted.group.world <= 3 &&
          (parity_case.strategy == "FULL_SHARD" || parity_case.strategy == "HYBRID_SHARD") &&
          parity_case.backward_prefetch == "PRE" && !parity_case.forward_prefetch;
 }
@@ -246,9 +270,11 @@ INSTANTIATE_TEST_SUITE_P(Fsdp1, Parity, ::testing::ValuesIn(cases_where(is_for_p
 INSTANTIATE_TEST_SUITE_P(Fsdp1, Bucketed, ::testing::ValuesIn(cases_where(has_buckets)), test_name);
 INSTANTIATE_TEST_SUITE_P(Fsdp1, Variant, ::testing::ValuesIn(cases_where(is_plain_step)),
                          test_name);
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bucketed);
 INSTANTIATE_TEST_SUITE_P(Fsdp1, Ignored, ::testing::ValuesIn(cases_where(ignores)), test_name);
 // Only some models have such cases, and some worlds.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Control);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Bucketed);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Variant);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Ignored);
 
 }  // namespace

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/parity/reference.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <span>
 #include <sstream>
 
 #include <ATen/Functions.h>
+#include <ATen/Version.h>
 #include <c10/util/Exception.h>
 
 #include "formats/base/byte_source.h"
@@ -122,6 +125,7 @@ ParityCase read_case(const Json& json) {
       {"norm", into(&ParityCase::norm)},
       {"optimizer", into(&ParityCase::optimizer)},
       {"limit_all_gathers", into(&ParityCase::limit_all_gathers)},
+      {"peer", into(&ParityCase::peer)},
   };
   ParityCase out;
   TORCH_CHECK(json.as_object(), "a case is no object");
@@ -146,6 +150,25 @@ std::vector<Training> read_record(const Json& json, int world) {
   return ranks;
 }
 
+Floor read_floor(const Json& record) {
+  Floor floor;
+  if (const Json* found = record.find("floor")) {
+    read(member(*found, "losses"), floor.losses);
+    read(member(*found, "norms"), floor.norms);
+    read(member(*found, "weights"), floor.weights);
+  }
+  return floor;
+}
+
+Level level_of(const Json& json) {
+  Level level;
+  read(member(json, "capability"), level.capability);
+  for (const auto& [name, value] : *member(json, "environment").as_object()) {
+    read(value, level.environment[name]);
+  }
+  return level;
+}
+
 // "<case>/<name>" is every rank's, "<case>/<name>/<rank>" one rank's.
 void hand_out(const Tensors& tensors, std::map<std::string, std::vector<Training>>& trainings) {
   for (const auto& [key, tensor] : tensors) {
@@ -167,15 +190,29 @@ bool ParityCase::casts(const std::string& what) const {
   return ("+" + mixed + "+").find("+" + what + "+") != std::string::npos;
 }
 
-Reference read_reference(const std::filesystem::path& folder, const std::string& model, int world) {
-  const std::filesystem::path stem = folder / (model + "_w" + std::to_string(world));
+bool Level::is_here() const {
+  return capability == at::get_cpu_capability() &&
+         std::all_of(environment.begin(), environment.end(), [](const auto& variable) {
+           const char* value = std::getenv(variable.first.c_str());
+           return value != nullptr && value == variable.second;
+         });
+}
+
+Level read_level(const std::filesystem::path& folder, const std::string& group) {
+  return level_of(formats::parse_json(read_text(folder / (group + ".json"))));
+}
+
+Reference read_reference(const std::filesystem::path& folder, const std::string& group, int world) {
+  const std::filesystem::path stem = folder / group;
   const Json json = formats::parse_json(read_text(stem.string() + ".json"));
   Reference reference;
   reference.world = world;
   read(member(json, "steps"), reference.steps);
+  reference.level = level_of(json);
   for (const auto& [name, record] : *member(json, "cases").as_object()) {
     reference.cases[name] = read_case(member(record, "case"));
     reference.trainings[name] = read_record(record, world);
+    reference.floors[name] = read_floor(record);
   }
   hand_out(read_safetensors(stem.string() + ".safetensors"), reference.trainings);
   return reference;

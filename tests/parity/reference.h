@@ -32,6 +32,7 @@ struct ParityCase {
   double norm = 2;
   std::string optimizer;
   bool limit_all_gathers = true;
+  std::string peer;
 
   // Beyond cases.py.
   bool evaluate_early = false;    // a forward without gradients between a backward and its step
@@ -58,15 +59,35 @@ struct Training {
   Tensors tensors;  // full parameters, and buffers, after the last step
 };
 
+// How far PyTorch lies from itself, as compare.h measures it, at a lower level of kernels, and with
+// bfloat16 gradients added in float32: see reference.py.  Zeros where nothing is bfloat16.
+struct Floor {
+  double losses = 0;
+  double norms = 0;
+  double weights = 0;
+};
+
+// The kernels a reference was computed with.
+struct Level {
+  std::string capability;                          // of vector kernels, as ATen calls it
+  std::map<std::string, std::string> environment;  // what has to be set for these kernels
+
+  // Whether this process computes with them.
+  bool is_here() const;
+};
+
 struct Reference {
   std::int64_t steps = 0;
   int world = 0;
+  Level level;
   std::map<std::string, ParityCase> cases;
+  std::map<std::string, Floor> floors;                     // of each case
   std::map<std::string, std::vector<Training>> trainings;  // of each case, [rank]
 };
 
-// Of model `model` on `world` ranks.
-Reference read_reference(const std::filesystem::path& folder, const std::string& model, int world);
+// Of one file, "<model>_w<ranks>" or "<model>_w<ranks>_<level>".
+Reference read_reference(const std::filesystem::path& folder, const std::string& group, int world);
+Level read_level(const std::filesystem::path& folder, const std::string& group);
 
 // Initial parameters, "init.<name>", and data, "x" and "y" [step, rank, micro batch, batch, ...].
 Tensors read_inputs(const std::filesystem::path& folder, const std::string& model);

@@ -4,26 +4,21 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <tuple>
 #include <utility>
 
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/utils.h>
 
 #include "libfsdp/activation_checkpoint.h"
-#include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/collectives.h"
 #include "libfsdp/meta_device.h"
-#include "libfsdp/wrap_policy.h"
+#include "tests/parity/case_options.h"
 #include "tests/parity/models.h"
 
 namespace fsdp::test {
 namespace {
 
 using Sharded = FullyShardedDataParallel<ParityModel>;
-
-// As in reference.py.
-constexpr std::int64_t kSizePolicyNumel = 2000;
 
 bool starts_with(const std::string& name, const std::string& prefix) {
   return name.compare(0, prefix.size(), prefix) == 0;
@@ -38,17 +33,6 @@ bool is_frozen(const ParityCase& wanted, const std::string& name) {
   return std::any_of(wanted.frozen.begin(), wanted.frozen.end(), [&](const std::string& frozen) {
     return name == frozen || (frozen.back() == '.' && starts_with(name, frozen));
   });
-}
-
-// Of the parameters and buffers that the module itself has.
-void initialize(torch::nn::Module& module, const std::string& name, const Tensors& inputs) {
-  const torch::NoGradGuard no_grad;
-  for (auto& parameter : module.named_parameters(/*recurse=*/false)) {
-    const auto initial = inputs.find("init." + (name.empty() ? "" : name + ".") + parameter.key());
-    // The second name of a tied parameter: PyTorch lists the first alone.
-    if (initial != inputs.end()) parameter.value().copy_(initial->second);
-  }
-  if (auto* norm = module.as<torch::nn::BatchNorm2dImpl>()) norm->reset_running_stats();
 }
 
 std::shared_ptr<ParityModel> initial_model(const ParityCase& wanted, const ParityInputs& inputs) {
@@ -78,62 +62,12 @@ class ShardedSubject final : public Subject {
     return sharded_.clip_grad_norm_(max_norm, norm_type);
   }
   std::vector<at::Tensor> parameters() override { return sharded_.parameters(); }
-  Tensors tensors() override {
-    Tensors found;
-    for (const auto& [name, buffer] : sharded_.named_buffers()) found[name] = buffer.clone();
-    SummonOptions options;
-    options.writeback = false;
-    FullParams scope = sharded_.summon_full_params(options);
-    for (const auto& item : sharded_.module()->named_parameters()) {
-      found[item.key()] = item.value().detach().clone();
-    }
-    scope.close();
-    return found;
-  }
+  Tensors tensors() override { return full_tensors(sharded_); }
   std::vector<std::string> units() override { return sharded_.unit_names(); }
 
  private:
   Sharded sharded_;
 };
-
-ShardingStrategy strategy_of(const std::string& name) {
-  static const std::map<std::string, ShardingStrategy> kStrategies = {
-      {"FULL_SHARD", ShardingStrategy::kFullShard},
-      {"SHARD_GRAD_OP", ShardingStrategy::kShardGradOp},
-      {"NO_SHARD", ShardingStrategy::kNoShard},
-      {"HYBRID_SHARD", ShardingStrategy::kHybridShard},
-      {"_HYBRID_SHARD_ZERO2", ShardingStrategy::kHybridShardZero2},
-  };
-  return kStrategies.at(name);
-}
-
-WrapPolicy policy_of(const std::string& name) {
-  if (name == "units") return custom_policy(is_unit);
-  if (name == "all") return always_wrap_policy();
-  if (name == "size") return size_based_auto_wrap_policy(kSizePolicyNumel);
-  TORCH_CHECK(name == "none", "no policy is called ", name);
-  return {};
-}
-
-BackwardPrefetch prefetch_of(const std::string& name) {
-  if (name == "PRE") return BackwardPrefetch::kBackwardPre;
-  if (name == "POST") return BackwardPrefetch::kBackwardPost;
-  TORCH_CHECK(name == "none", "no prefetching is called ", name);
-  return BackwardPrefetch::kNone;
-}
-
-// The ranks that share one copy with this one, and those that hold the same part of other copies.
-std::pair<std::shared_ptr<ProcessGroup>, std::shared_ptr<ProcessGroup>> split(
-    const std::shared_ptr<ProcessGroup>& world, int shard) {
-  std::vector<int> sharing;
-  std::vector<int> copies;
-  for (int rank = 0; rank < world->size(); ++rank) {
-    if (rank / shard == world->rank() / shard) sharing.push_back(rank);
-    if (rank % shard == world->rank() % shard) copies.push_back(rank);
-  }
-  auto first = world->subgroup(sharing);
-  return {std::move(first), world->subgroup(copies)};
-}
 
 void ignore(const ParityCase& wanted, ParityModel& model, FsdpOptions& options) {
   const auto& names = wanted.ignored;
@@ -163,26 +97,7 @@ std::function<void(torch::nn::Module&)> initializer(const ParityModel& model,
 // Also sets the model up to recompute its blocks, where they are to be.
 FsdpOptions options_of(const ParityCase& wanted, const ParityInputs& inputs, ParityModel& model,
                        const std::shared_ptr<ProcessGroup>& group) {
-  FsdpOptions options;
-  options.process_group = group;
-  options.sharding_strategy = strategy_of(wanted.strategy);
-  if (wanted.shard > 0) {
-    std::tie(options.process_group, options.replicate_group) = split(group, wanted.shard);
-  }
-  options.auto_wrap_policy = policy_of(wanted.wrap);
-  options.use_orig_params = wanted.use_orig_params;
-  options.backward_prefetch = prefetch_of(wanted.backward_prefetch);
-  options.forward_prefetch = wanted.forward_prefetch;
-  options.limit_all_gathers = wanted.limit_all_gathers;
-  options.cpu_offload.offload_params = wanted.offload;
-  options.sync_module_states = wanted.sync_module_states;
-  if (wanted.node_size > 0) options.node_size = wanted.node_size;
-  if (wanted.casts("param")) options.mixed_precision.param_dtype = at::kBFloat16;
-  if (wanted.casts("reduce")) options.mixed_precision.reduce_dtype = at::kBFloat16;
-  if (wanted.casts("reduce32")) options.mixed_precision.reduce_dtype = at::kFloat;
-  options.mixed_precision.keep_low_precision_grads = wanted.casts("keep");
-  if (wanted.casts("buffer")) options.mixed_precision.buffer_dtype = at::kBFloat16;
-  options.bucket_bytes = wanted.bucket_bytes;
+  FsdpOptions options = case_options(wanted, group);
   if (wanted.meta) options.param_init_fn = initializer(model, inputs.tensors);
   ignore(wanted, model, options);
   if (wanted.checkpoint) {
@@ -213,6 +128,29 @@ void reduce_to_twice_the_mean(const std::shared_ptr<ProcessGroup>& group, at::Te
 }
 
 }  // namespace
+
+void initialize(torch::nn::Module& module, const std::string& name, const Tensors& inputs) {
+  const torch::NoGradGuard no_grad;
+  for (auto& parameter : module.named_parameters(/*recurse=*/false)) {
+    const auto initial = inputs.find("init." + (name.empty() ? "" : name + ".") + parameter.key());
+    // The second name of a tied parameter: PyTorch lists the first alone.
+    if (initial != inputs.end()) parameter.value().copy_(initial->second);
+  }
+  if (auto* norm = module.as<torch::nn::BatchNorm2dImpl>()) norm->reset_running_stats();
+}
+
+Tensors full_tensors(ShardedModule& sharded) {
+  Tensors found;
+  for (const auto& [name, buffer] : sharded.named_buffers()) found[name] = buffer.clone();
+  SummonOptions options;
+  options.writeback = false;
+  FullParams scope = sharded.summon_full_params(options);
+  for (const auto& item : sharded.module()->named_parameters()) {
+    found[item.key()] = item.value().detach().clone();
+  }
+  scope.close();
+  return found;
+}
 
 std::unique_ptr<Subject> sharded_subject(const ParityCase& wanted, const ParityInputs& inputs,
                                          const std::shared_ptr<ProcessGroup>& group) {

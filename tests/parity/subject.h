@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "libfsdp/fully_sharded.h"
 #include "libfsdp/process_group.h"
 #include "tests/parity/reference.h"
 
@@ -17,6 +18,13 @@ struct ParityInputs {
   std::int64_t steps;
   const Tensors& tensors;
 };
+
+// Gives a module the initial values of the parameters and buffers that it itself has.  `name` in
+// the model; "" for the model.
+void initialize(torch::nn::Module& module, const std::string& name, const Tensors& inputs);
+
+// Collective.  What a module has without sharding.
+Tensors full_tensors(ShardedModule& sharded);
 
 class Subject {
  public:

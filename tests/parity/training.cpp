@@ -3,13 +3,19 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <utility>
 
 #include <torch/nn/functional/loss.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
+
+#include "libfsdp/optim/adamw.h"
+#include "tests/parity/public/dcgan.h"
+#include "tests/parity/public/language_model.h"
 
 namespace fsdp::test {
 namespace {
@@ -22,9 +28,17 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const ParityCase& wanted
     return std::make_unique<torch::optim::SGD>(std::move(parameters),
                                                torch::optim::SGDOptions(rate).momentum(0.9));
   }
-  return std::make_unique<torch::optim::AdamW>(
-      std::move(parameters),
-      torch::optim::AdamWOptions(3e-3).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.01));
+  if (wanted.optimizer == "adam") {
+    return std::make_unique<torch::optim::Adam>(
+        std::move(parameters), torch::optim::AdamOptions(3e-3).betas({0.9, 0.95}).eps(1e-8));
+  }
+  const auto options =
+      torch::optim::AdamWOptions(3e-3).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.01);
+  // See reference.py: one kernel for both languages where a rounding may decide.
+  if (!wanted.mixed.empty()) {
+    return std::make_unique<optim::AdamW>(std::move(parameters), options);
+  }
+  return std::make_unique<torch::optim::AdamW>(std::move(parameters), options);
 }
 
 // The loop of reference.py for one rank, in the parts between which ranks may talk.
@@ -88,10 +102,21 @@ class Loop {
   Training training_;
 };
 
+using OwnLoop = Training (*)(const ParityCase&, const ParityInputs&,
+                             const std::shared_ptr<ProcessGroup>&);
+const std::map<std::string, OwnLoop> kOwnLoops = {{"dcgan", train_dcgan},
+                                                  {"rnnlm", train_language_model}};
+
 }  // namespace
+
+bool has_own_loop(const std::string& model) {
+  return kOwnLoops.count(model) != 0;
+}
 
 Training train_sharded(const ParityCase& wanted, const ParityInputs& inputs,
                        const std::shared_ptr<ProcessGroup>& group) {
+  const auto own = kOwnLoops.find(inputs.model);
+  if (own != kOwnLoops.end()) return own->second(wanted, inputs, group);
   const auto subject = sharded_subject(wanted, inputs, group);
   Loop loop(wanted, inputs, group->rank(), *subject);
   for (std::int64_t step = 0; step < inputs.steps; ++step) {

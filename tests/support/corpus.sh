@@ -39,10 +39,12 @@ make_parity() {
   rm -rf "$dir" && mv "$work/corpus" "$dir" && rm -rf "$work"
 }
 
-# Sets PARITY.
+# Sets PARITY.  Another processor, or another level of kernels, is another reference.
 need_parity() {
   local key
-  key=$({ cat "$PROVISION_DIR"/../parity/{cases,models,reference}.py "$PROVISION_DIR/requirements.txt"; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  key=$({ cat "$PROVISION_DIR"/../parity/{cases,levels,models,own_loops,public_models,reference}.py "$PROVISION_DIR/requirements.txt"
+          echo "$PYTHON ${ATEN_CPU_CAPABILITY:-} ${ONEDNN_MAX_CPU_ISA:-}"
+          grep -m2 -E '^(model name|flags|Features)' /proc/cpuinfo; } | sha256sum | cut -c1-12)
   PARITY=$FSDP_CACHE/parity-$key
   [ -d "$PARITY" ] || step "training by PyTorch in $PARITY" make_parity "$PARITY"
 }
