@@ -148,7 +148,8 @@ def check_case(folder, tmp):
     with open(h5, "rb") as a, open(again, "rb") as b:
         expect(a.read() == b.read(), "the same input gave other bytes")
     report = json.loads(run("verify", h5, "--json", *allow))
-    expect(report["findings"] == [], f"verify: {report['findings']}")
+    # Names that nobody can read come along as they are.
+    expect(all(f["code"] == "NAME" and f["severity"] == "warning" for f in report["findings"]), f"verify: {report['findings']}")
     run("consolidate", path, direct, *allow)
     run("convert", h5, back, *allow)
     want = torch.load(direct, weights_only=False)
