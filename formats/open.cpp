@@ -14,6 +14,7 @@
 #include "formats/layout/dcp.h"
 #include "formats/layout/dcp_names.h"
 #include "formats/layout/deepspeed.h"
+#include "formats/layout/deepspeed_universal.h"
 #include "formats/layout/hdf5_checkpoint.h"
 #include "formats/layout/hdf5_data.h"
 #include "formats/layout/per_rank.h"
@@ -35,6 +36,7 @@ enum class Kind {
   kDcp,
   kAccelerate,
   kDeepSpeed,
+  kUniversal,
   kRankFiles,
   kSafetensors,
   kHdf5,
@@ -44,6 +46,7 @@ enum class Kind {
 Kind kind_of_folder(const fs::path& folder) {
   if (dcp::is_dcp_folder(folder)) return Kind::kDcp;
   if (accelerate::is_accelerate_folder(folder)) return Kind::kAccelerate;
+  if (deepspeed::is_universal_folder(folder)) return Kind::kUniversal;
   if (deepspeed::is_deepspeed_folder(folder)) return Kind::kDeepSpeed;
   if (safetensors::is_safetensors_folder(folder)) return Kind::kSafetensors;
   if (is_rank_folder(folder)) return Kind::kRankFiles;
@@ -104,6 +107,8 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
       return accelerate::open_accelerate(path, options.allowed_globals);
     case Kind::kDeepSpeed:
       return deepspeed::open_deepspeed(path);
+    case Kind::kUniversal:
+      return deepspeed::open_universal(path);
     case Kind::kRankFiles:
       return open_rank_folder(path);
     case Kind::kSafetensors:

@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 
-#include "formats/base/checked_math.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/layout/deepspeed_names.h"
@@ -15,16 +14,6 @@
 
 namespace fsdp::formats::deepspeed {
 namespace {
-
-// What of a model file is no state of the trainer: weights, and what describes the partitions.
-constexpr std::string_view kLayoutKeys[] = {"module",
-                                            "buffer_names",
-                                            "optimizer",
-                                            "param_shapes",
-                                            "frozen_param_shapes",
-                                            "frozen_param_fragments",
-                                            "shared_params",
-                                            "param_alignment_paddings"};
 
 class DeepSpeedCheckpoint : public ZeroFiles {
  public:
@@ -68,97 +57,23 @@ class DeepSpeedCheckpoint : public ZeroFiles {
     }
   }
 
-  static std::set<std::string> names_in(const Value* list) {
-    std::set<std::string> names;
-    if (list == nullptr) return names;
-    for (const Value& item : list->items()) {
-      if (item.as_string() != nullptr) names.insert(*item.as_string());
-    }
-    return names;
-  }
-
   void add_model() {
     const auto weights = master_weights();
     check_dtypes(weights);
     check_sizes(weights);
-    const DType dtype = dtype_of(weights);
-    const std::set<std::string> buffers = names_in(member(model_root(), "buffer_names"));
-    const Value* aliases = member(model_root(), "shared_params");
-    const Value* frozen = member(model_root(), "frozen_param_shapes");
-    std::set<std::string> done;
     const auto add = [&](const std::string& name, const std::string& source) {
       const auto parameter = parameters_.find(source);
-      if (parameter != parameters_.end()) {
-        add_tensor({"model", name}, dtype, parameter->second.shape,
-                   parts_of(parameter->second, weights));
-        return true;
-      }
-      const Value* shape = frozen == nullptr ? nullptr : member(*frozen, source);
-      return shape != nullptr && add_frozen(name, source, *shape);
+      if (parameter == parameters_.end()) return false;
+      add_tensor({"model", name}, dtype_of(weights), parameter->second.shape,
+                 parts_of(parameter->second, weights));
+      return true;
     };
-    // The module's own order is the model's.
-    const auto module = mapping_entries(*member(model_root(), "module"));
-    for (const auto& [key, value] : *module) {
-      const std::string* name = key.as_string();
-      if (name == nullptr || !done.insert(*name).second) continue;
-      const Value* alias = aliases == nullptr ? nullptr : member(*aliases, *name);
-      const bool tied = alias != nullptr && alias->as_string() != nullptr;
-      if (add(*name, tied ? *alias->as_string() : *name)) continue;
-      const auto tensor = dense_tensor(value);
-      if (!tensor) {
-        add_value({"model", *name}, value, model_file());
-      } else if (buffers.contains(*name) || tensor->shape != std::vector<std::int64_t>{0}) {
-        add_tensor({"model", *name}, tensor->dtype, tensor->shape,
-                   {part_of(whole_box(tensor->shape), model_file(), *tensor)});
-      } else {
-        findings_.push_back({.code = ErrorCode::kOrphan,
-                             .message = "has no elements in the checkpoint: DeepSpeed saves a tied "
-                                        "parameter of stage 3 under its other name alone",
-                             .file = index_.files[model_file()].name,
-                             .key = "model." + *name,
-                             .bytes = {},
-                             .severity = Finding::Severity::kWarning});
-      }
-    }
+    std::set<std::string> done = add_module(add);
     for (const auto& names : group_names_) {
       for (const std::string& name : names) {
         if (done.insert(name).second) add(name, name);
       }
     }
-  }
-
-  bool add_frozen(const std::string& name, const std::string& source, const Value& said) {
-    const auto shape = shape_of(said);
-    if (!shape) fail(ErrorCode::kMetaType, model_file(), "'frozen_param_shapes' holds no shapes");
-    const auto numel = static_cast<std::int64_t>(checked_numel(*shape, "frozen parameter"));
-    const std::int64_t piece = piece_numel(numel, ranks_);
-    std::vector<Part> parts;
-    std::optional<DType> dtype;
-    for (const auto& [rank, file] : models_) {
-      const Value* fragments = member(root(file), "frozen_param_fragments");
-      const Value* fragment = fragments == nullptr ? nullptr : member(*fragments, source);
-      const auto tensor = fragment == nullptr ? std::nullopt : dense_tensor(*fragment);
-      if (!tensor) continue;
-      dtype = dtype.value_or(tensor->dtype);
-      if (tensor->dtype != *dtype)
-        fail(ErrorCode::kDtype, file, cat(quote(name, 200), ": ranks hold different types"));
-      if (stage_ < 3) {
-        if (tensor->shape != *shape) {
-          fail(ErrorCode::kShape, file,
-               cat(quote(name, 200), ": has shape ", shape_text(tensor->shape), ", expected ",
-                   shape_text(*shape)));
-        }
-        parts.push_back(part_of(whole_box(*shape), file, *tensor));
-        break;
-      }
-      const std::int64_t begin = piece_begin(numel, piece, rank);
-      const std::int64_t end = begin + std::min(piece, numel - begin);
-      if (tensor->shape.size() != 1 || tensor->shape[0] < end - begin)
-        fail(ErrorCode::kShape, file, cat(quote(name, 200), ": its part is too short"));
-      add_flat_parts(parts, *shape, begin, end, file, *tensor, 0);
-    }
-    add_tensor({"model", name}, dtype.value_or(DType::kFloat32), *shape, std::move(parts));
-    return true;
   }
 
   const Value* base_state(std::uint32_t file) const {
@@ -239,7 +154,10 @@ class DeepSpeedCheckpoint : public ZeroFiles {
         }
       }
     }
-    add_param_groups();
+    const std::uint32_t first = optimizers_.begin()->second;
+    const Value* base = base_state(first);
+    add_param_groups(base == nullptr ? nullptr : member(*base, "param_groups"), first,
+                     group_names_);
   }
 
   // A step count and its like: one of a group; stage 3 has groups of its own, all at one step.
@@ -255,45 +173,6 @@ class DeepSpeedCheckpoint : public ZeroFiles {
     } else {
       add_value(path, value, file);
     }
-  }
-
-  // The groups' options, with the names of the parameters in place of the flat tensors' numbers.
-  void add_param_groups() {
-    const std::uint32_t file = optimizers_.begin()->second;
-    const Value* base = base_state(file);
-    const Value* groups = base == nullptr ? nullptr : member(*base, "param_groups");
-    if (groups == nullptr || groups->items().size() != group_names_.size()) return;
-    for (std::size_t g = 0; g < group_names_.size(); ++g) {
-      const auto entries = mapping_entries(groups->items()[g]);
-      if (!entries) continue;
-      const auto add = [&](const std::string& option, const Value& value) {
-        add_value({"optimizer", "param_groups", static_cast<std::int64_t>(g), option}, value, file);
-      };
-      for (const auto& [key, value] : *entries) {
-        if (key.as_string() != nullptr && *key.as_string() != "params")
-          add(*key.as_string(), value);
-      }
-      std::vector<Value> names;
-      for (const std::string& name : group_names_[g]) names.push_back(Value::string(name));
-      add("params", Value::list(std::move(names)));
-    }
-  }
-
-  void add_trainer_state() {
-    const auto saved = mapping_entries(model_root());
-    for (const auto& [key, value] : *saved) {
-      const std::string* name = key.as_string();
-      if (name == nullptr || value.is_none() || *name == "model") continue;
-      if (std::find(std::begin(kLayoutKeys), std::end(kLayoutKeys), *name) != std::end(kLayoutKeys))
-        continue;
-      add_value({*name}, value, model_file());
-    }
-  }
-
-  std::optional<std::string> version() const {
-    const Value* said = member(model_root(), "ds_version");
-    if (said == nullptr || said->as_string() == nullptr) return std::nullopt;
-    return *said->as_string();
   }
 };
 

@@ -55,18 +55,10 @@ std::vector<StateFile> state_files(const Directory& folder) {
   return files;
 }
 
-std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& path) {
-  const Directory folder = Directory::open(path);
-  const std::vector<std::string> names = folder.list();
-  const auto is_model = [](const std::string& name) {
-    const auto file = state_file(name);
-    return file && (!file->other || name.starts_with("layer_"));
-  };
-  if (std::any_of(names.begin(), names.end(), is_model)) return path;
-  if (std::find(names.begin(), names.end(), "latest") == names.end()) return std::nullopt;
-  if (folder.is_directory("latest")) return std::nullopt;
-  const auto latest = folder.open_member("latest");
-  if (latest->size() > kMaxTagBytes) return std::nullopt;
+std::optional<std::string> named_folder(const Directory& folder, const std::string& file) {
+  if (folder.is_directory(file)) return std::nullopt;
+  const auto latest = folder.open_member_if_present(file);
+  if (latest == nullptr || latest->size() > kMaxTagBytes) return std::nullopt;
   const std::vector<std::byte> bytes = read_bytes(*latest, 0, latest->size());
   std::string tag(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' '))
@@ -76,9 +68,22 @@ std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& pat
       tag.find('\0') != std::string::npos || !folder.is_directory(tag)) {
     return std::nullopt;
   }
-  const std::vector<std::string> inside = Directory::open(path / tag).list();
+  return tag;
+}
+
+std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& path) {
+  const Directory folder = Directory::open(path);
+  const std::vector<std::string> names = folder.list();
+  const auto is_model = [](const std::string& name) {
+    const auto file = state_file(name);
+    return file && (!file->other || name.starts_with("layer_"));
+  };
+  if (std::any_of(names.begin(), names.end(), is_model)) return path;
+  const auto tag = named_folder(folder, "latest");
+  if (!tag) return std::nullopt;
+  const std::vector<std::string> inside = Directory::open(path / *tag).list();
   if (!std::any_of(inside.begin(), inside.end(), is_model)) return std::nullopt;
-  return path / tag;
+  return path / *tag;
 }
 
 }  // namespace fsdp::formats::deepspeed

@@ -29,6 +29,10 @@ std::optional<StateFile> state_file(std::string_view name);
 // The state files of a folder, by rank.
 std::vector<StateFile> state_files(const Directory& folder);
 
+// The folder within `folder` that the text file `file` names; nothing where there is no such file,
+// or it names none.
+std::optional<std::string> named_folder(const Directory& folder, const std::string& file);
+
 // The tag folder that `folder` is, or that its `latest` names; nothing where it is neither.
 std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& folder);
 

@@ -35,7 +35,7 @@ std::optional<std::int64_t> number_of(const Value& value) {
 }  // namespace
 
 ZeroFiles::ZeroFiles(Directory opened, const std::vector<StateFile>& files)
-    : TorchFilesCheckpoint(std::move(opened)) {
+    : ModelFiles(std::move(opened)) {
   refuse_other_layouts(files);
   for (const StateFile& file : files) {
     if (!file.optimizer) add_model_file(file);
@@ -47,9 +47,6 @@ ZeroFiles::ZeroFiles(Directory opened, const std::vector<StateFile>& files)
   read_parameters();
 }
 
-void ZeroFiles::fail(ErrorCode code, std::uint32_t file, const std::string& why) const {
-  throw Error(code, cat(path_of(file), ": ", why));
-}
 void ZeroFiles::refuse_other_layouts(const std::vector<StateFile>& files) const {
   const std::string where = escape(folder().path().native());
   bool optimizer = false;
@@ -73,14 +70,6 @@ void ZeroFiles::refuse_other_layouts(const std::vector<StateFile>& files) const 
                     ": has no *_optim_states.pt, where ZeRO keeps the weights in full "
                     "precision; open the *_model_states.pt file itself for the others"));
   }
-}
-
-void ZeroFiles::add_model_file(const StateFile& file) {
-  const std::uint32_t number = add_file(file.name, file.rank);
-  if (member(root(number), "module") == nullptr ||
-      !mapping_entries(*member(root(number), "module")))
-    fail(ErrorCode::kMetaType, number, "has no dict 'module', as DeepSpeed's model states do");
-  models_.emplace(file.rank.value_or(0), number);
 }
 
 void ZeroFiles::add_optimizer_file(const StateFile& file) {
@@ -135,6 +124,7 @@ void ZeroFiles::read_stages() {
            cat("is of rank ", rank, ", but the checkpoint is of ", ranks_, " ranks"));
     }
   }
+  cut_ = stage_ == 3;
   note_missing();
 }
 

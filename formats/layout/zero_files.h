@@ -9,31 +9,23 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/layout/deepspeed_names.h"
-#include "formats/layout/torch_files.h"
+#include "formats/layout/deepspeed_model.h"
 #include "formats/layout/zero_partitions.h"
 
 namespace fsdp::formats::deepspeed {
 
-class ZeroFiles : public TorchFilesCheckpoint {
+class ZeroFiles : public ModelFiles {
  protected:
   // Reads every file but its storages, and holds stages and rank counts against each other.
   // Throws: kUnsupported, kMetaType, kShardMissing, kRank, kKey, kOverflow; what add_file throws.
   ZeroFiles(Directory opened, const std::vector<StateFile>& files);
 
-  [[noreturn]] void fail(ErrorCode code, std::uint32_t file, const std::string& why) const;
-  const Value& root(std::uint32_t file) const { return torch(file).root; }
-  // The model file of the lowest rank, which speaks for all of them.
-  std::uint32_t model_file() const { return models_.begin()->second; }
-  const Value& model_root() const { return root(model_file()); }
   // 'optimizer_state_dict' of an optimizer file.
   const Value& zero_state(std::uint32_t file) const;
   // The weights in full precision, by rank.  Throws: kMetaType, kType.
   FlatGroupsByRank master_weights() const;
 
-  std::map<std::int64_t, std::uint32_t> models_;      // file by rank
   std::map<std::int64_t, std::uint32_t> optimizers_;  // file by rank
-  std::int64_t ranks_ = 0;
   std::int64_t stage_ = 0;
   std::map<std::string, Parameter> parameters_;
   std::vector<std::vector<std::string>> group_names_;  // of the parameters of each group, in order
@@ -45,7 +37,6 @@ class ZeroFiles : public TorchFilesCheckpoint {
  private:
   void note_size(const std::string& what, std::int64_t expected, std::int64_t found);
   void refuse_other_layouts(const std::vector<StateFile>& files) const;
-  void add_model_file(const StateFile& file);
   void add_optimizer_file(const StateFile& file);
   void read_stages();
   void note_missing();

@@ -188,6 +188,8 @@ def values_without_a_place_are_refused(tool, tmp):
 def missing_ranks_are_named(tool, tmp):
     for case, file in (("deepspeed_zero2_w3", "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"),
                        ("deepspeed_zero3_w2", "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+                       ("deepspeed_universal1_w3", "zero/one.bias/step.pt"), ("deepspeed_universal3_w2", "zero/out.weight/fp32.pt"),
+                       ("deepspeed_universal3_w3", "zero_pp_rank_2_mp_rank_00_model_states.pt"),
                        ("per_rank_fsdp2_w3", "model_world_size_3_rank_1.pt"),
                        ("accelerate_fsdp1_sharded_per_rank_w2", "pytorch_model_fsdp_0_rank1.bin"),
                        ("accelerate_fsdp2_sharded_w2", "pytorch_model_fsdp_0/__1_0.distcp")):
@@ -205,8 +207,10 @@ def missing_ranks_are_named(tool, tmp):
 
 def flipped_bytes_are_found(tool, tmp):
     for case, file in (("deepspeed_zero2_w2", "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"), ("per_rank_fsdp2_w3", "model_world_size_3_rank_1.pt"),
+                       ("deepspeed_universal2_w2", "zero/inp.weight/exp_avg.pt"), ("deepspeed_universal2_w2", "zero/seen/fp32.pt"),
                        ("accelerate_fsdp2_full_w2", "optimizer.bin")):
         copy = os.path.join(tmp, "flipped_" + case)
+        shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(tool.case(case), copy)
         path = os.path.join(copy, file)
         with open(path, "r+b") as f:
@@ -232,6 +236,11 @@ def deepspeed_becomes_a_folder_as_fsdp_has_it(tool, tmp):
         same(case, plain(tool.consolidated(case, tmp)), plain(torch.load(full)))
 
 
+def universal_checkpoints_equal_what_they_were_made_from(tool, tmp):
+    for case in ("1_w2", "1_w3", "2_w2", "2_w3", "3_w2", "3_w3"):
+        tool.run("diff", tool.case("deepspeed_zero" + case), tool.case("deepspeed_universal" + case))
+
+
 def shapes_that_do_not_fit_the_partitions_are_refused(tool, tmp):
     for case, file in (("deepspeed_zero2_w2", "mp_rank_00_model_states.pt"), ("deepspeed_zero3_w2", "zero_pp_rank_0_mp_rank_00_model_states.pt")):
         for shape, said in ((torch.Size([0, 7]), "elements of"), ((-1, 7), "names and shapes"), ((2**62, 2**62), "names and shapes"), (torch.Size([900, 7]), "elements of")):
@@ -249,7 +258,7 @@ def shapes_that_do_not_fit_the_partitions_are_refused(tool, tmp):
 
 CHECKS = [lightning_resumes_from_our_file, lightning_reads_our_folder, lightning_loads_weights_from_elsewhere, accelerate_loads_our_folders,
           values_without_a_place_are_refused, missing_ranks_are_named, flipped_bytes_are_found, deepspeed_becomes_a_folder_as_fsdp_has_it,
-          shapes_that_do_not_fit_the_partitions_are_refused]
+          universal_checkpoints_equal_what_they_were_made_from, shapes_that_do_not_fit_the_partitions_are_refused]
 
 
 def main():

@@ -4,11 +4,13 @@
 
   python make_frameworks.py OUT [NAME RANKS]    OUT/<case>_w<ranks>/ckpt and OUT/<case>_w<ranks>/truth.json, as make_checkpoints.py
 
-deepspeed   trained by deepspeed.initialize, stages 1 to 3; weights by its zero_to_fp32, optimizer state by safe_get_full_optimizer_state
+deepspeed   trained by deepspeed.initialize, stages 1 to 3; weights by its zero_to_fp32, optimizer state by safe_get_full_optimizer_state;
+            made universal by its ds_to_universal, of which the same is true
 accelerate  saved by accelerate.utils.fsdp_utils from FSDP1 and FSDP2 models; weights by its merge, the rest by PyTorch
 lightning   saved by Trainer and Fabric; read by Lightning's own consolidation
 per_rank    torch.save by each rank; the truth is full_tensor() of each
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -130,7 +132,20 @@ def deepspeed_case(rank, world, out, stage, half, plain):
         assert set(members) == set(saved["param_shapes"][g])
     layout = {"module", "buffer_names", "optimizer", "param_shapes", "frozen_param_shapes", "frozen_param_fragments", "shared_params"}
     rest = {k: v for k, v in saved.items() if k not in layout and v is not None}
-    write_truth(os.path.dirname(ckpt), {"model": model_part, "optimizer": optimizer_part, **rest})
+    whole = {"model": model_part, "optimizer": optimizer_part, **rest}
+    write_truth(os.path.dirname(ckpt), whole)
+    if not plain:
+        universal = os.path.join(out, f"deepspeed_universal{stage}_w{world}")
+        make_universal(os.path.join(ckpt, "global_step2"), os.path.join(universal, "ckpt"))
+        write_truth(universal, whole)
+
+
+def make_universal(zero, out):
+    from deepspeed.checkpoint import ds_to_universal
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+        ds_to_universal.main(types.SimpleNamespace(input_folder=zero, output_folder=out, num_extract_workers=1, num_merge_workers=1,
+                                                   keep_temp_folder=False, strict=True, inject_missing_state=True))
+    os.remove(os.path.join(os.path.dirname(out), "latest_universal"))   # it stands beside the folder
 
 
 def deepspeed_cases(rank, world, out):

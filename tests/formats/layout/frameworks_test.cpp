@@ -10,6 +10,7 @@
 
 #include "formats/layout/content.h"
 #include "formats/layout/content_check.h"
+#include "formats/layout/value_compare.h"
 #include "formats/open.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
@@ -157,6 +158,81 @@ TEST(Frameworks, files_of_two_saves_are_not_mixed) {
                      [&] { open_checkpoint(copy.path()); });
 }
 
+// A universal checkpoint holds what the ZeRO checkpoint held that it was made from.
+TEST(Frameworks, a_universal_checkpoint_has_the_index_of_the_partitions) {
+  const std::pair<const char*, const char*> pairs[] = {
+      {"deepspeed_universal2_w2", "deepspeed_zero2_w2"},
+      {"deepspeed_universal3_w3", "deepspeed_zero3_w3"}};
+  for (const auto& [universal, zero] : pairs) {
+    const auto made = open_checkpoint(golden(universal));
+    const auto from = open_checkpoint(golden(zero));
+    EXPECT_EQ(made->description().layout, "universal");
+    EXPECT_EQ(made->description().version, "0.19.8");
+    EXPECT_EQ(made->description().ranks, from->description().ranks);
+    EXPECT_THAT(made->verify({}).findings, testing::IsEmpty());
+    check_before_copy(*made, content_of(*made), {});
+    ASSERT_EQ(made->index().tensors.size(), from->index().tensors.size());
+    for (const TensorEntry& want : from->index().tensors) {
+      const TensorEntry* found = tensor(*made, want.key);
+      ASSERT_NE(found, nullptr) << want.key;
+      EXPECT_EQ(found->shape, want.shape) << want.key;
+      EXPECT_EQ(found->dtype, want.dtype) << want.key;
+    }
+    ASSERT_EQ(made->index().values.size(), from->index().values.size());
+    for (const ValueEntry& want : from->index().values)
+      EXPECT_TRUE(compare_values(made->value(want), from->value(want)).same) << want.key;
+  }
+}
+
+TEST(Frameworks, latest_universal_is_followed_where_there_is_no_latest) {
+  const test::TempDir dir;
+  fs::copy(golden("deepspeed_universal2_w2"), dir.path() / "step_2", fs::copy_options::recursive);
+  std::ofstream(dir.path() / "latest_universal") << "step_2";
+  EXPECT_EQ(open_checkpoint(dir.path())->description().layout, "universal");
+  fs::copy(golden("deepspeed_zero2_w2"), dir.path(), fs::copy_options::recursive);
+  EXPECT_EQ(open_checkpoint(dir.path())->description().layout, "zero-2");
+}
+
+// A file for each state of each parameter: none can go without a word.
+TEST(Frameworks, a_universal_state_that_is_missing_is_a_finding_and_a_hole) {
+  for (const char* state : {"fp32", "exp_avg", "exp_avg_sq", "step"}) {
+    const Copy copy("deepspeed_universal2_w2");
+    const std::string file = std::string("zero/inp.bias/") + state + ".pt";
+    fs::remove(copy / file);
+    const auto checkpoint = open_checkpoint(copy.path());
+    EXPECT_THAT(text_of(checkpoint->verify(fast()).findings), HasSubstr(file)) << state;
+    test::expect_error(ErrorCode::kShardMissing, file,
+                       [&] { check_before_copy(*checkpoint, content_of(*checkpoint), {}); });
+  }
+  const Copy copy("deepspeed_universal2_w2");
+  fs::remove_all(copy / "zero/inp.bias");
+  const auto checkpoint = open_checkpoint(copy.path());
+  test::expect_error(ErrorCode::kShardMissing, "zero/inp.bias/fp32.pt",
+                     [&] { check_before_copy(*checkpoint, content_of(*checkpoint), {}); });
+}
+
+TEST(Frameworks, what_lies_in_a_universal_folder_is_read_or_named) {
+  const Copy copy("deepspeed_universal2_w2");
+  for (const char* name : {"zero/notes.txt", "zero/inp.bias/exp_avg.bak", "more.pt"})
+    std::ofstream(copy / name) << "x";
+  fs::copy_file(copy / "mp_rank_00_model_states.pt", copy / "mp_rank_01_model_states.pt");
+  const auto checkpoint = open_checkpoint(copy.path());
+  for (const char* name :
+       {"zero/notes.txt", "zero/inp.bias/exp_avg.bak", "more.pt", "mp_rank_01_model_states.pt"})
+    EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr(name));
+}
+
+TEST(Frameworks, a_universal_state_of_another_shape_or_of_no_tensor_is_a_finding) {
+  const std::string wrong = "zero/inp.bias/fp32.pt";
+  for (const char* other : {"zero/inp.weight/fp32.pt", "zero/optimizer_state.pt"}) {
+    const Copy copy("deepspeed_universal2_w2");
+    fs::copy_file(copy / other, copy / wrong, fs::copy_options::overwrite_existing);
+    const auto checkpoint = open_checkpoint(copy.path());
+    EXPECT_THAT(text_of(checkpoint->verify(fast()).findings), HasSubstr(wrong)) << other;
+    EXPECT_THROW(check_before_copy(*checkpoint, content_of(*checkpoint), {}), Error) << other;
+  }
+}
+
 TEST(Frameworks, accelerate_joins_model_and_optimizer) {
   const auto full = open_checkpoint(golden("accelerate_fsdp2_full_w2"));
   EXPECT_EQ(full->description().format, "accelerate");
@@ -235,6 +311,8 @@ TEST(Frameworks, damaged_files_give_errors_and_nothing_worse) {
   const std::pair<const char*, const char*> cases[] = {
       {"deepspeed_zero2_w2", "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"},
       {"deepspeed_zero3_w3", "global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt"},
+      {"deepspeed_universal2_w2", "zero/inp.weight/fp32.pt"},
+      {"deepspeed_universal3_w3", "zero/optimizer_state.pt"},
       {"per_rank_tp_w4", "checkpoint_2.pt"}};
   for (const auto& [name, file] : cases) {
     const Copy copy(name);
