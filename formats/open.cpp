@@ -15,6 +15,7 @@
 #include "formats/layout/dcp_names.h"
 #include "formats/layout/deepspeed.h"
 #include "formats/layout/deepspeed_universal.h"
+#include "formats/layout/fairscale.h"
 #include "formats/layout/hdf5_checkpoint.h"
 #include "formats/layout/hdf5_data.h"
 #include "formats/layout/per_rank.h"
@@ -22,6 +23,7 @@
 #include "formats/layout/tensor_value.h"
 #include "formats/layout/torch_file.h"
 #include "formats/layout/torch_save.h"
+#include "formats/layout/trainer_folder.h"
 
 namespace fsdp::formats {
 namespace {
@@ -37,7 +39,9 @@ enum class Kind {
   kAccelerate,
   kDeepSpeed,
   kUniversal,
+  kFairscale,
   kRankFiles,
+  kTrainer,
   kSafetensors,
   kHdf5,
   kTorch
@@ -48,7 +52,9 @@ Kind kind_of_folder(const fs::path& folder) {
   if (accelerate::is_accelerate_folder(folder)) return Kind::kAccelerate;
   if (deepspeed::is_universal_folder(folder)) return Kind::kUniversal;
   if (deepspeed::is_deepspeed_folder(folder)) return Kind::kDeepSpeed;
+  if (trainer::is_trainer_folder(folder)) return Kind::kTrainer;
   if (safetensors::is_safetensors_folder(folder)) return Kind::kSafetensors;
+  if (fairscale::is_fairscale_folder(folder)) return Kind::kFairscale;
   if (is_rank_folder(folder)) return Kind::kRankFiles;
   return Kind::kNothing;
 }
@@ -109,6 +115,10 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
       return deepspeed::open_deepspeed(path);
     case Kind::kUniversal:
       return deepspeed::open_universal(path);
+    case Kind::kTrainer:
+      return trainer::open_trainer_folder(path);
+    case Kind::kFairscale:
+      return fairscale::open_fairscale(path);
     case Kind::kRankFiles:
       return open_rank_folder(path);
     case Kind::kSafetensors:

@@ -2,7 +2,6 @@
 #include "tools/comparison.h"
 
 #include <algorithm>
-#include <map>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "formats/layout/source_pieces.h"
 #include "formats/layout/value_compare.h"
 #include "formats/model/tensor_reader.h"
+#include "tools/comparison_sides.h"
 #include "tools/reading.h"
 #include "tools/selection.h"
 #include "tools/value_text.h"
@@ -33,89 +33,13 @@ constexpr std::size_t kMaxHints = 20;         // names suggested ...
 constexpr std::size_t kMaxCandidates = 2000;  // ... out of so many
 constexpr std::size_t kValueText = 80;
 
-// `key` without `prefix`, which ends with a dot or is empty.
-std::string stripped(const std::string& key, const std::string& prefix) {
-  return key.starts_with(prefix) ? key.substr(prefix.size()) : key;
-}
-
-// Whole parts of keys are taken off: "model" is "model.", and nothing of "models".
-std::string whole_prefix(const std::string& prefix) {
-  return prefix.empty() || prefix.ends_with('.') ? prefix : prefix + '.';
-}
-
-// The first tensor or value of a key; more of the same key (a flat and a nested one) are told apart
-// by their order.
-using KeyName = std::pair<std::string, std::uint32_t>;
-struct KeyLess {
-  bool operator()(const KeyName& a, const KeyName& b) const {
-    if (a.first != b.first) {
-      if (formats::natural_less(a.first, b.first)) return true;
-      if (formats::natural_less(b.first, a.first)) return false;
-      return a.first < b.first;
-    }
-    return a.second < b.second;
-  }
-};
-
-// One of the two checkpoints.
-struct Side {
-  std::unique_ptr<formats::Checkpoint> checkpoint;
-  std::map<KeyName, Index::EntryRef, KeyLess> keys;
-
-  const Index& index() const { return checkpoint->index(); }
-  std::string text(const Index::EntryRef& ref) const {
-    if (!ref.is_tensor) return "a value";
-    const TensorEntry& tensor = index().tensors[ref.position];
-    return cat(formats::torch_name(tensor.dtype), " ", formats::shape_text(tensor.shape));
-  }
-};
-
-// `selection` sees what the keys are called without the prefix.
-Side open_side(const DiffOptions& options, std::size_t number, SelectionCheck& selection) {
-  const std::string& path = number == 0 ? options.common.path : options.other;
-  const std::string prefix = whole_prefix(options.strip_prefix[number]);
-  Side side;
-  bool used = prefix.empty();
-  side.checkpoint = open_to_read(
-      path, options.common,
-      [&](const std::string& key) { return options.common.keys.selects(stripped(key, prefix)); },
-      [&](const Index& whole) {
-        selection.see(whole, [&](const std::string& key) {
-          used = used || key.starts_with(prefix);
-          return stripped(key, prefix);
-        });
-      });
-  if (!used) {
-    throw Error(ErrorCode::kRekeyUnused,
-                cat(formats::escape(path), ": no key begins with ", formats::quote(prefix, 200)));
-  }
-  std::map<std::string, std::string> stored;  // by the key without its prefix
-  for (const Index::EntryRef& ref : side.index().order) {
-    const std::string& key = ref.is_tensor ? side.index().tensors[ref.position].key
-                                           : side.index().values[ref.position].key;
-    const std::string name = stripped(key, prefix);
-    if (!prefix.empty()) {
-      const auto [at, added] = stored.emplace(name, key);
-      if (!added && at->second != key) {
-        throw Error(ErrorCode::kRekeyCollision,
-                    cat(formats::escape(path), ": without the prefix ", formats::quote(prefix),
-                        ", ", formats::quote(at->second, 200), " and ", formats::quote(key, 200),
-                        " are both ", formats::quote(name, 200)));
-      }
-    }
-    KeyName entry{name, 0};
-    while (!side.keys.emplace(entry, ref).second) ++entry.second;
-  }
-  return side;
-}
-
 class Comparer {
  public:
   Comparer(const DiffOptions& options, const Streams& streams)
       : options_(options),
         streams_(streams),
         selection_(options.common.keys),
-        sides_{open_side(options, 0, selection_), open_side(options, 1, selection_)} {}
+        sides_(open_sides(options, selection_)) {}
 
   Comparison run() {
     selection_.finish(
@@ -143,7 +67,7 @@ class Comparer {
   void match() {
     auto a = sides_[0].keys.begin();
     auto b = sides_[1].keys.begin();
-    const KeyLess less;
+    const EntryLess less;
     while (a != sides_[0].keys.end() || b != sides_[1].keys.end()) {
       formats::throw_if_interrupted();
       if (b == sides_[1].keys.end() || (a != sides_[0].keys.end() && less(a->first, b->first))) {
@@ -165,7 +89,9 @@ class Comparer {
     Difference difference{};
     difference.kind = side == 0 ? DifferenceKind::kOnlyA : DifferenceKind::kOnlyB;
     difference.key = key;
-    (side == 0 ? difference.a : difference.b) = sides_[side].text(ref);
+    std::string& text = side == 0 ? difference.a : difference.b;
+    text = sides_[side].text(ref);
+    if (sides_[1 - side].has(key)) text += ", under keys of other types";
     result_.differences.push_back(std::move(difference));
   }
 
@@ -333,7 +259,7 @@ class Comparer {
   const DiffOptions& options_;
   const Streams& streams_;
   SelectionCheck selection_;
-  std::array<Side, 2> sides_;
+  Sides sides_;
   std::array<std::vector<TargetPiece>, 2> pieces_;
   std::vector<Pair> pairs_;
   std::vector<TensorDifference> figures_;

@@ -12,6 +12,7 @@
 #include "formats/layout/content_check.h"
 #include "formats/layout/optimizer_ids.h"
 #include "formats/layout/rename.h"
+#include "formats/layout/values_apart.h"
 #include "formats/open.h"
 #include "tools/name_report.h"
 #include "tools/selection.h"
@@ -128,7 +129,14 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   std::optional<formats::DType> dtype;
   if (!conversion.dtype.empty()) dtype = dtype_of(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
-  const auto source = open_source(common);
+  auto source = open_source(common);
+  // Their tensors count as the checkpoint's own where the format has no other place for them, and
+  // where they are to be cast as all others.
+  if (format == "safetensors" || (dtype && format == "pt")) {
+    source = formats::with_values_apart(
+        std::move(source), {.wanted = [](const std::string&) { return true; },
+                            .only_with_tensors = true});
+  }
   Value content = selected_content(*source, common);
   formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
   if (dtype) content = with_dtype(*source, content, *dtype);

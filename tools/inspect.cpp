@@ -149,7 +149,9 @@ std::string format_name(const formats::CheckpointDescription& d) {
     return d.layout == "legacy" ? "torch.save file (before PyTorch 1.6)" : "torch.save file";
   if (d.format == "accelerate") return "Accelerate's FSDP checkpoint (" + d.layout + ")";
   if (d.format == "deepspeed") return "DeepSpeed checkpoint (" + d.layout + ")";
+  if (d.format == "trainer") return "Hugging Face Trainer's checkpoint";
   if (d.format == "per-rank") {
+    if (d.layout == "fairscale") return "FairScale's shards of each rank";
     return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
   }
   if (d.format == "hdf5") return "HDF5 file";

@@ -2,7 +2,6 @@
 #include "formats/layout/accelerate.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -14,9 +13,8 @@
 #include "formats/layout/dcp.h"
 #include "formats/layout/joined_checkpoint.h"
 #include "formats/layout/per_rank.h"
-#include "formats/layout/torch_file.h"
-#include "formats/layout/torch_globals.h"
 #include "formats/layout/torch_save.h"
+#include "formats/layout/trainer_files.h"
 
 namespace fsdp::formats::accelerate {
 namespace {
@@ -116,26 +114,6 @@ bool is_wrapped(const Checkpoint& checkpoint, std::string_view name) {
                      [&](const ValueEntry& value) { return under(value.path); });
 }
 
-// What is the same on every rank and plain: schedulers, scalers, samplers.  Random states are a
-// rank's own, and the Trainer's arguments are objects of classes that only it knows.
-bool is_plain_neighbour(const fs::path& path) {
-  const std::string name = path.filename();
-  constexpr std::array kStems = {"scheduler", "scaler", "sampler", "dl_state_dict"};
-  const std::string stem = name.substr(0, name.rfind('.'));
-  const bool known = std::any_of(kStems.begin(), kStems.end(), [&](const std::string& base) {
-    return stem == base || (stem.starts_with(base + "_") &&
-                            number_behind(std::string_view(stem).substr(base.size())));
-  });
-  if (!known || !(name.ends_with(".bin") || name.ends_with(".pt"))) return false;
-  try {
-    const auto file = File::open(path);
-    return sniff_torch_stream(*file) == TorchStream::kZip &&
-           read_torch_file(*file).unknown_globals.empty();
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 }  // namespace
 
 bool is_accelerate_folder(const fs::path& folder) {
@@ -171,31 +149,10 @@ std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
     trees = trees && part.checkpoint->tree().has_value();
     parts.push_back(std::move(part));
   }
-  std::string left_out;
-  for (const std::string& name : others) {
-    if (name.starts_with('.')) continue;
-    const std::string stem = name.substr(0, name.rfind('.'));
-    if (!fs::is_directory(path / name) && is_plain_neighbour(path / name)) {
-      parts.push_back({.checkpoint = open_torch_save(path / name),
-                       .name = stem,
-                       .one_value = !trees,
-                       .folder = {}});
-    } else {
-      left_out += (left_out.empty() ? "" : ", ") + escape(name);
-    }
-  }
-  Findings findings;
-  if (!left_out.empty()) {
-    findings.push_back({.code = ErrorCode::kExtraFile,
-                        .message = "not read, and in no output: " + left_out,
-                        .file = {},
-                        .key = {},
-                        .bytes = {},
-                        .severity = Finding::Severity::kWarning});
-  }
+  for (CheckpointPart& part : trainer_parts(path, others, !trees)) parts.push_back(std::move(part));
   return join_checkpoints(std::move(parts),
                           {escape(path.native()), "accelerate", layout, std::nullopt, 1},
-                          std::move(findings));
+                          left_out_finding(others));
 }
 
 }  // namespace fsdp::formats::accelerate

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/base/text.h"
+#include "formats/layout/indexed_leaf.h"
 #include "formats/layout/source_pieces.h"
 #include "formats/layout/tensor_value.h"
 
@@ -88,8 +89,11 @@ Value content_of(const Checkpoint& checkpoint) {
     // The index lists the leaves of the tree in their order.
     std::size_t next = 0;
     return with_leaves(*tree, [&](const Leaf& leaf) -> std::optional<Value> {
-      const Index::EntryRef& ref = index.order.at(next++);
-      return ref.is_tensor ? references(ref.position) : leaf.value;
+      const auto indexed = indexed_place(leaf.value);
+      const Index::EntryRef& ref = index.order.at(indexed.value_or(next));
+      ++next;
+      if (ref.is_tensor) return references(ref.position);
+      return indexed ? placeholder(ref.position) : leaf.value;
     });
   }
   std::vector<Leaf> leaves;

@@ -2,6 +2,7 @@
 #include "formats/layout/deepspeed.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -10,6 +11,7 @@
 #include "formats/layout/deepspeed_names.h"
 #include "formats/layout/object_fields.h"
 #include "formats/layout/torch_save.h"
+#include "formats/layout/trainer_files.h"
 #include "formats/layout/zero_files.h"
 
 namespace fsdp::formats::deepspeed {
@@ -182,8 +184,10 @@ bool is_deepspeed_folder(const std::filesystem::path& folder) {
   return tag_folder(folder).has_value();
 }
 
-std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& path) {
-  Directory folder = Directory::open(tag_folder(path).value_or(path));
+namespace {
+
+std::unique_ptr<Checkpoint> open_tag(const std::filesystem::path& path) {
+  Directory folder = Directory::open(path);
   const std::vector<StateFile> files = state_files(folder);
   // Without ZeRO there is one file, which says so by naming no partitions.
   if (files.size() == 1 && !files[0].optimizer && !files[0].other) {
@@ -193,6 +197,28 @@ std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& path) {
     if (shapes == nullptr || shapes->is_none()) return one;
   }
   return std::make_unique<DeepSpeedCheckpoint>(std::move(folder), files);
+}
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& path) {
+  const std::filesystem::path tag = tag_folder(path).value_or(path);
+  auto checkpoint = open_tag(tag);
+  return tag == path ? std::move(checkpoint) : with_trainer_files(std::move(checkpoint), path);
+}
+
+std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> checkpoint,
+                                               const std::filesystem::path& root) {
+  std::vector<std::string> names = beside_tags(Directory::open(root));
+  std::vector<CheckpointPart> beside = trainer_parts(root, names, false);
+  Findings findings = left_out_finding(names);
+  if (beside.empty() && findings.empty()) return checkpoint;
+  CheckpointDescription description = checkpoint->description();
+  std::vector<CheckpointPart> parts;
+  const std::string tag = std::filesystem::path(description.path).filename().native() + "/";
+  parts.push_back({.checkpoint = std::move(checkpoint), .name = {}, .folder = tag});
+  std::move(beside.begin(), beside.end(), std::back_inserter(parts));
+  return join_checkpoints(std::move(parts), std::move(description), std::move(findings));
 }
 
 }  // namespace fsdp::formats::deepspeed

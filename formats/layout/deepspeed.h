@@ -22,4 +22,9 @@ bool is_deepspeed_folder(const std::filesystem::path& folder);
 // kDtype; what read_torch_file throws.
 std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& folder);
 
+// The same with what a trainer saved beside the tag folders of `root` (trainer_files.h), each under
+// its name; a finding names what is not read.
+std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> checkpoint,
+                                               const std::filesystem::path& root);
+
 }  // namespace fsdp::formats::deepspeed

@@ -55,6 +55,17 @@ std::vector<StateFile> state_files(const Directory& folder) {
   return files;
 }
 
+std::vector<std::string> beside_tags(const Directory& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : folder.list()) {
+    const bool known = name == "latest" || name == "latest_universal" || name == "zero_to_fp32.py";
+    const bool tag =
+        folder.is_directory(name) && !state_files(Directory::open(folder.path() / name)).empty();
+    if (!known && !tag) names.push_back(name);
+  }
+  return names;
+}
+
 std::optional<std::string> named_folder(const Directory& folder, const std::string& file) {
   if (folder.is_directory(file)) return std::nullopt;
   const auto latest = folder.open_member_if_present(file);

@@ -29,6 +29,9 @@ std::optional<StateFile> state_file(std::string_view name);
 // The state files of a folder, by rank.
 std::vector<StateFile> state_files(const Directory& folder);
 
+// What lies in the folder beside tag folders and what names them.
+std::vector<std::string> beside_tags(const Directory& folder);
+
 // The folder within `folder` that the text file `file` names; nothing where there is no such file,
 // or it names none.
 std::optional<std::string> named_folder(const Directory& folder, const std::string& file);

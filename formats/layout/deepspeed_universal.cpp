@@ -7,8 +7,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/deepspeed.h"
 #include "formats/layout/deepspeed_model.h"
 #include "formats/layout/object_fields.h"
+#include "formats/layout/trainer_files.h"
 
 namespace fsdp::formats::deepspeed {
 namespace {
@@ -302,15 +304,7 @@ class UniversalCheckpoint : public ModelFiles {
     for (const std::string& name : folder().list()) {
       if (name != kZero && !state_file(name)) left_out_.push_back(name);
     }
-    std::string text;
-    for (const std::string& name : left_out_) text += (text.empty() ? "" : ", ") + escape(name);
-    if (text.empty()) return;
-    findings_.push_back({.code = ErrorCode::kExtraFile,
-                         .message = "not read, and in no output: " + text,
-                         .file = {},
-                         .key = {},
-                         .bytes = {},
-                         .severity = Finding::Severity::kWarning});
+    for (Finding& finding : left_out_finding(left_out_)) findings_.push_back(std::move(finding));
   }
 
   std::map<std::string, std::map<std::string, State>> states_;  // by parameter, by file
@@ -348,9 +342,11 @@ bool is_universal_folder(const fs::path& folder) {
   return universal_folder(folder).has_value();
 }
 
-std::unique_ptr<Checkpoint> open_universal(const fs::path& folder) {
-  return std::make_unique<UniversalCheckpoint>(
-      Directory::open(universal_folder(folder).value_or(folder)));
+std::unique_ptr<Checkpoint> open_universal(const fs::path& path) {
+  const fs::path folder = universal_folder(path).value_or(path);
+  auto checkpoint = std::make_unique<UniversalCheckpoint>(Directory::open(folder));
+  if (folder == path) return checkpoint;
+  return with_trainer_files(std::move(checkpoint), path);
 }
 
 }  // namespace fsdp::formats::deepspeed

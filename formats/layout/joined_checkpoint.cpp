@@ -7,6 +7,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/indexed_leaf.h"
+#include "formats/layout/state_tree.h"
 
 namespace fsdp::formats {
 namespace {
@@ -116,12 +118,18 @@ class JoinedCheckpoint : public Checkpoint {
   }
 
   std::optional<Value> tree() const override {
+    if (std::none_of(parts_.begin(), parts_.end(), has_tree)) return std::nullopt;
     std::vector<Value::Entry> entries;
     for (std::size_t p = 0; p < parts_.size(); ++p) {
-      const auto tree = parts_[p].checkpoint->tree();
-      if (!tree || parts_[p].unwrap) return std::nullopt;
-      if (parts_[p].one_value) return std::nullopt;
-      entries.emplace_back(Value::string(parts_[p].name), renumbered(*tree, p));
+      const CheckpointPart& part = parts_[p];
+      Value own = has_tree(part) ? renumbered(*part.checkpoint->tree(), p) : tree_of_keys(p);
+      if (!part.name.empty()) {
+        entries.emplace_back(Value::string(part.name), std::move(own));
+      } else {
+        const auto members = mapping_entries(own);
+        if (!members) return std::nullopt;
+        entries.insert(entries.end(), members->begin(), members->end());
+      }
     }
     return Value::dict(std::move(entries));
   }
@@ -167,8 +175,28 @@ class JoinedCheckpoint : public Checkpoint {
     })(value);
   }
 
+  // Whether the part stands in the whole as the object it is.
+  static bool has_tree(const CheckpointPart& part) {
+    return !part.unwrap && !part.one_value && part.checkpoint->tree();
+  }
+
+  // A part without a tree, built from the paths of its entries.
+  Value tree_of_keys(std::size_t p) const {
+    const auto levels = static_cast<std::ptrdiff_t>(parts_[p].name.empty() ? 0 : 1);
+    std::vector<Leaf> leaves;
+    for (std::size_t i = first_entry_[p]; i < index_.order.size(); ++i) {
+      if (p + 1 < parts_.size() && i == first_entry_[p + 1]) break;
+      const Index::EntryRef& ref = index_.order[i];
+      const KeyPath& path =
+          ref.is_tensor ? index_.tensors[ref.position].path : index_.values[ref.position].path;
+      leaves.push_back({{}, {path.begin() + levels, path.end()}, indexed_leaf(i)});
+    }
+    return nested(leaves);
+  }
+
   static KeyPath path_in_whole(const CheckpointPart& part, const KeyPath& path) {
-    KeyPath whole = {part.name};
+    KeyPath whole;
+    if (!part.name.empty()) whole.emplace_back(part.name);
     whole.insert(whole.end(), path.begin() + (part.unwrap && !path.empty() ? 1 : 0), path.end());
     return whole;
   }
@@ -180,6 +208,7 @@ class JoinedCheckpoint : public Checkpoint {
 
   void add(std::size_t p) {
     const CheckpointPart& part = parts_[p];
+    first_entry_.push_back(index_.order.size());
     const Index& from = part.checkpoint->index();
     const auto first_file = static_cast<std::uint32_t>(index_.files.size());
     const auto first_transform = static_cast<std::uint32_t>(index_.transforms.size()) - 1;
@@ -237,6 +266,7 @@ class JoinedCheckpoint : public Checkpoint {
   }
 
   std::vector<CheckpointPart> parts_;
+  std::vector<std::size_t> first_entry_;             // of each part, in Index::order
   std::unordered_map<std::string, Origin> origins_;  // by key in the whole
 };
 

@@ -12,8 +12,8 @@ namespace fsdp::formats {
 
 struct CheckpointPart {
   std::unique_ptr<Checkpoint> checkpoint;
-  std::string name;        // the top-level key its content stands under
-  bool unwrap = false;     // its content has one top-level key of its own, which `name` replaces
+  std::string name;     // the top-level key its content stands under; "": its keys are the whole's
+  bool unwrap = false;  // its content has one top-level key of its own, which `name` replaces
   bool one_value = false;  // its content is one value; it has a tree, and no tensor is listed
   std::string folder;      // of its files within the whole, "" or with a slash behind
 };

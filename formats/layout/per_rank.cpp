@@ -170,7 +170,8 @@ std::optional<std::pair<std::string, std::int64_t>> rank_in(std::string_view nam
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
   const std::string_view suffix = name.substr(dot);
-  if (suffix != ".pt" && suffix != ".pth" && suffix != ".bin" && suffix != ".ckpt")
+  if (suffix != ".pt" && suffix != ".pth" && suffix != ".bin" && suffix != ".ckpt" &&
+      suffix != ".torch")
     return std::nullopt;
   std::string_view stem = name.substr(0, dot);
   std::size_t digits = stem.size();
@@ -183,8 +184,8 @@ std::optional<std::pair<std::string, std::int64_t>> rank_in(std::string_view nam
     if (stem.ends_with('_') || stem.ends_with('-') || stem.ends_with('.')) stem.remove_suffix(1);
   };
   drop_separator();
-  if (stem.ends_with("rank")) {
-    stem.remove_suffix(4);
+  if (stem.ends_with("rank") || stem.ends_with("shard")) {
+    stem.remove_suffix(stem.ends_with("rank") ? 4 : 5);
     drop_separator();
   } else if (stem != "checkpoint") {
     return std::nullopt;

@@ -22,8 +22,8 @@ struct RankFiles {
   std::vector<std::pair<std::int64_t, std::string>> files;  // by rank
 };
 
-// The sets of such names: `<name>rank<r>.pt` (or .pth, .bin, .ckpt; `_` or `-` between) and
-// `checkpoint_<r>.pt`.
+// The sets of such names: `<name>rank<r>.pt` and `<name>shard<r>.pt` (or .pth, .bin, .ckpt, .torch;
+// `_` or `-` between) and `checkpoint_<r>.pt`.
 std::vector<RankFiles> rank_files(const std::vector<std::string>& names);
 
 // Whether the torch.save file at `path` holds a DTensor or a ShardedTensor.  False where it is

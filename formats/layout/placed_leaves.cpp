@@ -129,13 +129,6 @@ std::span<const Value::Entry> members_of(const Value& value) {
   return entries ? *entries : std::span<const Value::Entry>();
 }
 
-Value mapping_like(const Value& like, std::vector<Value::Entry> entries) {
-  if (like.as_object() == nullptr || !mapping_entries(like)) return Value::dict(std::move(entries));
-  ObjectData object = *like.as_object();
-  object.dict_items = std::move(entries);
-  return Value::object(std::move(object));
-}
-
 Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value) {
   if (path.empty()) return value;
   if (const auto* position = std::get_if<std::int64_t>(&path[0])) {

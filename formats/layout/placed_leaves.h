@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/container/pickle_value.h"
+#include "formats/layout/mapping_like.h"
 #include "formats/model/index.h"
 
 namespace fsdp::formats {
@@ -33,10 +34,6 @@ PlacedStep text_step(std::string text, const PlacedStep& like);
 
 // The entries of a mapping; none where `value` is no mapping.  Lifetime: those of `value`.
 std::span<const Value::Entry> members_of(const Value& value);
-
-// A mapping of the kind of `like` (OrderedDict with its attributes, defaultdict, dict) with these
-// entries; a dict where `like` is no mapping.
-Value mapping_like(const Value& like, std::vector<Value::Entry> entries);
 
 // `root` with another value where the path leads, its containers of the kinds they have.
 // Requires: the path leads somewhere.

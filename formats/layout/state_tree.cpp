@@ -8,6 +8,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/key_text.h"
+#include "formats/layout/mapping_like.h"
 #include "formats/layout/tensor_value.h"
 
 namespace fsdp::formats {
@@ -16,7 +18,6 @@ namespace {
 constexpr std::size_t kMaxLeaves = 10'000'000;
 // Keys and paths of all leaves together: shared parts can unfold into far more than the file holds.
 constexpr std::uint64_t kMaxLeafBytes = 256U << 20U;
-constexpr std::size_t kMaxKeyBytes = 64U << 10U;
 // List positions that no key names, and that are padded with None, of a whole checkpoint; real ones
 // have few.
 constexpr std::size_t kMaxPadding = 1'000'000;
@@ -50,54 +51,6 @@ class Apart {
  private:
   std::unordered_map<const void*, bool> known_;
 };
-
-void check_key(const std::string& key) {
-  if (key.size() > kMaxKeyBytes) {
-    throw Error(ErrorCode::kName,
-                cat("key ", quote(key), " has more than ", kMaxKeyBytes, " bytes"));
-  }
-}
-
-// How a mapping's key reads in a path: as Python's str() has it.
-void append_key_text(std::string& out, const Value& key) {
-  check_key(out);
-  switch (key.kind()) {
-    case ValueKind::kString:
-      out += *key.as_string();
-      return;
-    case ValueKind::kInt:
-      out += std::to_string(*key.as_int());
-      return;
-    case ValueKind::kBool:
-      out += *key.as_bool() ? "True" : "False";
-      return;
-    case ValueKind::kNone:
-      out += "None";
-      return;
-    case ValueKind::kFloat:
-      out += cat(*key.as_float());
-      return;
-    case ValueKind::kBytes:
-      out += "b'" + escape(*key.as_bytes()) + "'";
-      return;
-    default:
-      break;
-  }
-  out += '(';
-  bool first = true;
-  for (const Value& item : key.items()) {
-    if (!first) out += ", ";
-    first = false;
-    append_key_text(out, item);
-  }
-  out += ')';
-}
-
-std::string key_text(const Value& key) {
-  std::string out;
-  append_key_text(out, key);
-  return out;
-}
 
 class Walker {
  public:
@@ -170,10 +123,7 @@ class Rebuilder {
         if (auto inner = below(child, text, text)) kept.emplace_back(name, std::move(*inner));
       }
       if (kept.empty()) return std::nullopt;
-      if (value.kind() == ValueKind::kDict) return Value::dict(std::move(kept));
-      ObjectData object = *value.as_object();
-      object.dict_items = std::move(kept);
-      return Value::object(std::move(object));
+      return mapping_like(value, std::move(kept));
     }
     std::vector<Value> kept;
     std::int64_t position = 0;

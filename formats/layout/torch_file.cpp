@@ -10,6 +10,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/storage_view.h"
 #include "formats/layout/torch_legacy.h"
 #include "formats/model/box.h"
 
@@ -223,16 +224,7 @@ ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const S
 ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const StreamPlace& place,
                       Spill& spill) {
   ChunkData data = storage_data(file, *tensor.storage, place, spill);
-  data.dtype = tensor.dtype;
-  data.first = tensor.storage_offset;
-  bool dense = true;
-  const std::vector<std::int64_t> row_major = row_major_strides(tensor.shape);
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d) {
-    dense = dense && (tensor.shape[d] <= 1 || tensor.strides[d] == row_major[d]);
-  }
-  if (!dense) data.strides = tensor.strides;
-  data.conjugate = tensor.conjugate && is_complex(tensor.dtype);
-  data.negate = tensor.negate;
+  view_storage(data, tensor);
   return data;
 }
 

@@ -306,6 +306,91 @@ TEST(Frameworks, ranks_that_contradict_each_other_are_refused) {
   EXPECT_THAT(codes(mixed->verify(fast()).findings), Contains("HOLE"));
 }
 
+// Boxes of 35 elements, 5 a row, cut into 2 parts of 25 elements in all with what lies beside them.
+TEST(Frameworks, fairscale_shards_are_parts_of_the_parameters) {
+  const auto two = open_checkpoint(golden("fairscale_nested_w2"));
+  EXPECT_EQ(two->description().layout, "fairscale");
+  EXPECT_EQ(two->description().ranks, 2);
+  EXPECT_THAT(two->verify({}).findings, testing::IsEmpty());
+  check_before_copy(*two, content_of(*two), {});
+  EXPECT_THAT(boxes(*two, "inp.weight"), ElementsAre("[0:5, 0:5]", "[5:7, 0:5]"));
+  EXPECT_EQ(boxes(*two, "again.weight"), boxes(*two, "inp.weight"));  // tied
+  EXPECT_THAT(boxes(*two, "scale.one"), ElementsAre("[0:1]"));
+  EXPECT_EQ(tensor(*two, "seen")->dtype, DType::kInt64);
+  // Metadata in files of their own.
+  const auto three = open_checkpoint(golden("fairscale_unflattened_w3"));
+  EXPECT_THAT(boxes(*three, "inp.bias"), ElementsAre("[0:3]", "[3:6]", "[6:7]"));
+  EXPECT_THAT(text_of(three->findings()), HasSubstr("again.weight"));
+}
+
+TEST(Frameworks, what_of_fairscale_is_each_ranks_own_is_named) {
+  const auto checkpoint = open_checkpoint(golden("fairscale_trainer_w3"));
+  EXPECT_THAT(top_keys(*checkpoint), ElementsAre("model", "extra_state"));
+  EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("last_optimizer_state"));
+  EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("expert.flat_param_0"));
+}
+
+TEST(Frameworks, a_fairscale_rank_that_is_missing_is_a_hole) {
+  for (const int rank : {0, 1, 2}) {
+    const Copy copy("fairscale_trainer_w3");
+    fs::remove(copy / ("checkpoint_last-shard" + std::to_string(rank) + ".pt"));
+    const auto checkpoint = open_checkpoint(copy.path());
+    EXPECT_THAT(codes(checkpoint->verify(fast()).findings), Contains("HOLE")) << rank;
+    EXPECT_THROW(check_before_copy(*checkpoint, content_of(*checkpoint), {}), Error) << rank;
+  }
+}
+
+TEST(Frameworks, fairscale_shards_of_other_models_are_refused) {
+  const Copy copy("fairscale_trainer_w3");
+  fs::copy_file(golden("fairscale_nested_w2") / "shard_1.pt", copy / "checkpoint_last-shard1.pt",
+                fs::copy_options::overwrite_existing);
+  test::expect_error(ErrorCode::kMetaType, "other parameters than another rank",
+                     [&] { open_checkpoint(copy.path()); });
+  const Copy lost("fairscale_unflattened_w3");
+  fs::remove(lost / "meta_rank1.pth");
+  test::expect_error(ErrorCode::kShardMissing, "no file of metadata of rank 1",
+                     [&] { open_checkpoint(lost.path()); });
+}
+
+TEST(Frameworks, the_trainers_files_are_one_checkpoint) {
+  for (const char* name : {"trainer_safetensors", "trainer_bin"}) {
+    const auto checkpoint = open_checkpoint(golden(name));
+    EXPECT_EQ(checkpoint->description().format, "trainer");
+    EXPECT_THAT(top_keys(*checkpoint), ElementsAre("model", "optimizer", "rng_state", "scheduler"));
+    check_before_copy(*checkpoint, content_of(*checkpoint), {});
+    // Numbers of parameters stay numbers, whatever the model's file is.
+    const Value content = content_of(*checkpoint);
+    const Value* state = content.find("optimizer")->find("state");
+    EXPECT_EQ(state->entries()[0].first.as_int(), 0) << name;
+    EXPECT_THAT(codes(checkpoint->verify({}).findings), ElementsAre("EXTRA_FILE"));
+    EXPECT_THAT(text_of(checkpoint->findings()),
+                HasSubstr("config.json, generation_config.json, trainer_state.json, "
+                          "training_args.bin"));
+  }
+}
+
+TEST(Frameworks, a_model_alone_is_no_trainers_folder) {
+  const Copy copy("trainer_safetensors");
+  for (const char* name : {"optimizer.pt", "scheduler.pt", "rng_state.pth"}) {
+    EXPECT_EQ(open_checkpoint(copy.path())->description().format, "trainer") << name;
+    fs::remove(copy / name);
+  }
+  EXPECT_EQ(open_checkpoint(copy.path())->description().format, "safetensors");
+}
+
+TEST(Frameworks, what_a_trainer_saves_beside_deepspeeds_folder_is_read_or_named) {
+  const Copy copy("deepspeed_zero2_w2");
+  fs::copy_file(golden("trainer_bin") / "scheduler.pt", copy / "scheduler.pt");
+  fs::copy_file(golden("trainer_bin") / "rng_state.pth", copy / "rng_state_0.pth");
+  fs::copy_file(golden("trainer_bin") / "training_args.bin", copy / "training_args.bin");
+  const auto checkpoint = open_checkpoint(copy.path());
+  EXPECT_EQ(checkpoint->description().layout, "zero-2");
+  EXPECT_THAT(top_keys(*checkpoint), testing::IsSupersetOf({"model", "optimizer", "global_steps",
+                                                            "rng_state_0", "scheduler"}));
+  EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("in no output: training_args.bin"));
+  check_before_copy(*checkpoint, content_of(*checkpoint), {});
+}
+
 // Whatever byte is wrong, opening and verifying say so or go on; nothing else is thrown.
 TEST(Frameworks, damaged_files_give_errors_and_nothing_worse) {
   const std::pair<const char*, const char*> cases[] = {
@@ -313,6 +398,9 @@ TEST(Frameworks, damaged_files_give_errors_and_nothing_worse) {
       {"deepspeed_zero3_w3", "global_step2/zero_pp_rank_0_mp_rank_00_model_states.pt"},
       {"deepspeed_universal2_w2", "zero/inp.weight/fp32.pt"},
       {"deepspeed_universal3_w3", "zero/optimizer_state.pt"},
+      {"fairscale_trainer_w3", "checkpoint_last-shard1.pt"},
+      {"fairscale_unflattened_w3", "meta_rank0.pth"},
+      {"trainer_safetensors", "optimizer.pt"},
       {"per_rank_tp_w4", "checkpoint_2.pt"}};
   for (const auto& [name, file] : cases) {
     const Copy copy(name);
