@@ -130,12 +130,14 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   if (!conversion.dtype.empty()) dtype = dtype_of(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
   auto source = open_source(common);
-  // Their tensors count as the checkpoint's own where the format has no other place for them, and
-  // where they are to be cast as all others.
+  // Tensors inside of values count as the checkpoint's own where the format has no other place for
+  // them, and where they are to be cast as all others.
   if (format == "safetensors" || (dtype && format == "pt")) {
-    source = formats::with_values_apart(
-        std::move(source), {.wanted = [](const std::string&) { return true; },
-                            .only_with_tensors = true});
+    const auto selected = [&](const std::string& key) {
+      return common.keys.everything() || common.keys.selects(key);
+    };
+    source = formats::with_values_apart(std::move(source),
+                                        {.wanted = selected, .only_with_tensors = true});
   }
   Value content = selected_content(*source, common);
   formats::check_before_copy(*source, content, [] { return formats::interrupted(); });

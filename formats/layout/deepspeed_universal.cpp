@@ -330,7 +330,8 @@ bool has_parameter_folders(const fs::path& folder) {
 std::optional<fs::path> universal_folder(const fs::path& path) {
   if (has_parameter_folders(path)) return path;
   const Directory folder = Directory::open(path);
-  if (folder.open_member_if_present("latest") != nullptr) return std::nullopt;
+  const std::vector<std::string> names = folder.list();
+  if (std::find(names.begin(), names.end(), "latest") != names.end()) return std::nullopt;
   const auto tag = named_folder(folder, "latest_universal");
   if (!tag || !has_parameter_folders(path / *tag)) return std::nullopt;
   return path / *tag;

@@ -191,6 +191,11 @@ TEST(Frameworks, latest_universal_is_followed_where_there_is_no_latest) {
   EXPECT_EQ(open_checkpoint(dir.path())->description().layout, "universal");
   fs::copy(golden("deepspeed_zero2_w2"), dir.path(), fs::copy_options::recursive);
   EXPECT_EQ(open_checkpoint(dir.path())->description().layout, "zero-2");
+  // A folder of that name is nobody's tag file.
+  const test::TempDir other;
+  fs::create_directories(other.path() / "latest");
+  test::expect_error(ErrorCode::kUnknownFormat, "is no checkpoint",
+                     [&] { open_checkpoint(other.path()); });
 }
 
 // A file for each state of each parameter: none can go without a word.
