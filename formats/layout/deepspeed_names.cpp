@@ -58,7 +58,8 @@ std::vector<StateFile> state_files(const Directory& folder) {
 std::vector<std::string> beside_tags(const Directory& folder) {
   std::vector<std::string> names;
   for (const std::string& name : folder.list()) {
-    const bool known = name == "latest" || name == "latest_universal" || name == "zero_to_fp32.py";
+    const bool known = name == "latest" || name == "latest_universal" ||
+                       (name.starts_with("zero_to_") && name.ends_with(".py"));
     const bool tag =
         folder.is_directory(name) && !state_files(Directory::open(folder.path() / name)).empty();
     if (!known && !tag) names.push_back(name);

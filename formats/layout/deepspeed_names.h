@@ -29,7 +29,7 @@ std::optional<StateFile> state_file(std::string_view name);
 // The state files of a folder, by rank.
 std::vector<StateFile> state_files(const Directory& folder);
 
-// What lies in the folder beside tag folders and what names them.
+// What lies in the folder beside tag folders, what names them, and DeepSpeed's own programs.
 std::vector<std::string> beside_tags(const Directory& folder);
 
 // The folder within `folder` that the text file `file` names; nothing where there is no such file,

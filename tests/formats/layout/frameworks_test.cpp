@@ -385,6 +385,8 @@ TEST(Frameworks, a_model_alone_is_no_trainers_folder) {
 
 TEST(Frameworks, what_a_trainer_saves_beside_deepspeeds_folder_is_read_or_named) {
   const Copy copy("deepspeed_zero2_w2");
+  for (const char* own : {"zero_to_fp32.py", "zero_to_torch.py"}) std::ofstream(copy / own) << "#";
+  EXPECT_THAT(open_checkpoint(copy.path())->findings(), testing::IsEmpty());
   fs::copy_file(golden("trainer_bin") / "scheduler.pt", copy / "scheduler.pt");
   fs::copy_file(golden("trainer_bin") / "rng_state.pth", copy / "rng_state_0.pth");
   fs::copy_file(golden("trainer_bin") / "training_args.bin", copy / "training_args.bin");
