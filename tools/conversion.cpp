@@ -147,9 +147,9 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   ReportExtras extras;
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, extras);
-  check_globals(content, common);
+  check_globals(formats::with_own_tensors(*source, content), common);
   const auto output = formats::plan_output(format, *source, content, conversion.writing.destination,
-                                           {.output = conversion.writing.output(),
+                                           {.output = conversion.writing.output(common),
                                             .max_shard_bytes = conversion.max_shard_bytes,
                                             .drop_values = conversion.drop_values,
                                             .world_size = conversion.world_size});

@@ -258,6 +258,14 @@ class ExtractVerb : public Verb {
                                        ": the suffix is neither .npy nor .pt; say --to"));
   }
 
+  // Bare elements may read as anything: only an archive has a pickle.
+  formats::OutputOptions output_options(const std::string& format,
+                                        const CommonOptions& common) const {
+    formats::OutputOptions options = writing_.output(common);
+    if (format != "pt") options.before_commit = nullptr;
+    return options;
+  }
+
   void save_tensor(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
                    const Streams& streams) const {
     const std::string format = format_of_destination();
@@ -269,8 +277,8 @@ class ExtractVerb : public Verb {
     }
     formats::CopyResult result;
     if (!writing_.dry_run) {
-      result = write_tensor_file(extraction, *layout, writing_.destination, writing_.output(),
-                                 common, streams);
+      result = write_tensor_file(extraction, *layout, writing_.destination,
+                                 output_options(format, common), common, streams);
       note_placed(writing_.destination);
     }
     if (common.json) {

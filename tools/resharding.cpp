@@ -3,6 +3,7 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/layout/content.h"
 #include "formats/layout/content_check.h"
 #include "formats/layout/dcp_output.h"
 #include "formats/model/shard_spec.h"
@@ -37,6 +38,7 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
   check_apart(common.path, writing.destination);
   const auto source = open_source(common);
   const formats::Value content = selected_content(*source, common);
+  check_globals(formats::with_own_tensors(*source, content), common);
   formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
   formats::DcpOutputOptions options;
   options.world_size = *resharding.world_size;
@@ -44,8 +46,8 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
   options.on_value = [&](const std::string& key, const formats::Value& value) {
     check_globals(formats::Value::dict({{formats::Value::string(key), value}}), common);
   };
-  const auto output =
-      formats::plan_dcp_output(*source, content, writing.destination, writing.output(), options);
+  const auto output = formats::plan_dcp_output(*source, content, writing.destination,
+                                               writing.output(common), options);
   const std::int64_t from = source->description().ranks;
   const auto cut = static_cast<std::uint64_t>(output->cut_tensors());
   const auto whole = static_cast<std::uint64_t>(output->whole_tensors());

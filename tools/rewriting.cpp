@@ -90,17 +90,18 @@ int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
   const std::string& destination = rewriting.writing.destination;
   const std::string format = output_format(source.description());
   if (format == "dcp") {
-    const auto output = formats::plan_rewritten_dcp(source, common.path, content, destination,
-                                                    {rewriting.writing.output(), rewriting.link});
+    const auto output =
+        formats::plan_rewritten_dcp(source, common.path, content, destination,
+                                    {rewriting.writing.output(common), rewriting.link});
     add_folder_report(*output, rewriting, extras);
     return write_output(verb, source, *output, rewriting.writing, common, streams,
                         std::move(extras));
   }
   formats::check_before_copy(source, content, [] { return formats::interrupted(); });
   content = formats::with_values(source, content);
-  check_globals(content, common);
+  check_globals(formats::with_own_tensors(source, content), common);
   formats::CreateOptions options;
-  options.output = rewriting.writing.output();
+  options.output = rewriting.writing.output(common);
   if (format == "safetensors" && source.description().layout == "hf-sharded")
     options.max_shard_bytes = kShardBytes;
   const auto output = formats::plan_output(format, source, content, destination, options);

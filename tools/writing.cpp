@@ -8,8 +8,9 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/layout/output_names.h"
 #include "formats/layout/state_tree.h"
-#include "formats/layout/torch_globals.h"
+#include "formats/layout/unsafe_names.h"
 #include "tools/placed.h"
 #include "tools/progress.h"
 
@@ -208,6 +209,14 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
 
 }  // namespace
 
+formats::OutputOptions WritingOptions::output(const CommonOptions& common) const {
+  return {force, sync,
+          [destination = destination, allowed = common.allowed_globals](const fs::path& temporary) {
+            formats::check_output_names(temporary, destination, allowed,
+                                        [] { return formats::interrupted(); });
+          }};
+}
+
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
   options.positional("OUT", writing.destination, out_help, true);
   options.flag("-n,--dry-run", writing.dry_run,
@@ -236,10 +245,12 @@ void check_apart(const std::string& source, const std::string& destination) {
 
 void check_globals(const formats::Value& root, const CommonOptions& common) {
   // Most often there are none: only then is it worth finding out where they are.
-  if (formats::unknown_globals_in(root).empty()) return;
+  formats::UnknownGlobals unsafe = formats::unknown_globals_in(root);
+  std::erase_if(unsafe, [&](const auto& name) { return common.allowed_globals.contains(name); });
+  if (unsafe.empty()) return;
   for (const formats::Leaf& leaf : formats::leaves_of(root)) {
     for (const std::string& name : formats::unknown_globals_in(leaf.value)) {
-      if (common.allowed_globals.contains(name)) continue;
+      if (!unsafe.contains(name)) continue;
       throw Error(
           ErrorCode::kGlobal,
           cat(formats::escape(common.path), ": ", formats::quote(leaf.key, 200), ": global ",
@@ -248,6 +259,12 @@ void check_globals(const formats::Value& root, const CommonOptions& common) {
               formats::escape(name)));
     }
   }
+  // In what holds the values: a key, a defaultdict's factory, an OrderedDict's state.
+  throw Error(ErrorCode::kGlobal,
+              cat(formats::escape(common.path), ": global ", formats::quote(*unsafe.begin()),
+                  " is not known to be plain data; it stands in a container's keys or state, which "
+                  "--exclude cannot leave out; accept it with --allow-global ",
+                  formats::escape(*unsafe.begin())));
 }
 
 int write_output(const std::string& verb, const formats::Checkpoint& source,

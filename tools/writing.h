@@ -19,7 +19,8 @@ struct WritingOptions {
   bool dry_run = false;
   bool force = false;  // replace an existing destination
   bool sync = true;    // fsync before it counts as done
-  formats::OutputOptions output() const { return {force, sync}; }
+  // For a checkpoint: with the last look at its pickles (check_output_names).
+  formats::OutputOptions output(const CommonOptions& common) const;
 };
 
 // OUT, --dry-run, --force, --no-sync.

@@ -198,6 +198,12 @@ void OutputFile::finish(bool sync) {
   failed_ = false;
 }
 
+// The temporary by way of the open folder it lies in, whatever that is renamed to.
+std::filesystem::path open_path(const OutputPlace& place) {
+  return std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) /
+         place.temporary();
+}
+
 // ---- AtomicFile
 
 struct AtomicFile::Impl {
@@ -248,6 +254,7 @@ AtomicFile::~AtomicFile() = default;
 void AtomicFile::commit() {
   const OutputPlace& place = impl_->place;
   file_->finish(impl_->options.sync);
+  if (impl_->options.before_commit) impl_->options.before_commit(open_path(place));
   if (impl_->options.replace) {
     impl_->check_destination();
     if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
@@ -453,6 +460,7 @@ void AtomicDirectory::commit() {
     throw_errno(cat(place.shown(), "/", impl_->invitation));
   }
   for (const auto& file : impl_->files) file->finish(impl_->options.sync);
+  if (impl_->options.before_commit) impl_->options.before_commit(open_path(place));
   const auto sync = [&](const FileDescriptor& folder) {
     if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place.shown() + ": fsync");
   };

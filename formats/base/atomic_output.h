@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,6 +25,9 @@ struct OutputOptions {
   bool replace = false;  // an existing destination is replaced, else kExists
   bool sync =
       true;  // fsync files and folder, so that what was reported as done survives a power cut
+  // Called by `commit` with the path of the finished temporary, before anything is renamed: what it
+  // throws leaves the destination as it was.
+  std::function<void(const std::filesystem::path& temporary)> before_commit = {};
 };
 
 // One file being written under a temporary name.  Thread-safe: `write_at`.

@@ -61,6 +61,32 @@ enum class PickleOp : std::uint8_t {
   kBinPersid = 'Q',
 };
 
+// The others that Python runs: those of protocols 0 and 1, and those that no pickler writes for
+// data.
+enum class PythonOp : std::uint8_t {
+  kInt = 'I',
+  kLong = 'L',
+  kFloat = 'F',
+  kString = 'S',
+  kUnicode = 'V',
+  kList = 'l',
+  kDict = 'd',
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kPut = 'p',
+  kGet = 'g',
+  kInst = 'i',
+  kObj = 'o',
+  kPersid = 'P',
+  kExt1 = 0x82,
+  kExt2 = 0x83,
+  kExt4 = 0x84,
+  kNewObjEx = 0x92,
+  kNextBuffer = 0x97,
+  kReadonlyBuffer = 0x98,
+};
+
 // What follows the opcode byte.
 enum class PickleArgument : std::uint8_t {
   kRefused,  // the opcode is not accepted
@@ -74,11 +100,14 @@ enum class PickleArgument : std::uint8_t {
   kLength8,        // an unsigned length of that many bytes, then as many bytes
   kSignedLength4,  // the same, where a negative length can be written
   kTwoLines,       // two lines of text, each ended by '\n'
+  kLine,           // one such line
 };
 
 struct PickleOpcode {
   std::string_view name;  // empty for bytes that are no opcode at all
   PickleArgument argument = PickleArgument::kRefused;
+  // The same for every opcode that Python knows, accepted or not.
+  PickleArgument written = PickleArgument::kRefused;
 };
 
 namespace internal {
@@ -86,7 +115,7 @@ namespace internal {
 constexpr std::array<PickleOpcode, 256> make_pickle_opcodes() {
   std::array<PickleOpcode, 256> table{};
   const auto accept = [&table](PickleOp op, std::string_view name, PickleArgument argument) {
-    table[static_cast<std::uint8_t>(op)] = {name, argument};
+    table[static_cast<std::uint8_t>(op)] = {name, argument, argument};
   };
   using Op = PickleOp;
   using Argument = PickleArgument;
@@ -138,30 +167,31 @@ constexpr std::array<PickleOpcode, 256> make_pickle_opcodes() {
   accept(Op::kBuild, "BUILD", Argument::kNothing);
   accept(Op::kBinPersid, "BINPERSID", Argument::kNothing);
 
-  const auto refuse = [&table](unsigned char byte, std::string_view name) {
-    table[byte].name = name;
+  const auto refuse = [&table](PythonOp op, std::string_view name,
+                               Argument written = Argument::kNothing) {
+    table[static_cast<std::uint8_t>(op)] = {name, Argument::kRefused, written};
   };
-  refuse('I', "INT");
-  refuse('L', "LONG");
-  refuse('F', "FLOAT");
-  refuse('S', "STRING");
-  refuse('V', "UNICODE");
-  refuse('l', "LIST");
-  refuse('d', "DICT");
-  refuse('0', "POP");
-  refuse('1', "POP_MARK");
-  refuse('2', "DUP");
-  refuse('p', "PUT");
-  refuse('g', "GET");
-  refuse('i', "INST");
-  refuse('o', "OBJ");
-  refuse('P', "PERSID");
-  refuse(0x82, "EXT1");
-  refuse(0x83, "EXT2");
-  refuse(0x84, "EXT4");
-  refuse(0x92, "NEWOBJ_EX");
-  refuse(0x97, "NEXT_BUFFER");
-  refuse(0x98, "READONLY_BUFFER");
+  refuse(PythonOp::kInt, "INT", Argument::kLine);
+  refuse(PythonOp::kLong, "LONG", Argument::kLine);
+  refuse(PythonOp::kFloat, "FLOAT", Argument::kLine);
+  refuse(PythonOp::kString, "STRING", Argument::kLine);
+  refuse(PythonOp::kUnicode, "UNICODE", Argument::kLine);
+  refuse(PythonOp::kList, "LIST");
+  refuse(PythonOp::kDict, "DICT");
+  refuse(PythonOp::kPop, "POP");
+  refuse(PythonOp::kPopMark, "POP_MARK");
+  refuse(PythonOp::kDup, "DUP");
+  refuse(PythonOp::kPut, "PUT", Argument::kLine);
+  refuse(PythonOp::kGet, "GET", Argument::kLine);
+  refuse(PythonOp::kInst, "INST", Argument::kTwoLines);
+  refuse(PythonOp::kObj, "OBJ");
+  refuse(PythonOp::kPersid, "PERSID", Argument::kLine);
+  refuse(PythonOp::kExt1, "EXT1", Argument::kByte1);
+  refuse(PythonOp::kExt2, "EXT2", Argument::kByte2);
+  refuse(PythonOp::kExt4, "EXT4", Argument::kByte4);
+  refuse(PythonOp::kNewObjEx, "NEWOBJ_EX");
+  refuse(PythonOp::kNextBuffer, "NEXT_BUFFER");
+  refuse(PythonOp::kReadonlyBuffer, "READONLY_BUFFER");
   return table;
 }
 

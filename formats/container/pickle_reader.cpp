@@ -94,6 +94,20 @@ std::string_view PickleReader::line() {
   return text;
 }
 
+void PickleReader::skip_line() {
+  for (;;) {
+    if (at_ == end_ && !fill(1)) {
+      fail(ErrorCode::kTruncated, "its line has no end before the stream ends");
+    }
+    const void* const newline = std::memchr(at_, '\n', static_cast<std::size_t>(end_ - at_));
+    if (newline != nullptr) {
+      at_ = static_cast<const unsigned char*>(newline) + 1;
+      return;
+    }
+    at_ = end_;
+  }
+}
+
 std::uint32_t PickleReader::signed_length() {
   const std::uint32_t length = u32();
   if (length > static_cast<std::uint32_t>(INT32_MAX)) {

@@ -59,6 +59,8 @@ class PickleReader {
   // The text up to the next '\n', which is skipped.  Valid until the next call.
   // Throws: kTruncated; kGlobal where a line is longer than any name is.
   std::string_view line();
+  // The same for a line of any length, whose text is not kept.  Throws: kTruncated.
+  void skip_line();
 
   // Written so that compilers make one load of it.
   static std::uint32_t little_endian_32(const unsigned char* b) {

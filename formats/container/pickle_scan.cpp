@@ -217,6 +217,8 @@ class Scanner {
         return reader_.skip(reader_.signed_length());
       case PickleArgument::kTwoLines:
         reader_.line();
+        [[fallthrough]];
+      case PickleArgument::kLine:
         reader_.line();
         return;
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "formats/container/pickle_node.h"
+#include "formats/container/pickle_parts.h"
 #include "formats/container/pickle_text.h"
 
 namespace fsdp::formats {
@@ -18,21 +19,7 @@ PickleSharing::PickleSharing(const Value& root) {
     const Value& value = *pending.back();
     pending.pop_back();
     if (!note(value)) continue;
-    for (const Value& item : value.items()) add(item);
-    for (const auto& [key, entry] : value.entries()) {
-      add(key);
-      add(entry);
-    }
-    if (const ObjectData* const object = value.as_object()) {
-      add(object->callable);
-      add(object->args);
-      if (object->built) add(object->state);
-      for (const Value& item : object->list_items) add(item);
-      for (const auto& [key, entry] : object->dict_items) {
-        add(key);
-        add(entry);
-      }
-    }
+    for_each_part(value, add);
   }
 }
 

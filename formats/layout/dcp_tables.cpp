@@ -12,6 +12,7 @@
 #include "formats/base/huge_pages.h"
 #include "formats/base/text.h"
 #include "formats/container/pickle_machine.h"
+#include "formats/layout/plain_names.h"
 
 namespace fsdp::formats::dcp {
 namespace {
@@ -132,13 +133,9 @@ class MetadataHost : public PickleHost {
 
   std::int32_t global(std::string_view module, std::string_view name) override {
     if (const auto cls = known_class(module, name)) return static_cast<std::int32_t>(*cls);
-    const std::string dotted = std::string(module) + "." + std::string(name);
-    if (allowed_.contains(dotted)) return static_cast<std::int32_t>(MetadataClass::kIgnored);
-    throw Error(ErrorCode::kGlobal,
-                cat("global ", quote(dotted),
-                    " is not allowed; a checkpoint has no use for it, unless a planner of your own "
-                    "wrote it: then --allow-global ",
-                    escape(dotted)));
+    const GlobalName wanted{std::string(module), std::string(name)};
+    if (!allowed_.contains(wanted.dotted())) throw not_allowed(wanted);
+    return static_cast<std::int32_t>(MetadataClass::kIgnored);
   }
 
   Value reduce(const Value& callable, Value args) override {
@@ -156,8 +153,10 @@ class MetadataHost : public PickleHost {
                       "call of torch.serialization._get_layout: expected one text");
         }
         return items[0];
-      case MetadataClass::kMemoryFormat:
       case MetadataClass::kGetattr:
+        check_member(items);
+        return {};
+      case MetadataClass::kMemoryFormat:
       case MetadataClass::kPath:
         return {};
       case MetadataClass::kOrderedDict:
@@ -216,6 +215,24 @@ class MetadataHost : public PickleHost {
   }
 
  private:
+  // getattr takes nothing but what is plain data.
+  void check_member(std::span<const Value> args) const {
+    const GlobalName* cls = args.size() == 2 ? args[0].as_global() : nullptr;
+    const std::string* member = args.size() == 2 ? args[1].as_string() : nullptr;
+    if (cls == nullptr || member == nullptr)
+      throw Error(ErrorCode::kReduce, "call of getattr: expected a class and a text");
+    const GlobalName name{cls->module, cat(cls->name, ".", *member)};
+    if (!plain_uses(name).any() && !allowed_.contains(name.dotted())) throw not_allowed(name);
+  }
+
+  static Error not_allowed(const GlobalName& name) {
+    return {ErrorCode::kGlobal,
+            cat("global ", quote(name.dotted()),
+                " is not allowed; a checkpoint has no use for it, unless a planner of your own "
+                "wrote it: then --allow-global ",
+                escape(name.dotted()))};
+  }
+
   static std::string name_of(const Value& value) {
     return value.as_global() == nullptr ? "something that is no name"
                                         : quote(value.as_global()->dotted());
@@ -378,10 +395,6 @@ class MetadataHost : public PickleHost {
 };
 
 }  // namespace
-
-bool is_known_global(std::string_view module, std::string_view name) {
-  return known_class(module, name).has_value();
-}
 
 bool is_record(const Value& value, MetadataClass cls) {
   return value.kind() == ValueKind::kOpaque &&

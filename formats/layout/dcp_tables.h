@@ -105,9 +105,6 @@ struct MetadataTables {
   }
 };
 
-// Whether a name is one that PyTorch's writers put into a `.metadata`.
-bool is_known_global(std::string_view module, std::string_view name);
-
 // Whether a value stands for a record of that class; its payload is then the position in the
 // class's table.
 bool is_record(const Value& value, MetadataClass cls);

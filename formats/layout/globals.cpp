@@ -2,23 +2,19 @@
 #include "formats/layout/globals.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/text.h"
-#include "formats/container/pickle_machine.h"
-#include "formats/container/zip_reader.h"
 #include "formats/layout/dcp.h"
 #include "formats/layout/dcp_item.h"
 #include "formats/layout/dcp_names.h"
-#include "formats/layout/dcp_tables.h"
 #include "formats/layout/file_pool.h"
-#include "formats/layout/torch_file.h"
-#include "formats/layout/torch_globals.h"
+#include "formats/layout/hdf5_checkpoint.h"
+#include "formats/layout/hdf5_data.h"
+#include "formats/layout/pickle_search.h"
 
 namespace fsdp::formats {
 namespace {
@@ -27,64 +23,21 @@ namespace fs = std::filesystem;
 
 // Trainers keep model, optimizer and the rest a level or two below a step's folder.
 constexpr int kMaxFolderDepth = 4;
-// A record that is one pickle is read as a whole where it is compressed.
-constexpr std::uint64_t kMaxInflatedPickle = 1U << 30U;
-// A legacy torch.save file: magic number, protocol, system info, object, storage keys.
-constexpr int kLegacyPickles = 5;
 // Findings beyond these say nothing new.
 constexpr std::size_t kMaxFindings = 1000;
 
 using Name = std::pair<std::string, std::string>;  // module, name
 
-// Takes note of the names, and folds what a metadata file has millions of.
-class RecordingHost : public PickleHost {
- public:
-  std::int32_t global(std::string_view module, std::string_view name) override {
-    names_.emplace(module, name);
-    const bool folded = module.starts_with("torch.distributed.checkpoint.") ||
-                        module.starts_with("torch.distributed._shard.checkpoint.") ||
-                        (module == "torch" && name == "Size");
-    return folded ? kFolded : -1;
+GlobalUse::Status status_of(NameStatus status) {
+  switch (status) {
+    case NameStatus::kPlain:
+      return GlobalUse::Status::kKnown;
+    case NameStatus::kAllowed:
+      return GlobalUse::Status::kAllowed;
+    default:
+      return GlobalUse::Status::kUnknown;
   }
-  Value reduce(const Value& callable, Value args) override {
-    if (is_folded(callable)) return Value::opaque(0, 0);
-    const GlobalName* name = callable.as_global();
-    if (name != nullptr && name->name == "getattr" && !is_sound_getattr(args))
-      unsound_getattr_ = true;
-    return PickleHost::reduce(callable, std::move(args));
-  }
-  Value new_object(const Value& cls, Value args) override {
-    if (is_folded(cls)) return Value::opaque(0, serial_++);
-    return PickleHost::new_object(cls, std::move(args));
-  }
-  Value build(Value object, Value state, bool shared) override {
-    if (object.kind() == ValueKind::kOpaque) return object;
-    return PickleHost::build(std::move(object), std::move(state), shared);
-  }
-  // A storage: nothing but its class is of interest, and that was named already.
-  Value persistent_id(Value /*id*/) override { return Value::opaque(1, serial_++); }
-
-  const std::set<Name>& names() const { return names_; }
-  // A member was fetched that is no public one of a class we know.
-  bool unsound_getattr() const { return unsound_getattr_; }
-
- private:
-  static constexpr std::int32_t kFolded = 1;
-  static bool is_folded(const Value& value) {
-    return value.as_global() != nullptr && value.global_tag() == kFolded;
-  }
-  static bool is_sound_getattr(const Value& args) {
-    const auto items = args.items();
-    const GlobalName* cls = items.size() == 2 ? items[0].as_global() : nullptr;
-    const std::string* member = items.size() == 2 ? items[1].as_string() : nullptr;
-    return cls != nullptr && member != nullptr && !member->starts_with('_') &&
-           (known_global(cls->module, cls->name) != TorchGlobal::kUnknown ||
-            dcp::is_known_global(cls->module, cls->name));
-  }
-  std::set<Name> names_;
-  bool unsound_getattr_ = false;
-  std::uint64_t serial_ = 0;
-};
+}
 
 class Scanner {
  public:
@@ -92,7 +45,8 @@ class Scanner {
 
   void folder(const fs::path& path, const std::string& inside, int depth) {
     const Directory directory = Directory::open(path);
-    if (dcp::is_dcp_folder(path)) dcp_folder(path, directory, inside);
+    std::set<std::string> done;  // files that dcp_folder read
+    if (dcp::is_dcp_folder(path)) dcp_folder(path, directory, inside, done);
     for (const std::string& name : directory.list()) {
       check_cancelled();
       const std::string shown = inside + name;
@@ -106,43 +60,23 @@ class Scanner {
         }
         continue;
       }
-      if (dcp::rank_of_data_file(name) || name == dcp::kMetadataName ||
-          dcp::rank_of_local_metadata(name)) {
-        continue;  // dcp_folder read them
-      }
+      if (done.contains(name)) continue;
       try {
-        if (const auto file = directory.open_member_if_present(name)) any_file(*file, shown);
+        const auto opened = directory.open_member_if_present(name);
+        if (opened == nullptr) continue;
+        const bool is_data = dcp::rank_of_data_file(name).has_value();
+        file(opened, shown, is_data ? PickleSearch::kData : PickleSearch::kFile);
       } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted) throw;
         unread(shown, {}, error);
       }
     }
   }
 
-  // A torch.save file, a bare pickle, or nothing with pickles in it.
-  void any_file(const ByteSource& file, const std::string& shown) {
-    if (file.size() == 0) return;
-    switch (sniff_torch_stream(file)) {
-      case TorchStream::kZip:
-        archive(file, shown, {});
-        return;
-      case TorchStream::kLegacy:
-        legacy(file, shown, {});
-        return;
-      case TorchStream::kTar:
-        unread(shown, {}, Error(ErrorCode::kUnsupported, "is a tar of PyTorch 0.1.10 or before"));
-        return;
-      case TorchStream::kOther:
-        break;
-    }
-    // PROTO of protocol 2 to 5, and STOP as the last byte.
-    std::array<std::byte, 2> start{};
-    std::array<std::byte, 1> end{};
-    if (file.size() < 4) return;
-    file.read_at(0, start);
-    file.read_at(file.size() - 1, end);
-    const auto protocol = std::to_integer<int>(start[1]);
-    if (start[0] == std::byte{0x80} && protocol >= 2 && protocol <= 5 && end[0] == std::byte{'.'})
-      pickle(file, shown, {}, false);
+  void file(const std::shared_ptr<const File>& opened, const std::string& shown,
+            PickleSearch search) {
+    if (hdf5::looks_like_hdf5(*opened)) return hdf5_file(opened, shown);
+    look(opened, shown, {}, search);
   }
 
   GlobalScan result() {
@@ -167,24 +101,14 @@ class Scanner {
         {.code = error.code(), .message = error.what(), .file = file, .key = key, .bytes = {}});
   }
 
-  void note(const RecordingHost& host, const std::string& file, const std::string& where,
-            bool metadata) {
+  void note(const NameScanner& scanner, const std::string& file, const std::string& where) {
     ++pickles_;
-    for (const auto& [module, name] : host.names()) {
-      const std::string dotted = module + "." + name;
-      GlobalUse::Status status = GlobalUse::Status::kUnknown;
-      const bool known = metadata ? dcp::is_known_global(module, name)
-                                  : known_global(module, name) != TorchGlobal::kUnknown;
-      if (known && !(name == "getattr" && host.unsound_getattr())) {
-        status = GlobalUse::Status::kKnown;
-      } else if (options_.allowed.contains(dotted)) {
-        status = GlobalUse::Status::kAllowed;
-      } else {
-        unknown_.insert(dotted);
-      }
-      const auto [at, fresh] = uses_.try_emplace(Name{module, name});
+    for (const ScannedName& scanned : scanner.names()) {
+      const GlobalUse::Status status = status_of(scanned.status);
+      if (status == GlobalUse::Status::kUnknown) unknown_.insert(scanned.name.dotted());
+      const auto [at, fresh] = uses_.try_emplace(Name{scanned.name.module, scanned.name.name});
       GlobalUse& use = at->second;
-      if (fresh) use = {module, name, status, 0, file, where};
+      if (fresh) use = {scanned.name.module, scanned.name.name, status, 0, file, where};
       ++use.pickles;
       if (status < use.status) {
         use.status = status;
@@ -194,67 +118,40 @@ class Scanner {
     }
   }
 
-  // Names are noted also of a pickle that ends in an error: they are what it was up to.
-  void pickle(const ByteSource& source, const std::string& file, const std::string& where,
-              bool metadata) {
-    RecordingHost host;
-    try {
-      read_pickle(source, host);
-    } catch (const Error& error) {
-      unread(file, where, error);
-    }
-    note(host, file, where, metadata);
+  // `key`: of the item whose bytes they are.
+  void look(const std::shared_ptr<const ByteSource>& source, const std::string& shown,
+            const std::string& key, PickleSearch search) {
+    const auto place_of = [&](const std::string& place) { return key.empty() ? place : key; };
+    search_pickles(
+        source, {options_.allowed, search, options_.storages},
+        {.found =
+             [&](const NameScanner& scanner, const std::string& place) {
+               check_cancelled();
+               note(scanner, shown, place_of(place));
+             },
+         .unread = [&](const Error& error,
+                       const std::string& place) { unread(shown, place_of(place), error); }});
   }
 
-  void legacy(const ByteSource& source, const std::string& file, const std::string& where) {
-    RecordingHost host;
-    try {
-      std::uint64_t at = 0;
-      for (int i = 0; i < kLegacyPickles; ++i) read_pickle_prefix(source, at, host);
-    } catch (const Error& error) {
-      unread(file, where, error);
-    }
-    note(host, file, where, false);
+  // The state dict that fsdp-ckpt keeps beside the datasets.
+  void hdf5_file(const std::shared_ptr<const File>& opened, const std::string& shown) {
+    const std::vector<std::byte> pickle = hdf5::content_pickle(opened);
+    if (pickle.empty()) return;
+    const auto source = std::make_shared<MemorySource>(pickle);
+    look(source, shown, "/.fsdp/content", PickleSearch::kPickle);
   }
 
-  // Every record of an archive that is a pickle by its name.
-  void archive(const ByteSource& source, const std::string& file, const std::string& where) {
-    try {
-      const ZipReader zip(source);
-      for (const ZipEntry& entry : zip.entries()) {
-        if (!entry.name.ends_with(".pkl")) continue;
-        const std::string record = where.empty() ? "record " + entry.name : where;
-        const SourceRange stored(
-            std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}), entry.data_offset,
-            entry.compressed_bytes);
-        if (!entry.deflated) {
-          pickle(stored, file, record, false);
-          continue;
-        }
-        if (entry.uncompressed_bytes > kMaxInflatedPickle) {
-          throw Error(ErrorCode::kLimitSize,
-                      cat("record ", quote(entry.name), " has ", entry.uncompressed_bytes,
-                          " bytes, at most ", kMaxInflatedPickle));
-        }
-        std::vector<std::byte> bytes;
-        inflate(stored, entry.uncompressed_bytes, [&](std::span<const std::byte> part) {
-          bytes.insert(bytes.end(), part.begin(), part.end());
-        });
-        pickle(MemorySource(bytes), file, record, false);
-      }
-    } catch (const Error& error) {
-      unread(file, where, error);
-    }
-  }
-
-  void dcp_folder(const fs::path& path, const Directory& directory, const std::string& inside) {
-    bool central = false;
-    for (const std::string& name : directory.list()) central |= name == dcp::kMetadataName;
-    for (const std::string& name : directory.list()) {
-      if (central ? name != dcp::kMetadataName : !dcp::rank_of_local_metadata(name)) continue;
+  void dcp_folder(const fs::path& path, const Directory& directory, const std::string& inside,
+                  std::set<std::string>& done) {
+    const std::vector<std::string> names = directory.list();
+    const bool central = std::find(names.begin(), names.end(), dcp::kMetadataName) != names.end();
+    for (const std::string& name : names) {
+      if (name != dcp::kMetadataName && !dcp::rank_of_local_metadata(name)) continue;
+      done.insert(name);
       try {
-        pickle(*directory.open_member(name), inside + name, {}, true);
+        look(directory.open_member(name), inside + name, {}, PickleSearch::kPickle);
       } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted) throw;
         unread(inside + name, {}, error);
       }
     }
@@ -266,44 +163,63 @@ class Scanner {
       checkpoint = dcp::open_dcp(path, allowed);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
-      unread(inside + "*.distcp", {}, Error(error.code(), cat("not looked into: ", error.what())));
+      // Data files are looked into without it.
+      unread(inside + std::string(central ? dcp::kMetadataName : "*.metadata"), {},
+             Error(error.code(), cat("does not say where items lie: ", error.what())));
       return;
     }
-    items(checkpoint->index(), directory, inside);
+    items(checkpoint->index(), directory, inside, done);
   }
 
-  void items(Index index, const Directory& directory, const std::string& inside) {
+  using Ranges = std::vector<std::pair<std::uint64_t, std::uint64_t>>;  // begin, end
+
+  void items(Index index, const Directory& directory, const std::string& inside,
+             std::set<std::string>& done) {
     FilePool pool(directory);
     pool.examine(index.files);
     Spill spill;
-    const auto look = [&](const std::string& key, const Location& location) {
+    std::vector<Ranges> covered(index.files.size());
+    const auto look_into = [&](const std::string& key, const Location& location) {
       check_cancelled();
+      covered[location.file].emplace_back(location.offset, location.offset + location.length);
       if (options_.selects && !options_.selects(key)) return;
       const std::string& name = index.files[location.file].name;
       if (name == dcp::kLightningMetaName) return;  // a file of its own
       try {
         const dcp::Item item = dcp::item_bytes(pool.get(location.file), location,
                                                index.transforms[location.transform], spill);
-        const EndsCache source(*item.stream, kTorchEndBytes, kTorchEndBytes);
-        switch (sniff_torch_stream(source)) {
-          case TorchStream::kZip:
-            archive(source, inside + name, key);
-            break;
-          case TorchStream::kLegacy:
-            legacy(source, inside + name, key);
-            break;
-          default:
-            break;  // a safetensors blob has no pickle; anything else is verify's
-        }
+        look(item.stream, inside + name, key, PickleSearch::kFile);
       } catch (const Error& error) {
+        if (error.code() == ErrorCode::kInterrupted) throw;
         unread(inside + name, key, error);
       }
     };
     for (const TensorEntry& tensor : index.tensors) {
       for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
-        look(tensor.key, tensor.chunks.location(c));
+        look_into(tensor.key, tensor.chunks.location(c));
     }
-    for (const ValueEntry& value : index.values) look(value.key, value.location);
+    for (const ValueEntry& value : index.values) look_into(value.key, value.location);
+    for (std::uint32_t f = 0; f < index.files.size(); ++f) {
+      const FileEntry& file = index.files[f];
+      if (!dcp::rank_of_data_file(file.name) || !file.bytes) continue;
+      done.insert(file.name);
+      if (!options_.selects) uncovered(pool.get(f), inside + file.name, std::move(covered[f]));
+    }
+  }
+
+  // The bytes of a data file that belong to no item.
+  void uncovered(const std::shared_ptr<const File>& file, const std::string& shown,
+                 Ranges covered) {
+    covered.emplace_back(file->size(), file->size());
+    std::sort(covered.begin(), covered.end());
+    std::uint64_t at = 0;
+    for (const auto& [begin, end] : covered) {
+      if (begin > at) {
+        look(std::make_shared<SourceRange>(file, at, std::min(begin, file->size()) - at), shown,
+             cat("bytes ", at, " to ", begin, ", of no item"), PickleSearch::kRest);
+      }
+      at = std::max(at, std::min(end, file->size()));
+    }
   }
 
   const GlobalScanOptions& options_;
@@ -319,14 +235,15 @@ GlobalScan scan_globals(const fs::path& path, const GlobalScanOptions& options) 
   Scanner scanner(options);
   fs::path at = path;
   const std::string name = path.filename();
+  const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
   // The metadata or one data file of a folder stands for the folder.
-  if (name == dcp::kMetadataName || dcp::rank_of_data_file(name))
-    at = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const bool is_data = dcp::rank_of_data_file(name).has_value();
+  if (name == dcp::kMetadataName || (is_data && dcp::is_dcp_folder(parent))) at = parent;
   if (fs::is_directory(at)) {
     scanner.folder(at, {}, 0);
   } else if (fs::exists(at)) {
-    const auto file = File::open(at);
-    scanner.any_file(*file, at.filename());
+    scanner.file(File::open(at), at.filename(),
+                 is_data ? PickleSearch::kData : PickleSearch::kFile);
   }
   return scanner.result();
 }

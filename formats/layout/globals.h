@@ -15,6 +15,7 @@
 namespace fsdp::formats {
 
 struct GlobalUse {
+  // kUnknown: outside the exact list, or used otherwise than names in it are (plain_names.h).
   enum class Status { kUnknown, kAllowed, kKnown };  // kAllowed: by the caller
   std::string module;
   std::string name;
@@ -34,11 +35,16 @@ struct GlobalScanOptions {
   std::set<std::string> allowed;                    // "module.name"
   std::function<bool(const std::string&)> selects;  // keys of items to look into; empty: all
   std::function<bool()> cancelled;
+  bool storages = true;  // storages that read as pickles count (see PickleSearchOptions)
 };
 
-// Reads every pickle of a file or folder: .metadata, the archives inside data files, torch.save
-// files, bare pickles; folders inside it too.  Nothing is built from them, so nothing is refused.
-// A path without any, or that is not there, gives an empty result.  Throws: kIo, kInterrupted.
+// Scans every pickle of a file or folder as bytes: .metadata, the archives inside data files, bytes
+// of data files that no item covers, data files that no metadata names, torch.save files, every
+// record of an archive that reads as a pickle, bare pickles, several of them behind each other;
+// what fsdp-ckpt keeps in HDF5 files; folders inside it too.  Nothing is built from them, so
+// nothing is refused.  What cannot be looked into is a finding: without findings, the names are all
+// there are.  A path without any pickle, or that is not there, gives an empty result. Throws: kIo,
+// kInterrupted.
 GlobalScan scan_globals(const std::filesystem::path& path, const GlobalScanOptions& options);
 
 }  // namespace fsdp::formats

@@ -17,6 +17,7 @@
 #include "formats/layout/state_tree.h"
 #include "formats/layout/tensor_value.h"
 #include "formats/layout/torch_globals.h"
+#include "formats/layout/unsafe_names.h"
 #include "formats/model/check.h"
 
 namespace fsdp::formats::hdf5 {
@@ -111,6 +112,9 @@ class Hdf5Checkpoint : public Checkpoint {
     return values_.at(index_.tensors[tensor].path);
   }
   void check_unchanged() const override { file_->check_unchanged(); }
+  std::vector<std::byte> content_pickle() const {
+    return is_ours() ? small_data(*find_hidden(kContentName)) : std::vector<std::byte>();
+  }
 
   VerifyReport verify(const VerifyOptions& options) const override {
     VerifyReport report;
@@ -172,10 +176,10 @@ class Hdf5Checkpoint : public Checkpoint {
     try {
       const std::vector<std::byte> pickle = small_data(*find_hidden(kContentName));
       root_ = read_pickle(MemorySource(pickle), host);
+      unknown_globals_ = unknown_globals_in(MemorySource(pickle));
     } catch (const Error& error) {
       throw error.in(cat("/", kHiddenGroup, "/", kContentName));
     }
-    unknown_globals_ = host.unknown_globals();
     for (const StorageRef& storage : host.storages()) {
       const Dataset& dataset = content_.datasets[dataset_of(storage)];
       const std::uint64_t wanted =
@@ -421,6 +425,10 @@ class Hdf5Checkpoint : public Checkpoint {
 };
 
 }  // namespace
+
+std::vector<std::byte> content_pickle(const std::shared_ptr<const File>& file) {
+  return Hdf5Checkpoint(file).content_pickle();
+}
 
 std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path) {
   return std::make_unique<Hdf5Checkpoint>(File::open(path));

@@ -3,9 +3,12 @@
 // from, or any other, whose groups are dicts, datasets tensors, and plain attributes values.
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
+#include <vector>
 
+#include "formats/base/file.h"
 #include "formats/layout/checkpoint.h"
 
 namespace fsdp::formats::hdf5 {
@@ -14,5 +17,9 @@ namespace fsdp::formats::hdf5 {
 // Throws: kH5Open, kH5Link, kH5Type, kH5ReaderFailed, kUnsupported, kLimitSize, kExtent; for files
 // of ours kH5Checksum, kRecordMissing, kRecordSize, and what the pickle machine throws.
 std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path);
+
+// The pickle of the state dict that a file of ours keeps beside its datasets; empty for others.
+// Throws: as open_hdf5.
+std::vector<std::byte> content_pickle(const std::shared_ptr<const File>& file);
 
 }  // namespace fsdp::formats::hdf5

@@ -170,7 +170,7 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
   } catch (const Error& error) {
     throw error.in(escape(pickle->name));
   }
-  file.unknown_globals = host.unknown_globals();
+  file.unknown_globals = unknown_globals_in(MemorySource(stream));
   file.storages = host.storages();
   for (const StorageRef& storage : file.storages) {
     const ZipEntry* entry = zip.find(prefix + "data/" + storage.key);

@@ -17,6 +17,7 @@
 #include "formats/layout/spill.h"
 #include "formats/layout/tensor_value.h"
 #include "formats/layout/torch_globals.h"
+#include "formats/layout/unsafe_names.h"
 #include "formats/model/chunk_data.h"
 
 namespace fsdp::formats {

@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_set>
 
 #include "formats/base/checked_math.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/layout/plain_names.h"
 #include "formats/layout/tensor_value.h"
 
 namespace fsdp::formats {
@@ -22,29 +22,12 @@ struct Known {
   TorchGlobal meaning;
 };
 
-constexpr auto kPlain = TorchGlobal::kPlain;
-
-// Names whose objects PyTorch, its distributed package, NumPy and trainers put into checkpoints.
-// Constructing any of them runs no code that the file chooses.
+// Those that are more than plain data to a reader.
 constexpr std::array kKnown = {
     Known{"collections", "OrderedDict", TorchGlobal::kMapping},
     Known{"collections", "defaultdict", TorchGlobal::kMapping},
     Known{"collections", "Counter", TorchGlobal::kMapping},
-    Known{"collections", "deque", kPlain},
     Known{"torch", "Size", TorchGlobal::kSize},
-    Known{"torch", "device", kPlain},
-    Known{"torch", "Tensor", kPlain},
-    Known{"torch", "per_tensor_affine", kPlain},
-    Known{"torch", "per_tensor_symmetric", kPlain},
-    Known{"torch", "per_channel_affine", kPlain},
-    Known{"torch", "per_channel_symmetric", kPlain},
-    Known{"torch", "per_channel_affine_float_qparams", kPlain},
-    Known{"torch", "contiguous_format", kPlain},
-    Known{"torch", "preserve_format", kPlain},
-    Known{"torch.serialization", "_get_layout", kPlain},
-    Known{"torch.torch_version", "TorchVersion", kPlain},
-    Known{"torch.nn.parameter", "Parameter", kPlain},
-    Known{"torch.nn.parameter", "Buffer", kPlain},
     Known{"torch._utils", "_rebuild_tensor", TorchGlobal::kRebuildTensor},
     Known{"torch._utils", "_rebuild_tensor_v2", TorchGlobal::kRebuildTensorV2},
     Known{"torch._utils", "_rebuild_tensor_v3", TorchGlobal::kRebuildTensorV3},
@@ -61,92 +44,10 @@ constexpr std::array kKnown = {
     Known{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor",
           TorchGlobal::kRebuildDeviceTensor},
     Known{"torch._utils", "_rebuild_xla_tensor", TorchGlobal::kRebuildDeviceTensor},
-    // Sharded tensors saved by each rank on its own.
-    Known{"torch.distributed._shard.sharded_tensor.api", "ShardedTensor", kPlain},
-    Known{"torch.distributed._shard.sharded_tensor.shard", "Shard", kPlain},
-    Known{"torch.distributed._shard.sharded_tensor.metadata", "ShardedTensorMetadata", kPlain},
-    Known{"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties", kPlain},
-    Known{"torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING", kPlain},
-    Known{"torch.distributed._shard.metadata", "ShardMetadata", kPlain},
-    Known{"torch.distributed._shard.sharding_spec.api", "EnumerableShardingSpec", kPlain},
-    Known{"torch.distributed._shard.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec",
-          kPlain},
-    Known{"torch.distributed.remote_device", "_remote_device", kPlain},
-    Known{"torch.distributed.tensor", "DTensor", kPlain},
-    Known{"torch.distributed.tensor._dtensor_spec", "DTensorSpec", kPlain},
-    Known{"torch.distributed.tensor._dtensor_spec", "TensorMeta", kPlain},
-    Known{"torch.distributed.tensor._dtensor_spec", "ShardOrderEntry", kPlain},
-    Known{"torch.distributed.tensor.placement_types", "Shard", kPlain},
-    Known{"torch.distributed.tensor.placement_types", "Replicate", kPlain},
-    Known{"torch.distributed.tensor.placement_types", "_StridedShard", kPlain},
-    Known{"torch.distributed.tensor.placement_types", "Partial", kPlain},
-    Known{"torch.distributed._tensor", "DTensor", kPlain},
-    Known{"torch.distributed._tensor.api", "DTensor", kPlain},
-    Known{"torch.distributed._tensor.placement_types", "DTensorSpec", kPlain},
-    Known{"torch.distributed._tensor.placement_types", "TensorMeta", kPlain},
-    Known{"torch.distributed._tensor.placement_types", "Shard", kPlain},
-    Known{"torch.distributed._tensor.placement_types", "Replicate", kPlain},
-    Known{"torch.distributed._tensor.placement_types", "_StridedShard", kPlain},
-    Known{"torch.distributed._tensor.placement_types", "Partial", kPlain},
-    Known{"torch.distributed.device_mesh", "DeviceMesh", kPlain},
-    Known{"torch.distributed._mesh_layout", "_MeshLayout", kPlain},
-    // DeepSpeed's own.
-    Known{"deepspeed.runtime.fp16.loss_scaler", "LossScaler", kPlain},
-    Known{"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", kPlain},
-    Known{"deepspeed.runtime.zero.config", "ZeroStageEnum", kPlain},
-    Known{"deepspeed.utils.tensor_fragment", "fragment_address", kPlain},
-    // Python's own data.
-    Known{"builtins", "complex", kPlain},
-    Known{"builtins", "set", kPlain},
-    Known{"builtins", "frozenset", kPlain},
-    Known{"builtins", "list", kPlain},
-    Known{"builtins", "dict", kPlain},
-    Known{"builtins", "tuple", kPlain},
-    Known{"builtins", "int", kPlain},
-    Known{"builtins", "float", kPlain},
-    Known{"builtins", "bool", kPlain},
-    Known{"builtins", "str", kPlain},
-    Known{"builtins", "object", kPlain},
-    Known{"builtins", "range", kPlain},
-    Known{"builtins", "slice", kPlain},
-    Known{"builtins", "bytearray", kPlain},
     Known{"builtins", "bytes", TorchGlobal::kBytesType},
     Known{"builtins", "getattr", TorchGlobal::kGetattr},
     Known{"_codecs", "encode", TorchGlobal::kCodecsEncode},
-    Known{"copyreg", "_reconstructor", kPlain},
-    Known{"argparse", "Namespace", kPlain},
-    Known{"types", "SimpleNamespace", kPlain},
-    Known{"datetime", "datetime", kPlain},
-    Known{"datetime", "date", kPlain},
-    Known{"datetime", "time", kPlain},
-    Known{"datetime", "timedelta", kPlain},
-    Known{"datetime", "timezone", kPlain},
-    Known{"decimal", "Decimal", kPlain},
-    Known{"fractions", "Fraction", kPlain},
-    Known{"uuid", "UUID", kPlain},
-    Known{"pathlib", "Path", kPlain},
-    Known{"pathlib", "PosixPath", kPlain},
-    Known{"pathlib", "WindowsPath", kPlain},
-    Known{"pathlib", "PurePosixPath", kPlain},
-    Known{"pathlib", "PureWindowsPath", kPlain},
-    Known{"pathlib._local", "PosixPath", kPlain},
-    Known{"pathlib._local", "WindowsPath", kPlain},
-    Known{"pathlib._local", "PurePosixPath", kPlain},
-    Known{"pathlib._local", "PureWindowsPath", kPlain},
-    // NumPy 1 and 2.
-    Known{"numpy.core.multiarray", "scalar", kPlain},
-    Known{"numpy.core.multiarray", "_reconstruct", kPlain},
-    Known{"numpy._core.multiarray", "scalar", kPlain},
-    Known{"numpy._core.multiarray", "_reconstruct", kPlain},
-    Known{"numpy", "dtype", kPlain},
-    Known{"numpy", "ndarray", kPlain},
 };
-
-// What a value is to a getattr call: a name we know.
-bool names_known_class(const Value& value) {
-  return value.as_global() != nullptr && value.global_tag() >= 0 &&
-         static_cast<TorchGlobal>(value.global_tag()) != TorchGlobal::kGetattr;
-}
 
 Error bad_call(std::string_view callable, std::string_view why) {
   return {ErrorCode::kReduce, cat("call of ", callable, ": ", why)};
@@ -169,67 +70,21 @@ std::optional<std::string> latin1_bytes(const std::string& utf8) {
   return out;
 }
 
-// A name taken from a class: only public members of classes we know.
-bool is_sound_getattr(std::span<const Value> args) {
-  const std::string* member = args.size() == 2 ? args[1].as_string() : nullptr;
-  return member != nullptr && !member->starts_with('_') && names_known_class(args[0]);
-}
-
 }  // namespace
 
-UnknownGlobals unknown_globals_in(const Value& value) {
-  UnknownGlobals unknown;
-  std::unordered_set<const void*> seen;
-  std::vector<Value> open = {value};
-  while (!open.empty()) {
-    const Value at = std::move(open.back());
-    open.pop_back();
-    if (at.identity() != nullptr && !seen.insert(at.identity()).second) continue;
-    if (const GlobalName* name = at.as_global(); name != nullptr && at.global_tag() < 0)
-      unknown.insert(name->dotted());
-    open.insert(open.end(), at.items().begin(), at.items().end());
-    const auto add_entries = [&](std::span<const Value::Entry> entries) {
-      for (const auto& [key, member] : entries) {
-        open.push_back(key);
-        open.push_back(member);
-      }
-    };
-    add_entries(at.entries());
-    if (const ObjectData* object = at.as_object()) {
-      const bool getattr =
-          object->callable.as_global() != nullptr &&
-          static_cast<TorchGlobal>(object->callable.global_tag()) == TorchGlobal::kGetattr;
-      if (getattr && !is_sound_getattr(object->args.items())) unknown.insert("builtins.getattr");
-      open.insert(open.end(), {object->callable, object->args, object->state});
-      open.insert(open.end(), object->list_items.begin(), object->list_items.end());
-      add_entries(object->dict_items);
-    }
-  }
-  return unknown;
-}
-
 TorchGlobal known_global(std::string_view module, std::string_view name) {
-  if (module == "__builtin__") module = "builtins";
-  if (module == "copy_reg") module = "copyreg";
+  const GlobalName known = python_3_name(module, name);
   const auto* const found = std::find_if(kKnown.begin(), kKnown.end(), [&](const Known& k) {
-    return k.module == module && k.name == name;
+    return k.module == known.module && k.name == known.name;
   });
   if (found != kKnown.end()) return found->meaning;
-  if (module == "torch" && dtype_from_torch_name(name)) return TorchGlobal::kDType;
-  if ((module == "torch" || module == "torch.cuda" || module == "torch.storage") &&
-      (dtype_from_storage_class(name) || name == "UntypedStorage")) {
-    return TorchGlobal::kStorageClass;
-  }
-  // numpy.dtypes.Float64DType and its like.
-  if (module == "numpy.dtypes" && name.ends_with("DType")) return TorchGlobal::kPlain;
-  return TorchGlobal::kUnknown;
+  if (known.module == "torch" && dtype_from_torch_name(known.name)) return TorchGlobal::kDType;
+  if (is_storage_class(known)) return TorchGlobal::kStorageClass;
+  return plain_uses(known).any() ? TorchGlobal::kPlain : TorchGlobal::kUnknown;
 }
 
 std::int32_t TorchPickleHost::global(std::string_view module, std::string_view name) {
-  const TorchGlobal meaning = known_global(module, name);
-  if (meaning == TorchGlobal::kUnknown)
-    unknown_.insert(std::string(module) + "." + std::string(name));
-  return static_cast<std::int32_t>(meaning);
+  return static_cast<std::int32_t>(known_global(module, name));
 }
 
 Value TorchPickleHost::reduce(const Value& callable, Value args) {
@@ -256,9 +111,6 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
     }
     case TorchGlobal::kBytesType:
       if (items.empty()) return Value::bytes({});
-      break;
-    case TorchGlobal::kGetattr:
-      if (!is_sound_getattr(items)) unknown_.insert("builtins.getattr");
       break;
     case TorchGlobal::kSize:
       if (items.size() != 1 || items[0].kind() != ValueKind::kTuple) {

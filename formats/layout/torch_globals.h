@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python names that torch.save files contain, and which of them are known to be plain data.
+// The Python names that torch.save files contain, and what they mean to a reader.
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -38,14 +37,8 @@ enum class TorchGlobal : std::int32_t {
   kRebuildDeviceTensor,
 };
 
-// Looks a name up in the table of known names; __builtin__ and copy_reg count as builtins and
-// copyreg.
+// What a name means; kPlain for the rest of the list of plain_names.h.
 TorchGlobal known_global(std::string_view module, std::string_view name);
-
-// The names a stream refers to that are not in the table, as "module.name".
-using UnknownGlobals = std::set<std::string>;
-// Those inside `value`, which TorchPickleHost read.  Looks at each shared part once.
-UnknownGlobals unknown_globals_in(const Value& value);
 
 // Reads data.pkl of torch.save: storages are kept as references, tensors checked, bytes folded;
 // everything else is inert.  Throws from the machine: kPersid, kStorage, kReduce, kTensorBounds,
@@ -61,14 +54,12 @@ class TorchPickleHost : public PickleHost {
   Value reduce(const Value& callable, Value args) override;
   Value persistent_id(Value id) override;
 
-  const UnknownGlobals& unknown_globals() const { return unknown_; }
   // Storages in order of first reference, one per key.
   const std::vector<StorageRef>& storages() const { return storages_; }
 
  private:
   std::uint64_t archive_;
   bool legacy_;
-  UnknownGlobals unknown_;
   std::vector<StorageRef> storages_;
   std::unordered_map<std::string, std::size_t> by_key_;
 };

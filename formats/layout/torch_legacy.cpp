@@ -12,6 +12,8 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::int64_t kProtocolVersion = 1001;
+// Magic number, protocol version, system info, object, storage keys.
+constexpr int kPickles = 5;
 
 }  // namespace
 
@@ -43,7 +45,7 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
   const Value keys = next("storage keys");
   if (keys.kind() != ValueKind::kList) throw Error(ErrorCode::kType, "storage keys are no list");
   file.storages = host.storages();
-  file.unknown_globals = host.unknown_globals();
+  file.unknown_globals = unknown_globals_in(source, 0, kPickles);
   std::unordered_map<std::string_view, const StorageRef*> by_key;
   for (const StorageRef& storage : file.storages) by_key.emplace(storage.key, &storage);
   for (const Value& key : keys.items()) {

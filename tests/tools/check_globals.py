@@ -16,6 +16,7 @@ import sys
 import zipfile
 
 LEGACY_PICKLES = 5
+PYTHON_3 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 LEGACY_MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
 
 
@@ -24,7 +25,8 @@ def names(stream):
     found, strings, memo = set(), [], {}
     for opcode, argument, _ in pickletools.genops(stream):
         if opcode.name == "GLOBAL":
-            found.add(argument.replace(" ", ".", 1))
+            module, name = argument.split(" ", 1)
+            found.add(f"{PYTHON_3.get(module, module)}.{name}")
         elif opcode.name == "STACK_GLOBAL":
             found.add(".".join(strings[-2:]))
         elif "UNICODE" in opcode.name:
@@ -112,6 +114,9 @@ def main():
             else:
                 with open(path, "rb") as file:
                     expected = names_of_file(file.read())
+            # Beside them what getattr takes from a class, whose name begins with that of the class.
+            listed = {name for name in listed
+                      if name in expected or "builtins.getattr" not in expected or not any(name.startswith(cls + ".") for cls in expected)}
             if done.returncode == 0 and listed == expected and report["complete"]:
                 passed += 1
                 continue
