@@ -41,6 +41,8 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double p, const at:
 
 at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   const at::NoGradGuard no_grad;
+  // On every rank, whatever rows it has.
+  engine_->require_reduced("clip_grad_norm_");
   const auto& shard_group = engine_->shard_group();
   Gradients gradients;
   auto dtype = c10::ScalarType::Undefined;

@@ -200,8 +200,43 @@ std::vector<std::string> ShardedModule::unit_names() const {
   return names;
 }
 
+std::vector<std::shared_ptr<torch::nn::Module>> ShardedModule::fsdp_modules(bool root_only) const {
+  std::vector<std::shared_ptr<torch::nn::Module>> result{module_};
+  if (root_only) return result;
+  const auto modules = module_->named_modules("", /*include_self=*/false);
+  for (const auto& unit : engine_->units()) {
+    if (!unit->name.empty()) result.push_back(modules[unit->name]);
+  }
+  return result;
+}
+
 void ShardedModule::set_requires_gradient_sync(bool sync) {
   engine_->set_gradient_sync(sync);
+}
+
+bool ShardedModule::requires_gradient_sync() const noexcept {
+  return engine_->gradient_sync();
+}
+
+void ShardedModule::zero_grad(bool set_to_none) {
+  engine_->zero_grad(set_to_none);
+  for (const NamedTensor& ignored : unmanaged_) {
+    at::Tensor tensor = ignored.second;
+    at::Tensor& gradient = tensor.mutable_grad();
+    if (!gradient.defined()) continue;
+    if (set_to_none)
+      gradient.reset();
+    else
+      gradient.detach_().zero_();
+  }
+}
+
+void ShardedModule::train(bool on) {
+  module_->train(on);
+}
+
+bool ShardedModule::is_training() const noexcept {
+  return module_->is_training();
 }
 
 void ShardedModule::register_comm_hook(CommHook hook) {

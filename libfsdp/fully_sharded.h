@@ -34,6 +34,7 @@
 #include <torch/nn/module.h>
 
 #include "libfsdp/activation_checkpoint.h"
+#include "libfsdp/gathered.h"
 #include "libfsdp/internal/forward_inputs.h"
 #include "libfsdp/options.h"
 #include "libfsdp/state_dict.h"
@@ -58,8 +59,8 @@ class FullParams {
  public:
   FullParams(FullParams&&) noexcept;
   FullParams& operator=(FullParams&&) = delete;
-  // Collective.  Writes back and frees; where that fails the process's last words are the error
-  // (destructors do not throw): call close() to see it.
+  // Collective.  Writes back and frees.  Destructors do not throw: where that fails, the next
+  // forward does; call close() to see it at once.
   ~FullParams();
   void close();
 
@@ -77,11 +78,13 @@ using NamedTensor = std::pair<std::string, at::Tensor>;
 class ShardedModule {
  public:
   // Collective.  Shards the module in place.
-  // Requires: no optimizer holds the module's parameters yet; `module` outlives nothing else that
-  // moves or replaces them (to(), load, set_data): the next forward refuses such a module.
-  // Throws: c10::Error for options that contradict each other, parameters shared by several units,
-  // frozen parameters mixed with others where use_orig_params is false, modules on several devices,
-  // meta parameters that nothing initializes, ranks whose modules or options differ.
+  // Requires: nothing moves or replaces the module's parameters afterwards (to(), load, set_data):
+  // the next forward refuses such a module.  An optimizer that holds them, made before or after,
+  // throws in its first step after a backward.
+  // Throws: c10::Error for options that contradict each other, parameters that are sharded already,
+  // parameters shared by several units, frozen parameters mixed with others where use_orig_params
+  // is false, modules on several devices, meta parameters that nothing initializes, ranks whose
+  // modules or options differ.
   ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options);
   // Not collective.  The module is left without memory for its parameters.
   ~ShardedModule();
@@ -101,9 +104,19 @@ class ShardedModule {
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
 
-  // While false, backward leaves full gradients unreduced in the module; the next backward while
-  // true reduces their sum.  See no_sync.
+  // While false, backward keeps full gradients, unreduced; the next backward while true reduces
+  // their sum.  Until then .grad of parameters() cannot be read, clipped or stepped, but
+  // zero_grad() drops what was kept.  See no_sync.
   void set_requires_gradient_sync(bool sync);
+  bool requires_gradient_sync() const noexcept;
+
+  // As torch::nn::Module's, and as that of an optimizer over parameters(): all gradients, kept ones
+  // included.
+  void zero_grad(bool set_to_none = true);
+  // The module's.
+  void train(bool on = true);
+  void eval() { train(false); }
+  bool is_training() const noexcept;
 
   // Collective.  Scales the gradients of all parameters, taken as one vector, to a norm of at most
   // `max_norm`; returns the norm before, a 0-dimensional tensor of the largest gradient dtype.
@@ -144,6 +157,8 @@ class ShardedModule {
 
   // Names of the units, "" for the root, parents before children.
   std::vector<std::string> unit_names() const;
+  // The modules of the units in the same order; the root alone where `root_only`.
+  std::vector<std::shared_ptr<torch::nn::Module>> fsdp_modules(bool root_only = false) const;
   // The tree of modules with units, numels and bytes on this rank.
   void print(std::ostream& out) const;
 
@@ -185,18 +200,20 @@ class ShardedModule {
 
 std::ostream& operator<<(std::ostream& out, const ShardedModule& module);
 
-// While it lives, gradients are accumulated without being reduced.
+// While it lives, gradients are accumulated without being reduced; afterwards it is as before.
 class NoSync {
  public:
-  explicit NoSync(ShardedModule& module) : module_(module) {
+  explicit NoSync(ShardedModule& module)
+      : module_(module), before_(module.requires_gradient_sync()) {
     module_.set_requires_gradient_sync(false);
   }
-  ~NoSync() { module_.set_requires_gradient_sync(true); }
+  ~NoSync() { module_.set_requires_gradient_sync(before_); }
   NoSync(const NoSync&) = delete;
   NoSync& operator=(const NoSync&) = delete;
 
  private:
   ShardedModule& module_;
+  const bool before_;
 };
 
 // `M`: a module holder (TORCH_MODULE) or a module's type.
@@ -210,9 +227,10 @@ class FullyShardedDataParallel : public ShardedModule {
   FullyShardedDataParallel(const torch::nn::ModuleHolder<Impl>& module, FsdpOptions options)
       : FullyShardedDataParallel(module.ptr(), std::move(options)) {}
 
-  // Collective, as is backward of its results.  The module's forward; tensors among the arguments
-  // (also inside vectors, tuples, optionals, pairs and maps) are moved to the compute device and
-  // cast as mixed_precision says.
+  // Collective, as is backward of its results.  The module's forward, in the calling thread;
+  // tensors among the arguments (also inside vectors, tuples, optionals, pairs and maps) are moved
+  // to the compute device and cast as mixed_precision says.  Arguments are lvalues or rvalues for
+  // the module as for the caller; what it writes to an lvalue, the caller sees.
   template <typename... Args>
   auto forward(Args&&... args) {
     return call(
@@ -228,11 +246,23 @@ class FullyShardedDataParallel : public ShardedModule {
     begin_forward();
     const CheckpointPolicyScope recompute(checkpoint_policy_);
     try {
-      // A result that refers to the module is copied: the scope ends here.
-      auto result = std::forward<Function>(function)(
-          *impl_, internal::prepared(std::forward<Args>(args), input_cast())...);
-      end_forward();
-      return result;
+      std::tuple<internal::ForwardArgument<Args>...> inputs(
+          internal::ForwardArgument<Args>(std::forward<Args>(args), input_cast())...);
+      const auto run = [&](auto&... input) -> decltype(auto) {
+        return std::forward<Function>(function)(*impl_, input.get()...);
+      };
+      const auto give_back = [](auto&... input) { (input.give_back(), ...); };
+      if constexpr (std::is_void_v<decltype(std::apply(run, inputs))>) {
+        std::apply(run, inputs);
+        std::apply(give_back, inputs);
+        end_forward();
+      } else {
+        // A result that refers to the module is copied: the scope ends here.
+        auto result = std::apply(run, inputs);
+        std::apply(give_back, inputs);
+        end_forward();
+        return result;
+      }
     } catch (const std::exception& error) {
       abandon_forward(error.what());
       throw;

@@ -69,8 +69,7 @@ class Load {
     }
     // Graphs that saved a parameter must see that it changed.
     for (const auto& unit : model_.engine().units()) {
-      for (const auto& parameter : unit->parameters)
-        parameter->full.unsafeGetTensorImpl()->bump_version();
+      for (const auto& parameter : unit->parameters) shard_was_written(*parameter);
     }
   }
 

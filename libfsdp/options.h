@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -63,7 +65,9 @@ struct MixedPrecision {
   bool cast_forward_inputs = false;
   bool cast_root_forward_inputs = true;
   // Modules for which this is true keep their parameters as they are, each a unit of its own;
-  // batch norms where it is empty, as in PyTorch, and only where a wrap policy is given.
+  // batch norms where it is empty, as in PyTorch, and only where a wrap policy is given.  Operators
+  // on their parameters get inputs in the parameters' dtype, and give results in that of the
+  // inputs.
   std::function<bool(const torch::nn::Module&)> module_classes_to_ignore;
 };
 
@@ -78,6 +82,28 @@ struct CPUOffload {
 // this rank's mean to `sharded` [N].  Collective over `group`.
 using CommHook = std::function<void(const std::shared_ptr<ProcessGroup>& group,
                                     at::Tensor& unsharded, at::Tensor& sharded)>;
+
+// Parameters, or modules: not both, as in PyTorch.
+class IgnoredStates {
+ public:
+  using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
+
+  IgnoredStates() = default;
+  IgnoredStates(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
+  IgnoredStates(std::initializer_list<at::Tensor> parameters) : parameters_(parameters) {}
+  IgnoredStates(Modules modules) : modules_(std::move(modules)) {}
+  IgnoredStates(std::initializer_list<std::shared_ptr<torch::nn::Module>> modules)
+      : modules_(modules) {}
+
+  void push_back(at::Tensor parameter) { parameters_.push_back(std::move(parameter)); }
+  bool empty() const noexcept { return parameters_.empty() && modules_.empty(); }
+  const std::vector<at::Tensor>& parameters() const noexcept { return parameters_; }
+  const Modules& modules() const noexcept { return modules_; }
+
+ private:
+  std::vector<at::Tensor> parameters_;
+  Modules modules_;
+};
 
 struct FsdpOptions {
   // Over which the module is sharded.  Required: the library keeps no default group.
@@ -98,7 +124,7 @@ struct FsdpOptions {
   // At most one of the two.  Modules (with everything below them) and parameters that stay as they
   // are: not sharded, their gradients not reduced.
   std::vector<std::shared_ptr<torch::nn::Module>> ignored_modules;
-  std::vector<at::Tensor> ignored_states;
+  IgnoredStates ignored_states;
   // Called for every module with parameters or buffers of its own on the meta device, to give it
   // memory on the compute device and values.  Where empty, modules of torch::nn get uninitialized
   // memory and their reset_parameters().

@@ -190,8 +190,11 @@ StateDict StrategyBase::dump_checkpoint(const StateDict& extra) const {
   return result;
 }
 
-void StrategyBase::save_checkpoint(const StateDict& checkpoint,
-                                   const std::filesystem::path& path) const {
+void StrategyBase::save_checkpoint(const StateDict& checkpoint, const std::filesystem::path& path,
+                                   const std::optional<StateDict>& storage_options) const {
+  TORCH_CHECK(!storage_options,
+              "save_checkpoint(..., storage_options=...) is not supported: the strategy writes "
+              "checkpoints itself, not by a CheckpointIO; leave storage_options out");
   const auto destination = broadcast(path);
   SaveOptions options;
   options.overwrite = true;

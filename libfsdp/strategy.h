@@ -151,8 +151,12 @@ class StrategyBase {
   StateDict dump_checkpoint(const StateDict& extra = {}) const;
   // Collective.  The path is rank 0's.  kFull: one file; kSharded: a folder with `model`,
   // `optimizer_0`, ... and the rest in meta.pt.  A checkpoint that is there is replaced in one
-  // step. Throws: as save() of checkpoint.h.
-  void save_checkpoint(const StateDict& checkpoint, const std::filesystem::path& path) const;
+  // step.
+  // `storage_options`: as in Lightning, whose strategies take them for plugins that write
+  // elsewhere; this one writes by itself. Throws: as save() of checkpoint.h; c10::Error where there
+  // are storage options.
+  void save_checkpoint(const StateDict& checkpoint, const std::filesystem::path& path,
+                       const std::optional<StateDict>& storage_options = std::nullopt) const;
   // Collective.  Loads model and optimizers, at any world size, from a file or a folder: which, it
   // finds out itself.  Returns everything else of the checkpoint.  The optimizers are left alone
   // where there are none (evaluation), or the checkpoint has none.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShardedModule::summon_full_params: parameters that can be read and written as if nothing were
 // sharded.
+#include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,7 +11,9 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/gradients.h"
 #include "libfsdp/internal/own_work.h"
+#include "libfsdp/internal/peer_error.h"
 #include "libfsdp/internal/whole.h"
 
 namespace fsdp {
@@ -19,6 +23,7 @@ class FullParams::Scope {
   Scope(Engine& engine, const SummonOptions& options) : engine_(engine), options_(options) {
     engine_.begin_summon("summon_full_params");
     try {
+      if (options_.with_grads) engine_.require_reduced("summon_full_params with with_grads");
       const OwnWork own;
       for (const auto& unit : engine_.units()) {
         if (!options_.recurse && unit->parent != nullptr) continue;
@@ -36,13 +41,18 @@ class FullParams::Scope {
   void close() {
     if (closed_) return;
     closed_ = true;
-    {
+    std::exception_ptr error;
+    try {
       const OwnWork own;
       if (options_.writeback) write_back();
+    } catch (...) {
+      error = std::current_exception();
     }
     put_back();
     engine_.end_summon();
+    if (error) std::rethrow_exception(error);
   }
+  void spoil(const std::string& why) { engine_.spoil(why); }
 
  private:
   bool shows() const {
@@ -50,16 +60,17 @@ class FullParams::Scope {
   }
 
   void summon(Unit& unit, FlatGroup& group) {
-    if (!unit.resident) {
-      const at::Tensor blocks =
-          gather_blocks(engine_, group.local, "all-gather of parameters of '" + unit.name + "'");
-      for (Parameter* parameter : group.parameters) {
-        if (!shows()) continue;
-        at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
-        if (options_.offload_to_cpu) full = full.cpu();
-        summoned_.push_back(parameter);
-        parameter->full.set_data(full);
-      }
+    const at::Tensor blocks =
+        gather_blocks(engine_, group.local, "all-gather of parameters of '" + unit.name + "'");
+    for (Parameter* parameter : group.parameters) {
+      if (!shows()) continue;
+      // Nothing is copied where the shard is all there is and may be written.
+      at::Tensor full = unit.resident && options_.writeback
+                            ? parameter->shard.detach().view(parameter->layout.shape)
+                            : joined(blocks, parameter->layout, parameter->offset);
+      if (options_.offload_to_cpu) full = full.cpu();
+      summoned_.push_back(parameter);
+      parameter->full.set_data(full);
     }
     if (options_.with_grads) summon_gradients(unit, group);
   }
@@ -79,6 +90,7 @@ class FullParams::Scope {
     if (!any || !shows()) return;
     for (Parameter* parameter : group.parameters) {
       if (!parameter->trainable || !parameter->shard.grad().defined()) continue;
+      hide_from_module(*parameter);
       parameter->full.mutable_grad() = joined(blocks, parameter->layout, parameter->offset);
       with_gradient_.push_back(parameter);
     }
@@ -91,8 +103,13 @@ class FullParams::Scope {
                   "parameter '", parameter->name(), "' was given the shape ",
                   parameter->full.sizes(), " inside summon_full_params; it is ",
                   at::IntArrayRef(parameter->layout.shape));
+      const at::Tensor rows = rows_of(parameter->full.detach(), parameter->layout, rank);
       // Below autograd, and so without its views.
-      parameter->shard.detach().copy_(rows_of(parameter->full.detach(), parameter->layout, rank));
+      const bool in_place = rows.is_same_size(parameter->shard) &&
+                            rows.device() == parameter->shard.device() && rows.numel() != 0 &&
+                            rows.const_data_ptr() == parameter->shard.const_data_ptr();
+      if (!in_place) parameter->shard.detach().copy_(rows);
+      shard_was_written(*parameter);
     }
     for (Parameter* parameter : with_gradient_) {
       if (parameter->full.grad().defined())
@@ -111,6 +128,10 @@ class FullParams::Scope {
       if (parameter->trainable) engine_.hook_gradients(*parameter);
     }
     for (Parameter* parameter : with_gradient_) parameter->full.mutable_grad().reset();
+    for (const auto& unit : engine_.units()) {
+      if (unit->always_live) make_live(*unit);
+      show_gradients(*unit);
+    }
     summoned_.clear();
     with_gradient_.clear();
   }
@@ -129,7 +150,7 @@ FullParams::~FullParams() {
   try {
     close();
   } catch (const std::exception& error) {
-    TORCH_WARN("full parameters could not be written back: ", error.what());
+    scope_->spoil(std::string("full parameters could not be written back: ") + message_of(error));
   }
 }
 

@@ -63,6 +63,11 @@ class TextExchange {
   void look_at_the_others() {
     group_.monitor().watch();
     if (group_.monitor().any_failed()) give_up("another rank failed");
+    const std::string elsewhere = group_.monitor().elsewhere(group_.name());
+    if (!elsewhere.empty()) {
+      give_up(elsewhere + " where this rank is at " + what_ +
+              ": the ranks do not run the same operators in one order");
+    }
     for (const int r : missing()) {
       if (group_.monitor().has_ended(group_.global_rank(r))) give_up("its process group has ended");
     }

@@ -7,22 +7,15 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "libfsdp/internal/gather.h"
+#include "libfsdp/internal/gradients.h"
 #include "libfsdp/internal/own_work.h"
 #include "libfsdp/internal/rank_monitor.h"
 
 namespace fsdp {
 namespace {
-
-// Reductions that may be under way while backward goes on: one hides behind the next unit's
-// gradients, more would only hold memory.
-constexpr std::size_t kReductionsInFlight = 1;
 
 bool frees_after_forward(ShardingStrategy strategy) {
   return strategy == ShardingStrategy::kFullShard || strategy == ShardingStrategy::kHybridShard;
@@ -38,7 +31,9 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
       replicate_group_(std::move(replicate_group)),
       frees_after_forward_(frees_after_forward(options_.sharding_strategy)),
       units_(std::move(units)),
-      streams_(compute_device, options_.limit_all_gathers) {
+      streams_(compute_device, options_.limit_all_gathers),
+      order_(shard_group_) {
+  life_->engine = this;
   reduce_context_.shard_group = shard_group_;
   reduce_context_.replicate_group = replicate_group_;
   reduce_context_.streams = &streams_;
@@ -46,8 +41,11 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
   reduce_context_.keep_low_precision = options_.mixed_precision.keep_low_precision_grads;
   for (const auto& unit : units_) {
     unit->engine = this;
-    take_over(*unit, /*observed=*/!unit->resident);
-    if (unit->resident) make_live(*unit);
+    // One rank behaves as any other number of them; where nothing is to be sharded, the module is
+    // left as it is.
+    unit->always_live = unit->resident && options_.sharding_strategy == ShardingStrategy::kNoShard;
+    take_over(*unit, /*observed=*/!unit->always_live);
+    if (unit->always_live) make_live(*unit);
     for (const auto& parameter : unit->parameters) {
       if (parameter->trainable) hook_gradients(*parameter);
     }
@@ -55,24 +53,12 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
 }
 
 Engine::~Engine() {
+  life_->engine = nullptr;
   for (const auto& unit : units_) {
     unit->gather.reset();
+    release_stand_ins(*unit);
     let_go(*unit);
   }
-}
-
-void Engine::hook_gradients(Parameter& parameter) {
-  struct Hook : torch::autograd::PostAccumulateGradHook {
-    Hook(Engine* e, Parameter* p) : engine(e), hooked(p) {}
-    void operator()(const at::Tensor&) override { engine->gradient_ready(*hooked); }
-    Engine* engine;
-    Parameter* hooked;
-  };
-  const c10::InferenceMode no_inference(false);
-  const at::AutoGradMode grad(true);
-  parameter.accumulator = torch::autograd::impl::grad_accumulator(parameter.full);
-  torch::autograd::impl::set_post_acc_grad_hooks(parameter.full,
-                                                 std::make_unique<Hook>(this, &parameter));
 }
 
 void Engine::start_trace() {
@@ -108,15 +94,27 @@ void Engine::begin_forward() {
               "forward of a sharded module inside a backward: recompute parts of a module with "
               "fsdp::checkpoint instead");
   TORCH_CHECK(!in_forward_.exchange(true),
-              "forward of a sharded module inside its own forward, or in two threads at once");
+              "forward of a sharded module inside its own forward, or in two threads at once: it "
+              "gathers and frees one set of parameters; call it in one thread, one call after the "
+              "other");
   try {
     const std::lock_guard lock(mutex_);
+    TORCH_CHECK(spoiled_.empty(), spoiled_);
     check_taken();
-    drop_abandoned();
+    thread_ = std::this_thread::get_id();
+    if (!graph_tasks_.empty()) {
+      graph_tasks_.clear();
+      drop_abandoned();
+    }
     if (failed_) options_.process_group->monitor().recovered();
     failed_ = false;
-    // Shards may have been stepped since they were gathered.
-    if (!keep_units_) free_all();
+    for (const auto& unit : units_) {
+      unit->pins = 0;
+      // Shards may have been stepped since they were gathered.
+      if (!keep_units_ || unit->version() != unit->gathered_version) free(*unit);
+      for (const auto& parameter : unit->parameters) parameter->version = shard_version(*parameter);
+    }
+    current_ = nullptr;
     previous_ = nullptr;
     streams_.order(Lane::kCompute, Lane::kUnshard);
   } catch (...) {
@@ -126,9 +124,14 @@ void Engine::begin_forward() {
 }
 
 void Engine::end_forward() {
+  const std::lock_guard lock(mutex_);
+  // A forward that replaced a parameter's tensor computed with what is no parameter.
+  check_taken();
+  TORCH_CHECK(strangers_ == 0,
+              "forward of a sharded module ends while another thread uses its "
+              "parameters: wait for the thread in forward");
   in_forward_ = false;
   current_ = nullptr;
-  const std::lock_guard lock(mutex_);
   trace_compute(nullptr, Phase::kForward);
   // Without a backward nothing would free what is live, and an optimizer's step would make it
   // stale.
@@ -150,7 +153,7 @@ void Engine::abandon_forward(const char* what) noexcept {
   options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
   for (const auto& unit : units_) {
     // A gather in flight is not waited for: other ranks may never enter it.
-    if (unit->state == UnitState::kLive && !unit->resident) free(*unit);
+    if (unit->state == UnitState::kLive) free(*unit);
     unit->gather.reset();
     if (unit->state == UnitState::kGathering) unit->state = UnitState::kFreed;
     unit->prefetched = false;
@@ -162,16 +165,14 @@ void Engine::check_taken() const {
     for (const auto& parameter : unit->parameters) {
       TORCH_CHECK(still_taken(*parameter), "parameter '", parameter->name(),
                   "' is not the tensor that was sharded any more: the module was moved, cast or "
-                  "loaded after it was wrapped; do that before, or copy values into the parameters "
-                  "inside summon_full_params");
+                  "loaded after it was wrapped, or its forward replaces the tensor (set_data); do "
+                  "that before, or copy values into the parameters inside summon_full_params");
     }
   }
 }
 
 // A backward that threw ran none of its callbacks.
-void Engine::drop_abandoned() {
-  if (graph_tasks_.empty()) return;
-  graph_tasks_.clear();
+void Engine::drop_abandoned() noexcept {
   pending_.clear();
   pending_bytes_ = 0;
   in_flight_.clear();
@@ -182,17 +183,23 @@ void Engine::drop_abandoned() {
       group.staging.reset();
     }
     for (const auto& parameter : unit->parameters) {
-      parameter->staged = false;
-      parameter->full.mutable_grad().reset();
+      parameter->staged = parameter->kept_sent = false;
+      if (stand_in_of(parameter->full.grad()) == nullptr) parameter->full.mutable_grad().reset();
     }
+    show_gradients(*unit);
   }
 }
 
 // ---- gathering
 
-void Engine::use(const std::vector<Unit*>& units) {
+bool Engine::use(const std::vector<Unit*>& units) {
   const int task = torch::autograd::get_current_graph_task_id();
-  if (units.size() == 1 && units.front() == current_.load() && task == current_task_.load()) return;
+  const bool own = task != -1 || thread_.load() == std::this_thread::get_id();
+  if (own && units.size() == 1 && units.front() == current_.load() &&
+      task == current_task_.load()) {
+    ++kernels_;
+    return true;
+  }
   const std::lock_guard lock(mutex_);
   const Phase phase = task == -1 ? Phase::kForward : Phase::kBackward;
   TORCH_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '",
@@ -200,6 +207,21 @@ void Engine::use(const std::vector<Unit*>& units) {
               "' is used outside of forward and backward of its sharded module, where it has no "
               "memory; read or write parameters inside summon_full_params, and call submodules "
               "through the forward of the module that was wrapped");
+  const auto two_threads = [&] {
+    return c10::str("parameters of unit '", units.front()->name, "' (", units.front()->first_name(),
+                    ") are used in another thread than the one that called forward: ranks would "
+                    "gather in different orders; run all of forward in one thread");
+  };
+  if (!own) {
+    const bool read_by_a_kernel =
+        kernels_ > 0 && std::all_of(units.begin(), units.end(), [](const Unit* unit) {
+          return unit->state == UnitState::kLive;
+        });
+    TORCH_CHECK(read_by_a_kernel, two_threads());
+    ++strangers_;
+    return false;
+  }
+  TORCH_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
   if (phase == Phase::kBackward) enter_backward();
   ++stats_.uses;
   current_ = nullptr;
@@ -208,10 +230,16 @@ void Engine::use(const std::vector<Unit*>& units) {
   for (Unit* unit : units) {
     if (unit->prefetched) ++stats_.prefetch_hits;
     unit->prefetched = false;
-    if (unit->state == UnitState::kFreed) start_gather(*unit, phase);
+    if (unit->state == UnitState::kFreed) make_available(*unit, phase);
   }
   for (Unit* unit : units) {
-    if (unit->state == UnitState::kGathering) unit->gather->finish(*unit);
+    if (unit->state != UnitState::kGathering) continue;
+    try {
+      unit->gather->finish(*unit);
+    } catch (...) {
+      order_.forget();
+      throw;
+    }
   }
   Unit& last = *units.back();
   remember_order(last, phase);
@@ -223,6 +251,22 @@ void Engine::use(const std::vector<Unit*>& units) {
   current_task_ = task;
   current_ = &last;
   trace_compute(&last, phase);
+  ++kernels_;
+  return true;
+}
+
+void Engine::make_available(Unit& unit, Phase phase) {
+  if (unit.resident) {
+    unit.gathered_version = unit.version();
+    make_live(unit);
+  } else {
+    start_gather(unit, phase);
+  }
+}
+
+void Engine::pin(Unit& unit, int pins) {
+  const std::lock_guard lock(mutex_);
+  unit.pins = std::max(unit.pins + pins, 0);
 }
 
 void Engine::start_gather(Unit& first, Phase phase) {
@@ -241,6 +285,8 @@ void Engine::start_gather(Unit& first, Phase phase) {
       break;
     units.push_back(unit);
   }
+  order_.next(Gather::full_title(units));
+  for (Unit* unit : units) unit->gathered_version = unit->version();
   Gather::start(shard_group_, streams_, units, units_, trace_.get());
   ++stats_.gathers;
   stats_.gathered_units += static_cast<std::int64_t>(units.size());
@@ -273,8 +319,9 @@ void Engine::remember_order(Unit& unit, Phase phase) {
 void Engine::free(Unit& unit) {
   unit.prefetched = false;
   if (unit.state == UnitState::kGathering) unit.gather->discard(unit);
-  if (unit.state != UnitState::kLive || unit.resident) return;
+  if (unit.state != UnitState::kLive || unit.always_live) return;
   make_freed(unit);
+  if (unit.resident) return;
   streams_.give(std::move(unit.full), Use::kParameters);
   unit.full.reset();
   streams_.freed();
@@ -283,7 +330,7 @@ void Engine::free(Unit& unit) {
 void Engine::free_unrelated(const std::vector<Unit*>& units, Phase phase) {
   if (phase == Phase::kForward && !frees_after_forward_) return;
   for (const auto& unit : units_) {
-    if (unit->state != UnitState::kLive) continue;
+    if (unit->state != UnitState::kLive || unit->pins > 0) continue;
     // Units that are kept from forward on may have their backward still before them.
     if (!frees_after_forward_ && !(unit->done() && sync_)) continue;
     const bool used = std::any_of(units.begin(), units.end(),
@@ -297,104 +344,7 @@ void Engine::free_all() {
   current_ = nullptr;
 }
 
-// ---- backward
-
-// Reentrant backwards (checkpointing) come as graph tasks of their own, inside another one.
-void Engine::enter_backward() {
-  const int task = torch::autograd::get_current_graph_task_id();
-  if (graph_tasks_.empty() || graph_tasks_.back() != task) begin_backward(task);
-}
-
-void Engine::begin_backward(int graph_task) {
-  graph_tasks_.push_back(graph_task);
-  if (graph_tasks_.size() == 1) previous_ = nullptr;
-  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  const auto* infos = torch::autograd::get_current_graph_task_exec_info();
-  for (const auto& unit : units_) {
-    for (const auto& parameter : unit->parameters) {
-      torch::autograd::Node* node = parameter->accumulator.get();
-      if (node == nullptr || nodes == nullptr || nodes->count(node) == 0) continue;
-      if (infos != nullptr && !infos->empty()) {
-        // autograd::grad: only what leads to its inputs is computed.
-        const auto info = infos->find(node);
-        if (info == infos->end() || !info->second.needed_) continue;
-      }
-      ++unit->expected;
-    }
-  }
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [this, graph_task] { end_backward(graph_task); });
-}
-
-void Engine::gradient_ready(Parameter& parameter) {
-  const std::lock_guard lock(mutex_);
-  enter_backward();
-  Unit& unit = *parameter.unit;
-  ++unit.ready;
-  if (sync_) stage_gradient(reduce_context_, parameter);
-  if (!unit.done()) return;
-  if (sync_) reduce(unit);
-  if (unit.state == UnitState::kLive && (frees_after_forward_ || sync_)) {
-    if (current_ == &unit) current_ = nullptr;
-    free(unit);
-  }
-  if (options_.backward_prefetch == BackwardPrefetch::kBackwardPost)
-    prefetch_after(unit, Phase::kBackward);
-}
-
-void Engine::reduce(Unit& unit) {
-  for (FlatGroup& group : unit.groups) {
-    const Reduction::Part part(&unit, &group);
-    if (!group.staging.defined() ||
-        std::find(pending_.begin(), pending_.end(), part) != pending_.end())
-      continue;
-    if (!pending_.empty() && pending_.front().second->reduce_dtype != group.reduce_dtype)
-      start_pending_reductions();
-    pending_.push_back(part);
-    pending_bytes_ += static_cast<std::int64_t>(group.staging.nbytes());
-    if (pending_bytes_ >= options_.bucket_bytes || reduce_context_.hook) start_pending_reductions();
-  }
-}
-
-void Engine::start_pending_reductions() {
-  if (pending_.empty()) return;
-  ++stats_.reductions;
-  pending_bytes_ = 0;
-  in_flight_.emplace_back(reduce_context_, std::exchange(pending_, {}));
-  finish_reductions(kReductionsInFlight);
-}
-
-void Engine::finish_reductions(std::size_t left) {
-  while (in_flight_.size() > left) {
-    Reduction reduction = std::move(in_flight_.front());
-    in_flight_.pop_front();
-    reduction.finish();
-  }
-}
-
-void Engine::end_backward(int graph_task) {
-  const std::lock_guard lock(mutex_);
-  std::erase(graph_tasks_, graph_task);
-  if (!graph_tasks_.empty()) return;
-  trace_compute(nullptr, Phase::kBackward);
-  if (sync_) {
-    for (const auto& unit : units_) {
-      // Gradients of backwards without synchronization, which this one did not add to.
-      for (const auto& parameter : unit->parameters) {
-        if (parameter->trainable) stage_gradient(reduce_context_, *parameter);
-      }
-      reduce(*unit);
-    }
-    start_pending_reductions();
-    finish_reductions(0);
-    streams_.order(Lane::kReduce, Lane::kCompute);
-  }
-  keep_units_ = !sync_ && !frees_after_forward_;
-  if (!keep_units_) free_all();
-  for (const auto& unit : units_) unit->expected = unit->ready = 0;
-  current_ = nullptr;
-  previous_ = nullptr;
-}
+// ---- outside of a step
 
 void Engine::begin_summon(const char* what) {
   TORCH_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1, what,
@@ -403,13 +353,35 @@ void Engine::begin_summon(const char* what) {
   try {
     const std::lock_guard lock(mutex_);
     check_taken();
-    drop_abandoned();
+    if (!graph_tasks_.empty()) {
+      graph_tasks_.clear();
+      drop_abandoned();
+    }
     free_all();
     keep_units_ = false;
   } catch (...) {
     summoned_ = false;
     throw;
   }
+}
+
+void Engine::zero_grad(bool set_to_none) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& unit : units_) zero_gradients(*unit, set_to_none);
+}
+
+void Engine::require_reduced(const char* what) const {
+  for (const auto& unit : units_) {
+    const Parameter* const parameter = first_kept(*unit);
+    TORCH_CHECK(parameter == nullptr, what, ": the gradient of parameter '", parameter->name(),
+                "' is not reduced yet: its last backward ran without synchronization (NoSync); run "
+                "a backward outside of NoSync before");
+  }
+}
+
+void Engine::spoil(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (spoiled_.empty()) spoiled_ = why;
 }
 
 }  // namespace fsdp

@@ -10,6 +10,11 @@
 //                   counts which gradients each unit will get; asks autograd for a call at the end
 //   gradient_ready  the gradient is staged and dropped; the last of a unit starts its reduction
 //   end_backward    what is left is reduced, every reduction is finished, every unit is freed
+//   backward_died   in its place, where the backward threw: what it left is dropped
+//
+// Note [one thread]: every rank must gather in one order, which two threads of one forward would
+// not keep.  Operators of a forward run in the thread that began it; those that a kernel runs in
+// threads of its own may read what is live while the kernel runs.
 //
 // Thread-safe: one mutex; autograd's threads and the caller's may differ.
 #pragma once
@@ -21,10 +26,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
+#include "libfsdp/internal/collective_order.h"
 #include "libfsdp/internal/reduction.h"
 #include "libfsdp/internal/streams.h"
 #include "libfsdp/internal/trace.h"
@@ -41,6 +48,13 @@ struct EngineStats {
   std::int64_t prefetch_hits = 0;     // and then used
   std::int64_t reductions = 0;        // collectives
   std::int64_t uses = 0;              // operators seen
+};
+
+class Engine;
+
+// What outlives an engine: graphs and threads ask it whether there is still one.
+struct EngineLife {
+  Engine* engine = nullptr;
 };
 
 class Engine {
@@ -64,9 +78,24 @@ class Engine {
   // The forward threw.
   void abandon_forward(const char* what) noexcept;
 
-  // An operator is about to run on parameters of these units (each once).
-  // Throws: c10::Error outside forward, backward and summon_full_params.
-  void use(const std::vector<Unit*>& units);
+  // An operator is about to run on parameters of these units (each once); end_use() when it has.
+  // Returns: whether it is one of the forward's or backward's own (see Note [one thread]).
+  // Throws: c10::Error outside forward, backward and summon_full_params, and in another thread than
+  // the forward's.
+  bool use(const std::vector<Unit*>& units);
+  void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
+  // Whether parameters are being used by a forward, so that graphs may save them.
+  bool in_forward() const noexcept { return in_forward_; }
+  // Keeps a unit live from now on, which it is; or lets it go when its time comes.
+  void pin(Unit& unit, int pins);
+  const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }
+
+  // Drops all gradients, or makes them zero: reduced ones and kept ones.
+  void zero_grad(bool set_to_none);
+  // Throws: c10::Error naming a parameter whose gradient is kept without being reduced.
+  void require_reduced(const char* what) const;
+  // The next forward throws `why`: values were lost.
+  void spoil(const std::string& why);
 
   void set_gradient_sync(bool sync) noexcept { sync_ = sync; }
   bool gradient_sync() const noexcept { return sync_; }
@@ -85,6 +114,12 @@ class Engine {
   // null: nothing is traced.
   const Trace* trace() const noexcept { return trace_.get(); }
 
+  // Autograd, for a graph task of a backward, see engine_backward.cpp.
+  void gradient_comes(Parameter& parameter) noexcept;
+  void gradient_ready(Parameter& parameter);
+  void end_backward(int graph_task);
+  void backward_died(int graph_task) noexcept;
+
  private:
   enum class Phase { kForward, kBackward };
 
@@ -97,12 +132,12 @@ class Engine {
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();
   void begin_backward(int graph_task);
-  void end_backward(int graph_task);
-  void gradient_ready(Parameter& parameter);
+  void stage_kept(Unit& unit);
   void reduce(Unit& unit);
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
-  void drop_abandoned();
+  void drop_abandoned() noexcept;
+  void make_available(Unit& unit, Phase phase);
   // Ends the span of what the last used unit computed, and begins that of `unit` (null: none).
   void trace_compute(const Unit* unit, Phase phase);
 
@@ -113,6 +148,7 @@ class Engine {
   std::vector<std::unique_ptr<Unit>> units_;
   Streams streams_;
   ReduceContext reduce_context_;
+  CollectiveOrder order_;
   EngineStats stats_;
   std::unique_ptr<Trace> trace_;
 
@@ -120,6 +156,11 @@ class Engine {
   std::atomic<bool> in_forward_ = false;
   std::atomic<bool> summoned_ = false;
   std::atomic<bool> sync_ = true;
+  std::atomic<std::thread::id> thread_;  // of the forward
+  std::atomic<int> kernels_ = 0;         // operators under way: of the forward or backward
+  std::atomic<int> strangers_ = 0;       // and of threads that are neither's
+  const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
+  std::string spoiled_;      // why the module cannot be used; empty: it can
   bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
   bool failed_ = false;      // other ranks were told so
   // The unit the last operator used, live; further operators on it need nothing.

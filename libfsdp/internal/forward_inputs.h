@@ -41,6 +41,7 @@ at::Tensor prepared_tensor(const at::Tensor& tensor, const InputCast& cast);
 // What `prepared` does to values of one type; as declared here, nothing.
 template <typename T>
 struct Prepare {
+  static constexpr bool kHoldsTensors = false;
   template <typename U>
   static U run(U&& value, const InputCast&) {
     return std::forward<U>(value);
@@ -56,18 +57,21 @@ decltype(auto) prepared(T&& value, const InputCast& cast) {
 
 template <>
 struct Prepare<at::Tensor> {
+  static constexpr bool kHoldsTensors = true;
   static at::Tensor run(const at::Tensor& tensor, const InputCast& cast) {
     return prepared_tensor(tensor, cast);
   }
 };
 template <typename T>
 struct Prepare<std::optional<T>> {
+  static constexpr bool kHoldsTensors = Prepare<T>::kHoldsTensors;
   static std::optional<T> run(const std::optional<T>& value, const InputCast& cast) {
     return value ? std::optional<T>(prepared(*value, cast)) : std::nullopt;
   }
 };
 template <typename T>
 struct Prepare<std::vector<T>> {
+  static constexpr bool kHoldsTensors = Prepare<T>::kHoldsTensors;
   static std::vector<T> run(const std::vector<T>& values, const InputCast& cast) {
     std::vector<T> result;
     result.reserve(values.size());
@@ -77,6 +81,7 @@ struct Prepare<std::vector<T>> {
 };
 template <typename... T>
 struct Prepare<std::tuple<T...>> {
+  static constexpr bool kHoldsTensors = (Prepare<T>::kHoldsTensors || ...);
   static std::tuple<T...> run(const std::tuple<T...>& values, const InputCast& cast) {
     return std::apply([&](const T&... value) { return std::tuple<T...>(prepared(value, cast)...); },
                       values);
@@ -84,12 +89,14 @@ struct Prepare<std::tuple<T...>> {
 };
 template <typename A, typename B>
 struct Prepare<std::pair<A, B>> {
+  static constexpr bool kHoldsTensors = Prepare<A>::kHoldsTensors || Prepare<B>::kHoldsTensors;
   static std::pair<A, B> run(const std::pair<A, B>& values, const InputCast& cast) {
     return {prepared(values.first, cast), prepared(values.second, cast)};
   }
 };
 template <typename Map>
 struct PrepareMap {
+  static constexpr bool kHoldsTensors = Prepare<typename Map::mapped_type>::kHoldsTensors;
   static Map run(const Map& values, const InputCast& cast) {
     Map result;
     for (const auto& [key, value] : values) result.emplace(key, prepared(value, cast));
@@ -100,6 +107,104 @@ template <typename K, typename V>
 struct Prepare<std::map<K, V>> : PrepareMap<std::map<K, V>> {};
 template <typename K, typename V>
 struct Prepare<std::unordered_map<K, V>> : PrepareMap<std::unordered_map<K, V>> {};
+
+// An argument of forward on its way to the module, of the kind of value that the caller gave: an
+// lvalue stays one.  Where nothing is to be prepared, it is the caller's own object; else the
+// module gets a copy, and what it writes to an lvalue is given back.  Lives as long as the call.
+template <typename Arg>
+class ForwardArgument {
+  using Value = std::remove_cvref_t<Arg>;
+  static constexpr bool kCopied = Prepare<Value>::kHoldsTensors;
+  static constexpr bool kGivenBack =
+      kCopied && std::is_lvalue_reference_v<Arg> && !std::is_const_v<std::remove_reference_t<Arg>>;
+  struct Nothing {};
+  template <bool condition>
+  using If = std::conditional_t<condition, std::optional<Value>, Nothing>;
+
+ public:
+  ForwardArgument(Arg&& given, const InputCast& cast) : given_(given) {
+    if constexpr (kCopied) {
+      if (!cast.device && !cast.dtype) return;
+      copy_.emplace(Prepare<Value>::run(std::as_const(given), cast));
+      if constexpr (kGivenBack) before_.emplace(*copy_);
+    }
+  }
+
+  Arg&& get() {
+    if constexpr (kCopied) {
+      if (copy_) return static_cast<Arg&&>(*copy_);
+    }
+    return static_cast<Arg&&>(given_);
+  }
+
+  // The module has run.
+  void give_back() {
+    if constexpr (kGivenBack) {
+      if (copy_) give(given_, *before_, *copy_);
+    }
+  }
+
+ private:
+  // What stayed as it was is left alone: the caller's is not cast.
+  template <typename T>
+  static void give(T& value, const T& before, T& after) {
+    if constexpr (!Prepare<T>::kHoldsTensors) {
+      value = std::move(after);
+    } else if constexpr (std::is_same_v<T, at::Tensor>) {
+      if (!after.is_same(before)) value = std::move(after);
+    } else {
+      give_parts(value, before, after);
+    }
+  }
+  template <typename T>
+  static void give_parts(std::optional<T>& value, const std::optional<T>& before,
+                         std::optional<T>& after) {
+    if (value && before && after)
+      give(*value, *before, *after);
+    else
+      value = std::move(after);
+  }
+  template <typename T>
+  static void give_parts(std::vector<T>& value, const std::vector<T>& before,
+                         std::vector<T>& after) {
+    value.resize(after.size());
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      if (i < before.size())
+        give(value[i], before[i], after[i]);
+      else
+        value[i] = std::move(after[i]);
+    }
+  }
+  template <typename... T>
+  static void give_parts(std::tuple<T...>& value, const std::tuple<T...>& before,
+                         std::tuple<T...>& after) {
+    [&]<std::size_t... i>(std::index_sequence<i...>) {
+      (give(std::get<i>(value), std::get<i>(before), std::get<i>(after)), ...);
+    }
+    (std::index_sequence_for<T...>());
+  }
+  template <typename A, typename B>
+  static void give_parts(std::pair<A, B>& value, const std::pair<A, B>& before,
+                         std::pair<A, B>& after) {
+    give(value.first, before.first, after.first);
+    give(value.second, before.second, after.second);
+  }
+  template <typename Map>
+  static void give_parts(Map& value, const Map& before, Map& after) {
+    std::erase_if(value, [&](const auto& entry) { return !after.contains(entry.first); });
+    for (auto& [key, part] : after) {
+      const auto known = before.find(key);
+      if (known != before.end() && value.contains(key))
+        give(value.at(key), known->second, part);
+      else
+        value.insert_or_assign(key, std::move(part));
+    }
+  }
+
+  std::remove_reference_t<Arg>& given_;
+  [[no_unique_address]] If<kCopied> copy_;
+  [[no_unique_address]] If<kGivenBack> before_;
+};
 
 }  // namespace internal
 }  // namespace fsdp

@@ -14,13 +14,6 @@
 namespace fsdp {
 namespace {
 
-std::string title(const std::vector<Unit*>& units) {
-  std::string text = "all-gather of ";
-  text += units.front()->name.empty() ? "the root unit" : units.front()->name;
-  if (units.size() > 1) text += " and " + std::to_string(units.size() - 1) + " more units";
-  return text;
-}
-
 bool casts(const Unit& unit) {
   return std::any_of(unit.groups.begin(), unit.groups.end(),
                      [](const FlatGroup& group) { return group.compute_dtype != group.dtype; });
@@ -45,6 +38,21 @@ void fill(const Unit& unit, const at::Tensor& block, bool cast) {
 }
 
 }  // namespace
+
+std::string Gather::title(const std::vector<Unit*>& units) {
+  std::string text = "all-gather of ";
+  text += units.front()->name.empty() ? "the root unit" : units.front()->name;
+  if (units.size() > 1) text += " and " + std::to_string(units.size() - 1) + " more units";
+  return text;
+}
+
+std::string Gather::full_title(const std::vector<Unit*>& units) {
+  std::string text = "all-gather of ";
+  for (const Unit* unit : units)
+    text +=
+        (unit == units.front() ? "" : ", ") + (unit->name.empty() ? "the root unit" : unit->name);
+  return text;
+}
 
 Gather::Gather(std::shared_ptr<ProcessGroup> group, Streams& streams, std::vector<Unit*> units,
                const std::vector<std::unique_ptr<Unit>>& all, Trace* trace)

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -22,6 +23,9 @@ class Gather : public std::enable_shared_from_this<Gather> {
   static void start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
                     const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all,
                     Trace* trace);
+  // "all-gather of blocks.0 and 1 more units", for errors; with every unit's name.
+  static std::string title(const std::vector<Unit*>& units);
+  static std::string full_title(const std::vector<Unit*>& units);
   Gather(const Gather&) = delete;
   Gather& operator=(const Gather&) = delete;
   ~Gather();

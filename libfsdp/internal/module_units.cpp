@@ -9,6 +9,8 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include "libfsdp/internal/dispatch_key.h"
+
 namespace fsdp {
 namespace {
 
@@ -41,8 +43,8 @@ Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
   Units units;
   add_unit(units, of_module, module, "");
   if (!options.auto_wrap_policy) return units;
-  std::vector<std::string> chosen =
-      unit_names(module, options.auto_wrap_policy, ignored.modules, options.ignored_states);
+  std::vector<std::string> chosen = unit_names(module, options.auto_wrap_policy, ignored.modules,
+                                               options.ignored_states.parameters());
   const auto left_alone = options.mixed_precision.module_classes_to_ignore
                               ? options.mixed_precision.module_classes_to_ignore
                               : is_batch_norm;
@@ -92,6 +94,13 @@ std::string quoted(const Unit& unit) {
 }
 
 void check_parameter(const std::string& name, const at::Tensor& tensor, bool may_be_meta) {
+  TORCH_CHECK(parameter_of(tensor) == nullptr, "parameter '", name,
+              "' is sharded already: it lies in a module that was wrapped before, alone or inside "
+              "another; wrap the outermost module once, and say by auto_wrap_policy (or wrap()) "
+              "which modules in it are units");
+  TORCH_CHECK(!tensor.key_set().has(internal::interception_key()), "parameter '", name,
+              "' belonged to a sharded module that has been destroyed, and its values with it: "
+              "build the module anew");
   TORCH_CHECK(may_be_meta || !tensor.is_meta(), "parameter '", name,
               "' is on the meta device and nothing "
               "initializes it; give param_init_fn");
@@ -156,9 +165,11 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
   TORCH_CHECK(options.ignored_modules.empty() || options.ignored_states.empty(),
               "ignored_modules and ignored_states are both given: give at most one of them");
   Ignored ignored;
-  for (const auto& root : options.ignored_modules) {
-    TORCH_CHECK(root, "ignored_modules holds a null pointer");
-    TORCH_CHECK(root.get() != &module, "ignored_modules holds the module that is wrapped");
+  const bool by_states = options.ignored_modules.empty();
+  const char* const option = by_states ? "ignored_states" : "ignored_modules";
+  for (const auto& root : by_states ? options.ignored_states.modules() : options.ignored_modules) {
+    TORCH_CHECK(root, option, " holds a null pointer");
+    TORCH_CHECK(root.get() != &module, option, " holds the module that is wrapped");
     for (const auto& below : root->modules()) ignored.modules.push_back(below.get());
     for (const at::Tensor& tensor : root->parameters())
       ignored.tensors.insert(tensor.unsafeGetTensorImpl());
@@ -167,7 +178,7 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
   }
   std::unordered_set<const c10::TensorImpl*> own;
   for (const at::Tensor& tensor : module.parameters()) own.insert(tensor.unsafeGetTensorImpl());
-  for (const at::Tensor& tensor : options.ignored_states) {
+  for (const at::Tensor& tensor : options.ignored_states.parameters()) {
     TORCH_CHECK(own.count(tensor.unsafeGetTensorImpl()) != 0,
                 "ignored_states holds a tensor that is no parameter of the module");
     ignored.tensors.insert(tensor.unsafeGetTensorImpl());
@@ -222,6 +233,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
   for (std::size_t id = 0; id < units.size(); ++id) {
     Unit& unit = *units[id];
     unit.id = static_cast<std::int64_t>(id);
+    unit.flat = !options.use_orig_params;
     group_by_dtype(unit, options);
     if (!options.use_orig_params) check_flat(unit);
   }

@@ -2,53 +2,212 @@
 #include "libfsdp/internal/observer.h"
 
 #include <algorithm>
-#include <vector>
+#include <memory>
+#include <string>
+#include <utility>
 
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "libfsdp/internal/dispatch_key.h"
 #include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/gradients.h"
 #include "libfsdp/internal/unit.h"
 
 namespace fsdp::internal {
 namespace {
 
-void add(const at::Tensor& tensor, std::vector<Unit*>& units) {
-  const Parameter* parameter = parameter_of(tensor);
-  if (parameter == nullptr) return;
-  if (std::find(units.begin(), units.end(), parameter->unit) == units.end())
-    units.push_back(parameter->unit);
+// Lent out for a call: an operator seldom takes parameters of more than one unit, and a fresh
+// vector for each would be an allocation for each.
+thread_local std::vector<Unit*> spare_units;
+
+// Calls f(tensor) for every tensor of an argument.
+template <typename F>
+void each_tensor(const c10::IValue& argument, const F& f) {
+  if (argument.isTensor()) {
+    f(argument.toTensor());
+  } else if (argument.isList()) {
+    for (const c10::IValue& element : argument.toListRef()) {
+      if (element.isTensor())
+        f(element.toTensor());
+      else if (!element.isNone())
+        break;  // a list of something else
+    }
+  }
+}
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Runs when a backward comes to an operator that took parameters.
+class SameValues final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit SameValues(const std::vector<Unit*>& units) {
+    for (Unit* unit : units) saved_.push_back({unit->engine->life(), unit, unit->version()});
+  }
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    for (const Saved& saved : saved_) {
+      const auto life = saved.life.lock();
+      if (!life || life->engine == nullptr) continue;
+      TORCH_CHECK(saved.unit->version() == saved.version, "parameter ",
+                  changed_parameter(*saved.unit), " of unit '", saved.unit->name,
+                  "' was changed (by an optimizer's step, a load, or a write to its shard) between "
+                  "the forward and this backward of it, which needs the values that forward had: "
+                  "call backward before the step, or forward again");
+    }
+    return gradients;
+  }
+
+ private:
+  struct Saved {
+    std::weak_ptr<EngineLife> life;
+    const Unit* unit;
+    std::uint32_t version;
+  };
+  std::vector<Saved> saved_;
+};
+
+void watch(const at::Tensor& result, const std::vector<Unit*>& units,
+           const torch::autograd::Node*& last) {
+  // A view of a parameter is used by the operators that take it.
+  if (!result.defined() || !result.requires_grad() || parameter_of(result) != nullptr) return;
+  const auto& node = result.grad_fn();
+  if (node == nullptr || node.get() == last) return;
+  last = node.get();
+  node->add_pre_hook(std::make_unique<SameValues>(units));
 }
 
 }  // namespace
 
-void observe(c10::ArrayRef<c10::IValue> arguments) {
-  // Lent out for the call: an operator seldom takes parameters of more than one unit, and a fresh
-  // vector for each would be an allocation for each.
-  static thread_local std::vector<Unit*> kept;
-  std::vector<Unit*> units;
-  units.swap(kept);
-  units.clear();
-  for (const c10::IValue& argument : arguments) {
-    if (argument.isTensor()) {
-      add(argument.toTensor(), units);
-    } else if (argument.isList()) {
-      for (const c10::IValue& element : argument.toListRef()) {
-        if (element.isTensor())
-          add(element.toTensor(), units);
-        else if (!element.isNone())
-          break;  // a list of something else
+ObservedCall::ObservedCall(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
+    : schema_(schema) {
+  const std::size_t count = schema.arguments().size();
+  const auto arguments = torch::jit::last(stack, count);
+  units_.swap(spare_units);
+  units_.clear();
+  const Parameter* written = nullptr;
+  const StandIn* stand_in = nullptr;
+  at::Tensor held;
+  for (std::size_t i = 0; i < count; ++i) {
+    each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (const Parameter* parameter = parameter_of(tensor)) {
+        if (std::find(units_.begin(), units_.end(), parameter->unit) == units_.end())
+          units_.push_back(parameter->unit);
+        if (writes(schema.arguments()[i])) written = parameter;
+      } else if (const StandIn* found = stand_in_of(tensor)) {
+        stand_in = found;
+        held = tensor;
       }
+    });
+  }
+  if (stand_in != nullptr) {
+    const std::string& name = schema.name();
+    const bool zeroes = name == "aten::zero_";
+    TORCH_CHECK(zeroes || name == "aten::detach" || name == "aten::detach_",
+                refusal(*stand_in, "'" + name + "' reads or writes"));
+    if (zeroes) make_zero(*stand_in);
+    torch::jit::drop(stack, count);
+    torch::jit::push(stack, std::move(held));
+    answered_ = true;
+    return;
+  }
+  if (units_.empty()) return;
+  try {
+    // Says first, where that is so, that it is outside of forward.
+    use(units_);
+    TORCH_CHECK(written == nullptr, "'", schema.name(), "' writes parameter '", written->name(),
+                "' inside forward or backward of its sharded module, where it is a copy, so that "
+                "what is written would be lost: write parameters between steps, inside "
+                "summon_full_params(), or leave this one whole with ignored_states");
+    raise(stack);
+  } catch (...) {
+    end_uses();
+    throw;
+  }
+}
+
+void ObservedCall::end_uses() noexcept {
+  for (const Used& used : used_) used.unit->engine->end_use(used.own);
+  used_.clear();
+}
+
+ObservedCall::~ObservedCall() {
+  end_uses();
+  units_.clear();
+  units_.swap(spare_units);
+}
+
+// Of one engine at a time; an operator on parameters of two sharded modules is rare.
+void ObservedCall::use(const std::vector<Unit*>& units) {
+  Engine* const engine = units.front()->engine;
+  const auto is_its = [&](const Unit* unit) { return unit->engine == engine; };
+  if (std::all_of(units.begin(), units.end(), is_its)) {
+    used_.push_back({units.front(), engine->use(units)});
+    return;
+  }
+  std::vector<Unit*> rest = units;
+  while (!rest.empty()) {
+    const Engine* const next = rest.front()->engine;
+    const auto others = std::stable_partition(
+        rest.begin(), rest.end(), [&](const Unit* unit) { return unit->engine == next; });
+    const std::vector<Unit*> its(rest.begin(), others);
+    use(its);
+    rest.erase(rest.begin(), others);
+  }
+}
+
+// As PyTorch does it for a module that mixed precision leaves alone: inputs are raised, and outputs
+// lowered again.  There it is done around the module, here around each operator on its parameters.
+void ObservedCall::raise(torch::jit::Stack& stack) {
+  const Unit& unit = *units_.front();
+  if (unit.mixed_precision || units_.size() > 1) return;
+  const auto low = unit.engine->options().mixed_precision.param_dtype;
+  const auto high = unit.groups.front().dtype;
+  if (!low || *low == high) return;
+  const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+  const std::size_t count = schema_.arguments().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    c10::IValue& argument = torch::jit::peek(stack, i, count);
+    if (writes(schema_.arguments()[i])) continue;
+    if (argument.isTensor() && argument.toTensor().defined() &&
+        argument.toTensor().scalar_type() == *low) {
+      argument = argument.toTensor().to(high);
+      lowered_ = low;
+    } else if (argument.isTensorList()) {
+      // Hidden states of recurrent layers, beside their weights.
+      auto tensors = argument.toTensorVector();
+      for (at::Tensor& tensor : tensors) {
+        if (!tensor.defined() || tensor.scalar_type() != *low) continue;
+        tensor = tensor.to(high);
+        lowered_ = low;
+      }
+      argument = tensors;
     }
   }
-  while (!units.empty()) {
-    // Of one engine at a time; an operator on parameters of two sharded modules is rare.
-    Engine* engine = units.front()->engine;
-    const auto others = std::stable_partition(
-        units.begin(), units.end(), [&](const Unit* unit) { return unit->engine == engine; });
-    const std::vector<Unit*> rest(others, units.end());
-    units.erase(others, units.end());
-    engine->use(units);
-    units = rest;
+}
+
+void ObservedCall::ran(torch::jit::Stack& stack) {
+  if (units_.empty()) return;
+  const std::size_t count = schema_.returns().size();
+  if (lowered_) {
+    const auto high = units_.front()->groups.front().dtype;
+    const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+    for (std::size_t i = 0; i < count; ++i) {
+      c10::IValue& result = torch::jit::peek(stack, i, count);
+      if (result.isTensor() && result.toTensor().defined() &&
+          result.toTensor().scalar_type() == high)
+        result = result.toTensor().to(*lowered_);
+    }
   }
-  units.swap(kept);
+  if (!at::GradMode::is_enabled()) return;
+  const torch::autograd::Node* last_watched = nullptr;
+  for (const c10::IValue& result : torch::jit::last(stack, count))
+    each_tensor(result, [&](const at::Tensor& tensor) { watch(tensor, units_, last_watched); });
 }
 
 }  // namespace fsdp::internal

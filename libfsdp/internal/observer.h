@@ -2,13 +2,52 @@
 // Sees the arguments of operators that take sharded parameters, before the kernel runs.
 #pragma once
 
-#include <ATen/core/ivalue.h>
-#include <c10/util/ArrayRef.h>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/function_schema.h>
+#include <ATen/core/stack.h>
+#include <c10/core/ScalarType.h>
+
+namespace fsdp {
+struct Unit;
+}
 
 namespace fsdp::internal {
 
-// Gathers the units of the parameters (or views of them) among the arguments.
-// Throws: what Engine::use throws; the operator does not run then.
-void observe(c10::ArrayRef<c10::IValue> arguments);
+// One call of an operator.  While it lives, the units of the parameters (or views of them) among
+// the arguments are live.
+class ObservedCall {
+ public:
+  // Gathers.  Arguments of a unit that mixed precision leaves alone are raised to its dtype.
+  // Throws: what Engine::use throws; where the operator writes a parameter, or reads or writes the
+  // stand-in of a gradient (see gradients.h).  The operator does not run then.
+  ObservedCall(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
+  ~ObservedCall();
+  ObservedCall(const ObservedCall&) = delete;
+  ObservedCall& operator=(const ObservedCall&) = delete;
+
+  // The stack holds the results already: the operator is not to run.
+  bool answered() const noexcept { return answered_; }
+  // The operator has run: `stack` ends with its results.  Their graph will find out when a
+  // parameter is changed before its backward.
+  void ran(torch::jit::Stack& stack);
+
+ private:
+  struct Used {
+    Unit* unit;
+    bool own;
+  };
+
+  void use(const std::vector<Unit*>& units);
+  void end_uses() noexcept;
+  void raise(torch::jit::Stack& stack);
+
+  const c10::FunctionSchema& schema_;
+  std::vector<Unit*> units_;
+  std::vector<Used> used_;                  // the first unit of each engine
+  std::optional<c10::ScalarType> lowered_;  // the dtype of arguments before they were raised
+  bool answered_ = false;
+};
 
 }  // namespace fsdp::internal

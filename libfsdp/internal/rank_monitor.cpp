@@ -152,6 +152,22 @@ class StoreMonitor final : public RankMonitor {
     return board_->failures > (board_->own.failed ? 1 : 0);
   }
 
+  std::string elsewhere(const std::string& group) noexcept override {
+    const std::lock_guard lock(board_->mutex);
+    const auto mine = board_->own.places.find(group);
+    std::string result;
+    if (mine == board_->own.places.end() || !board_->watching_since) return result;
+    each_other([&](int rank, const Board::Other& other) {
+      const auto place = other.note.places.find(group);
+      if (!result.empty() || place == other.note.places.end() ||
+          place->second.sequence != mine->second.sequence ||
+          place->second.what == mine->second.what)
+        return;
+      result = "rank " + std::to_string(rank) + " is at " + place->second.what;
+    });
+    return result;
+  }
+
   void watch() noexcept override {
     const std::lock_guard lock(board_->mutex);
     board_->watch_until = Clock::now() + kWatch;
@@ -342,6 +358,7 @@ class LoneMonitor final : public RankMonitor {
   void lost() noexcept override {}
   std::string diagnosis() noexcept override { return ""; }
   bool any_failed() noexcept override { return false; }
+  std::string elsewhere(const std::string&) noexcept override { return ""; }
   void watch() noexcept override {}
   bool has_ended(int) noexcept override { return false; }
   void linger() noexcept override {}

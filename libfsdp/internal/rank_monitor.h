@@ -39,6 +39,9 @@ class RankMonitor {
   virtual std::string diagnosis() noexcept = 0;
   // Whether another rank said that it failed; cheaper than diagnosis().
   virtual bool any_failed() noexcept = 0;
+  // A rank that is in the same place of its group's order as this one, in another collective: "rank
+  // 1 is at all-gather of emb".  Empty where none is known to be.
+  virtual std::string elsewhere(const std::string& group) noexcept = 0;
   // For those that wait, again and again: has the monitor look at the others for the next seconds,
   // so that diagnosis() is quicker.
   virtual void watch() noexcept = 0;

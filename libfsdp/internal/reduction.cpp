@@ -10,6 +10,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/gradients.h"
 #include "libfsdp/internal/own_work.h"
 
 namespace fsdp {
@@ -116,9 +117,11 @@ void mean_of_rows(float* out, const at::Tensor& rows_WN) {
   }
 }
 
-// Gives the shards of a group their gradients; `fill` writes them to a [trainable_numel] tensor.
+// Gives the shards of a group their gradients, beside what they have; `fill` writes them to a
+// [trainable_numel] tensor.
 void publish(const ReduceContext& context, FlatGroup& group,
              const std::function<void(at::Tensor&)>& fill) {
+  take_back_reduced(group, context.flat);
   const auto dtype = context.keep_low_precision ? group.reduce_dtype : group.dtype;
   const auto options = group.local.options().dtype(dtype).requires_grad(false);
   const bool accumulates =
@@ -156,13 +159,19 @@ void publish(const ReduceContext& context, FlatGroup& group,
 }  // namespace
 
 void stage_gradient(const ReduceContext& context, Parameter& parameter) {
-  at::Tensor& gradient = parameter.full.mutable_grad();
-  if (!gradient.defined()) return;
-  TORCH_CHECK(gradient.layout() == at::kStrided, "parameter '", parameter.name(), "' has a ",
-              gradient.layout(),
-              " gradient, but only dense ones can be reduced; build its module "
-              "with sparse(false), or ignore it with ignored_states");
+  hide_from_module(parameter);
+  at::Tensor& made = parameter.full.mutable_grad();
+  const bool with_kept = parameter.kept.defined() && !parameter.kept_sent;
+  if (!made.defined() && !with_kept) return;
+  if (made.defined()) check_dense(parameter, made);
   const OwnWork own;
+  // What was kept grows as it would without sharding, should this backward throw.
+  at::Tensor gradient = made;
+  if (parameter.kept.defined() && made.defined()) parameter.kept.add_(made);
+  if (with_kept) {
+    gradient = parameter.kept;
+    parameter.kept_sent = true;
+  }
   Streams& streams = *context.streams;
   FlatGroup& group = parameter.unit->groups[parameter.group];
   streams.order(Lane::kCompute, Lane::kReduce);
@@ -184,8 +193,18 @@ void stage_gradient(const ReduceContext& context, Parameter& parameter) {
     copy_rows_by_operators(gradient, group, parameter);
   }
   streams.used_on(gradient, Lane::kReduce);
-  gradient.reset();
+  made.reset();
   parameter.staged = true;
+}
+
+std::string Reduction::full_title(const std::vector<Part>& parts) {
+  std::string text = "gradient reduction of ";
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const auto& [unit, group] = parts[i];
+    text += (i == 0 ? "" : ", ") + (unit->name.empty() ? "the root unit" : unit->name);
+    if (unit->groups.size() > 1) text += std::string(" (") + c10::toString(group->dtype) + ")";
+  }
+  return text;
 }
 
 Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)

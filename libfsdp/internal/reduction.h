@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct ReduceContext {
   Trace* trace = nullptr;
 };
 
-// Moves the full gradient of `parameter` into its group's staging buffer, and drops it.
+// Copies the full gradient of `parameter` into its group's staging buffer, and drops it; with what
+// was kept of it (see gradients.h), which stays until the reduction is done.
 // Throws: c10::Error for a sparse gradient.
 void stage_gradient(const ReduceContext& context, Parameter& parameter);
 
@@ -48,6 +50,8 @@ class Reduction {
   // Collective.  Starts reducing the staging buffers of groups with one reduce dtype, which it
   // takes; parameters of theirs without a gradient count as zeros.
   Reduction(const ReduceContext& context, std::vector<Part> parts);
+  // "gradient reduction of blocks.0 (float), ...": every part.
+  static std::string full_title(const std::vector<Part>& parts);
   Reduction(Reduction&&) noexcept = default;
   Reduction& operator=(Reduction&&) noexcept = default;
   ~Reduction();

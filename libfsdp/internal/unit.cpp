@@ -12,6 +12,8 @@
 
 #include "libfsdp/internal/dispatch_key.h"
 #include "libfsdp/internal/own_work.h"
+#include "libfsdp/internal/shard_tensor.h"
+#include "libfsdp/internal/storage_lock.h"
 
 namespace fsdp {
 namespace {
@@ -26,14 +28,15 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// A freed storage claims to be on the meta device: whatever reads it without an operator (a
-// serializer) then finds that the tensor and its storage do not fit, instead of reading nothing.
+// A freed storage is locked, and claims to be on the meta device: whatever reads it without an
+// operator is told so, or (a serializer) finds that the tensor and its storage do not fit.
 at::DataPtr freed_pointer(Parameter* parameter) {
   return {nullptr, parameter, &keep_parameter, c10::Device(c10::kMeta)};
 }
 
 void point(Parameter& parameter, void* data, c10::Device device) {
   c10::StorageImpl* storage = storage_of(parameter.home);
+  internal::set_locked(*storage, false);
   storage->set_data_ptr_noswap(at::DataPtr(data, &parameter, &keep_parameter, device));
   storage->set_nbytes(static_cast<std::size_t>(parameter.layout.numel()) *
                       parameter.full.element_size());
@@ -54,6 +57,31 @@ std::string flat_name(const Unit& unit, const FlatGroup& group) {
   std::string name = unit.name.empty() ? "_flat_param" : unit.name + "._flat_param";
   if (unit.groups.size() > 1) name += std::string("_") + c10::toString(group.dtype);
   return name;
+}
+
+std::string Unit::first_name() const {
+  return parameters.empty() ? name : "'" + parameters.front()->name() + "'";
+}
+
+std::uint32_t shard_version(const Parameter& parameter) noexcept {
+  return parameter.shard.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+std::uint32_t Unit::version() const noexcept {
+  std::uint32_t sum = 0;
+  for (const FlatGroup& group : groups) {
+    if (flat) sum += group.flat.unsafeGetTensorImpl()->version_counter().current_version();
+    for (const Parameter* parameter : group.parameters) sum += shard_version(*parameter);
+  }
+  return sum;
+}
+
+std::string changed_parameter(const Unit& unit) {
+  const auto& parameters = unit.parameters;
+  const auto found = std::find_if(parameters.begin(), parameters.end(), [](const auto& parameter) {
+    return shard_version(*parameter) != parameter->version;
+  });
+  return "'" + (found == parameters.end() ? parameters.front() : *found)->name() + "'";
 }
 
 bool related(const Unit& a, const Unit& b) noexcept {
@@ -117,11 +145,12 @@ void lay_out(Unit& unit, int rank, c10::Device device) {
                        .narrow(0, layout.first_row(rank), layout.rows_of(rank))
                        .reshape(layout.shape_of(rank)));
       }
-      parameter->shard = rows.detach();
+      parameter->shard = shard_tensor(rows);
       parameter->shard.set_requires_grad(parameter->trainable);
     }
     const bool trainable = group.trainable_numel != 0;
-    group.flat = group.local.narrow(0, 0, trainable ? group.trainable_numel : group.numel).detach();
+    group.flat =
+        shard_tensor(group.local.narrow(0, 0, trainable ? group.trainable_numel : group.numel));
     group.flat.set_requires_grad(trainable);
   }
 }
@@ -134,6 +163,12 @@ void take_over(Unit& unit, bool observed) {
       auto storage = c10::make_intrusive<c10::StorageImpl>(
           c10::StorageImpl::use_byte_size_t(), std::size_t{0}, at::DataPtr(nullptr, full.device()),
           /*allocator=*/nullptr, /*resizable=*/false);
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+          "parameter '" + parameter->name() +
+          "' has no memory now: its module is sharded, and it is whole only while an operator uses "
+          "it; hold an fsdp::Gathered of it where forward asks for its memory (data_ptr(), "
+          "accessor(), a kernel of your own), and read or write it inside summon_full_params() "
+          "anywhere else");
       const at::Tensor like =
           at::empty({0}, full.options().dtype(group.compute_dtype).requires_grad(false));
       c10::DispatchKeySet keys = like.key_set();
@@ -178,6 +213,7 @@ void make_live(Unit& unit) {
 void make_freed(Unit& unit) {
   for (const auto& parameter : unit.parameters) {
     c10::StorageImpl* storage = storage_of(parameter->home);
+    internal::set_locked(*storage, true);
     storage->set_data_ptr_noswap(freed_pointer(parameter.get()));
     storage->set_nbytes(std::size_t{0});
   }
@@ -186,6 +222,12 @@ void make_freed(Unit& unit) {
 
 bool still_taken(const Parameter& parameter) noexcept {
   return parameter.full.has_storage() && storage_of(parameter.full) == storage_of(parameter.home);
+}
+
+void shard_was_written(Parameter& parameter) noexcept {
+  parameter.shard.unsafeGetTensorImpl()->bump_version();
+  // Graphs that saved the module's tensor, where that lies in the shard.
+  parameter.full.unsafeGetTensorImpl()->bump_version();
 }
 
 }  // namespace fsdp

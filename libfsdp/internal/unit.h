@@ -55,6 +55,14 @@ struct Parameter {
   std::shared_ptr<torch::autograd::Node> accumulator;  // of full's gradient; null for a frozen one
   bool staged = false;  // its gradient lies in the group's staging buffer
 
+  // See gradients.h.
+  at::Tensor kept;         // the whole gradient of backwards without synchronization
+  bool kept_sent = false;  // and it is being reduced
+  at::Tensor aside;        // the reduced gradient, while a stand-in holds its place
+  at::Tensor spare;        // a stand-in for `full` that is not in use
+  // Of the shard, when the last forward began: to name a parameter that was changed since.
+  std::uint32_t version = 0;
+
   const std::string& name() const noexcept { return names.front(); }
 };
 
@@ -73,7 +81,8 @@ struct FlatGroup {
   // What the optimizer gets where use_orig_params is false: [trainable_numel], or [numel] where
   // every parameter is frozen.
   at::Tensor flat;
-  at::Tensor grad;  // [trainable_numel]: the memory gradients of shards are views of
+  at::Tensor grad;   // [trainable_numel]: the memory gradients of shards are views of
+  at::Tensor aside;  // the reduced gradient of `flat`, while a stand-in holds its place
   // [W, trainable_numel], reduce_dtype, rank-major: the full gradients of this backward.
   at::Tensor staging;
 };
@@ -98,8 +107,12 @@ struct Unit {
   std::vector<FlatGroup> groups;
   std::int64_t gather_bytes = 0;  // a rank's block, with the trailer
   at::Tensor local;               // bytes
-  // The shards are whole and in the dtype of compute: the module's tensors lie in `local`, always.
+  bool flat = false;              // the optimizer gets FlatGroup::flat
+  // The shards are whole and in the dtype of compute: live, the module's tensors lie in `local`.
   bool resident = false;
+  bool always_live = false;            // resident, and nothing is sharded: operators are not seen
+  int pins = 0;                        // Gathered scopes that keep it live
+  std::uint32_t gathered_version = 0;  // what version() was when it was last made live
 
   UnitState state = UnitState::kFreed;
   std::shared_ptr<Gather> gather;    // while gathering
@@ -113,6 +126,10 @@ struct Unit {
   Unit* next_in_backward = nullptr;
 
   bool has_trainable() const noexcept;
+  // Its first parameter's, in quotes, for errors.
+  std::string first_name() const;
+  // Changes with every write to a shard that LibTorch knows of.
+  std::uint32_t version() const noexcept;
   // Whether its gradients of this backward are all made.
   bool done() const noexcept { return expected > 0 && ready >= expected; }
 };
@@ -127,6 +144,11 @@ bool related(const Unit& a, const Unit& b) noexcept;
 // The parameter whose storage `tensor` has, as itself or as a view; null for any other tensor.
 // Thread-safe.
 Parameter* parameter_of(const at::Tensor& tensor) noexcept;
+
+std::uint32_t shard_version(const Parameter& parameter) noexcept;
+// "'blocks.0.up.weight'", for errors about a unit: its first parameter, or the first whose shard
+// changed since the last forward began.
+std::string changed_parameter(const Unit& unit);
 
 // Gives each group's offsets and the unit's sizes.  Requires: the parameters' layouts.
 // Returns the bytes of the unit's buffer.
@@ -147,5 +169,7 @@ void make_live(Unit& unit);
 void make_freed(Unit& unit);
 // Whether the module's tensor is still the one taken over.
 bool still_taken(const Parameter& parameter) noexcept;
+// Somebody wrote the shard without autograd's knowledge.
+void shard_was_written(Parameter& parameter) noexcept;
 
 }  // namespace fsdp

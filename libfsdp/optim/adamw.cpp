@@ -16,6 +16,8 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/gradients.h"
+
 namespace fsdp::optim {
 namespace {
 
@@ -34,6 +36,8 @@ struct Batch {
 using DeviceAndDtype = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::ScalarType>;
 
 void check(const at::Tensor& parameter) {
+  const StandIn* const stand_in = stand_in_of(parameter.grad());
+  TORCH_CHECK(stand_in == nullptr, refusal(*stand_in, "AdamW takes"));
   TORCH_CHECK(parameter.is_floating_point(), "AdamW: expected floating-point parameters, found ",
               parameter.scalar_type(), ": use torch::optim::AdamW");
   TORCH_CHECK(parameter.is_non_overlapping_and_dense(),
