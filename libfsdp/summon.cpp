@@ -64,12 +64,11 @@ class FullParams::Scope {
         gather_blocks(engine_, group.local, "all-gather of parameters of '" + unit.name + "'");
     for (Parameter* parameter : group.parameters) {
       if (!shows()) continue;
-      // Nothing is copied where the shard is all there is and may be written.
-      at::Tensor full = unit.resident && options_.writeback
-                            ? parameter->shard.detach().view(parameter->layout.shape)
-                            : joined(blocks, parameter->layout, parameter->offset);
-      if (options_.offload_to_cpu) full = full.cpu();
       summoned_.push_back(parameter);
+      // Whole already, and what is written there stays.
+      if (unit.always_live && options_.writeback) continue;
+      at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
+      if (options_.offload_to_cpu) full = full.cpu();
       parameter->full.set_data(full);
     }
     if (options_.with_grads) summon_gradients(unit, group);
@@ -103,12 +102,14 @@ class FullParams::Scope {
                   "parameter '", parameter->name(), "' was given the shape ",
                   parameter->full.sizes(), " inside summon_full_params; it is ",
                   at::IntArrayRef(parameter->layout.shape));
+      if (still_taken(*parameter)) continue;
       const at::Tensor rows = rows_of(parameter->full.detach(), parameter->layout, rank);
+      // What was only read may still have its backward before it.
+      if (rows.scalar_type() == parameter->shard.scalar_type() &&
+          rows.device() == parameter->shard.device() && at::equal(rows, parameter->shard))
+        continue;
       // Below autograd, and so without its views.
-      const bool in_place = rows.is_same_size(parameter->shard) &&
-                            rows.device() == parameter->shard.device() && rows.numel() != 0 &&
-                            rows.const_data_ptr() == parameter->shard.const_data_ptr();
-      if (!in_place) parameter->shard.detach().copy_(rows);
+      parameter->shard.detach().copy_(rows);
       shard_was_written(*parameter);
     }
     for (Parameter* parameter : with_gradient_) {

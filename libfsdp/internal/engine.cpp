@@ -32,7 +32,7 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
       frees_after_forward_(frees_after_forward(options_.sharding_strategy)),
       units_(std::move(units)),
       streams_(compute_device, options_.limit_all_gathers),
-      order_(shard_group_) {
+      order_(shard_group_->size() == 1 && replicate_group_ ? replicate_group_ : shard_group_) {
   life_->engine = this;
   reduce_context_.shard_group = shard_group_;
   reduce_context_.replicate_group = replicate_group_;

@@ -84,8 +84,6 @@ class Engine {
   // the forward's.
   bool use(const std::vector<Unit*>& units);
   void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
-  // Whether parameters are being used by a forward, so that graphs may save them.
-  bool in_forward() const noexcept { return in_forward_; }
   // Keeps a unit live from now on, which it is; or lets it go when its time comes.
   void pin(Unit& unit, int pins);
   const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }

@@ -46,6 +46,16 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
+// One count for the whole unit: whether any of it was written is asked at every operator.
+void share_version(Unit& unit) {
+  const auto& version = unit.parameters.front()->shard.unsafeGetTensorImpl()->version_counter();
+  for (const FlatGroup& group : unit.groups) {
+    group.flat.unsafeGetTensorImpl()->set_version_counter(version);
+    for (const Parameter* parameter : group.parameters)
+      parameter->shard.unsafeGetTensorImpl()->set_version_counter(version);
+  }
+}
+
 }  // namespace
 
 bool Unit::has_trainable() const noexcept {
@@ -68,12 +78,7 @@ std::uint32_t shard_version(const Parameter& parameter) noexcept {
 }
 
 std::uint32_t Unit::version() const noexcept {
-  std::uint32_t sum = 0;
-  for (const FlatGroup& group : groups) {
-    if (flat) sum += group.flat.unsafeGetTensorImpl()->version_counter().current_version();
-    for (const Parameter* parameter : group.parameters) sum += shard_version(*parameter);
-  }
-  return sum;
+  return parameters.empty() ? 0 : shard_version(*parameters.front());
 }
 
 std::string changed_parameter(const Unit& unit) {
@@ -153,6 +158,7 @@ void lay_out(Unit& unit, int rank, c10::Device device) {
         shard_tensor(group.local.narrow(0, 0, trainable ? group.trainable_numel : group.numel));
     group.flat.set_requires_grad(trainable);
   }
+  if (!unit.parameters.empty()) share_version(unit);
 }
 
 void take_over(Unit& unit, bool observed) {
