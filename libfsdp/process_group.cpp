@@ -16,7 +16,9 @@
 #include "libfsdp/internal/backend_registry.h"
 #include "libfsdp/internal/call_state.h"
 #include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/lifeline.h"
 #include "libfsdp/internal/meeting_place.h"
+#include "libfsdp/internal/network_address.h"
 #include "libfsdp/internal/peer_error.h"
 #include "libfsdp/internal/rank_monitor.h"
 #include "libfsdp/internal/rendezvous.h"
@@ -36,10 +38,13 @@ constexpr milliseconds kPause(5);
 // What all groups of a job share.
 struct Job {
   MeetingPlace place;
+  // Ends behind the client, by which this rank says that it leaves.
+  std::unique_ptr<Lifeline> lifeline;
   std::shared_ptr<StoreClient> client;
   std::shared_ptr<RankMonitor> monitor;
   std::string backend;
   milliseconds timeout{};
+  milliseconds warn_after{};
   int local_rank = 0;
   std::string towards;
   std::vector<std::string> networks;  // by global rank
@@ -65,6 +70,7 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
   }
   const std::string& backend_name() const noexcept override { return job_->backend; }
   milliseconds timeout() const noexcept override { return job_->timeout; }
+  milliseconds warn_after() const noexcept override { return job_->warn_after; }
   const std::string& name() const noexcept override { return name_; }
   const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept override { return backend_; }
   StoreClient* store() const noexcept override { return job_->client.get(); }
@@ -222,6 +228,27 @@ Place place_of(const ProcessGroupOptions& options) {
   return place;
 }
 
+// Whether the ranks of a store are threads of this process, none of which can end alone.
+bool in_this_process(const c10::intrusive_ptr<c10d::Store>& store) {
+  auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
+  if (prefixed != nullptr) return in_this_process(prefixed->getUnderlyingNonPrefixStore());
+  return dynamic_cast<c10d::HashStore*>(store.get()) != nullptr;
+}
+
+void watch_others(Job& job, const std::vector<Newcomer>& newcomers, const Newcomer& self) {
+  std::vector<LifelineAddress> addresses;
+  for (const auto& who : newcomers) {
+    addresses.push_back(who.lifeline);
+    if (who.network == self.network) addresses.back().host = kLoopback;
+    // Met at a store of the caller's, which has no address to go by: heartbeats alone tell.
+    if (addresses.back().host.empty()) return;
+  }
+  const std::weak_ptr<RankMonitor> monitor = job.monitor;
+  job.lifeline->watch(self.rank, std::move(addresses), [monitor](int rank) {
+    if (const auto there = monitor.lock()) there->ended(rank);
+  });
+}
+
 std::vector<int> all_of(int world_size) {
   std::vector<int> result;
   for (int r = 0; r < world_size; ++r) result.push_back(r);
@@ -246,6 +273,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
   auto job = std::make_shared<Job>();
   job->backend = options.backend;
   job->timeout = options.timeout;
+  job->warn_after = std::min(options.warn_after, options.timeout / 2);
   job->local_rank = place.local_rank;
   job->towards = place.master_addr;
   std::string name = "fsdp";
@@ -263,11 +291,16 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
     const auto count = job->client->add("fsdp/jobs_of/" + std::to_string(place.rank), 1, deadline);
     name += "/" + std::to_string(count);
     job->monitor = make_rank_monitor(job->client, name + "/", place.rank, place.world_size);
-    const Newcomer self{place.rank, place.world_size, options.backend, host_name(), network_id()};
-    for (const auto& who :
-         join(*job->client, name + "/", self, job->place.served_here, options.timeout)) {
-      job->networks.push_back(who.network);
+    Newcomer self{place.rank, place.world_size, options.backend, host_name(), network_id(), {}};
+    if (!in_this_process(job->place.store)) {
+      job->lifeline = std::make_unique<Lifeline>();
+      self.lifeline = {place.master_addr.empty() ? "" : address_towards(place.master_addr),
+                       job->lifeline->port()};
     }
+    const auto newcomers =
+        join(*job->client, name + "/", self, job->place.served_here, options.timeout);
+    for (const auto& who : newcomers) job->networks.push_back(who.network);
+    if (job->lifeline) watch_others(*job, newcomers, self);
   }
   auto group = std::make_shared<Group>(job, name, all_of(place.world_size), place.rank);
   group->start();

@@ -61,6 +61,7 @@ class ProcessGroup {
   virtual int global_rank(int rank) const = 0;
   virtual const std::string& backend_name() const noexcept = 0;  // "gloo", "nccl"
   virtual std::chrono::milliseconds timeout() const noexcept = 0;
+  virtual std::chrono::milliseconds warn_after() const noexcept = 0;
 
   // Collective over *this* group, in the same order on every rank: a group of some of its ranks.
   // Every rank calls it with its own `ranks` (of this group, ascending, this rank among them);
@@ -97,6 +98,9 @@ class StorePtr {
 struct ProcessGroupOptions {
   std::string backend = "gloo";  // or "nccl"
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
+  // A rank that waits for so long warns of it, and names those it waits for; again each time the
+  // wait has doubled.  Not above half of the timeout.
+  std::chrono::milliseconds warn_after = std::chrono::seconds(30);
   // Where given, instead of what rank_environment() finds; all of rank and world_size, and the
   // address unless world_size is 1.
   std::optional<int> rank;

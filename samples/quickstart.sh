@@ -23,7 +23,7 @@ need_python
 
 say; say "# 2. fsdp-ckpt, which needs neither Python nor LibTorch, and a program that trains a GPT with libfsdp."
 build() {
-  cmake --preset torch -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')" >/dev/null &&
+  configure torch -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')" >/dev/null &&
     cmake --build --preset torch -j "$JOBS" --target fsdp-ckpt train_gpt
 }
 step "build" build

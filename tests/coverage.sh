@@ -16,7 +16,7 @@ need_frameworks
 need_corpus
 need_frameworks_corpus
 
-step "configure" cmake --preset coverage -DFSDP_TEST_PYTHON="$PYTHON" \
+step "configure" configure coverage -DFSDP_TEST_PYTHON="$PYTHON" \
   -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
   -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS"
 step "build" cmake --build --preset coverage -j "$JOBS"

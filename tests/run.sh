@@ -14,7 +14,7 @@ cd "$ROOT"
 FUZZ_SECONDS=20
 [ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
 
-need_packages tool test torch
+need_packages tool test torch fuzz
 need_cmake
 need_python
 need_frameworks
@@ -22,7 +22,7 @@ need_corpus
 need_frameworks_corpus
 need_parity
 
-step "configure" cmake --preset ci -DFSDP_TEST_PYTHON="$PYTHON" \
+step "configure" configure ci -DFSDP_TEST_PYTHON="$PYTHON" \
   -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
   -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PARITY="$PARITY" \
   -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"

@@ -5,6 +5,7 @@
 
 #include "libfsdp/internal/call_state.h"
 #include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/long_wait.h"
 #include "libfsdp/internal/peer_error.h"
 #include "libfsdp/internal/rank_monitor.h"
 #include "libfsdp/internal/store_client.h"
@@ -61,7 +62,7 @@ class TextExchange {
   }
 
   void look_at_the_others() {
-    group_.monitor().watch();
+    long_wait_.look();
     if (group_.monitor().any_failed()) give_up("another rank failed");
     const std::string elsewhere = group_.monitor().elsewhere(group_.name());
     if (!elsewhere.empty()) {
@@ -94,6 +95,7 @@ class TextExchange {
   ProcessGroup& group_;
   StoreClient& store_;
   const std::string& what_;
+  LongWait long_wait_{group_, what_};
   const Clock::time_point deadline_ = Clock::now() + group_.timeout();
   std::vector<std::string> keys_;
   std::string done_key_;

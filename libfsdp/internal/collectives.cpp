@@ -15,6 +15,7 @@
 
 #include "libfsdp/internal/backend_registry.h"
 #include "libfsdp/internal/call_state.h"
+#include "libfsdp/internal/long_wait.h"
 #include "libfsdp/internal/peer_error.h"
 #include "libfsdp/internal/rank_monitor.h"
 #include "libfsdp/internal/store_client.h"
@@ -218,6 +219,7 @@ void Pending::wait_on_stream() {
 
 void Pending::wait_in_slices() {
   const auto began = Clock::now();
+  LongWait long_wait(*group_, what_);
   while (true) {
     const auto slice_began = Clock::now();
     try {
@@ -232,7 +234,7 @@ void Pending::wait_in_slices() {
         throw_lost(*group_, what_, without_place(message_of(error)));
       }
     }
-    group_->monitor().watch();
+    long_wait.look();
     if (group_->monitor().any_failed()) throw_lost(*group_, what_, "another rank failed");
     if (Clock::now() - began >= group_->timeout()) {
       throw_lost(*group_, what_, "not done within " + duration_text(group_->timeout()));

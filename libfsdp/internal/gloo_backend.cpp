@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gloo: collectives of CPU tensors over TCP.
-#include <arpa/inet.h>
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -15,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "libfsdp/internal/backend_registry.h"
+#include "libfsdp/internal/network_address.h"
 
 namespace fsdp {
 namespace {
@@ -25,39 +21,13 @@ constexpr std::chrono::milliseconds kConnect(120'000);
 // own error, which cannot, shall not come first.
 constexpr std::chrono::milliseconds kAfterTimeout(5000);
 
-// This machine's address on the way to `host`, which need not answer: nothing is sent.
-std::string address_towards(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), "9", &hints, &found);
-  TORCH_CHECK(error == 0, "the address of rank 0, ", host, ": ", gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    const int fd = socket(a->ai_family, SOCK_DGRAM, 0);
-    if (fd < 0) continue;
-    sockaddr_storage own{};
-    socklen_t own_bytes = sizeof(own);
-    auto* const own_address = reinterpret_cast<sockaddr*>(&own);
-    char text[NI_MAXHOST] = "";
-    const bool told =
-        connect(fd, a->ai_addr, a->ai_addrlen) == 0 &&
-        getsockname(fd, own_address, &own_bytes) == 0 &&
-        getnameinfo(own_address, own_bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
-    close(fd);
-    if (told) return text;
-  }
-  TORCH_CHECK(false, "no network interface leads to the address of rank 0, ", host,
-              "; set GLOO_SOCKET_IFNAME to the interface to use");
-}
-
 std::shared_ptr<::gloo::transport::Device> device_for(const BackendRequest& request) {
   if (const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
       interface != nullptr && *interface != '\0') {
     return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
   }
   return c10d::ProcessGroupGloo::createDeviceForHostname(
-      request.one_host ? "127.0.0.1" : address_towards(request.towards));
+      request.one_host ? kLoopback : address_towards(request.towards));
 }
 
 c10::intrusive_ptr<c10d::Backend> make_gloo(const BackendRequest& request) {

@@ -173,6 +173,35 @@ class StoreMonitor final : public RankMonitor {
     board_->watch_until = Clock::now() + kWatch;
   }
 
+  void ended(int global_rank) noexcept override {
+    try {
+      client_->post([board = board_, global_rank](c10d::Store& store) {
+        const auto& key = board->note_keys[static_cast<std::size_t>(global_rank)];
+        const auto text = store.get(key);
+        auto note = decode_rank_note({reinterpret_cast<const char*>(text.data()), text.size()});
+        if (note.left || note.failed) return;
+        // In its place, for it will not write again.
+        note.failed = true;
+        note.message = "its process has ended: it was killed, crashed, or left without a word";
+        store.set(key, encode(note));
+        board->tell(store, 1);
+      });
+    } catch (const std::exception&) {
+      // Out of memory: its silence tells.
+    }
+  }
+
+  std::string suspects() noexcept override {
+    try {
+      const std::lock_guard lock(board_->mutex);
+      if (!board_->watching_since) return "";
+      const std::string causes = first_causes();
+      return causes.empty() ? symptoms() : causes;
+    } catch (const std::exception& error) {
+      return message_of(error);
+    }
+  }
+
   bool has_ended(int global_rank) noexcept override {
     const std::lock_guard lock(board_->mutex);
     return board_->watching_since &&
@@ -360,6 +389,8 @@ class LoneMonitor final : public RankMonitor {
   bool any_failed() noexcept override { return false; }
   std::string elsewhere(const std::string&) noexcept override { return ""; }
   void watch() noexcept override {}
+  void ended(int) noexcept override {}
+  std::string suspects() noexcept override { return ""; }
   bool has_ended(int) noexcept override { return false; }
   void linger() noexcept override {}
 };

@@ -45,6 +45,12 @@ class RankMonitor {
   // For those that wait, again and again: has the monitor look at the others for the next seconds,
   // so that diagnosis() is quicker.
   virtual void watch() noexcept = 0;
+  // The process of another rank was found to have ended (see lifeline.h): the others know it at
+  // once, unless it said itself that it leaves or failed.  Never throws.
+  virtual void ended(int global_rank) noexcept = 0;
+  // For those that wait for long: as diagnosis(), from what is known already, so that it takes no
+  // time.  Requires: watch() for some seconds.
+  virtual std::string suspects() noexcept = 0;
   // Whether a rank left its group, as far as one that watches knows.
   virtual bool has_ended(int global_rank) noexcept = 0;
   // For the rank that serves the store, when it ends.  Where it failed or lost others, returns when

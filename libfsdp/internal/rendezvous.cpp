@@ -22,11 +22,15 @@ constexpr std::chrono::milliseconds kFirstPause(1);
 constexpr std::chrono::milliseconds kLongestPause(50);
 constexpr std::chrono::milliseconds kFarewell(2000);
 
-// One line of the log of all who came.  Host names hold no blanks.
+// Stands for no host in a line.
+constexpr const char* kNoHost = "-";
+
+// One line of the log of all who came.  Host names and addresses hold no blanks.
 std::string line_of(const Newcomer& who) {
   std::ostringstream line;
   line << who.rank << ' ' << who.world_size << ' ' << who.backend << ' ' << who.host << ' '
-       << who.network << '\n';
+       << who.network << ' ' << (who.lifeline.host.empty() ? kNoHost : who.lifeline.host) << ' '
+       << who.lifeline.port << '\n';
   return line.str();
 }
 
@@ -34,7 +38,9 @@ std::vector<Newcomer> read_log(const std::string& log) {
   std::vector<Newcomer> result;
   std::istringstream lines(log);
   Newcomer who;
-  while (lines >> who.rank >> who.world_size >> who.backend >> who.host >> who.network) {
+  while (lines >> who.rank >> who.world_size >> who.backend >> who.host >> who.network >>
+         who.lifeline.host >> who.lifeline.port) {
+    if (who.lifeline.host == kNoHost) who.lifeline.host.clear();
     result.push_back(who);
   }
   return result;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "libfsdp/internal/lifeline.h"
 #include "libfsdp/internal/store_client.h"
 
 namespace fsdp {
@@ -14,8 +15,9 @@ struct Newcomer {
   int rank = 0;
   int world_size = 1;
   std::string backend;
-  std::string host;     // for people
-  std::string network;  // the same for ranks that reach each other over loopback
+  std::string host;          // for people
+  std::string network;       // the same for ranks that reach each other over loopback
+  LifelineAddress lifeline;  // as other machines reach it; no host where it serves none
 };
 
 // Of this process.

@@ -17,6 +17,6 @@ need_packages tool python
 need_cmake
 need_python
 cd "$ROOT"
-build() { cmake --preset tools >/dev/null && cmake --build --preset tools -j "$JOBS"; }
+build() { configure tools >/dev/null && cmake --build --preset tools -j "$JOBS"; }
 [ ${#tool[@]} = 0 ] || step "build" build
 exec "$PYTHON" tests/bench/run.py --cache "$FSDP_CACHE" "${tool[@]}" "$@"

@@ -19,7 +19,7 @@ need_python
 cd "$ROOT"
 torch=$("$PYTHON" -c 'import torch; print(torch.__path__[0])')
 build() {
-  cmake --preset release -B build/release-torch -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" >/dev/null &&
+  configure release -B build/release-torch -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" >/dev/null &&
     cmake --build build/release-torch -j "$JOBS" --target bench_train_step
 }
 [ ${#trainer[@]} = 0 ] || step "build" build

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the fuzz targets (clang++-16, ASan and UBSan), replays each one's corpus, then fuzzes it.
+# Builds the fuzz targets (clang, ASan and UBSan), replays each one's corpus, then fuzzes it.
 # Run: tests/fuzz/run.sh [--seconds N | --runs N] [target...]     every target for 20 seconds without arguments
 # Inputs found go to build/fuzz/work/<target>/, findings to build/fuzz/findings/<target>/.
 # A target `zip` is fuzz_zip.cpp; corpus/zip/ and zip.dict are taken where they exist.
@@ -29,10 +29,15 @@ if [ ${#targets[@]} -eq 0 ]; then
   done
 fi
 
-{ [ -f "$build/build.ninja" ] || cmake --preset fuzz; } > /dev/null || exit 2
+# Another compiler than the one that was used before begins anew.
+. tests/support/provision.sh
+need_packages tool fuzz
+need_fuzz_compiler
+grep -qsx "CMAKE_CXX_COMPILER:[A-Z]*=$FUZZ_CXX" "$build/CMakeCache.txt" || rm -f "$build/build.ninja"
+{ [ -f "$build/build.ninja" ] || configure fuzz -DCMAKE_CXX_COMPILER="$FUZZ_CXX"; } > /dev/null || exit 2
 log=$(mktemp) || exit 2
 trap 'rm -f "$log"' EXIT
-cmake --build "$build" -j "$(env -u OMP_NUM_THREADS nproc)" --target "${targets[@]/#/fuzz_}" > "$log" 2>&1 || { cat "$log" >&2; exit 2; }
+cmake --build "$build" -j "$JOBS" --target "${targets[@]/#/fuzz_}" > "$log" 2>&1 || { cat "$log" >&2; exit 2; }
 
 # Twice the largest input of the corpus, at least 4096 bytes.
 max_len() {

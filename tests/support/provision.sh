@@ -3,9 +3,11 @@
 # Ubuntu 24.04 and later, once.
 #
 #   step TITLE COMMAND...   runs COMMAND, says how long it took; on failure says so and ends the script
-#   need_packages GROUP...  installs the missing Debian packages of the groups `tool`, `python`, `torch` and `test`
+#   need_packages GROUP...  installs the missing Debian packages of the groups `tool`, `python`, `torch`, `test` and `fuzz`
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
+#   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
+#   configure PRESET...     cmake --preset, which a configure that failed before does not spoil
 #   FSDP_CACHE              where downloads live, outside the tree; a second clone finds them there
 #   JOBS                    how many commands to run at a time
 
@@ -45,13 +47,54 @@ packages_of() {
     tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
-    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace gcovr zsh fish man-db 'chromium|chromium-browser' \
-      'clang-16|clang-18|clang-19|clang' 'libclang-rt-16-dev|libclang-rt-18-dev|libclang-rt-19-dev|libclang-rt-dev' \
-      'llvm-16|llvm-18|llvm-19|llvm' ;;
+    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    fuzz) clang_packages "$(clang_version)" ;;
     *) die "no package group '$1'" ;;
   esac
 }
 
+# Clang 16 is the first that compiles this tree with Debian 12's libstdc++.  A distribution's plain `clang` may be older, so
+# that versions are asked for by number.
+CLANG_VERSIONS='16 18 19 17 20 21'
+# The compiler, its sanitizers' runtime, and the symbolizer for what they report: one version of all three.
+clang_packages() { echo "clang-$1 libclang-rt-$1-dev llvm-$1"; }
+
+# The first version of which everything is installed, else the first of which everything is on offer.
+clang_version() {
+  local version have
+  for have in installed offered; do
+    for version in $CLANG_VERSIONS; do
+      all "$have" $(clang_packages "$version") && { echo "$version"; return; }
+    done
+  done
+  echo "${CLANG_VERSIONS%% *}"
+}
+
+# Sets FUZZ_CXX: the compiler of the fuzz targets.  Needs need_packages fuzz, or a clang that is there without apt-get.
+need_fuzz_compiler() {
+  local version
+  for version in $(clang_version) $CLANG_VERSIONS; do
+    FUZZ_CXX=$(command -v "clang++-$version") && return
+  done
+  version=$(clang++ -dumpversion 2>/dev/null) || die "no clang++ for the fuzz targets; install clang-16 or later"
+  [ "${version%%.*}" -ge 16 ] || die "clang++ $version is too old for the fuzz targets; install clang-16 or later"
+  FUZZ_CXX=$(command -v clang++)
+}
+
+# Configures a preset into build/<preset> or the folder after -B.  What a configure that failed left behind is not built upon.
+configure() {
+  local preset=$1 folder=build/$1 fresh=()
+  shift
+  [ "${1:-}" != -B ] || folder=$2
+  [ -f "$folder/build.ninja" ] || fresh=(--fresh)
+  cmake --preset "$preset" ${fresh[@]+"${fresh[@]}"} "$@"
+}
+
+all() {
+  local test=$1 name
+  shift
+  for name in "$@"; do "$test" "$name" || return; done
+}
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 offered() { apt-cache show "$1" >/dev/null 2>&1; }
 

@@ -2,11 +2,9 @@
 // Ranks that are processes: what the others say when one is killed, stopped, late or another's.
 #include <signal.h>
 
-#include <chrono>
 #include <cstddef>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -74,11 +72,71 @@ TEST_F(ProcessFaults, ranks_that_do_well_end_well) {
 }
 
 TEST_F(ProcessFaults, a_killed_rank_is_named) {
-  hit("hang", 1, 60'000, 0);
-  // Others watch the ranks by then, and have seen this one alive.
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  hit("hang", 1, 600'000, SIGKILL);
+  expect_others_say(1, "all-gather of blocks.1: .*; rank 1 failed: its process has ended: .*");
+}
+
+TEST_F(ProcessFaults, a_rank_that_is_killed_in_a_save_is_named) {
+  hit("hang before text", 1, 600'000, SIGKILL);
+  expect_others_say(1,
+                    "save step-4: rank 1 did not come: another rank failed; rank 1 failed: its "
+                    "process has ended: .*");
+}
+
+TEST_F(ProcessFaults, a_killed_rank_0_is_named_in_a_save) {
+  hit("hang before text", 0, 600'000, SIGKILL);
+  expect_others_say(0, "save step-4: the store of rank 0 is gone: rank 0 has ended");
+}
+
+// The one that watches the other is among them.
+TEST_F(ProcessFaults, neighbours_that_are_killed_together_are_named) {
+  start(4, "hang before text", 2, 600'000);
+  for (std::size_t rank = 0; rank < 4; ++rank) ranks_.wait_for_line(rank, "waiting");
   ranks_.send(1, SIGKILL);
-  expect_others_say(1, "all-gather of blocks.1: .*; rank 1 has given no sign of life for [0-9]+ s");
+  ranks_.send(2, SIGKILL);
+  for (const std::size_t rank : {0U, 3U}) {
+    EXPECT_EQ(ranks_.wait(rank), 1);
+    EXPECT_THAT(ranks_.output(rank), ContainsRegex("rank [12] failed: its process has ended"));
+  }
+}
+
+TEST_F(ProcessFaults, a_slow_rank_is_named_while_it_is_waited_for_and_no_error) {
+  start(3, "slow", 1, 60'000);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks_.wait(rank), 0) << ranks_.output(rank);
+    if (rank == 1) continue;
+    EXPECT_THAT(ranks_.output(rank),
+                ContainsRegex("rank " + std::to_string(rank) +
+                              " has waited [0-9]+ s for all-gather of blocks.1; rank 1 is at "
+                              "all-gather of blocks.1, 1 collective behind"));
+  }
+}
+
+TEST_F(ProcessFaults, a_stopped_rank_is_named_before_the_timeout) {
+  hit("hang", 2, 12'000, SIGSTOP);
+  expect_others_say(2, "all-gather of blocks.1: not done within 12 s; .*");
+  for (const std::size_t rank : {0U, 1U}) {
+    EXPECT_THAT(ranks_.output(rank),
+                ContainsRegex(" has waited [0-9]+ s for all-gather of blocks.1; rank 2 has given "
+                              "no sign of life for [0-9]+ s"));
+  }
+}
+
+TEST_F(ProcessFaults, a_stopped_rank_that_wakes_when_the_others_have_ended_ends_too) {
+  for (const std::size_t victim : {0U, 1U}) {
+    Processes ranks;
+    const int port = free_port();
+    for (int rank = 0; rank < 3; ++rank) {
+      ranks.start(program("train on", 0, 2000), torchrun(rank, 3, port));
+    }
+    for (std::size_t rank = 0; rank < 3; ++rank) ranks.wait_for_line(rank, "waiting");
+    ranks.send(victim, SIGSTOP);
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      if (rank != victim) EXPECT_EQ(ranks.wait(rank), 1) << ranks.output(rank);
+    }
+    ranks.send(victim, SIGCONT);
+    EXPECT_EQ(ranks.wait(victim), 1) << ranks.output(victim);
+  }
 }
 
 TEST_F(ProcessFaults, a_killed_rank_0_is_named) {

@@ -47,6 +47,15 @@ void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& 
   } else if (event == "hang before text") {
     if (hit) hang();
     agree(group, "save step-4", [] {});
+  } else if (event == "slow") {
+    if (hit) std::this_thread::sleep_for(std::chrono::seconds(3));
+    gather(group);
+    agree(group, "save step-4", [] {});
+  } else if (event == "train on") {
+    while (true) {
+      gather(group);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
   } else if (event == "throw") {
     if (hit) {
       // As an engine does whose forward threw, in a process that then goes on for a while.
@@ -76,6 +85,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   fsdp::ProcessGroupOptions options;
   options.timeout = std::chrono::milliseconds(std::atoi(argv[3]));
+  options.warn_after = std::chrono::seconds(1);
   try {
     run(argv[1], std::atoi(argv[2]), options);
   } catch (const std::exception& error) {

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/long_wait.h"
+
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/internal/store_client.h"
+
+namespace fsdp {
+
+LongWait::LongWait(ProcessGroup& group, const std::string& what)
+    : group_(group), what_(what), next_(group.warn_after()) {}
+
+void LongWait::look() {
+  const auto waited = Clock::now() - began_;
+  group_.monitor().watch();
+  if (waited < next_) return;
+  next_ = 2 * waited;
+  const std::string suspects = group_.monitor().suspects();
+  TORCH_WARN("rank ", group_.global_rank(group_.rank()), " has waited ",
+             duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(waited)), " for ",
+             what_, suspects.empty() ? "" : "; ", suspects);
+}
+
+}  // namespace fsdp
