@@ -2,121 +2,140 @@
 #include "libfsdp/internal/lifeline.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
-#include <chrono>
+#include <cstring>
 #include <memory>
 #include <utility>
 
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-
-#include "libfsdp/internal/store_client.h"
+#include <c10/util/Exception.h>
 
 namespace fsdp {
 namespace {
 
-using std::chrono::milliseconds;
+// Connections that the kernel keeps for a rank: one of the rank before it, and of those further
+// before where that one ended.
+constexpr int kBacklog = 64;
+// How long a connection may take, and how long until it is tried again where none came about.
+constexpr int kConnectMs = 1000;
+constexpr int kRetryMs = 1000;
 
-// How often the next rank is asked, and how often this one looks whether it answers.
-constexpr milliseconds kPeriod(500);
-constexpr milliseconds kLook(100);
-constexpr milliseconds kConnect(1000);
-
-c10d::TCPStoreOptions options_for(std::uint16_t port, bool is_server) {
-  c10d::TCPStoreOptions options;
-  options.port = port;
-  options.isServer = is_server;
-  options.waitWorkers = false;
-  options.timeout = kConnect;
-  return options;
+OwnedFd listen_at(int family, const sockaddr* address, socklen_t bytes) {
+  OwnedFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return fd;
+  const int off = 0;
+  // Both families at once, where there are two.
+  if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  const bool listens = bind(fd.get(), address, bytes) == 0 && listen(fd.get(), kBacklog) == 0;
+  return listens ? std::move(fd) : OwnedFd();
 }
 
-// Null where nothing answers there.
-std::unique_ptr<StoreClient> connect_to(const LifelineAddress& address, const std::string& name) {
-  try {
-    auto store =
-        c10::make_intrusive<c10d::TCPStore>(address.host, options_for(address.port, false));
-    auto client = std::make_unique<StoreClient>(std::move(store), name);
-    client->repeat([](c10d::Store& asked) { asked.check({"there"}); }, kPeriod);
-    return client;
-  } catch (const std::exception&) {
-    return nullptr;
-  }
+OwnedFd listen_anywhere() {
+  sockaddr_in6 both{};
+  both.sin6_family = AF_INET6;
+  auto fd = listen_at(AF_INET6, reinterpret_cast<const sockaddr*>(&both), sizeof(both));
+  if (fd.get() >= 0) return fd;
+  sockaddr_in one{};
+  one.sin_family = AF_INET;
+  return listen_at(AF_INET, reinterpret_cast<const sockaddr*>(&one), sizeof(one));
 }
 
-// Whether the machine says that nothing serves there any more.  One that says nothing at all may be
-// cut off, and a process that does not answer may be stopped.
-bool refuses(const LifelineAddress& address) {
+std::uint16_t port_of(int fd) {
+  sockaddr_storage own{};
+  socklen_t bytes = sizeof(own);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &bytes) != 0) return 0;
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(own).sin6_port
+                                         : reinterpret_cast<sockaddr_in&>(own).sin_port);
+}
+
+struct Connection {
+  OwnedFd fd;  // none where it did not come about:
+  int error = 0;
+};
+
+Connection connect_to(const LifelineAddress& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found) !=
       0) {
-    return false;
+    return {OwnedFd(), EHOSTUNREACH};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
-  int error = connect(fd, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
-  pollfd waiting{fd, POLLOUT, 0};
-  if (error == EINPROGRESS && poll(&waiting, 1, static_cast<int>(kConnect.count())) == 1) {
-    socklen_t bytes = sizeof(error);
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &bytes) != 0) error = errno;
+  Connection result{
+      OwnedFd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0};
+  const int fd = result.fd.get();
+  if (fd < 0) return {OwnedFd(), errno};
+  if (connect(fd, found->ai_addr, found->ai_addrlen) == 0) return result;
+  result.error = errno;
+  if (result.error == EINPROGRESS) {
+    pollfd waiting{fd, POLLOUT, 0};
+    socklen_t bytes = sizeof(result.error);
+    if (poll(&waiting, 1, kConnectMs) != 1) {
+      result.error = ETIMEDOUT;
+    } else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &result.error, &bytes) != 0) {
+      result.error = errno;
+    }
   }
-  close(fd);
-  return error == ECONNREFUSED;
+  if (result.error != 0) result.fd = OwnedFd();
+  return result;
 }
 
 }  // namespace
 
-Lifeline::Lifeline()
-    : server_(c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options_for(0, true))) {}
+OwnedFd::OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
-Lifeline::~Lifeline() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  return *this;
 }
 
-std::uint16_t Lifeline::port() const {
-  return server_->getPort();
+OwnedFd::~OwnedFd() {
+  if (fd_ >= 0) close(fd_);
+}
+
+Lifeline::Lifeline() : listening_(listen_anywhere()), stop_(eventfd(0, EFD_CLOEXEC)) {
+  port_ = port_of(listening_.get());
+  TORCH_CHECK(listening_.get() >= 0 && stop_.get() >= 0 && port_ != 0,
+              "no port to be watched by the other ranks: ", std::strerror(errno));
+}
+
+Lifeline::~Lifeline() {
+  if (!thread_.joinable()) return;
+  const std::uint64_t one = 1;
+  // An eventfd takes eight bytes or fails, which it does not below 2^64.
+  if (write(stop_.get(), &one, sizeof(one)) == sizeof(one)) thread_.join();
 }
 
 void Lifeline::watch(int rank, std::vector<LifelineAddress> addresses,
                      std::function<void(int)> on_end) {
   thread_ = std::thread([this, rank, addresses = std::move(addresses), on_end = std::move(on_end)] {
-    run(rank, addresses, on_end);
+    const auto size = static_cast<int>(addresses.size());
+    for (int step = 1; step < size; ++step) {
+      const int watched = (rank + step) % size;
+      if (!watch_one(addresses[static_cast<std::size_t>(watched)])) return;
+      on_end(watched);
+    }
   });
 }
 
-void Lifeline::run(int rank, const std::vector<LifelineAddress>& addresses,
-                   const std::function<void(int)>& on_end) {
-  const auto size = static_cast<int>(addresses.size());
-  for (int step = 1; step < size; ++step) {
-    const int watched = (rank + step) % size;
-    if (!watch_one(addresses[static_cast<std::size_t>(watched)],
-                   "rank " + std::to_string(watched))) {
-      return;
-    }
-    on_end(watched);
-  }
-}
-
-bool Lifeline::watch_one(const LifelineAddress& address, const std::string& name) {
+bool Lifeline::watch_one(const LifelineAddress& address) const {
   while (true) {
-    // A connection may break while the process lives.
-    const auto client = connect_to(address, name);
-    if (!client && refuses(address)) return true;
-    std::unique_lock lock(mutex_);
-    do {
-      if (changed_.wait_for(lock, kLook, [this] { return stop_; })) return false;
-    } while (client && !client->gone());
+    // A connection may break while the process lives, but where it has ended the machine refuses
+    // another one.  A machine that does not answer may be cut off.
+    const auto connection = connect_to(address);
+    if (connection.error == ECONNREFUSED) return true;
+    std::array<pollfd, 2> waiting{pollfd{stop_.get(), POLLIN, 0},
+                                  pollfd{connection.fd.get(), POLLIN | POLLRDHUP, 0}};
+    // A descriptor below zero is passed over.
+    poll(waiting.data(), waiting.size(), connection.fd.get() < 0 ? kRetryMs : -1);
+    if (waiting[0].revents != 0) return false;
   }
 }
 

@@ -2,57 +2,60 @@
 // Notices that the process of another rank has ended, however it ended.
 //
 // The connections of a process break when it ends; those of one that is stopped, slow or cut off do
-// not.  So each rank serves a small store of its own and keeps asking that of the next rank: every
+// not.  So each rank keeps a connection to the next rank, over which nothing is ever sent: every
 // rank is watched by one other, whatever the world size.  Where the next one has ended, the one
 // behind it is watched.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <c10/util/intrusive_ptr.h>
-
-namespace c10d {
-class TCPStore;
-}
-
 namespace fsdp {
 
 struct LifelineAddress {
-  std::string host;  // where rank `i` of the list serves
+  std::string host;
   std::uint16_t port = 0;
+};
+
+// A file descriptor that is closed with its owner; -1 for none.
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd = -1) noexcept : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept;
+  OwnedFd& operator=(OwnedFd&& other) noexcept;
+  ~OwnedFd();
+  int get() const noexcept { return fd_; }
+
+ private:
+  int fd_;
 };
 
 class Lifeline {
  public:
-  // Serves at a port that the system chooses.  Throws: c10::Error where none can be had.
+  // Listens at a port that the system chooses.  The kernel takes the connections; nothing that is
+  // sent is read.  Throws: c10::Error where no port can be had.
   Lifeline();
   ~Lifeline();
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;
 
-  std::uint16_t port() const;
+  std::uint16_t port() const noexcept { return port_; }
 
   // Begins to watch the ranks behind `rank`, from a thread of its own.  `addresses` has every
-  // rank's; `on_end` is told once of each rank whose process is found to have ended, about a second
-  // after it did, and must not throw.  Called once.
+  // rank's; `on_end` is told once of each rank whose process has ended, as soon as it did, and must
+  // not throw.  Called once.
   void watch(int rank, std::vector<LifelineAddress> addresses, std::function<void(int)> on_end);
 
  private:
-  void run(int rank, const std::vector<LifelineAddress>& addresses,
-           const std::function<void(int)>& on_end);
-  // Returns when the process that serves there has ended (true) or watching is to stop (false).
-  bool watch_one(const LifelineAddress& address, const std::string& name);
+  // Returns when the process that listens there has ended (true) or watching is to stop (false).
+  bool watch_one(const LifelineAddress& address) const;
 
-  c10::intrusive_ptr<c10d::TCPStore> server_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;
+  OwnedFd listening_;
+  std::uint16_t port_ = 0;
+  OwnedFd stop_;  // readable once watching is to stop
   std::thread thread_;
 };
 

@@ -7,6 +7,12 @@
 #include "libfsdp/internal/store_client.h"
 
 namespace fsdp {
+namespace {
+
+// How long the monitor may take to learn of the others.
+constexpr std::chrono::seconds kPatience(5);
+
+}  // namespace
 
 LongWait::LongWait(ProcessGroup& group, const std::string& what)
     : group_(group), what_(what), next_(group.warn_after()) {}
@@ -15,11 +21,13 @@ void LongWait::look() {
   const auto waited = Clock::now() - began_;
   group_.monitor().watch();
   if (waited < next_) return;
+  const auto suspects = group_.monitor().suspects();
+  // Where nothing is known of the others even then, that is said without them.
+  if (!suspects && waited < next_ + kPatience) return;
   next_ = 2 * waited;
-  const std::string suspects = group_.monitor().suspects();
   TORCH_WARN("rank ", group_.global_rank(group_.rank()), " has waited ",
              duration_text(std::chrono::duration_cast<std::chrono::milliseconds>(waited)), " for ",
-             what_, suspects.empty() ? "" : "; ", suspects);
+             what_, suspects && !suspects->empty() ? "; " + *suspects : "");
 }
 
 }  // namespace fsdp

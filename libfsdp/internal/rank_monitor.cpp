@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSilence(3500);
 // How long diagnosis() looks at the others at most.
 constexpr milliseconds kLook(6000);
+// How long it takes to read every note twice.
+constexpr milliseconds kFirstLook(2500);
 // How long the others are watched after a waiting rank last asked.
 constexpr milliseconds kWatch(5000);
 // How long a rank that fails waits until the store knows.
@@ -191,10 +193,11 @@ class StoreMonitor final : public RankMonitor {
     }
   }
 
-  std::string suspects() noexcept override {
+  std::optional<std::string> suspects() noexcept override {
     try {
       const std::lock_guard lock(board_->mutex);
-      if (!board_->watching_since) return "";
+      if (!board_->watching_since || since(*board_->watching_since) < kFirstLook)
+        return std::nullopt;
       const std::string causes = first_causes();
       return causes.empty() ? symptoms() : causes;
     } catch (const std::exception& error) {
@@ -390,7 +393,7 @@ class LoneMonitor final : public RankMonitor {
   std::string elsewhere(const std::string&) noexcept override { return ""; }
   void watch() noexcept override {}
   void ended(int) noexcept override {}
-  std::string suspects() noexcept override { return ""; }
+  std::optional<std::string> suspects() noexcept override { return std::nullopt; }
   bool has_ended(int) noexcept override { return false; }
   void linger() noexcept override {}
 };

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace fsdp {
@@ -49,8 +50,8 @@ class RankMonitor {
   // once, unless it said itself that it leaves or failed.  Never throws.
   virtual void ended(int global_rank) noexcept = 0;
   // For those that wait for long: as diagnosis(), from what is known already, so that it takes no
-  // time.  Requires: watch() for some seconds.
-  virtual std::string suspects() noexcept = 0;
+  // time.  nullopt before watch() has had the monitor look at the others for some seconds.
+  virtual std::optional<std::string> suspects() noexcept = 0;
   // Whether a rank left its group, as far as one that watches knows.
   virtual bool has_ended(int global_rank) noexcept = 0;
   // For the rank that serves the store, when it ends.  Where it failed or lost others, returns when

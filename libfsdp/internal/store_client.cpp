@@ -11,6 +11,7 @@
 namespace fsdp {
 namespace {
 
+constexpr std::chrono::milliseconds kPeriod(1000);
 // How long a destructor waits for a server that does not answer.
 constexpr std::chrono::milliseconds kFarewell(1000);
 // No answer is expected sooner than this, however near the deadline is.
@@ -32,7 +33,6 @@ struct StoreClient::Shared {
   std::condition_variable changed;
   std::deque<std::shared_ptr<Asked>> waiting;
   Request repeated;
-  std::chrono::milliseconds period{};
   Clock::time_point next_repeat;
   std::optional<Clock::time_point> busy_since;
   bool gone = false;
@@ -74,7 +74,7 @@ void StoreClient::Shared::run(c10d::Store& store) {
     } else if (stop) {
       break;
     } else if (repeated && !gone && Clock::now() >= next_repeat) {
-      next_repeat = Clock::now() + period;
+      next_repeat = Clock::now() + kPeriod;
       make(store, repeated, lock);
       changed.notify_all();
     } else if (repeated && !gone) {
@@ -179,10 +179,9 @@ void StoreClient::post(Request request) {
   shared_->changed.notify_all();
 }
 
-void StoreClient::repeat(Request request, std::chrono::milliseconds period) {
+void StoreClient::repeat(Request request) {
   const std::lock_guard lock(shared_->mutex);
   shared_->repeated = std::move(request);
-  shared_->period = period;
   shared_->next_repeat = Clock::now();
   shared_->changed.notify_all();
 }

@@ -54,8 +54,8 @@ class StoreClient {
 
   // Has the thread make a request that may throw, and does not wait for it.
   void post(Request request);
-  // Has the thread make a request again and again, `period` after the one before began.
-  void repeat(Request request, std::chrono::milliseconds period = std::chrono::seconds(1));
+  // Has the thread make a request about every second.
+  void repeat(Request request);
 
   const std::string& served_by() const noexcept;
   // Whether the connection broke: whoever served the store has ended.

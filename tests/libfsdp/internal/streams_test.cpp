@@ -38,10 +38,10 @@ class WritingGuard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device) const noexcept override {}
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
   c10::Stream getStream(c10::Device device) const override {
-    return {c10::Stream::UNSAFE, device, 0};
+    return c10::Stream(c10::Stream::UNSAFE, device, 0);
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override {
-    return {c10::Stream::UNSAFE, device, ++streams_};
+    return c10::Stream(c10::Stream::UNSAFE, device, ++streams_);
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     return getStream(stream.device());

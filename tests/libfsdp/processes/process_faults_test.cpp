@@ -132,7 +132,8 @@ TEST_F(ProcessFaults, a_stopped_rank_that_wakes_when_the_others_have_ended_ends_
     for (std::size_t rank = 0; rank < 3; ++rank) ranks.wait_for_line(rank, "waiting");
     ranks.send(victim, SIGSTOP);
     for (std::size_t rank = 0; rank < 3; ++rank) {
-      if (rank != victim) EXPECT_EQ(ranks.wait(rank), 1) << ranks.output(rank);
+      if (rank == victim) continue;
+      EXPECT_EQ(ranks.wait(rank), 1) << ranks.output(rank);
     }
     ranks.send(victim, SIGCONT);
     EXPECT_EQ(ranks.wait(victim), 1) << ranks.output(victim);

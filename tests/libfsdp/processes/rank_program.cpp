@@ -48,7 +48,7 @@ void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& 
     if (hit) hang();
     agree(group, "save step-4", [] {});
   } else if (event == "slow") {
-    if (hit) std::this_thread::sleep_for(std::chrono::seconds(3));
+    if (hit) std::this_thread::sleep_for(std::chrono::seconds(9));
     gather(group);
     agree(group, "save step-4", [] {});
   } else if (event == "train on") {
@@ -85,7 +85,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   fsdp::ProcessGroupOptions options;
   options.timeout = std::chrono::milliseconds(std::atoi(argv[3]));
-  options.warn_after = std::chrono::seconds(1);
+  options.warn_after = std::chrono::seconds(2);
   try {
     run(argv[1], std::atoi(argv[2]), options);
   } catch (const std::exception& error) {
