@@ -200,16 +200,6 @@ TEST(ShardedModule, the_norm_has_the_largest_dtype_of_the_gradients) {
   });
 }
 
-TEST(ShardedModule, the_device_to_compute_on_may_be_named) {
-  spawn_ranks(2, [](const Group& group) {
-    FsdpOptions options = block_options(group);
-    options.device_id = torch::kCPU;
-    Sharded sharded(filled_gpt(), options);
-    EXPECT_TRUE(sharded.parameters().front().device().is_cpu());
-    EXPECT_TRUE(gpt_loss(sharded, group->rank(), 0).device().is_cpu());
-  });
-}
-
 TEST(ShardedModule, buffers_keep_their_names) {
   spawn_ranks(1, [](const Group& group) {
     FullyShardedDataParallel<Zoo> sharded(Zoo(), options_over(group, always_wrap_policy()));

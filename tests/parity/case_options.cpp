@@ -69,7 +69,6 @@ FsdpOptions case_options(const ParityCase& wanted, const std::shared_ptr<Process
   options.use_orig_params = wanted.use_orig_params;
   options.backward_prefetch = prefetch_of(wanted.backward_prefetch);
   options.forward_prefetch = wanted.forward_prefetch;
-  options.limit_all_gathers = wanted.limit_all_gathers;
   options.cpu_offload.offload_params = wanted.offload;
   options.sync_module_states = wanted.sync_module_states;
   if (wanted.node_size > 0) options.node_size = wanted.node_size;

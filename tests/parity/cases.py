@@ -27,7 +27,6 @@ DEFAULTS = {
     "clip": 0.0,                # largest norm, 0 for none
     "norm": 2.0,                # of which p, 0 for the maximum
     "optimizer": "adamw",       # "adam", without decay; "sgd", which unlike Adam sees the scale of gradients
-    "limit_all_gathers": True,
     "peer": "fsdp1",            # PyTorch's side; "ddp", where FSDP1 is wrong or refuses: see docs/parity.md
 }
 
@@ -68,7 +67,7 @@ SOMEWHERE = (
     {"micro": 2}, {"forwards": 2}, {"evaluate": True}, {"clip": 0.3, "norm": 0.0}, {"clip": 0.4, "norm": 1.0, "optimizer": "sgd"},
     {"wrap": "none"}, {"wrap": "all"}, {"wrap": "size"}, {"frozen": ["blocks.0."]}, {"ignored": ["blocks.1"]}, {"mixed": "param"},
     {"mixed": "reduce"}, {"mixed": "param+reduce32"}, {"mixed": "param+reduce+keep", "optimizer": "sgd"},
-    {"micro": 2, "no_sync": True, "clip": 0.5, "checkpoint": True, "evaluate": True}, {"limit_all_gathers": False},
+    {"micro": 2, "no_sync": True, "clip": 0.5, "checkpoint": True, "evaluate": True},
 )
 
 

@@ -124,7 +124,6 @@ ParityCase read_case(const Json& json) {
       {"clip", into(&ParityCase::clip)},
       {"norm", into(&ParityCase::norm)},
       {"optimizer", into(&ParityCase::optimizer)},
-      {"limit_all_gathers", into(&ParityCase::limit_all_gathers)},
       {"peer", into(&ParityCase::peer)},
   };
   ParityCase out;

@@ -31,7 +31,6 @@ struct ParityCase {
   double clip = 0;
   double norm = 2;
   std::string optimizer;
-  bool limit_all_gathers = true;
   std::string peer;
 
   // Beyond cases.py.

@@ -122,7 +122,7 @@ def wrapped(module, model, case, groups):
         auto_wrap_policy=policy,
         backward_prefetch=prefetch[case["backward_prefetch"]], mixed_precision=mixed_precision(mixed),
         ignored_modules=[module.get_submodule(name) for name in case["ignored"]], device_id=torch.device("cpu"),
-        forward_prefetch=case["forward_prefetch"], limit_all_gathers=case["limit_all_gathers"], use_orig_params=case["use_orig_params"])
+        forward_prefetch=case["forward_prefetch"], use_orig_params=case["use_orig_params"])
     if case.get("exact_sums"):
         sharded.register_comm_hook(None, mean_in_float32)
     if case["checkpoint"]:
