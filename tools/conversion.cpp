@@ -15,6 +15,7 @@
 #include "formats/layout/values_apart.h"
 #include "formats/open.h"
 #include "tools/name_report.h"
+#include "tools/producer_note.h"
 #include "tools/selection.h"
 
 namespace fsdp::cli {
@@ -148,6 +149,7 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, extras);
   check_globals(formats::with_own_tensors(*source, content), common);
+  note_producers(content, format, extras);
   const auto output = formats::plan_output(format, *source, content, conversion.writing.destination,
                                            {.output = conversion.writing.output(common),
                                             .max_shard_bytes = conversion.max_shard_bytes,

@@ -217,8 +217,9 @@ class PageData {
     values();
     out_.raw(",\n\"findings\":");
     out_.list(checkpoint_.findings(), [&](const formats::Finding& finding) {
-      out_.raw(finding.severity == formats::Finding::Severity::kDamage ? "[\"damage\","
-                                                                       : "[\"warning\",");
+      out_.raw("[");
+      out_.text(formats::severity_name(finding.severity));
+      out_.raw(",");
       out_.text(code_name(finding.code));
       out_.raw(",");
       out_.text(formats::finding_text(finding));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "formats/base/text.h"
+#include "formats/container/pickle_back_reference.h"
 #include "formats/layout/tensor_value.h"
 #include "tools/float_text.h"
 
@@ -244,7 +245,7 @@ std::string type_name(const Value& value) {
     case ValueKind::kFrozenSet:
       return "frozenset";
     case ValueKind::kOpaque:
-      return "record";
+      return formats::back_reference(value) ? "cycle" : "record";
     case ValueKind::kStorage:
       return "torch.UntypedStorage";
     case ValueKind::kGlobal:
@@ -256,8 +257,10 @@ std::string type_name(const Value& value) {
       break;
   }
   if (formats::dense_tensor(value)) return "torch.Tensor";
-  if (const std::string special = formats::special_tensor(value); !special.empty())
-    return special + " tensor";
+  if (const std::string special = formats::special_tensor(value); !special.empty()) {
+    return special == "subclass" ? formats::special_tensor_text(value).substr(2)
+                                 : special + " tensor";
+  }
   const formats::GlobalName* callable = value.as_object()->callable.as_global();
   if (callable == nullptr) return "object";
   // How numpy has its arrays and scalars made.

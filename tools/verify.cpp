@@ -5,6 +5,7 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "formats/layout/torch_program.h"
 #include "formats/model/key_check.h"
 #include "formats/open.h"
 #include "tools/progress.h"
@@ -16,11 +17,12 @@ namespace {
 
 using formats::cat;
 using formats::Finding;
+using Severity = formats::Finding::Severity;
 
 struct VerifyCommand {
   CommonOptions common;
   bool fast = false;               // metadata and sizes alone
-  bool strict = false;             // warnings count as findings
+  bool strict = false;             // the answer is no for warnings and the unknown, too
   bool require_checksums = false;  // data without a checksum is a finding
   std::size_t limit = 20;          // findings that are listed for people
 };
@@ -54,8 +56,11 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome;
   outcome.path = formats::escape(command.common.path);
   try {
-    const auto checkpoint =
-        formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
+    // A program is no checkpoint to any other verb.
+    auto checkpoint = formats::open_torch_program(command.common.path);
+    if (checkpoint == nullptr) {
+      checkpoint = formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
+    }
     outcome.format = checkpoint->description().format;
     if (!command.common.keys.everything()) {
       check_selection(command.common.keys, checkpoint->index(), outcome.path);
@@ -80,16 +85,19 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
   } catch (const Error& error) {
     if (is_no_finding(error.code())) throw;
     // It could not even be opened: that is what is wrong with it.
-    outcome.report.findings.push_back(
-        {.code = error.code(), .message = error.what(), .file = {}, .key = {}, .bytes = {}});
+    outcome.report.findings.push_back({.code = error.code(),
+                                       .message = error.what(),
+                                       .file = {},
+                                       .key = {},
+                                       .bytes = {},
+                                       .severity = formats::severity_of(error.code())});
   }
   return outcome;
 }
 
 formats::Json finding_json(const Finding& finding) {
   formats::Json::Object object;
-  object.emplace_back("severity",
-                      finding.severity == Finding::Severity::kDamage ? "damage" : "warning");
+  object.emplace_back("severity", formats::severity_name(finding.severity));
   object.emplace_back("code", code_name(finding.code));
   object.emplace_back("file", finding.file.empty() ? formats::Json() : formats::Json(finding.file));
   object.emplace_back("key", finding.key.empty() ? formats::Json() : formats::Json(finding.key));
@@ -100,7 +108,28 @@ formats::Json finding_json(const Finding& finding) {
   return object;
 }
 
-void print_json(const Outcome& outcome, bool sound, std::ostream& out) {
+std::size_t count(const formats::Findings& findings, Severity severity) {
+  return static_cast<std::size_t>(
+      std::count_if(findings.begin(), findings.end(),
+                    [&](const Finding& finding) { return finding.severity == severity; }));
+}
+
+// The worst of what was found; warnings leave a checkpoint sound.
+struct Verdict {
+  const char* word;      // as --json has it
+  const char* colour;    // of that word
+  const char* sentence;  // what stands before the counts
+};
+
+Verdict verdict_of(const formats::Findings& findings) {
+  if (count(findings, Severity::kDamage) != 0) return {"damaged", "\x1b[31m", "damaged"};
+  if (count(findings, Severity::kUnsafe) != 0) return {"unsafe", "\x1b[31m", "unsafe"};
+  if (count(findings, Severity::kUnknown) != 0)
+    return {"unknown", "\x1b[33m", "unknown to this tool in part"};
+  return {"sound", "\x1b[32m", "sound"};
+}
+
+void print_json(const Outcome& outcome, bool answer, std::ostream& out) {
   formats::Json::Array findings;
   for (const Finding& finding : outcome.report.findings) findings.push_back(finding_json(finding));
   formats::Json::Object object;
@@ -108,7 +137,8 @@ void print_json(const Outcome& outcome, bool sound, std::ostream& out) {
   object.emplace_back("path", outcome.path);
   object.emplace_back("format",
                       outcome.format.empty() ? formats::Json() : formats::Json(outcome.format));
-  object.emplace_back("sound", sound);
+  object.emplace_back("sound", answer);
+  object.emplace_back("verdict", verdict_of(outcome.report.findings).word);
   object.emplace_back("items", outcome.report.items);
   object.emplace_back("bytes_checked", outcome.report.bytes_checked);
   object.emplace_back("bytes_unchecked", outcome.report.bytes_unchecked);
@@ -116,38 +146,57 @@ void print_json(const Outcome& outcome, bool sound, std::ostream& out) {
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound,
-                std::size_t damage, const Streams& streams) {
-  const char* green = streams.color ? "\x1b[32m" : "";
-  const char* red = streams.color ? "\x1b[31m" : "";
-  const char* plain = streams.color ? "\x1b[0m" : "";
+void print_finding(const Finding& finding, std::ostream& out) {
+  out << formats::severity_name(finding.severity) << '[' << code_name(finding.code)
+      << "]: " << formats::finding_text(finding);
+  // Most messages name the place themselves.
+  if (finding.bytes && finding.message.find("byte") == std::string::npos)
+    out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
+  out << '\n';
+}
+
+// "2 findings, 1 unsafe, 3 unknown": those of the verdict first, then what is less bad.
+std::string counts_text(const formats::Findings& findings) {
+  std::string text;
+  for (const Severity severity : {Severity::kDamage, Severity::kUnsafe, Severity::kUnknown}) {
+    const std::size_t found = count(findings, severity);
+    if (found == 0) continue;
+    if (text.empty()) {
+      text = cat(found, found == 1 ? " finding" : " findings");
+    } else {
+      text += cat(", ", found, " ", formats::severity_name(severity));
+    }
+  }
+  return text;
+}
+
+void print_text(const VerifyCommand& command, const Outcome& outcome, bool answer,
+                const Streams& streams) {
+  const auto& report = outcome.report;
   std::size_t shown = 0;
   std::size_t more = 0;
-  for (const Finding& finding : outcome.report.findings) {
-    const bool warning = finding.severity == Finding::Severity::kWarning;
-    if (warning && command.common.quiet) continue;
-    if (shown++ >= command.limit) {
+  for (const Finding& finding : report.findings) {
+    const bool note = answer && finding.severity >= Severity::kUnknown;
+    if (command.common.quiet && (note || finding.severity == Severity::kWarning)) continue;
+    if (shown++ < command.limit) {
+      print_finding(finding, streams.out);
+    } else {
       ++more;
-      continue;
     }
-    streams.out << (warning ? "warning[" : "damage[") << code_name(finding.code)
-                << "]: " << formats::finding_text(finding);
-    // Most messages name the place themselves.
-    if (finding.bytes && finding.message.find("byte") == std::string::npos) {
-      streams.out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
-    }
-    streams.out << '\n';
   }
   if (more != 0)
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
-  if (!sound) {
-    streams.out << outcome.path << ": " << red << "damaged" << plain << ", " << damage
-                << (damage == 1 ? " finding" : " findings") << '\n';
+  if (answer && command.common.quiet) return;
+  const Verdict verdict = verdict_of(report.findings);
+  streams.out << outcome.path << ": " << (streams.color ? verdict.colour : "") << verdict.sentence
+              << (streams.color ? "\x1b[0m" : "");
+  const std::string counts = counts_text(report.findings);
+  if (!counts.empty()) streams.out << ", " << counts;
+  if (count(report.findings, Severity::kDamage) + count(report.findings, Severity::kUnsafe) != 0) {
+    streams.out << '\n';
     return;
   }
-  if (command.common.quiet) return;
-  const auto& report = outcome.report;
-  streams.out << outcome.path << ": " << green << "sound" << plain << ", "
+  streams.out << (counts.empty() ? ", " : "; otherwise sound, ")
               << formats::group_digits(report.items)
               << (report.items == 1 ? " item in " : " items in ") << outcome.files
               << (outcome.files == 1 ? " file" : " files");
@@ -164,7 +213,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
   streams.out << '\n';
 }
 
-// Returns 0 where the checkpoint is sound, 1 where it is not.
+// Returns 0 where nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
 int verify(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
@@ -176,17 +225,19 @@ int verify(const VerifyCommand& command, const Streams& streams) {
                         .bytes = {}});
   }
   if (command.strict) {
-    for (Finding& finding : findings) finding.severity = Finding::Severity::kDamage;
+    for (Finding& finding : findings) {
+      if (finding.severity == Severity::kWarning) finding.severity = Severity::kDamage;
+    }
   }
-  const auto damage = static_cast<std::size_t>(
-      std::count_if(findings.begin(), findings.end(),
-                    [](const Finding& f) { return f.severity == Finding::Severity::kDamage; }));
+  const bool answer = count(findings, Severity::kDamage) == 0 &&
+                      count(findings, Severity::kUnsafe) == 0 &&
+                      (!command.strict || count(findings, Severity::kUnknown) == 0);
   if (command.common.json) {
-    print_json(outcome, damage == 0, streams.out);
+    print_json(outcome, answer, streams.out);
   } else {
-    print_text(command, outcome, damage == 0, damage, streams);
+    print_text(command, outcome, answer, streams);
   }
-  return damage == 0 ? 0 : 1;
+  return answer ? 0 : 1;
 }
 
 class VerifyVerb : public Verb {
@@ -200,7 +251,8 @@ class VerifyVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     options.flag("--fast", command_.fast, "Metadata and sizes alone, no data");
-    options.flag("--strict", command_.strict, "Warnings count as damage");
+    options.flag("--strict", command_.strict,
+                 "Warnings count as damage; what is unknown is not sound");
     options.flag("--require-checksums", command_.require_checksums,
                  "Data without a checksum counts as damage");
     options.integer("--limit", limit_, 0, INT32_MAX, "N",

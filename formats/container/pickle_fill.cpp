@@ -12,6 +12,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/container/pickle_back_reference.h"
 #include "formats/container/pickle_key_index.h"
 #include "formats/container/pickle_node.h"
 
@@ -20,8 +21,14 @@ namespace {
 
 using Node = ValueAccess;
 
+[[noreturn]] void throw_sealed(std::string_view kind) {
+  throw Error(ErrorCode::kCycle, cat("would change a ", kind,
+                                     " that is referred to already, as one that holds itself is"));
+}
+
 [[noreturn]] void throw_wrong_kind(std::string_view what, const Value& value,
                                    std::string_view expected) {
+  if (back_reference(value)) throw_sealed("container");
   throw Error(ErrorCode::kType,
               cat(what, " a ", kind_name(value.kind()), ", expected a ", expected));
 }
@@ -92,11 +99,7 @@ Value make_object(const Value& callable, Value args, bool by_new) {
 }
 
 void check_open(const Value& container) {
-  if (Node::node(container)->sealed) {
-    throw Error(ErrorCode::kCycle,
-                cat("would change a ", kind_name(container.kind()),
-                    " that is referred to already, as one that holds itself is"));
-  }
+  if (Node::node(container)->sealed) throw_sealed(kind_name(container.kind()));
 }
 
 void append_items(Value& list, std::span<Value> items) {

@@ -12,8 +12,8 @@ namespace fsdp::formats {
 // Note [open and sealed]: a list, dict, set or object is open until something else refers to it: a
 // container that takes it, a call, or a fetch from the memo.  Then it is sealed and never changes
 // again.  Python's pickler completes each container before it writes the next reference, unless the
-// container holds itself; so nothing that is read holds itself, and the depth of what is held is
-// final.
+// container holds itself; so nothing that is read holds itself (see Note [cycles] for what does),
+// and the depth of what is held is final.
 
 // Empty containers and objects, without the detours of Value's functions for filled ones.
 Value make_list();

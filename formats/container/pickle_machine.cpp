@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -10,6 +11,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/container/pickle_back_reference.h"
+#include "formats/container/pickle_cycles.h"
 #include "formats/container/pickle_fill.h"
 #include "formats/container/pickle_int.h"
 #include "formats/container/pickle_key_index.h"
@@ -35,12 +38,13 @@ using Node = ValueAccess;
 class PickleMachine {
  public:
   PickleMachine(const ByteSource& source, std::uint64_t offset, PickleHost& host,
-                const PickleLimits& limits, PickleScan scan)
+                const PickleLimits& limits, PickleScan scan, PickleCycles cycles = {})
       : reader_(source, offset),
         host_(host),
         limits_(limits),
         stack_(limits.max_nodes),
         memo_(std::move(scan.fetched)),
+        cycles_(std::move(cycles)),
         live_before_(live_value_count) {}
 
   Value run();
@@ -116,6 +120,7 @@ class PickleMachine {
   const PickleLimits limits_;
   PickleStack stack_;
   PickleMemo memo_;
+  PickleCycles cycles_;
   std::uint64_t put_count_ = 0;
   std::unordered_map<std::string, Value, NameHash> globals_;  // by "module\nname"
   std::string global_name_;                                   // reused for look-ups
@@ -373,10 +378,18 @@ void PickleMachine::fill_since_mark(const Fill& fill) {
 void PickleMachine::put(std::uint64_t slot) {
   need(1);
   ++put_count_;
+  if (!cycles_.empty()) {
+    const auto number = cycles_.incomplete(slot, reader_.opcode_offset());
+    if (number) stack_.top() = with_cycle_number(std::move(stack_.top()), *number);
+  }
   memo_.put(slot, stack_.top());
 }
 
 void PickleMachine::get(std::uint64_t slot) {
+  if (!cycles_.empty()) {
+    if (const auto number = cycles_.incomplete(slot, reader_.opcode_offset()))
+      return stack_.push(make_back_reference(*number));
+  }
   // The scan has seen each slot put before it is fetched; a file may have changed since.
   const Value* const value = memo_.get(slot);
   if (value == nullptr) fail(ErrorCode::kMemo, cat("memo slot ", slot, " is not defined"));
@@ -418,7 +431,7 @@ void PickleMachine::call(PickleOp op) {
          cat("the arguments are a ", kind_name(args.kind()), ", expected a tuple"));
   }
   if (callable.kind() != ValueKind::kGlobal && callable.kind() != ValueKind::kObject &&
-      callable.kind() != ValueKind::kOpaque) {
+      (callable.kind() != ValueKind::kOpaque || back_reference(callable))) {
     fail(ErrorCode::kReduce, cat("a ", kind_name(callable.kind()), " cannot be called"));
   }
   Node::hold(callable);
@@ -437,7 +450,7 @@ void PickleMachine::build() {
   if (object.kind() == ValueKind::kObject) {
     located([&] { check_open(object); });
     is_shared = Node::node(object)->references > 1;
-  } else if (object.kind() == ValueKind::kOpaque) {
+  } else if (object.kind() == ValueKind::kOpaque && !back_reference(object)) {
     is_shared = Node::in_memo(object);
   } else {
     fail(ErrorCode::kBuild,
@@ -462,17 +475,39 @@ void PickleMachine::persistent_id() {
   push_new(located([&] { return host_.persistent_id(std::move(id)); }));
 }
 
+// Once more, where the first reading met a container that holds itself.
+Value read_cyclic(const ByteSource& source, std::uint64_t offset, PickleHost& host,
+                  const PickleLimits& limits, bool whole, const Error& error) {
+  if (!host.restart()) throw error;
+  PickleScan scan = scan_pickle(source, offset, whole);
+  PickleCycles cycles(source, offset, scan.fetched, limits.max_nodes);
+  if (cycles.empty()) throw error;
+  return PickleMachine(source, offset, host, limits, std::move(scan), std::move(cycles)).run();
+}
+
+Value read(const ByteSource& source, std::uint64_t offset, PickleHost& host,
+           const PickleLimits& limits, PickleScan scan, bool whole) {
+  std::optional<Error> cycle;
+  try {
+    return PickleMachine(source, offset, host, limits, std::move(scan)).run();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCycle) throw;
+    cycle = error;
+  }
+  return read_cyclic(source, offset, host, limits, whole, *cycle);
+}
+
 }  // namespace
 
 Value read_pickle(const ByteSource& source, PickleHost& host, const PickleLimits& limits) {
-  return PickleMachine(source, 0, host, limits, scan_pickle(source, 0, true)).run();
+  return read(source, 0, host, limits, scan_pickle(source, 0, true), true);
 }
 
 Value read_pickle_prefix(const ByteSource& source, std::uint64_t& offset, PickleHost& host,
                          const PickleLimits& limits) {
   PickleScan scan = scan_pickle(source, offset, false);
   const std::uint64_t end = scan.end_offset;
-  Value result = PickleMachine(source, offset, host, limits, std::move(scan)).run();
+  Value result = read(source, offset, host, limits, std::move(scan), false);
   offset = end;
   return result;
 }

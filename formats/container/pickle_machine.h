@@ -31,6 +31,10 @@ class PickleHost {
   // otherwise); any value where not.
   // Default: sets `state`; a second BUILD, or one on anything but a kObject, is kBuild.
   virtual Value build(Value object, Value state, bool shared);
+  // A container of the stream holds itself, and the stream is to be read once more from its
+  // beginning (see Note [cycles]).  Returns false where the host does without such streams, which
+  // are then refused (kCycle): the default.
+  virtual bool restart() { return false; }
   // BINPERSID.  Default: kPersid.
   virtual Value persistent_id(Value id);
 };
@@ -45,11 +49,12 @@ struct PickleLimits {
 //
 // The machine holds to CPython's semantics for the opcodes that PyTorch and Python's pickler write;
 // all others are refused by name and offset.  Strings of Python 2 become kString where they are
-// ASCII, else kBytes.  A container that anything refers to no longer changes (kCycle), so that no
-// value holds itself.  Frames must nest as the protocol says.  The stream is read in blocks and
-// twice: a first pass finds which memo slots are ever fetched, so that the second keeps only those;
-// memory is that of the result, not of the memo.  Lengths are compared with the bytes left before
-// anything is allocated.
+// ASCII, else kBytes.  A container that anything refers to no longer changes, so that no value
+// holds itself: what refers to one that is not complete becomes a back-reference, where the host
+// restarts (kCycle otherwise).  Frames must nest as the protocol says.  The stream is read in
+// blocks and twice: a first pass finds which memo slots are ever fetched, so that the second keeps
+// only those; memory is that of the result, not of the memo.  Lengths are compared with the bytes
+// left before anything is allocated.
 //
 // Throws: kEmpty, kTruncated, kTrailing, kOpcode, kProto, kGlobal, kMemo, kReduce, kBuild, kType,
 // kStack, kFrame, kIntRange, kUtf8, kCycle, kKey, kPersid, kLimitDepth, kLimitNodes, kLimitSize;

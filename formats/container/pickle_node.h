@@ -30,18 +30,21 @@ static_assert(sizeof(TupleNode) % alignof(Value) == 0);
 struct ListNode : ValueNode {
   using ValueNode::ValueNode;
   std::vector<Value> items;
+  std::uint32_t cycle = 0;  // its number in Note [cycles]
 };
 
 struct SetNode : ValueNode {  // kSet, kFrozenSet
   using ValueNode::ValueNode;
   std::vector<Value> items;
   std::unique_ptr<KeyIndex> index;
+  std::uint32_t cycle = 0;  // its number in Note [cycles]
 };
 
 struct DictNode : ValueNode {
   using ValueNode::ValueNode;
   std::vector<Value::Entry> entries;
   std::unique_ptr<KeyIndex> index;
+  std::uint32_t cycle = 0;  // its number in Note [cycles]
 };
 
 struct GlobalNode : ValueNode {
@@ -53,6 +56,7 @@ struct ObjectNode : ValueNode {
   using ValueNode::ValueNode;
   ObjectData data;
   std::unique_ptr<KeyIndex> index;  // of data.dict_items
+  std::uint32_t cycle = 0;          // its number in Note [cycles]
 };
 
 struct StorageNode : ValueNode {
@@ -102,6 +106,22 @@ struct ValueAccess {
   }
   static void hold(ValueNode& holder, const Value& child) noexcept {
     holder.depth = std::max(holder.depth, hold(child));
+  }
+  // Where the number of a container in Note [cycles] stands; nullptr for nodes that have none.
+  static std::uint32_t* cycle(ValueNode& node) noexcept {
+    switch (node.kind) {
+      case ValueKind::kList:
+        return &static_cast<ListNode&>(node).cycle;
+      case ValueKind::kSet:
+      case ValueKind::kFrozenSet:
+        return &static_cast<SetNode&>(node).cycle;
+      case ValueKind::kDict:
+        return &static_cast<DictNode&>(node).cycle;
+      case ValueKind::kObject:
+        return &static_cast<ObjectNode&>(node).cycle;
+      default:
+        return nullptr;
+    }
   }
   static bool is_hashable(const Value& value) noexcept {
     return value.node() == nullptr || !value.node()->unhashable;

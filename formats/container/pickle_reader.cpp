@@ -73,6 +73,35 @@ void PickleReader::skip_across_blocks(std::uint64_t count) {
   end_ = block_.get();
 }
 
+void PickleReader::skip_argument() {
+  switch (kPickleArguments[opcode_byte()]) {
+    case PickleArgument::kRefused:
+      refuse();
+    case PickleArgument::kNothing:
+      return;
+    case PickleArgument::kByte1:
+      return skip(1);
+    case PickleArgument::kByte2:
+      return skip(2);
+    case PickleArgument::kByte4:
+      return skip(4);
+    case PickleArgument::kByte8:
+      return skip(8);
+    case PickleArgument::kLength1:
+      return skip(u8());
+    case PickleArgument::kLength4:
+      return skip(u32());
+    case PickleArgument::kLength8:
+      return skip(u64());
+    case PickleArgument::kSignedLength4:
+      return skip(signed_length());
+    case PickleArgument::kTwoLines:
+      line();
+      line();
+      return;
+  }
+}
+
 std::string_view PickleReader::line() {
   if (static_cast<std::size_t>(end_ - at_) <= kMaxLineBytes) {
     fill(static_cast<std::size_t>(

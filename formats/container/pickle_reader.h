@@ -56,6 +56,9 @@ class PickleReader {
     if (count > static_cast<std::uint64_t>(end_ - at_)) return skip_across_blocks(count);
     at_ += count;
   }
+  // Steps over the argument of the current opcode.  Throws: kOpcode where the opcode is refused,
+  // kTruncated, kIntRange, kGlobal (a line without end).
+  void skip_argument();
   // The text up to the next '\n', which is skipped.  Valid until the next call.
   // Throws: kTruncated; kGlobal where a line is longer than any name is.
   std::string_view line();

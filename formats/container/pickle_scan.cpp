@@ -181,7 +181,7 @@ class Scanner {
         get(reader_.u32());
         break;
       default:
-        argument(kPickleArguments[static_cast<std::uint8_t>(op)]);
+        reader_.skip_argument();
         break;
     }
     if (reader_.offset() >= frame_end_) {
@@ -191,37 +191,6 @@ class Scanner {
       frame_end_ = kNoFrame;
     }
     return op != PickleOp::kStop;
-  }
-
-  void argument(PickleArgument argument) {
-    switch (argument) {
-      case PickleArgument::kRefused:
-        reader_.refuse();
-      case PickleArgument::kNothing:
-        return;
-      case PickleArgument::kByte1:
-        return reader_.skip(1);
-      case PickleArgument::kByte2:
-        return reader_.skip(2);
-      case PickleArgument::kByte4:
-        return reader_.skip(4);
-      case PickleArgument::kByte8:
-        return reader_.skip(8);
-      case PickleArgument::kLength1:
-        return reader_.skip(reader_.u8());
-      case PickleArgument::kLength4:
-        return reader_.skip(reader_.u32());
-      case PickleArgument::kLength8:
-        return reader_.skip(reader_.u64());
-      case PickleArgument::kSignedLength4:
-        return reader_.skip(reader_.signed_length());
-      case PickleArgument::kTwoLines:
-        reader_.line();
-        [[fallthrough]];
-      case PickleArgument::kLine:
-        reader_.line();
-        return;
-    }
   }
 
   void frame() {

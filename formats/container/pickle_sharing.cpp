@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/container/pickle_back_reference.h"
 #include "formats/container/pickle_node.h"
 #include "formats/container/pickle_parts.h"
 #include "formats/container/pickle_text.h"
@@ -34,7 +35,7 @@ PickleSharing::Slot& PickleSharing::text_slot(const Value& value) {
 PickleSharing::Slot* PickleSharing::find(const Value& value) {
   const ValueNode* const node = ValueAccess::node(value);
   if (node == nullptr || value.kind() == ValueKind::kStorage) return nullptr;
-  const bool is_alone = node->references == 1;
+  const bool is_alone = node->references == 1 && cycle_number(value) == 0;
   if (value.kind() != ValueKind::kString && value.kind() != ValueKind::kGlobal) {
     return is_alone ? nullptr : &nodes_.try_emplace(node, kUnseen).first->second;
   }
@@ -48,7 +49,10 @@ bool PickleSharing::note(const Value& value) {
   Slot* const slot = find(value);
   if (slot == nullptr) return true;
   const bool is_new = *slot == kUnseen;
-  *slot = is_new ? kOnce : kUnwritten;
+  const std::uint32_t number = cycle_number(value);
+  // What lies in it refers back to it.
+  if (number != 0) cycles_.emplace(number, slot);
+  *slot = is_new && number == 0 ? kOnce : kUnwritten;
   return is_new;
 }
 
@@ -56,6 +60,12 @@ std::optional<std::uint32_t> PickleSharing::slot(const Value& value) {
   const Slot* const found = find(value);
   if (found == nullptr || *found >= kUnwritten) return std::nullopt;
   return *found;
+}
+
+std::optional<std::uint32_t> PickleSharing::slot_of_cycle(std::uint32_t number) const {
+  const auto found = cycles_.find(number);
+  if (found == cycles_.end() || *found->second >= kUnwritten) return std::nullopt;
+  return *found->second;
 }
 
 std::optional<std::uint32_t> PickleSharing::take_slot(const Value& value) {

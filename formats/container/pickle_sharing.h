@@ -25,6 +25,8 @@ class PickleSharing {
   // Gives the value that has just been written the next slot; nothing where no other reference
   // follows.
   std::optional<std::uint32_t> take_slot(const Value& value);
+  // The slot of the value with this number (cycle_number), nothing where it was not written.
+  std::optional<std::uint32_t> slot_of_cycle(std::uint32_t number) const;
 
  private:
   // kUnseen, kOnce, kUnwritten (seen again, not written yet), or the slot.
@@ -50,6 +52,7 @@ class PickleSharing {
   std::unordered_map<std::string_view, Slot, TextHash> strings_;
   std::unordered_map<Name, Slot, TextHash> names_;
   std::unordered_map<const void*, Slot> nodes_;  // of other kinds, with more than one reference
+  std::unordered_map<std::uint32_t, const Slot*> cycles_;  // by number, in nodes_
   // The slots of such nodes in strings_ and names_, so that their text is hashed but once.
   std::unordered_map<const void*, Slot*> text_nodes_;
   std::uint32_t next_slot_ = 0;

@@ -12,6 +12,7 @@
 #include "formats/base/dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/container/pickle_back_reference.h"
 #include "formats/container/pickle_int.h"
 #include "formats/container/pickle_opcodes.h"
 #include "formats/container/pickle_sharing.h"
@@ -99,6 +100,7 @@ class PickleWriter {
         op(PickleOp::kBinFloat);
         return little_endian(__builtin_bswap64(std::bit_cast<std::uint64_t>(*value.as_float())), 8);
       case ValueKind::kOpaque:
+        if (const auto number = back_reference(value)) return fetch_cycle(*number);
         throw Error(ErrorCode::kType, "a record of a reader cannot be pickled");
       case ValueKind::kString:
         text(*value.as_string());
@@ -149,6 +151,14 @@ class PickleWriter {
     if (!slot.has_value()) return false;
     numbered(PickleOp::kBinGet, PickleOp::kLongBinGet, *slot);
     return true;
+  }
+  void fetch_cycle(std::uint32_t number) {
+    const std::optional<std::uint32_t> slot = sharing_.slot_of_cycle(number);
+    if (!slot) {
+      throw Error(ErrorCode::kCycle,
+                  "a part of a container that holds itself is to be written without it");
+    }
+    numbered(PickleOp::kBinGet, PickleOp::kLongBinGet, *slot);
   }
   void put(const Value& value) {
     const std::optional<std::uint32_t> slot = sharing_.take_slot(value);

@@ -21,9 +21,11 @@ struct PickleWriterOptions {
 // protocol 2 has them (__builtin__), names with dots as getattr calls.  bytes are _codecs.encode
 // calls, sets are set([...]) calls.  Iterative: depth cannot exhaust the stack.
 //
-// Throws: kType for a kOpaque inside, kIntRange for ints of more than 255 bytes, kName for names
-// that no Python module can have, kDtype for typed storages of types that have no storage class,
-// kStorage, kLimitSize.
+// A back-reference is a fetch of what holds it (Note [cycles]).
+//
+// Throws: kType for a kOpaque inside, kCycle for a back-reference to what is not written, kIntRange
+// for ints of more than 255 bytes, kName for names that no Python module can have, kDtype for typed
+// storages of types that have no storage class, kStorage, kLimitSize.
 std::string write_pickle(const Value& value, const PickleWriterOptions& options = {});
 
 }  // namespace fsdp::formats

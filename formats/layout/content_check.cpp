@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "formats/base/error.h"
+#include "formats/base/text.h"
 #include "formats/layout/content.h"
 #include "formats/model/check.h"
 
@@ -36,6 +37,21 @@ const Index& used_entries(const Checkpoint& checkpoint, const Value& content, In
   return narrowed;
 }
 
+std::string exclude_hint(const std::string& key) {
+  if (key.empty()) return {};
+  return "; leave it out with --exclude " + quote(key, 200);
+}
+
+// What is of a kind that cannot be joined, the user can do without.
+void look_at_chunk(const Checkpoint& checkpoint, const TensorEntry& tensor, std::size_t chunk) {
+  try {
+    checkpoint.chunk(tensor, chunk);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    throw Error(error.code(), error.what() + exclude_hint(tensor.key));
+  }
+}
+
 }  // namespace
 
 void check_before_copy(const Checkpoint& checkpoint, const Value& content,
@@ -52,10 +68,15 @@ void check_before_copy(const Checkpoint& checkpoint, const Value& content,
   check_extents(used, findings);
   for (const TensorEntry& tensor : used.tensors) check_coverage(tensor, findings);
   throw_if_damaged(findings, checkpoint.description().path);
+  for (const Finding& finding : findings) {
+    if (finding.severity != Finding::Severity::kUnknown) continue;
+    throw Error(finding.code, cat(checkpoint.description().path, ": ", finding_text(finding),
+                                  exclude_hint(finding.key)));
+  }
   for (const TensorEntry& tensor : used.tensors) {
     if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
-      if (volume(tensor.chunks.box(c)) != 0) checkpoint.chunk(tensor, c);
+      if (volume(tensor.chunks.box(c)) != 0) look_at_chunk(checkpoint, tensor, c);
     }
   }
 }

@@ -10,7 +10,8 @@ namespace fsdp::formats {
 
 // Looks at what `content` (see content.h) refers to: what opening found, chunks that do not tile
 // their tensor, files missing or too short, and every chunk's own headers against the index.
-// Throws: the first damage found.  `cancelled` is asked now and then (kInterrupted).
+// Throws: the first damage found, else the first that is unknown.  `cancelled` is asked now and
+// then (kInterrupted).
 void check_before_copy(const Checkpoint& checkpoint, const Value& content,
                        const std::function<bool()>& cancelled);
 

@@ -2,6 +2,7 @@
 #include "formats/layout/dcp.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <unordered_map>
 
@@ -9,11 +10,13 @@
 #include "formats/base/file.h"
 #include "formats/base/text.h"
 #include "formats/layout/dcp_item.h"
+#include "formats/layout/dcp_megatron.h"
 #include "formats/layout/dcp_merge.h"
 #include "formats/layout/dcp_metadata.h"
 #include "formats/layout/dcp_names.h"
 #include "formats/layout/dcp_verify.h"
 #include "formats/layout/file_pool.h"
+#include "formats/layout/object_fields.h"
 
 namespace fsdp::formats::dcp {
 namespace {
@@ -100,7 +103,14 @@ class DcpCheckpoint : public Checkpoint {
     examine_files(names, central);
     description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central),
                     metadata.version, count_ranks()};
-    if (description_.layout == "lightning") add_lightning_meta();
+    if (auto megatron = megatron_folder(folder_, names)) {
+      description_.layout = "megatron";
+      if (megatron->version) description_.version = std::move(megatron->version);
+      std::move(megatron->findings.begin(), megatron->findings.end(),
+                std::back_inserter(findings_));
+    }
+    const std::string_view state_file = state_file_of(description_.layout);
+    if (!state_file.empty()) add_state_file(std::string(state_file));
     all_values_ = index_.values;
     all_entries_ = index_.order.size();
     for (std::size_t i = 0; i < all_values_.size(); ++i)
@@ -124,9 +134,9 @@ class DcpCheckpoint : public Checkpoint {
 
   Value value(const ValueEntry& value) const override {
     const Item item = open_value(value);
-    if (!is_lightning_meta(value)) return item.torch.root;
-    const Value* member = item.torch.root.find(value.key);
-    return member == nullptr ? Value() : *member;
+    if (!is_state_file(index_.files[value.location.file].name)) return item.torch.root;
+    const Value* entry = member(item.torch.root, value.key);
+    return entry == nullptr ? Value() : *entry;
   }
 
   ChunkData storage(const StorageRef& storage) const override {
@@ -136,8 +146,7 @@ class DcpCheckpoint : public Checkpoint {
 
   VerifyReport verify(const VerifyOptions& options) const override {
     return verify_folder({index_, findings_, folder_, pool_, spill_,
-                          description_.layout == "rank-local",
-         index_.order.size() != all_entries_},
+                          description_.layout == "rank-local", index_.order.size() != all_entries_},
                          options);
   }
 
@@ -152,10 +161,6 @@ class DcpCheckpoint : public Checkpoint {
   // Archives inside values are numbered by the value's place in the folder, from 1 on.
   Item open_value(const ValueEntry& value) const {
     return open(value.location, value.key, value_numbers_.at(value.key) + 1);
-  }
-
-  bool is_lightning_meta(const ValueEntry& value) const {
-    return index_.files[value.location.file].name == kLightningMetaName;
   }
 
   // Sizes of the files the metadata names, and what lies beside them.
@@ -196,18 +201,18 @@ class DcpCheckpoint : public Checkpoint {
     return ranks.empty() ? 1 : static_cast<std::int64_t>(ranks.size());
   }
 
-  // meta.pt holds the rest of the trainer's state: each of its entries is a value of the
-  // checkpoint.
-  void add_lightning_meta() {
+  // meta.pt or common.pt holds the rest of the trainer's state: each of its entries is a value of
+  // the checkpoint.
+  void add_state_file(const std::string& name) {
     const auto number = static_cast<std::uint32_t>(index_.files.size());
-    index_.files.push_back({.name = std::string(kLightningMetaName), .bytes = {}, .rank = {}});
+    index_.files.push_back({.name = name, .bytes = {}, .rank = {}});
     pool_.examine(index_.files);
     const Location location{number, 0, 0, index_.files.back().bytes.value_or(0)};
-    const Item item = open(location, std::string(kLightningMetaName), 0);
+    const Item item = open(location, name, 0);
     const auto entries = mapping_entries(item.torch.root);
     if (!entries) {
       throw Error(ErrorCode::kMetaType,
-                  item.place.file + ": holds no dict, as Lightning's meta.pt does");
+                  item.place.file + ": holds no dict, as those of " + description_.layout + " do");
     }
     for (const auto& [key, value] : *entries) {
       if (key.as_string() == nullptr)

@@ -129,7 +129,9 @@ ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
       const std::string special = special_tensor(item.torch.root);
       if (special.empty()) throw refuse(ErrorCode::kType, "the item holds no tensor");
       throw refuse(ErrorCode::kUnsupported,
-                   "the tensor is " + special + ", which has no chunks that could be joined");
+                   "the tensor is " + special_tensor_text(item.torch.root) +
+                       (special == "subclass" ? ", which its own library alone takes apart"
+                                              : ", which has no chunks that could be joined"));
     }
     found_shape = tensor->shape;
     found_dtype = tensor->dtype;

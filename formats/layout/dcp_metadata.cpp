@@ -2,6 +2,7 @@
 #include "formats/layout/dcp_metadata.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <unordered_map>
 
@@ -18,6 +19,10 @@ namespace {
 constexpr std::size_t kMaxPathSteps = 256;
 // The one version of the folder's structure PyTorch has named so far (2.9 on).
 constexpr std::string_view kKnownVersion = "1.0.0";
+// PyTorch's layouts of tensors that are no plain arrays.
+constexpr std::array<std::string_view, 7> kOtherLayouts = {
+    "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc", "torch.sparse_bsr",
+    "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged"};
 // Findings of one kind beyond these say nothing new.
 constexpr std::size_t kMaxFindingsOfAKind = 20;
 
@@ -69,7 +74,8 @@ class Assembler {
           number == t_.key_numbers.end() ? std::span<std::uint32_t>() : items_of(number->second));
     }
     for (std::uint32_t key = 0; key < used.size(); ++key) {
-      if (used[key] == 0) {
+      // Plans name keys too; only an item makes one.
+      if (used[key] == 0 && !items_of(key).empty()) {
         report(ErrorCode::kOrphan, t_.keys[key],
                "an item is stored for a key that state_dict_metadata lacks");
       }
@@ -78,10 +84,15 @@ class Assembler {
   }
 
  private:
-  void report(ErrorCode code, const std::string& key, std::string message) {
+  void report(ErrorCode code, const std::string& key, std::string message,
+              Finding::Severity severity = Finding::Severity::kDamage) {
     if (++counts_[code] > kMaxFindingsOfAKind) return;
-    out_.findings.push_back(
-        {.code = code, .message = std::move(message), .file = name_, .key = key, .bytes = {}});
+    out_.findings.push_back({.code = code,
+                             .message = std::move(message),
+                             .file = name_,
+                             .key = key,
+                             .bytes = {},
+                             .severity = severity});
   }
 
   void warn(ErrorCode code, std::string message) {
@@ -223,8 +234,11 @@ class Assembler {
     }
     if (const std::string& layout = t_.properties[row.properties].layout;
         layout != "torch.strided") {
+      const bool known =
+          std::find(kOtherLayouts.begin(), kOtherLayouts.end(), layout) != kOtherLayouts.end();
       report(ErrorCode::kUnsupported, key,
-             cat("layout is ", quote(layout), ", expected 'torch.strided'"));
+             cat("layout is ", quote(layout), ", expected 'torch.strided'"),
+             known ? Finding::Severity::kUnknown : Finding::Severity::kDamage);
     }
     tensor.chunks = ChunkList(shape.size());
     tensor.chunks.reserve(row.chunks.size());

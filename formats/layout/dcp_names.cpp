@@ -35,6 +35,16 @@ std::optional<std::int64_t> rank_of_local_metadata(std::string_view name) {
   return rank;
 }
 
+std::string_view state_file_of(std::string_view layout) {
+  if (layout == "lightning") return kLightningMetaName;
+  if (layout == "megatron") return kMegatronCommonName;
+  return {};
+}
+
+bool is_state_file(std::string_view name) {
+  return name == kLightningMetaName || name == kMegatronCommonName;
+}
+
 std::string data_file_name(std::int64_t rank, std::int64_t number) {
   return "__" + std::to_string(rank) + "_" + std::to_string(number) + ".distcp";
 }

@@ -14,6 +14,15 @@ inline constexpr std::string_view kMetadataName = ".metadata";
 inline constexpr std::string_view kMetadataTempName = ".metadata.tmp";
 // Beside .metadata in Lightning's folders: the rest of the trainer's state.
 inline constexpr std::string_view kLightningMetaName = "meta.pt";
+// The same in Megatron-Core's: what no rank shards.  Its metadata.json names the kind of folder,
+// and is written last.
+inline constexpr std::string_view kMegatronCommonName = "common.pt";
+inline constexpr std::string_view kMegatronMetadataName = "metadata.json";
+
+// The file beside .metadata whose entries are values of a folder of that layout (see
+// CheckpointDescription); empty for layouts without.
+std::string_view state_file_of(std::string_view layout);
+bool is_state_file(std::string_view name);
 
 // "__3_0.distcp" -> 3.
 std::optional<std::int64_t> rank_of_data_file(std::string_view name);

@@ -133,7 +133,7 @@ std::vector<Leaf> entries_of(const Value& content) {
       throw Error(ErrorCode::kKey,
                   cat(quote(entry.key, 200), ": two paths of the state dict join to this key"));
     }
-    const std::string special = special_tensor(entry.value);
+    const std::string special = special_tensor_text(entry.value);
     if (!special.empty()) {
       throw Error(ErrorCode::kUnsupported,
                   cat(quote(entry.key, 200), ": the tensor is ", special,

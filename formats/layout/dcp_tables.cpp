@@ -50,6 +50,13 @@ std::optional<MetadataClass> known_class(std::string_view module, std::string_vi
       module == "torch.distributed._shard.checkpoint.filesystem") {
     if (name == "_StorageInfo") return MetadataClass::kStorageInfo;
   }
+  if (module == "torch.distributed.checkpoint.planner") {
+    if (name == "SavePlan" || name == "WriteItem" || name == "TensorWriteData" ||
+        name == "BytesIOWriteData") {
+      return MetadataClass::kPlan;
+    }
+    if (name == "WriteItemType") return MetadataClass::kWriteItemType;
+  }
   if (module == "torch.distributed._shard.sharded_tensor.metadata") {
     if (name == "TensorProperties") return MetadataClass::kTensorProperties;
     if (name == "MEM_FORMAT_ENCODING") return MetadataClass::kMemoryFormat;
@@ -157,6 +164,7 @@ class MetadataHost : public PickleHost {
         check_member(items);
         return {};
       case MetadataClass::kMemoryFormat:
+      case MetadataClass::kWriteItemType:
       case MetadataClass::kPath:
         return {};
       case MetadataClass::kOrderedDict:
@@ -206,8 +214,9 @@ class MetadataHost : public PickleHost {
       case MetadataClass::kMetadata:
         build_root(state);
         break;
-      case MetadataClass::kStorageMeta:
-        break;  // where and when it was saved: of no use to a reader
+      case MetadataClass::kStorageMeta:  // where and when it was saved
+      case MetadataClass::kPlan:
+        break;
       default:
         throw Error(ErrorCode::kBuild, "state of a record that has none");
     }

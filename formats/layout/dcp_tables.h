@@ -32,6 +32,7 @@ enum class MetadataClass : std::int32_t {
   kPath,
   kGetattr,
   kOrderedDict,
+  kWriteItemType,
   kFirstRecord,
   kMetadata = kFirstRecord,
   kTensorStorage,
@@ -41,6 +42,7 @@ enum class MetadataClass : std::int32_t {
   kMetadataIndex,
   kStorageInfo,
   kStorageMeta,
+  kPlan,  // who writes what, which Megatron-Core keeps for its next save: of no use to a reader
 };
 
 // Numbers of shapes and offsets, packed one behind the other.

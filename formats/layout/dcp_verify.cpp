@@ -66,7 +66,7 @@ void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, F
   std::uint64_t end = 0;
   for (const ItemRef& item : items) {
     const FileEntry& file = f.index.files[item.location.file];
-    if (!file.bytes || file.name == kLightningMetaName) continue;
+    if (!file.bytes || is_state_file(file.name)) continue;
     if (last == nullptr || last->location.file != item.location.file) {
       last = nullptr;
       end = 0;
@@ -112,15 +112,16 @@ class ItemChecker {
     const Item item =
         open_item(f_.pool.get(ref.location.file), ref.location,
                   f_.index.transforms[ref.location.transform], ref.key(), 0, f_.spill);
-    // Quantized and sparse tensors are sound, if nothing that could be joined from chunks.
-    const bool special = !item.tensor && !special_tensor(item.torch.root).empty();
-    if (ref.tensor != nullptr && !special) {
+    if (ref.tensor != nullptr) {
       try {
         item_tensor(item, ref.key(), ref.tensor->dtype, ref.tensor->chunks.box(ref.chunk).size,
                     f_.spill);
       } catch (const Error& error) {
         // Another dtype or shape than expected says nothing of the bytes: those are checked too.
         result.findings.push_back(describe(ref, error));
+        // Quantized and sparse tensors are sound, if nothing that could be joined from chunks.
+        if (!item.tensor && !special_tensor(item.torch.root).empty())
+          result.findings.back().severity = Finding::Severity::kUnknown;
       }
     }
     if (!item.stream) {
@@ -131,6 +132,12 @@ class ItemChecker {
       if (options_.allowed_globals.contains(global)) continue;
       result.findings.push_back(global_finding(global, name, ref.key()));
       result.findings.back().bytes = range_of(ref);
+    }
+    if (item.torch.cyclic) {
+      if (auto finding = cycle_finding(item.torch.root, name, ref.key())) {
+        finding->bytes = range_of(ref);
+        result.findings.push_back(std::move(*finding));
+      }
     }
     if (item.torch.without_crcs || item.torch.legacy) {
       result.bytes_unchecked = item.stream->size();
@@ -195,11 +202,11 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
     return !bytes || item.location.offset > *bytes ||
            item.location.length > *bytes - item.location.offset;
   });
-  // Lightning's meta.pt holds many values: once is enough.
+  // meta.pt and common.pt hold many values: once is enough.
   items.erase(std::unique(items.begin(), items.end(),
                           [&](const ItemRef& a, const ItemRef& b) {
                             return a.location.file == b.location.file &&
-                                   f.index.files[a.location.file].name == kLightningMetaName;
+                                   is_state_file(f.index.files[a.location.file].name);
                           }),
               items.end());
   const ItemChecker checker(f, options);

@@ -184,7 +184,7 @@ class Scanner {
       covered[location.file].emplace_back(location.offset, location.offset + location.length);
       if (options_.selects && !options_.selects(key)) return;
       const std::string& name = index.files[location.file].name;
-      if (name == dcp::kLightningMetaName) return;  // a file of its own
+      if (dcp::is_state_file(name)) return;  // a file of its own
       try {
         const dcp::Item item = dcp::item_bytes(pool.get(location.file), location,
                                                index.transforms[location.transform], spill);

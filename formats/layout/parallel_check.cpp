@@ -9,6 +9,7 @@
 
 #include "formats/base/text.h"
 #include "formats/base/threads.h"
+#include "formats/container/pickle_back_reference.h"
 
 namespace fsdp::formats {
 namespace {
@@ -70,8 +71,12 @@ Finding finding_from(const Error& error, std::string_view context) {
   std::string_view message = error.what();
   const std::string prefix = std::string(context) + ": ";
   if (message.starts_with(prefix)) message.remove_prefix(prefix.size());
-  return {
-      .code = error.code(), .message = std::string(message), .file = {}, .key = {}, .bytes = {}};
+  return {.code = error.code(),
+          .message = std::string(message),
+          .file = {},
+          .key = {},
+          .bytes = {},
+          .severity = severity_of(error.code())};
 }
 
 Finding global_finding(const std::string& name, const std::string& file, const std::string& key) {
@@ -82,7 +87,23 @@ Finding global_finding(const std::string& name, const std::string& file, const s
                          escape(name), " accepts it"),
           .file = file,
           .key = key,
-          .bytes = {}};
+          .bytes = {},
+          .severity = Finding::Severity::kUnsafe};
+}
+
+std::optional<Finding> cycle_finding(const Value& value, const std::string& file,
+                                     const std::string& key) {
+  if (!holds_back_reference(value)) return std::nullopt;
+  const ObjectData* const object = value.as_object();
+  const GlobalName* const name = object == nullptr ? nullptr : object->callable.as_global();
+  return Finding{.code = ErrorCode::kCycle,
+                 .message = cat("holds itself (",
+                                name != nullptr ? escape(name->dotted()) : kind_name(value.kind()),
+                                "): kept as it stands, not taken apart"),
+                 .file = file,
+                 .key = key,
+                 .bytes = {},
+                 .severity = Finding::Severity::kUnknown};
 }
 
 }  // namespace fsdp::formats

@@ -31,4 +31,8 @@ Finding finding_from(const Error& error, std::string_view context);
 // The finding for a name in a pickle that is not known to be plain data.
 Finding global_finding(const std::string& name, const std::string& file, const std::string& key);
 
+// The finding for a value in which something holds itself; nothing for others.
+std::optional<Finding> cycle_finding(const Value& value, const std::string& file,
+                                     const std::string& key);
+
 }  // namespace fsdp::formats

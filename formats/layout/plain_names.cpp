@@ -8,6 +8,7 @@
 
 #include "formats/base/dtype.h"
 #include "formats/base/text.h"
+#include "formats/layout/producer_names.h"
 
 namespace fsdp::formats {
 
@@ -57,6 +58,7 @@ constexpr std::array kGroups = {
     Group{kCalled | kState | kItems, "collections", "Counter"},
     Group{kCalled | kState | kItems | kRuled, "collections", "defaultdict"},
     Group{kCalled | kState | kItems, "collections", "deque"},
+    Group{kInstances, "collections", "ChainMap"},
     // Tensors.
     Group{kCalled, "torch", "Size device"},
     Group{kType | kTensorType, "torch", "Tensor"},
@@ -73,6 +75,10 @@ constexpr std::array kGroups = {
           "_rebuild_sparse_csr_tensor _rebuild_meta_tensor_no_storage _rebuild_nested_tensor "
           "_rebuild_device_tensor_from_numpy _rebuild_device_tensor_from_cpu_tensor "
           "_rebuild_xla_tensor"},
+    // Jagged nested tensors.
+    Group{kType | kTensorType, "torch.nested._internal.nested_tensor", "NestedTensor"},
+    Group{kRebuilder, "torch.nested._internal.nested_tensor", "_rebuild_njt"},
+    Group{kInstances, "torch._dynamo.decorators", "_DimRange"},
     Group{kRebuilder | kRuled, "torch._utils", "_rebuild_wrapper_subclass"},
     Group{kFunction | kRuled | kTakesFunction, "torch._tensor", "_rebuild_from_type_v2"},
     // Sharded tensors saved by each rank on its own.
@@ -112,19 +118,19 @@ constexpr std::array kGroups = {
           "_MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT _MEM_FORMAT_ENCODING.TORCH_CHANNELS_LAST "
           "_MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT"},
     Group{kInstances, "torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+    // Plans in it, for Megatron-Core's next save.
+    Group{kInstances, "torch.distributed.checkpoint.planner",
+          "SavePlan WriteItem TensorWriteData BytesIOWriteData"},
+    Group{kCalled, "torch.distributed.checkpoint.planner", "WriteItemType"},
+    Group{kType, "torch.distributed.checkpoint.planner",
+          "WriteItemType.TENSOR WriteItemType.SHARD WriteItemType.BYTE_IO"},
     Group{kInstances, "torch.distributed._shard.checkpoint.metadata",
           "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata "
           "BytesStorageMetadata MetadataIndex StorageMeta"},
     Group{kInstances, "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo"},
-    // DeepSpeed's own.
-    Group{kInstances, "deepspeed.runtime.fp16.loss_scaler", "LossScaler DynamicLossScaler"},
-    Group{kCalled, "deepspeed.runtime.zero.config", "ZeroStageEnum"},
-    Group{kType, "deepspeed.runtime.zero.config",
-          "ZeroStageEnum.disabled ZeroStageEnum.optimizer_states ZeroStageEnum.gradients "
-          "ZeroStageEnum.weights ZeroStageEnum.max_stage"},
-    Group{kInstances, "deepspeed.utils.tensor_fragment", "fragment_address"},
     // Python's own data.
     Group{kCalled, "builtins", "complex set frozenset range slice bytearray bytes"},
+    Group{kType, "builtins", "Ellipsis NotImplemented"},
     Group{kType, "builtins", "list dict tuple int float bool str"},
     Group{kValue | kNew, "builtins", "object"},
     Group{kFunction | kRuled, "builtins", "getattr"},
@@ -173,6 +179,20 @@ std::unordered_map<std::string, unsigned> make_table() {
   return table;
 }
 
+unsigned uses_of(ProducerUse use) {
+  switch (use) {
+    case ProducerUse::kType:
+      return kType;
+    case ProducerUse::kInstances:
+      return kInstances;
+    case ProducerUse::kCalled:
+      return kCalled;
+    case ProducerUse::kTensor:
+      return kType | kTensorType;
+  }
+  return 0;
+}
+
 // The uses of a name, 0 where it is not in the list.
 unsigned uses_of(const GlobalName& name) {
   static const std::unordered_map<std::string, unsigned> table = make_table();
@@ -180,7 +200,9 @@ unsigned uses_of(const GlobalName& name) {
   if (found != table.end()) return found->second;
   // Dtypes and storages, as many as there are.
   if (name.module == "torch" && dtype_from_torch_name(name.name)) return kType;
-  return is_storage_class(name) ? kType : 0;
+  if (is_storage_class(name)) return kType;
+  const ProducerName* const producer = producer_name(name.module, name.name);
+  return producer == nullptr ? 0 : uses_of(producer->use);
 }
 
 using Kind = NameArgument::Kind;
@@ -272,7 +294,13 @@ CallJudgement judge_reconstruct(const GlobalName& callable, const std::vector<Na
 }  // namespace
 
 GlobalName python_3_name(std::string_view module, std::string_view name) {
-  if (module == "__builtin__") module = "builtins";
+  if (module == "__builtin__") {
+    module = "builtins";
+    // What Python 3 calls the types that Python 2 had, as protocol 2 writes them.
+    if (name == "long") name = "int";
+    if (name == "unicode") name = "str";
+    if (name == "xrange") name = "range";
+  }
   if (module == "copy_reg") module = "copyreg";
   return {std::string(module), std::string(name)};
 }

@@ -66,11 +66,12 @@ class Rewriting : public RewrittenDcp {
         new_file_(static_cast<std::uint32_t>(index_.files.size())),
         added_(new_file_) {
     check_source();
-    const auto meta = std::find_if(index_.files.begin(), index_.files.end(), [](const auto& file) {
-      return file.name == dcp::kLightningMetaName;
-    });
-    if (source.description().layout == "lightning")
+    meta_name_ = dcp::state_file_of(source.description().layout);
+    if (!meta_name_.empty()) {
+      const auto meta = std::find_if(index_.files.begin(), index_.files.end(),
+                                     [&](const auto& file) { return file.name == meta_name_; });
       meta_file_ = static_cast<std::size_t>(meta - index_.files.begin());
+    }
     for (const Leaf& leaf : leaves_of(content)) add_leaf(leaf);
     check_keys();
     check_items_are_archives();
@@ -122,7 +123,7 @@ class Rewriting : public RewrittenDcp {
   void add_meta(const Leaf& leaf, const ValueEntry& value) {
     if (leaf.path.size() != 1 || !std::holds_alternative<std::string>(leaf.path[0])) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(quote(value.key, 200), ": lies in meta.pt and cannot become ",
+                  cat(quote(value.key, 200), ": lies in ", meta_name_, " and cannot become ",
                       quote(leaf.key, 200), ", which lies deeper"));
     }
     meta_changed_ = meta_changed_ || leaf.path != value.path;
@@ -247,20 +248,20 @@ class Rewriting : public RewrittenDcp {
     shared_.push_back(plan_.files.size() - 1);
   }
 
-  // meta.pt is shared where all its entries stay what they are.
+  // meta.pt or common.pt is shared where all its entries stay what they are.
   void plan_meta(const fs::path& above) {
     if (!meta_file_) return;
     const auto in_meta = std::count_if(index_.values.begin(), index_.values.end(),
                                        [&](const ValueEntry& v) { return is_meta(v.location); });
     if (!meta_changed_ && meta_.size() == static_cast<std::size_t>(in_meta)) {
-      return plan_shared(std::string(dcp::kLightningMetaName), above);
+      return plan_shared(meta_name_, above);
     }
     if (meta_.empty()) return;
     std::vector<Value::Entry> entries;
     for (const auto& [key, value] : meta_)
       entries.emplace_back(Value::string(key), source_.value(*value));
     meta_writer_.emplace(source_, Value::dict(std::move(entries)));
-    plan_.files.push_back({std::string(dcp::kLightningMetaName), meta_writer_->file_bytes()});
+    plan_.files.push_back({meta_name_, meta_writer_->file_bytes()});
   }
 
   void plan_neighbours(const std::set<std::string>& known, const fs::path& above) {
@@ -339,7 +340,8 @@ class Rewriting : public RewrittenDcp {
   std::unordered_set<std::size_t> used_values_;
   std::vector<Entry> entries_;
   std::vector<std::size_t> shared_;       // positions in the plan's files
-  std::optional<std::size_t> meta_file_;  // meta.pt's number, in Lightning's folders
+  std::string meta_name_;                 // meta.pt or common.pt, in folders that have one
+  std::optional<std::size_t> meta_file_;  // its number
   bool meta_changed_ = false;
   std::vector<std::pair<std::string, const ValueEntry*>> meta_;
   std::optional<TorchSaveWriter> meta_writer_;
@@ -381,7 +383,7 @@ CopyResult Rewriting::write(const CopyOptions& options) {
   CopyResult result;
   share(out, options, result);
   if (meta_writer_) {
-    OutputFile& file = out.add_file(std::string(dcp::kLightningMetaName));
+    OutputFile& file = out.add_file(meta_name_);
     const CopyResult meta = copy_pieces(meta_writer_->pieces(file), options);
     meta_writer_->finish(file, meta.crcs);
     result.unchecked_bytes += meta.unchecked_bytes;

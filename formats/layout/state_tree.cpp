@@ -8,6 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/container/pickle_back_reference.h"
 #include "formats/layout/key_text.h"
 #include "formats/layout/mapping_like.h"
 #include "formats/layout/tensor_value.h"
@@ -41,7 +42,7 @@ class Apart {
       return known->second;
     const auto items = value.items();
     const bool apart = std::any_of(items.begin(), items.end(), [&](const Value& item) {
-      return is_tensor(item) || item.kind() == ValueKind::kOpaque ||
+      return is_tensor(item) || (item.kind() == ValueKind::kOpaque && !back_reference(item)) ||
              mapping_entries(item).has_value() || (is_sequence(item) && (*this)(item));
     });
     known_.emplace(value.identity(), apart);
@@ -123,7 +124,7 @@ class Rebuilder {
         if (auto inner = below(child, text, text)) kept.emplace_back(name, std::move(*inner));
       }
       if (kept.empty()) return std::nullopt;
-      return mapping_like(value, std::move(kept));
+      return with_cycle_number(mapping_like(value, std::move(kept)), cycle_number(value));
     }
     std::vector<Value> kept;
     std::int64_t position = 0;
@@ -133,8 +134,9 @@ class Rebuilder {
       ++position;
     }
     if (kept.empty()) return std::nullopt;
-    return value.kind() == ValueKind::kTuple ? Value::tuple(std::move(kept))
-                                             : Value::list(std::move(kept));
+    return value.kind() == ValueKind::kTuple
+               ? Value::tuple(std::move(kept))
+               : with_cycle_number(Value::list(std::move(kept)), cycle_number(value));
   }
 
  private:

@@ -125,6 +125,14 @@ Value unwrapped(Value value) {
   }
 }
 
+// The class of a tensor that wraps others, unwrapped: _rebuild_wrapper_subclass(cls, ...).
+std::optional<GlobalName> subclass_of(const Value& inner) {
+  if (meaning_of(inner) != TorchGlobal::kRebuildWrapperSubclass) return std::nullopt;
+  const auto args = inner.as_object()->args.items();
+  const GlobalName* cls = args.empty() ? nullptr : args[0].as_global();
+  return cls == nullptr ? GlobalName{} : *cls;
+}
+
 bool is_view(TorchGlobal meaning) {
   return meaning == TorchGlobal::kRebuildTensor || meaning == TorchGlobal::kRebuildTensorV2 ||
          meaning == TorchGlobal::kRebuildTensorV3;
@@ -166,8 +174,14 @@ std::optional<TensorValue> dense_tensor(const Value& value) {
   return parse_view(inner);
 }
 
+std::string special_tensor_text(const Value& value) {
+  std::string special = special_tensor(value);
+  return special == "subclass" ? "a " + escape(subclass_of(unwrapped(value))->dotted()) : special;
+}
+
 std::string special_tensor(const Value& value) {
-  switch (meaning_of(unwrapped(value))) {
+  const Value inner = unwrapped(value);
+  switch (meaning_of(inner)) {
     case TorchGlobal::kRebuildQuantized:
       return "quantized";
     case TorchGlobal::kRebuildSparse:
@@ -176,8 +190,12 @@ std::string special_tensor(const Value& value) {
       return "meta";
     case TorchGlobal::kRebuildNested:
       return "nested";
-    case TorchGlobal::kRebuildWrapperSubclass:
-      return "sharded";
+    case TorchGlobal::kRebuildWrapperSubclass: {
+      const GlobalName cls = *subclass_of(inner);
+      const bool sharded = (cls.name == "DTensor" || cls.name == "ShardedTensor") &&
+                           cls.module.starts_with("torch.distributed.");
+      return sharded ? "sharded" : "subclass";
+    }
     case TorchGlobal::kRebuildDeviceTensor:
       return "device";
     default:

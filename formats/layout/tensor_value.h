@@ -31,9 +31,13 @@ void check_tensor_call(const Value& value);
 std::optional<TensorValue> dense_tensor(const Value& value);
 
 // What kind of tensor `value` is where it is one that is more than a view over a storage:
-// "quantized", "sparse", "meta", "nested", "sharded".  Empty for dense tensors and for values that
-// are none.
+// "quantized", "sparse", "meta", "nested", "sharded" (what a rank holds of a DTensor or
+// ShardedTensor), "subclass" (of a library's own).  Empty for dense tensors and for values that are
+// none.
 std::string special_tensor(const Value& value);
+// What a message says of such a tensor: "quantized", "a
+// torchao.optim.subclass_8bit.OptimState8bit".
+std::string special_tensor_text(const Value& value);
 
 // The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types that
 // have no typed storage. Requires: dense row-major, of a type PyTorch can save.

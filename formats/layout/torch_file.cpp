@@ -12,6 +12,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/storage_view.h"
 #include "formats/layout/torch_legacy.h"
+#include "formats/layout/torch_program.h"
 #include "formats/model/box.h"
 
 namespace fsdp::formats {
@@ -152,9 +153,9 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
   file.without_crcs = zip.without_crcs();
   const std::string prefix = common_prefix(file.entries);
   const bool check_crc = !file.without_crcs;
-  if (zip.find(prefix + "constants.pkl") != nullptr) {
+  if (const std::string_view program = torch_program(zip, prefix); !program.empty()) {
     throw Error(ErrorCode::kUnsupported,
-                "this is a TorchScript archive, a program rather than a state dict");
+                cat("this is ", program, ", a program rather than a state dict"));
   }
   const ZipEntry* pickle = zip.find(prefix + "data.pkl");
   if (pickle == nullptr)
@@ -171,6 +172,7 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
     throw error.in(escape(pickle->name));
   }
   file.unknown_globals = unknown_globals_in(MemorySource(stream));
+  file.cyclic = host.cyclic();
   file.storages = host.storages();
   for (const StorageRef& storage : file.storages) {
     const ZipEntry* entry = zip.find(prefix + "data/" + storage.key);

@@ -36,6 +36,7 @@ struct TorchFile {
   std::vector<StorageRef> storages;  // in order of first reference
   std::unordered_map<std::string, StorageRecord> records;  // by storage key
   UnknownGlobals unknown_globals;
+  bool cyclic = false;  // something in `root` holds itself (Note [cycles])
   bool big_endian = false;
   bool legacy = false;  // the magic-number format of PyTorch 0.4 to 1.5
   bool without_crcs = false;

@@ -116,6 +116,12 @@ VerifyReport TorchFilesCheckpoint::verify(const VerifyOptions& options) const {
   report.findings = findings_;
   check_extents(index_, report.findings);
   for (const TensorEntry& tensor : index_.tensors) check_coverage(tensor, report.findings);
+  for (const ValueEntry& value : index_.values) {
+    if (!torch_[value.location.file].cyclic) continue;
+    const std::string& name = index_.files[value.location.file].name;
+    if (auto finding = cycle_finding(values_.at(value.key), name, value.key))
+      report.findings.push_back(std::move(*finding));
+  }
   std::vector<EntryRef> entries;
   for (std::uint32_t file = 0; file < torch_.size(); ++file) {
     const TorchFile& torch = torch_[file];

@@ -39,6 +39,7 @@ constexpr std::array kKnown = {
     Known{"torch._utils", "_rebuild_sparse_csr_tensor", TorchGlobal::kRebuildSparse},
     Known{"torch._utils", "_rebuild_meta_tensor_no_storage", TorchGlobal::kRebuildMeta},
     Known{"torch._utils", "_rebuild_nested_tensor", TorchGlobal::kRebuildNested},
+    Known{"torch.nested._internal.nested_tensor", "_rebuild_njt", TorchGlobal::kRebuildNested},
     Known{"torch._utils", "_rebuild_wrapper_subclass", TorchGlobal::kRebuildWrapperSubclass},
     Known{"torch._utils", "_rebuild_device_tensor_from_numpy", TorchGlobal::kRebuildDeviceTensor},
     Known{"torch._utils", "_rebuild_device_tensor_from_cpu_tensor",
@@ -85,6 +86,12 @@ TorchGlobal known_global(std::string_view module, std::string_view name) {
 
 std::int32_t TorchPickleHost::global(std::string_view module, std::string_view name) {
   return static_cast<std::int32_t>(known_global(module, name));
+}
+
+// The second reading meets the same names and storages.
+bool TorchPickleHost::restart() {
+  cyclic_ = true;
+  return true;
 }
 
 Value TorchPickleHost::reduce(const Value& callable, Value args) {

@@ -53,13 +53,17 @@ class TorchPickleHost : public PickleHost {
   std::int32_t global(std::string_view module, std::string_view name) override;
   Value reduce(const Value& callable, Value args) override;
   Value persistent_id(Value id) override;
+  bool restart() override;
 
+  // Something in the stream holds itself: back-references stand for it.
+  bool cyclic() const { return cyclic_; }
   // Storages in order of first reference, one per key.
   const std::vector<StorageRef>& storages() const { return storages_; }
 
  private:
   std::uint64_t archive_;
   bool legacy_;
+  bool cyclic_ = false;
   std::vector<StorageRef> storages_;
   std::unordered_map<std::string, std::size_t> by_key_;
 };

@@ -46,6 +46,7 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
   if (keys.kind() != ValueKind::kList) throw Error(ErrorCode::kType, "storage keys are no list");
   file.storages = host.storages();
   file.unknown_globals = unknown_globals_in(source, 0, kPickles);
+  file.cyclic = host.cyclic();
   std::unordered_map<std::string_view, const StorageRef*> by_key;
   for (const StorageRef& storage : file.storages) by_key.emplace(storage.key, &storage);
   for (const Value& key : keys.items()) {

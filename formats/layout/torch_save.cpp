@@ -55,6 +55,12 @@ class TorchSaveCheckpoint : public Checkpoint {
       if (!options.allowed_globals.contains(global))
         report.findings.push_back(global_finding(global, name, {}));
     }
+    if (torch_.cyclic) {
+      for (const ValueEntry& value : index_.values) {
+        if (auto finding = cycle_finding(leaves_.at(value.path), name, value.key))
+          report.findings.push_back(std::move(*finding));
+      }
+    }
     if (options.fast) {
       report.items = torch_.entries.size();
       return report;

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "formats/base/text.h"
+#include "formats/container/pickle_back_reference.h"
 
 namespace fsdp::formats {
 namespace {
@@ -25,6 +27,8 @@ class Comparer {
     const bool shared = a.identity() != nullptr && b.identity() != nullptr;
     if (shared && !seen_.emplace(a.identity(), b.identity()).second) return true;
     if (++depth_ > kMaxDepth) return differ();
+    if (const std::uint32_t number = cycle_number(a); number != 0)
+      cycles_.emplace(number, cycle_number(b));
     const bool same = compare_new(a, b);
     --depth_;
     return same;
@@ -46,6 +50,11 @@ class Comparer {
       case ValueKind::kFloat:
         return floats(*a.as_float(), *b.as_float()) || differ();
       case ValueKind::kOpaque:
+        if (back_reference(a) && back_reference(b)) {
+          // Each file has numbers of its own.
+          const auto pair = cycles_.emplace(*back_reference(a), *back_reference(b)).first;
+          return pair->second == *back_reference(b) || differ();
+        }
         return (a.opaque_tag() == b.opaque_tag() && a.opaque_payload() == b.opaque_payload()) ||
                differ();
       case ValueKind::kString:
@@ -153,6 +162,7 @@ class Comparer {
 
   ValueComparison result_;
   std::set<std::pair<const void*, const void*>> seen_;
+  std::map<std::uint32_t, std::uint32_t> cycles_;  // numbers of containers that hold themselves
   std::size_t depth_ = 0;
 };
 

@@ -5,6 +5,24 @@
 
 namespace fsdp::formats {
 
+std::string_view severity_name(Finding::Severity severity) noexcept {
+  switch (severity) {
+    case Finding::Severity::kDamage:
+      return "damage";
+    case Finding::Severity::kUnsafe:
+      return "unsafe";
+    case Finding::Severity::kUnknown:
+      return "unknown";
+    case Finding::Severity::kWarning:
+      return "warning";
+  }
+  return "damage";
+}
+
+Finding::Severity severity_of(ErrorCode code) noexcept {
+  return code == ErrorCode::kGlobal ? Finding::Severity::kUnsafe : Finding::Severity::kDamage;
+}
+
 std::string finding_text(const Finding& finding) {
   std::string out;
   if (!finding.file.empty()) out += escape(finding.file) + ": ";
@@ -16,7 +34,7 @@ void throw_if_damaged(const Findings& findings, const std::string& where) {
   const Finding* first = nullptr;
   std::size_t others = 0;
   for (const Finding& finding : findings) {
-    if (finding.severity != Finding::Severity::kDamage) continue;
+    if (finding.severity > Finding::Severity::kUnsafe) continue;
     if (first == nullptr) {
       first = &finding;
     } else {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/base/error.h"
@@ -17,7 +18,13 @@ struct ByteRange {
 };
 
 struct Finding {
-  enum class Severity { kDamage, kWarning };
+  // From the worst on.
+  enum class Severity {
+    kDamage,   // bytes or structure are wrong, or gone
+    kUnsafe,   // a name that may run code when Python loads it: one outside the exact lists
+    kUnknown,  // sound as far as it can be told, but nothing that is read into tensors and values
+    kWarning,
+  };
   ErrorCode code = ErrorCode::kIo;
   std::string message;             // the symptom, with expected and found
   std::string file;                // name within the checkpoint, empty where it concerns none
@@ -28,11 +35,18 @@ struct Finding {
 
 using Findings = std::vector<Finding>;
 
+// "damage", "unsafe", "unknown", "warning".
+std::string_view severity_name(Finding::Severity severity) noexcept;
+
+// How bad an error of this code is that reading a checkpoint gave: kGlobal is unsafe, the rest
+// damage.  What is unknown, who finds it says.
+Finding::Severity severity_of(ErrorCode code) noexcept;
+
 // "file: 'key': symptom", as errors read.
 std::string finding_text(const Finding& finding);
 
-// Throws the first finding that is damage as an Error with `where` in front and the number of
-// further ones behind.
+// Throws the first finding that is damage or unsafe as an Error with `where` in front and the
+// number of further ones behind.  What is unknown is met by who reads it.
 void throw_if_damaged(const Findings& findings, const std::string& where);
 
 }  // namespace fsdp::formats

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings as lines, for comparing: "HOLE 'w': chunks cover 4 of 6 ...", warnings with "warning "
-// in front.
+// Findings as lines, for comparing: "HOLE 'w': chunks cover 4 of 6 ...", what is no damage with its
+// severity in front: "warning ".
 #pragma once
 
 #include <string>
@@ -15,7 +15,8 @@ inline std::vector<std::string> lines(const formats::Findings& findings) {
   std::vector<std::string> all;
   for (const formats::Finding& finding : findings) {
     const bool damage = finding.severity == formats::Finding::Severity::kDamage;
-    all.push_back((damage ? "" : "warning ") + std::string(code_name(finding.code)) + " " +
+    const std::string severity(formats::severity_name(finding.severity));
+    all.push_back((damage ? "" : severity + " ") + std::string(code_name(finding.code)) + " " +
                   formats::finding_text(finding));
   }
   return all;

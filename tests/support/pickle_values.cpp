@@ -2,6 +2,7 @@
 #include "tests/support/pickle_values.h"
 
 #include <bit>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include "formats/base/byte_source.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/container/pickle_back_reference.h"
 #include "formats/container/pickle_text.h"
 
 namespace fsdp::test {
@@ -93,6 +95,10 @@ class Comparison {
         return scalar(std::bit_cast<std::uint64_t>(*a.as_float()) ==
                       std::bit_cast<std::uint64_t>(*b.as_float()));
       case ValueKind::kOpaque:
+        if (const auto number = back_reference(a); number && back_reference(b)) {
+          return scalar(cycle_numbers_.emplace(*number, *back_reference(b)).first->second ==
+                        *back_reference(b));
+        }
         return scalar(a.opaque_tag() == b.opaque_tag() && a.opaque_payload() == b.opaque_payload());
       case ValueKind::kString:
         return scalar(*a.as_string() == *b.as_string());
@@ -156,6 +162,7 @@ class Comparison {
   std::vector<Step> path_;
   std::unordered_map<const void*, const void*> partners_;
   std::unordered_map<const void*, const void*> origins_;
+  std::unordered_map<std::uint32_t, std::uint32_t> cycle_numbers_;
 };
 
 }  // namespace

@@ -106,5 +106,59 @@ TEST_F(CliTest, verify_checks_the_bytes_of_an_item_of_another_shape_than_expecte
   EXPECT_THAT(out, HasSubstr("damage[ZIP_CRC]: __0_0.distcp: 'w'"));
 }
 
+// Damaged, unsafe, unknown and sound, told apart in words, JSON and status.
+struct VerdictCase {
+  const char* name;
+  const char* word;     // in the JSON
+  const char* line;     // begins the last line, behind the path
+  const char* finding;  // begins a line; none where it is empty
+  int status;
+  int strict_status;
+};
+
+class Verdicts : public CliTest, public testing::WithParamInterface<VerdictCase> {
+ protected:
+  std::string made() const {
+    const std::string name = GetParam().name;
+    if (name == "unknown") return golden_path("2.11.0/quantized/ckpt");
+    const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+    if (name == "warning") write_file(source + "/__9_0.distcp", "left over");
+    if (name == "damaged") std::filesystem::remove(source + "/__0_0.distcp");
+    if (name == "unsafe") {
+      // PROTO 2, GLOBAL os system, a text, TUPLE1, REDUCE, STOP.
+      write_file(source + "/.metadata", std::string("\x80\x02") + "cos\nsystem\nX\x02" +
+                                            std::string(3, '\0') + "id\x85R.");
+    }
+    return source;
+  }
+};
+
+TEST_P(Verdicts, are_told_apart_in_words_json_and_status) {
+  const VerdictCase& c = GetParam();
+  const std::string source = made();
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, c.status) << result.out;
+  EXPECT_THAT(result.out, HasSubstr(source + ": " + c.line));
+  EXPECT_THAT(result.out, testing::StartsWith(c.finding));
+  const formats::Json json = formats::parse_json(run_cli({"verify", source, "--json"}).out);
+  EXPECT_EQ(*json.find("verdict")->as_string(), c.word);
+  EXPECT_EQ(*json.find("sound")->as_bool(), c.status == 0);
+  EXPECT_EQ(run_cli({"verify", source, "--strict"}).status, c.strict_status);
+  // Without notes, what makes the answer no is still said.
+  EXPECT_EQ(run_cli({"verify", source, "-q"}).out.empty(), c.status == 0);
+  EXPECT_EQ(run_cli({"verify", source, "-q", "--strict"}).out.empty(), c.strict_status == 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Verify, Verdicts,
+    testing::Values(
+        VerdictCase{"sound", "sound", "sound, 2 items in 1 file", "", 0, 0},
+        VerdictCase{"warning", "sound", "sound, 2 items", "warning[EXTRA_FILE]: ", 0, 1},
+        VerdictCase{"unknown", "unknown", "unknown to this tool in part, ",
+                    "unknown[UNSUPPORTED]: ", 0, 1},
+        VerdictCase{"unsafe", "unsafe", "unsafe, 1 finding", "unsafe[GLOBAL]: ", 1, 1},
+        VerdictCase{"damaged", "damaged", "damaged, 1 finding", "damage[SHARD_MISSING]: ", 1, 1}),
+    [](const auto& info) { return std::string(info.param.name); });
+
 }  // namespace
 }  // namespace fsdp::cli

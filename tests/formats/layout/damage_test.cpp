@@ -70,7 +70,7 @@ Outcome look_at(const fs::path& path, bool fast = false) {
   VerifyOptions options;
   options.fast = fast;
   for (Finding& finding : outcome.checkpoint->verify(options).findings) {
-    const bool damage = finding.severity == Finding::Severity::kDamage;
+    const bool damage = finding.severity <= Finding::Severity::kUnsafe;
     (damage ? outcome.damage : outcome.warnings).push_back(std::move(finding));
   }
   return outcome;

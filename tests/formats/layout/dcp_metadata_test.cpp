@@ -166,7 +166,8 @@ TEST(DcpMetadata, damage_that_leaves_the_rest_readable_is_a_finding) {
       {"M23 version", [](MetadataSpec& m) { m.version = text("99.9"); },
        "warning VERSION .metadata: ", "version is '99.9', known is '1.0.0'"},
       {"M30 sparse", [](MetadataSpec& m) { m.tensors[0].layout = "torch.sparse_coo"; },
-       "UNSUPPORTED .metadata: 'w': ", "layout is 'torch.sparse_coo', expected 'torch.strided'"},
+       "unknown UNSUPPORTED .metadata: 'w': ",
+       "layout is 'torch.sparse_coo', expected 'torch.strided'"},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);

@@ -31,6 +31,7 @@ using test::TorchZip;
 using test::verified;
 using testing::AllOf;
 using testing::Contains;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -368,10 +369,16 @@ TEST(Dcp, what_cannot_be_joined_is_named) {  // M30
   DcpFolder sparse;
   fill(sparse);
   sparse.metadata.tensors[0].layout = "torch.sparse_coo";
+  EXPECT_THAT(verified(*sparse.open()),
+              Contains("unknown UNSUPPORTED .metadata: 'w': layout is 'torch.sparse_coo', expected "
+                       "'torch.strided'"));
   expect_copy_refuses(*sparse.open(), ErrorCode::kUnsupported, "layout is 'torch.sparse_coo'");
+  sparse.metadata.tensors[0].layout = "torch.sparse_coO";  // nobody's: a flipped bit
+  EXPECT_THAT(verified(*sparse.open()), Contains(StartsWith("UNSUPPORTED .metadata: 'w': ")));
 
   const auto quantized = open_checkpoint(test::data_path("golden/2.11.0/quantized/ckpt"));
-  EXPECT_THAT(verified(*quantized), IsEmpty());
+  EXPECT_THAT(verified(*quantized), Each(AllOf(StartsWith("unknown UNSUPPORTED __0_0.distcp: "),
+                                               HasSubstr("the tensor is quantized"))));
   expect_copy_refuses(*quantized, ErrorCode::kUnsupported, "the tensor is quantized");
 }
 
@@ -450,7 +457,7 @@ TEST(Dcp, a_name_of_code_in_a_value_is_damage_until_it_is_allowed) {
   folder.add_value("v", test::call(test::global("os", "system"), {text("true")}));
   const auto checkpoint = folder.open();
   EXPECT_THAT(verified(*checkpoint),
-              ElementsAre(AllOf(StartsWith("GLOBAL __0_0.distcp: 'v': global 'os.system'"),
+              ElementsAre(AllOf(StartsWith("unsafe GLOBAL __0_0.distcp: 'v': global 'os.system'"),
                                 HasSubstr("--allow-global os.system"))));
   VerifyOptions options;
   options.allowed_globals = {"os.system"};

@@ -91,7 +91,7 @@ TEST(TorchSave, a_name_of_code_is_damage_until_it_is_allowed) {
   zip.root = test::dict_of({{text("v"), test::call(test::global("os", "system"), {text("true")})}});
   const auto checkpoint = open(folder, zip.bytes());
   EXPECT_THAT(test::verified(*checkpoint),
-              ElementsAre(StartsWith("GLOBAL full.pt: global 'os.system'")));
+              ElementsAre(StartsWith("unsafe GLOBAL full.pt: global 'os.system'")));
   VerifyOptions options;
   options.allowed_globals = {"os.system"};
   EXPECT_THAT(checkpoint->verify(options).findings, IsEmpty());

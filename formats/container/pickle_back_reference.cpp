@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/container/pickle_back_reference.h"
+
+#include <span>
+#include <unordered_set>
+#include <vector>
+
+#include "formats/container/pickle_node.h"
+
+namespace fsdp::formats {
+
+std::uint32_t cycle_number(const Value& value) {
+  ValueNode* const node = ValueAccess::node(value);
+  const std::uint32_t* const number = node == nullptr ? nullptr : ValueAccess::cycle(*node);
+  return number == nullptr ? 0 : *number;
+}
+
+Value with_cycle_number(Value value, std::uint32_t number) {
+  ValueNode* const node = ValueAccess::node(value);
+  std::uint32_t* const place = node == nullptr ? nullptr : ValueAccess::cycle(*node);
+  if (place != nullptr) *place = number;
+  return value;
+}
+
+bool holds_back_reference(const Value& value) {
+  std::unordered_set<const void*> seen;
+  std::vector<const Value*> open = {&value};
+  const auto add = [&open](const Value& part) { open.push_back(&part); };
+  const auto add_entries = [&](std::span<const Value::Entry> entries) {
+    for (const auto& [key, member] : entries) {
+      add(key);
+      add(member);
+    }
+  };
+  while (!open.empty()) {
+    const Value& at = *open.back();
+    open.pop_back();
+    if (back_reference(at)) return true;
+    if (at.identity() == nullptr || !seen.insert(at.identity()).second) continue;
+    for (const Value& item : at.items()) add(item);
+    add_entries(at.entries());
+    if (const ObjectData* const object = at.as_object()) {
+      add(object->args);
+      add(object->state);
+      for (const Value& item : object->list_items) add(item);
+      add_entries(object->dict_items);
+    }
+  }
+  return false;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of libraries beside PyTorch (tests/data/make_producers.py): what is unknown in them
+// is no damage, and every other key can be used.
+#include <array>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/base/json.h"
+#include "tests/support/golden.h"
+#include "tests/tools/run_cli.h"
+
+namespace fsdp::cli {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+std::string producer(const std::string& name) {
+  return test::data_path("producers/" + name).native();
+}
+
+std::string verdict(const std::string& path) {
+  return *formats::parse_json(run_cli({"verify", path, "--json"}).out).find("verdict")->as_string();
+}
+
+// What the checkpoint in OUT holds under a key, as JSON's text.
+std::string text_of(const std::string& path, const std::string& key) {
+  return run_cli({"extract", path, key}).out;
+}
+
+class Producers : public CliTest {
+ protected:
+  // Consolidates; what was made is read again and is the same as its source.
+  CliResult consolidated(const std::string& source, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"consolidate", source, path("full.pt"), "--force"};
+    words.insert(words.end(), more.begin(), more.end());
+    const CliResult result = run_cli(words);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_EQ(run_cli({"verify", path("full.pt")}).status, 0);
+    words = {"diff", source, path("full.pt")};
+    words.insert(words.end(), more.begin(), more.end());
+    const CliResult same = run_cli(words);
+    EXPECT_EQ(same.status, 0) << same.out << same.err;
+    return result;
+  }
+};
+
+TEST_F(Producers, hydra_and_lightning_with_an_omegaconf_dictconfig) {
+  const std::string source = producer("omegaconf/hydra.ckpt");
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out,
+              AllOf(StartsWith("unknown[CYCLE]: hydra.ckpt: 'hyper_parameters': holds itself "
+                               "(omegaconf.dictconfig.DictConfig)"),
+                    HasSubstr("unknown to this tool in part, 1 finding; otherwise sound")));
+  EXPECT_EQ(verdict(source), "unknown");
+  EXPECT_EQ(run_cli({"verify", source, "--strict"}).status, 1);
+  // Every other key can be used.
+  EXPECT_THAT(run_cli({"inspect", source}).out,
+              AllOf(HasSubstr("state_dict"), HasSubstr("layer.weight"), HasSubstr("global_step"),
+                    HasSubstr("omegaconf.dictconfig.DictConfig")));
+  EXPECT_EQ(run_cli({"stats", source}).status, 0);
+  const CliResult full = consolidated(source);
+  EXPECT_THAT(full.out, HasSubstr("(OmegaConf 2.1 to 2.4): torch.load(weights_only=True) asks"));
+  // The copy holds itself in the same way.
+  EXPECT_EQ(verdict(path("full.pt")), "unknown");
+  const CliResult without = consolidated(source, {"--exclude", "hyper_parameters"});
+  EXPECT_THAT(without.out, Not(HasSubstr("weights_only")));
+  EXPECT_EQ(verdict(path("full.pt")), "sound");
+  EXPECT_EQ(run_cli({"convert", source, path("full.h5")}).status, 0);
+  EXPECT_EQ(run_cli({"diff", source, path("full.h5")}).status, 0);
+  EXPECT_EQ(run_cli({"convert", source, path("full.safetensors"), "--drop-values"}).status, 0);
+}
+
+TEST_F(Producers, an_omegaconf_dictconfig_in_a_folder) {
+  const std::string source = producer("omegaconf/folder");
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, StartsWith("unknown[CYCLE]: __0_0.distcp: 'cfg.layers': holds itself"));
+  consolidated(source);
+  EXPECT_EQ(run_cli({"reshard", source, path("two"), "--world-size", "2"}).status, 0);
+  EXPECT_EQ(run_cli({"diff", source, path("two")}).status, 0);
+  EXPECT_EQ(run_cli({"rename", source, path("renamed"), "--rename", "model=net"}).status, 0);
+  EXPECT_EQ(verdict(path("renamed")), "unknown");
+}
+
+TEST_F(Producers, names_of_protocol_2_ellipsis_and_chain_maps_are_plain_data) {
+  const std::string source = producer("odd_values.pt");
+  EXPECT_EQ(verdict(source), "sound") << run_cli({"verify", source}).out;
+  consolidated(source);
+}
+
+TEST_F(Producers, jagged_nested_tensors_are_kept) {
+  const std::string source = producer("jagged.pt");
+  EXPECT_EQ(verdict(source), "sound") << run_cli({"verify", source}).out;
+  EXPECT_THAT(run_cli({"inspect", source}).out, HasSubstr("nested tensor"));
+  consolidated(source);
+}
+
+TEST_F(Producers, programs_are_named) {
+  struct Program {
+    const char* name;
+    const char* what;
+  };
+  constexpr std::array kPrograms = {
+      Program{"exported.pt2", "this is a torch.export archive (.pt2)"},
+      Program{"scripted.pt", "this is a TorchScript archive"},
+  };
+  for (const auto& [name, what] : kPrograms) {
+    SCOPED_TRACE(name);
+    const CliResult result = run_cli({"verify", producer(name)});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.out, AllOf(StartsWith("unknown[UNSUPPORTED]"), HasSubstr(what),
+                                  HasSubstr("checked against CRC-32")));
+    EXPECT_EQ(verdict(producer(name)), "unknown");
+    const CliResult other = run_cli({"inspect", producer(name)});
+    EXPECT_EQ(other.status, 2);
+    EXPECT_THAT(other.err, AllOf(HasSubstr("error[UNSUPPORTED]"), HasSubstr(what)));
+    // Its bytes are checked all the same.
+    std::string bytes = file_bytes(producer(name));
+    bytes[bytes.find("torch")] ^= 1;
+    write_file(path("flipped"), bytes);
+    const CliResult flipped = run_cli({"verify", path("flipped")});
+    EXPECT_EQ(flipped.status, 1) << flipped.out;
+    EXPECT_THAT(flipped.out, HasSubstr("damage[ZIP_"));
+  }
+}
+
+TEST_F(Producers, tensors_of_torchao_are_unknown_and_the_rest_is_used) {
+  struct Folder {
+    const char* name;
+    const char* cls;
+    std::vector<std::string> exclude;
+  };
+  const std::array folders = {
+      Folder{"adamw8bit", "torchao.optim.subclass_8bit.OptimState8bit", {"**.exp_avg*"}},
+      Folder{"adamw4bit", "torchao.optim.subclass_4bit.OptimState4bit", {"**.exp_avg*"}},
+      Folder{"adamwfp8", "torchao.optim.subclass_fp8.OptimStateFp8", {"**.exp_avg*"}},
+      Folder{"int8", "torchao.quantization.Int8Tensor", {"model.0.weight"}},
+      Folder{"float8", "torchao.quantization.Float8Tensor", {"model.0.weight"}},
+  };
+  for (const auto& [name, cls, exclude] : folders) {
+    SCOPED_TRACE(name);
+    const std::string source = producer(std::string("torchao/") + name);
+    const CliResult result = run_cli({"verify", source});
+    EXPECT_EQ(result.status, 0) << result.out;
+    EXPECT_THAT(result.out, AllOf(HasSubstr("unknown[UNSUPPORTED]"), HasSubstr(cls),
+                                  HasSubstr("which its own library alone takes apart"),
+                                  Not(HasSubstr("sharded")), Not(HasSubstr("damage["))));
+    EXPECT_EQ(verdict(source), "unknown");
+    EXPECT_EQ(run_cli({"inspect", source}).status, 0);
+    const CliResult refused = run_cli({"consolidate", source, path("none.pt")});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr(cls), HasSubstr("leave it out with --exclude")));
+    consolidated(source, {"--exclude", exclude[0]});
+  }
+}
+
+TEST_F(Producers, torchao_states_in_a_file_are_kept) {
+  const std::string source = producer("torchao/adamw8bit.pt");
+  EXPECT_EQ(run_cli({"verify", source}).status, 0) << run_cli({"verify", source}).out;
+  EXPECT_THAT(run_cli({"inspect", source}).out,
+              HasSubstr("torchao.optim.subclass_8bit.OptimState8bit"));
+  EXPECT_THAT(consolidated(source).out, HasSubstr("(torchao 0.18)"));
+}
+
+TEST_F(Producers, megatron_core_with_plans_common_and_metadata_json) {
+  const std::string source = producer("megatron");
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 0) << result.out;
+  EXPECT_THAT(result.out, AllOf(Not(HasSubstr("[")), HasSubstr("sound, ")));
+  EXPECT_THAT(run_cli({"inspect", source}).out,
+              AllOf(HasSubstr("torch.distributed.checkpoint, megatron"), HasSubstr("decoder.w"),
+                    HasSubstr("iteration"), HasSubstr("param_groups")));
+  EXPECT_EQ(run_cli({"consolidate", source, path("full.pt")}).status, 0);
+  EXPECT_EQ(run_cli({"diff", source, path("full.pt"), "-k", "decoder.*"}).status, 0);
+  EXPECT_EQ(text_of(path("full.pt"), "decoder.b"), text_of(source, "decoder.b"));
+  EXPECT_THAT(run_cli({"inspect", path("full.pt")}).out, HasSubstr("param_groups"));
+  // Folders keep what is in common.pt.
+  EXPECT_EQ(run_cli({"rename", source, path("renamed"), "--rename", "decoder=model"}).status, 0);
+  EXPECT_THAT(names(), testing::Contains("renamed"));
+  EXPECT_THAT(run_cli({"inspect", path("renamed")}).out, HasSubstr("iteration"));
+}
+
+TEST_F(Producers, a_megatron_folder_without_its_last_file_is_warned_of) {
+  const std::string source = path("cut");
+  std::filesystem::copy(producer("megatron"), source);
+  std::filesystem::remove(source + "/metadata.json");
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out, HasSubstr("warning[NO_METADATA]: metadata.json: is missing"));
+  EXPECT_EQ(run_cli({"verify", source, "--strict"}).status, 1);
+  write_file(source + "/metadata.json", "{\"sharded_backend\": ");
+  EXPECT_THAT(run_cli({"verify", source}).out, HasSubstr("damage[JSON]: metadata.json"));
+}
+
+}  // namespace
+}  // namespace fsdp::cli
