@@ -52,6 +52,7 @@ void check_before_copy(const Checkpoint& checkpoint, const Value& content,
   check_extents(used, findings);
   for (const TensorEntry& tensor : used.tensors) check_coverage(tensor, findings);
   throw_if_damaged(findings, checkpoint.description().path);
+  check_expansion(used, checkpoint.description().path);
   for (const TensorEntry& tensor : used.tensors) {
     if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
