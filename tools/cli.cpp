@@ -19,6 +19,7 @@
 #include "tools/common_options.h"
 #include "tools/completion.h"
 #include "tools/man_page.h"
+#include "tools/memory_budget.h"
 #include "tools/placed.h"
 #include "tools/verbs.h"
 
@@ -276,6 +277,23 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
   return streams;
 }
 
+// Runs a verb with no more memory than --max-memory, or what the files named justify.
+int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<std::string>& args,
+                      std::ostream& out, std::ostream& err) {
+  CommonOptions common = interpret(typed);
+  const InputSize input = size_of(args);
+  const formats::Budget budget = budget_for(input, typed.max_memory);
+  common.max_memory_bytes = budget.memory_bytes;
+  try {
+    const formats::BudgetScope scope(budget);
+    return verb.run(common, streams_for(common, out, err));
+  } catch (const formats::OverBudget&) {
+    throw Error(ErrorCode::kOutOfMemory, formats::escape(common.path) +
+                                             ": takes more memory than " +
+                                             budget_words(input, budget, typed.max_memory));
+  }
+}
+
 int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   // For the build, which installs what they print.
   if (args.size() == 2 && args[0] == "--print-completion") {
@@ -310,12 +328,12 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorCode::kUsage, parse_message(error, app, args));
   }
-  const CommonOptions common = interpret(typed);
-  const Streams streams = streams_for(common, out, err);
-  for (std::size_t i = 0; i < verbs.size(); ++i) {
-    if (subcommands[i]->parsed()) return verbs[i]->run(common, streams);
-  }
-  throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
+  const auto chosen = std::find_if(subcommands.begin(), subcommands.end(),
+                                   [](const CLI::App* verb) { return verb->parsed(); });
+  if (chosen == subcommands.end())
+    throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
+  return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), typed, args, out,
+                           err);
 }
 
 }  // namespace

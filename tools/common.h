@@ -20,6 +20,7 @@ struct CommonOptions {
   When progress = When::kAuto;
   When color = When::kAuto;
   unsigned threads = 1;
+  // --max-memory; where it is not given, what the files named justify (see memory_budget.h).
   std::uint64_t max_memory_bytes = 256U << 20U;
   formats::KeySelection keys;
   std::set<std::string> allowed_globals;

@@ -39,8 +39,8 @@ void declare_common(OptionSet& options, TypedCommon& typed) {
                  "Colours: auto, always or never; NO_COLOR is heeded");
   options.integer("--threads", typed.threads, 1, kMaxThreads, "N",
                   "Threads; as many as cores if not given");
-  options.text("--max-memory", typed.max_memory, "SIZE",
-               "Memory to stay within; 256MiB if not given");
+  options.size("--max-memory", typed.max_memory,
+               "Memory to stay within; up to 256MiB, less for small files, if not given");
 }
 
 CommonOptions interpret(const TypedCommon& typed) {
@@ -49,10 +49,9 @@ CommonOptions interpret(const TypedCommon& typed) {
   common.color = when_of(typed.color);
   common.threads = typed.threads ? static_cast<unsigned>(*typed.threads)
                                  : std::max(1U, std::thread::hardware_concurrency());
-  common.max_memory_bytes = formats::parse_size(typed.max_memory);
-  if (common.max_memory_bytes < kMinMemory) {
+  if (typed.max_memory && *typed.max_memory < kMinMemory) {
     throw Error(ErrorCode::kUsage,
-                formats::cat("--max-memory is ", formats::human_bytes(common.max_memory_bytes),
+                formats::cat("--max-memory is ", formats::human_bytes(*typed.max_memory),
                              ", but at least ", formats::human_bytes(kMinMemory), " is needed"));
   }
   common.allowed_globals.insert(typed.globals.begin(), typed.globals.end());

@@ -17,7 +17,7 @@ struct TypedCommon {
   CommonOptions common;
   std::string progress = "auto";
   std::string color = "auto";
-  std::string max_memory = "256MiB";
+  std::optional<std::uint64_t> max_memory;
   std::optional<std::int64_t> threads;
   std::vector<std::string> globals;
 };

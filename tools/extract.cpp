@@ -159,12 +159,13 @@ class ExtractVerb : public Verb {
     formats::throw_if_damaged(findings, extraction.checkpoint->description().path);
     const std::uint64_t bytes =
         formats::volume(extraction.slice.box().view()) * formats::item_bytes(tensor.dtype);
-    if (bytes > kMaxBytes)
+    const std::uint64_t most = std::min(kMaxBytes, formats::expansion_limit(index));
+    if (bytes > most)
       throw Error(
-          ErrorCode::kLimitSize,
+          most == kMaxBytes ? ErrorCode::kLimitSize : ErrorCode::kLimitRatio,
           cat(extraction.checkpoint->description().path, ": ", formats::quote(tensor.key, 200),
               ": ", formats::human_bytes(bytes), " are to be read, at most ",
-              formats::human_bytes(kMaxBytes), " are; take a slice"));
+              formats::human_bytes(most), " are; take a slice"));
   }
 
   static Json::Array numbers(const std::vector<std::int64_t>& shape) {

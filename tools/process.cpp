@@ -3,13 +3,19 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <iostream>
+#include <string_view>
+#include <system_error>
+#include <thread>
 
+#include "formats/base/atomic_output.h"
 #include "formats/base/interrupt.h"
 #include "tools/placed.h"
 
@@ -28,8 +34,40 @@ bool reader_went_away() {
   return ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
 }
 
+// Posted by the handler.
+sem_t asked_to_stop;
+
 extern "C" void note_signal(int number) {
   formats::interrupt_signal.store(number);
+  ::sem_post(&asked_to_stop);
+}
+
+// How long loops have to notice that they are to stop, and destructors to clean up.
+constexpr timespec kGrace{0, 700'000'000};
+// A shell's way of telling which signal ended a command.
+constexpr int kSignalBase = 128;
+
+// Waits for a signal, and ends the process where its threads take too long over it: each long loop
+// asks for signals, but a library's may not, nor a system call on a slow file system.
+void end_when_asked() {
+  while (::sem_wait(&asked_to_stop) != 0) {
+  }
+  timespec left = kGrace;
+  while (::nanosleep(&left, &left) != 0) {
+  }
+  formats::abandon_outputs();
+  constexpr std::string_view kWords = "fsdp-ckpt: error[INTERRUPTED]: interrupted\n";
+  (void)!::write(STDERR_FILENO, kWords.data(), kWords.size());
+  ::_exit(kSignalBase + formats::interrupt_signal.load());
+}
+
+void start_waiting_for_signals() {
+  if (::sem_init(&asked_to_stop, 0, 0) != 0) return;
+  try {
+    std::thread(end_when_asked).detach();
+  } catch (const std::system_error&) {
+    // No thread to be had: loops notice all the same.
+  }
 }
 
 }  // namespace
@@ -39,6 +77,7 @@ void prepare_process() {
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
       (void)::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
   }
+  start_waiting_for_signals();
   struct sigaction action {};
   ::sigemptyset(&action.sa_mask);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {

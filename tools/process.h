@@ -6,7 +6,8 @@
 namespace fsdp::cli {
 
 // Stores SIGINT, SIGTERM and SIGHUP as a wish to stop (formats/base/interrupt.h), leaving those
-// alone that the parent ignores; makes writing to a closed pipe an error instead of a signal; fills
+// alone that the parent ignores; ends this process where nobody has noticed within most of a
+// second, temporaries removed; makes writing to a closed pipe an error instead of a signal; fills
 // closed descriptors 0 to 2, so that no file of ours becomes standard output; raises the limit on
 // open files as far as this user may.
 void prepare_process();

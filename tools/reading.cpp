@@ -20,9 +20,6 @@ using formats::cat;
 
 // The share of --max-memory that blocks may use; the rest is for the index and the program itself.
 constexpr std::uint64_t kBufferShare = 4;
-// A view may repeat one stored element without end (stride 0); no tensor that anyone stores is
-// larger.
-constexpr std::uint64_t kMaxTensorBytes = std::uint64_t{1} << 44U;
 // Suggestions look at no more keys than this.
 constexpr std::size_t kMaxCandidates = 20'000;
 constexpr int kShortDigits = 6;
@@ -42,15 +39,7 @@ std::unique_ptr<formats::Checkpoint> open_to_read(
   for (const formats::TensorEntry& tensor : index.tensors)
     formats::check_coverage(tensor, findings);
   formats::throw_if_damaged(findings, checkpoint->description().path);
-  for (const formats::TensorEntry& tensor : index.tensors) {
-    if (tensor.bytes() <= kMaxTensorBytes) continue;
-    throw Error(
-        ErrorCode::kLimitSize,
-        cat(formats::escape(path), ": ", formats::quote(tensor.key, 200), ": ",
-            formats::torch_name(tensor.dtype), " ", formats::shape_text(tensor.shape), " is ",
-            formats::human_bytes(tensor.bytes()), ", at most ",
-            formats::human_bytes(kMaxTensorBytes), " are read; leave it out with --exclude"));
-  }
+  formats::check_expansion(index, checkpoint->description().path);
   return checkpoint;
 }
 

@@ -18,7 +18,24 @@ constexpr std::size_t kMaxJsonParts = 10'000;
 // What is nested deeper than this is not for a line of text.
 constexpr std::size_t kMaxTextDepth = 20;
 
-// Little-endian two's complement to decimal.
+// Beyond this the decimal digits, of which each takes all the bytes, are not worth their time;
+// Python draws the line at 4,300 digits.
+constexpr std::size_t kMaxDecimalBytes = 1024;
+
+// The magnitude, little-endian, as Python writes it in hexadecimal.
+std::string hexadecimal(const std::string& magnitude) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text = "0x";
+  for (std::size_t i = magnitude.size(); i-- > 0;) {
+    const auto byte = static_cast<unsigned char>(magnitude[i]);
+    text += kDigits[byte >> 4U];
+    text += kDigits[byte & 15U];
+  }
+  const std::size_t zeros = text.find_first_not_of('0', 2) - 2;
+  return text.erase(2, zeros);
+}
+
+// Little-endian two's complement to decimal, or to hexadecimal where it is long.
 std::string big_int_text(const std::string& bytes) {
   std::string magnitude = bytes;
   const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
@@ -30,6 +47,7 @@ std::string big_int_text(const std::string& bytes) {
       carry = sum >> 8U;
     }
   }
+  if (magnitude.size() > kMaxDecimalBytes) return (negative ? "-" : "") + hexadecimal(magnitude);
   std::string digits;
   bool more = true;
   while (more) {
@@ -41,8 +59,9 @@ std::string big_int_text(const std::string& bytes) {
       rest = current % 10U;
       more = more || magnitude[i] != 0;
     }
-    digits.insert(digits.begin(), static_cast<char>('0' + rest));
+    digits += static_cast<char>('0' + rest);
   }
+  std::reverse(digits.begin(), digits.end());
   return (negative ? "-" : "") + digits;
 }
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <utility>
@@ -123,7 +124,35 @@ Error cannot_exchange(const OutputPlace& place) {
           "before the new one is there; remove it first or choose another destination");
 }
 
+// Note [abandoning outputs]
+// A process that is asked to stop ends within a second, wherever its threads are; whoever ends it
+// then removes the temporaries in their stead.  A commit must not be half done when that happens,
+// so that it and the removal exclude each other.
+struct Unfinished {
+  virtual ~Unfinished() = default;
+  // Removes the temporary, if it still is one.
+  virtual void abandon() noexcept = 0;
+};
+std::mutex commit_mutex;
+std::mutex unfinished_mutex;
+std::vector<Unfinished*> unfinished;
+
+void note_unfinished(Unfinished& output) {
+  const std::lock_guard lock(unfinished_mutex);
+  unfinished.push_back(&output);
+}
+void forget_unfinished(Unfinished& output) noexcept {
+  const std::lock_guard lock(unfinished_mutex);
+  std::erase(unfinished, &output);
+}
+
 }  // namespace
+
+void abandon_outputs() noexcept {
+  commit_mutex.lock();
+  const std::lock_guard lock(unfinished_mutex);
+  for (Unfinished* const output : unfinished) output->abandon();
+}
 
 // ---- OutputFile
 
@@ -206,12 +235,18 @@ std::filesystem::path open_path(const OutputPlace& place) {
 
 // ---- AtomicFile
 
-struct AtomicFile::Impl {
+struct AtomicFile::Impl : Unfinished {
   Impl(const std::filesystem::path& destination, const OutputOptions& chosen)
-      : options(chosen), place(destination, OutputKind::kFile) {}
+      : options(chosen), place(destination, OutputKind::kFile) {
+    note_unfinished(*this);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() {
+  ~Impl() override {
+    forget_unfinished(*this);
+    abandon();
+  }
+  void abandon() noexcept override {
     if (lock.get() < 0 || committed) return;
     if (place.stands_for(place.temporary(), lock.get()))
       ::unlinkat(place.parent(), place.temporary().c_str(), 0);
@@ -255,6 +290,7 @@ void AtomicFile::commit() {
   const OutputPlace& place = impl_->place;
   file_->finish(impl_->options.sync);
   if (impl_->options.before_commit) impl_->options.before_commit(open_path(place));
+  const std::lock_guard lock(commit_mutex);  // See Note [abandoning outputs].
   if (impl_->options.replace) {
     impl_->check_destination();
     if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
@@ -270,16 +306,22 @@ void AtomicFile::commit() {
 
 // ---- AtomicDirectory
 
-struct AtomicDirectory::Impl {
+struct AtomicDirectory::Impl : Unfinished {
   enum class Standing { kNothing, kEmptyFolder, kFolder };
 
   Impl(const std::filesystem::path& destination, const OutputOptions& chosen)
-      : options(chosen), place(destination, OutputKind::kFolder) {}
+      : options(chosen), place(destination, OutputKind::kFolder) {
+    note_unfinished(*this);
+  }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() {
-    if (folder.get() < 0 || committed) return;
+  ~Impl() override {
+    forget_unfinished(*this);
     files.clear();
+    abandon();
+  }
+  void abandon() noexcept override {
+    if (folder.get() < 0 || committed) return;
     if (!place.stands_for(place.temporary(), folder.get())) return;
     try {
       remove_files_in(folder.get(), place.shown());
@@ -468,6 +510,7 @@ void AtomicDirectory::commit() {
     for (const auto& [name, folder] : impl_->folders) sync(folder);
     sync(impl_->folder);
   }
+  const std::lock_guard lock(commit_mutex);  // See Note [abandoning outputs].
   while (!rename_to_free_name(place, OutputKind::kFolder)) {
     if (!impl_->options.replace) throw appeared(place);
     // Nothing: what stood there went away meanwhile.

@@ -128,6 +128,11 @@ class AtomicDirectory {
   std::unique_ptr<Impl> impl_;
 };
 
+// Removes the temporaries of every output that is being written, for a process that is about to end
+// without returning to whoever writes them.  Afterwards nothing is committed any more: who tries
+// waits for that end.
+void abandon_outputs() noexcept;
+
 // Free bytes for this user on the file system that holds `folder`.  Throws: kIo, kNotFound.
 std::uint64_t free_bytes(const std::filesystem::path& folder);
 

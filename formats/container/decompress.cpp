@@ -8,7 +8,9 @@
 #include <memory>
 #include <vector>
 
+#include "formats/base/budget.h"
 #include "formats/base/error.h"
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
@@ -58,6 +60,8 @@ class Output {
       throw Error(ErrorCode::kLimitRatio,
                   cat(format_, ": the stream holds more than the expected ", most_, " bytes"));
     }
+    throw_if_interrupted();
+    charge_expansion(count);
     done_ += count;
     if (count != 0) sink_(std::span(buffer_).first(count));
   }
@@ -147,6 +151,7 @@ void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& s
                                                           kMaxZstdWindowLog)) != 0) {
     throw Error(ErrorCode::kOutOfMemory, "zstd: no memory for the decoder");
   }
+  MemoryCharge window;
   std::size_t wanted = 1;  // 0 where a frame has just ended
   bool any = false;
   for (auto bytes = input.next(); !bytes.empty(); bytes = input.next()) {
@@ -162,6 +167,7 @@ void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& s
                     cat("zstd: no valid stream near byte ", input.position() - in.size + in.pos,
                         ": ", ::ZSTD_getErrorName(wanted)));
       }
+      window.grow_to(::ZSTD_sizeof_DCtx(context.get()));
       output.take(out.pos);
       full = out.pos == out.size && wanted != 0;
     }

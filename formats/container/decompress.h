@@ -17,14 +17,16 @@ using ByteSink = std::function<void(std::span<const std::byte>)>;
 // Bytes that one byte of deflate can stand for at most.
 constexpr std::uint64_t kMaxDeflateRatio = 1032;
 
+// Both charge what comes out to the process's budget (formats/base/budget.h: kLimitRatio).
+
 // Inflates the raw deflate stream that fills `source`; exactly `expected_bytes` must come out.
 // Throws: kLimitRatio where more would come out, or `expected_bytes` cannot, kTruncated,
-// kZipMismatch where it is no deflate stream.
+// kZipMismatch where it is no deflate stream, kInterrupted.
 void inflate(const ByteSource& source, std::uint64_t expected_bytes, const ByteSink& sink);
 
 // Decodes the zstd frames that fill `source`.
 // Throws: kLimitRatio above `max_bytes`, kTruncated, kUnsupported where it is no zstd stream or
-// needs a window above 128 MiB.
+// needs a window above 128 MiB, OverBudget for one above the budget, kInterrupted.
 void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& sink);
 
 }  // namespace fsdp::formats

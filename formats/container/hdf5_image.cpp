@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <set>
+#include <unordered_set>
 
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/container/hdf5_file.h"
 #include "formats/container/hdf5_library.h"
@@ -12,6 +13,9 @@
 
 namespace fsdp::formats::hdf5 {
 namespace {
+
+// Of the structure as it stands in the file; in memory libhdf5 takes several times as much for it.
+constexpr std::size_t kCacheBytes = std::size_t{512} << 10U;
 
 // The file without its data.  Runs of bytes never overlap; what data are written over is gone.
 class StructureFile : public DriverFile {
@@ -124,17 +128,21 @@ class Layout {
   FileImage run() {
     image_.places.resize(plan_.datasets.size());
     for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
-      group_of(plan_.datasets[i].path);
+      throw_if_interrupted();
       add(plan_.datasets[i], image_.places[i]);
     }
     for (const PlannedLink& link : plan_.links) {
-      group_of(link.path);
-      check(
-          H5Lcreate_hard(file_.get(), name(plan_.datasets[link.dataset].path).c_str(), file_.get(),
-                         name(link.path).c_str(), link_properties_.get(), H5P_DEFAULT),
-          "a second name");
+      throw_if_interrupted();
+      check(H5Lcreate_hard(file_.get(), name(plan_.datasets[link.dataset].path).c_str(),
+                           group_of(link.path), link.path.back().c_str(), link_properties_.get(),
+                           H5P_DEFAULT),
+            "a second name");
     }
-    for (const PlannedText& text : plan_.texts) add(text);
+    for (const PlannedText& text : plan_.texts) {
+      throw_if_interrupted();
+      add_text(group_of(text.path), text.path.back(), text.text);
+    }
+    group_ = Handle(-1, H5Gclose);
     if (!file_.close_now()) refused("the file");
     image_.bytes = memory_.size();
     image_.structure = memory_.take_runs();
@@ -152,25 +160,38 @@ class Layout {
     const Handle access = access_to(memory_);
     // What HDF5 1.10 and all later ones read; every part of the structure has a checksum.
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), "its version");
+    // What it keeps of the structure beside the one that is kept here.
+    H5AC_cache_config_t cache{};
+    cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
+    check(H5Pget_mdc_config(access.get(), &cache), "its cache");
+    cache.min_size = kCacheBytes;
+    cache.initial_size = kCacheBytes;
+    cache.max_size = kCacheBytes;
+    check(H5Pset_mdc_config(access.get(), &cache), "a cache of that size");
     const Handle properties = checked(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "file properties");
     check(H5Pset_obj_track_times(properties.get(), false), "no times");
     return checked(H5Fcreate("file", H5F_ACC_TRUNC, properties.get(), access.get()), H5Fclose,
                    "the file");
   }
 
-  // Makes the groups above the last step.
-  void group_of(const Path& path) {
-    for (std::size_t steps = 1; steps < path.size(); ++steps) {
-      if (!groups_.insert(Path(path.begin(), path.begin() + static_cast<std::ptrdiff_t>(steps)))
-               .second) {
-        continue;
-      }
+  // The group above the last step, made where it is not there yet.  Valid until the next call.
+  hid_t group_of(const Path& path) {
+    const std::size_t above = path.size() - 1;
+    std::string wanted = name(path, above);
+    if (group_.ok() && wanted == group_name_) return group_.get();
+    std::size_t known = above;
+    while (known > 0 && !groups_.contains(name(path, known))) --known;
+    for (std::size_t steps = known + 1; steps <= above; ++steps) {
+      groups_.insert(name(path, steps));
       const Handle properties = checked(H5Pcreate(H5P_GROUP_CREATE), H5Pclose, "group properties");
       check(H5Pset_obj_track_times(properties.get(), false), "no times");
       const Handle made = checked(H5Gcreate2(file_.get(), name(path, steps).c_str(),
                                              link_properties_.get(), properties.get(), H5P_DEFAULT),
                                   H5Gclose, "a group");
     }
+    group_ = checked(H5Gopen2(file_.get(), wanted.c_str(), H5P_DEFAULT), H5Gclose, "a group");
+    group_name_ = std::move(wanted);
+    return group_.get();
   }
 
   void add(const PlannedDataset& planned, DatasetPlace& place) {
@@ -180,23 +201,11 @@ class Layout {
         sizes.empty() ? H5Screate(H5S_SCALAR)
                       : H5Screate_simple(static_cast<int>(sizes.size()), sizes.data(), nullptr),
         H5Sclose, "a dataspace");
-    const Handle properties = checked(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
-    check(H5Pset_obj_track_times(properties.get(), false), "no times");
-    check(H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER), "no fill");
     const bool chunked = !planned.chunk_shape.empty();
-    if (chunked) {
-      const std::vector<hsize_t> chunk(planned.chunk_shape.begin(), planned.chunk_shape.end());
-      check(H5Pset_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data()),
-            "a chunk size");
-      check(H5Pset_fletcher32(properties.get()), "fletcher32");
-      check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_INCR), "an allocation time");
-    } else {
-      check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY), "an allocation time");
-    }
-    const Handle dataset =
-        checked(H5Dcreate2(file_.get(), name(planned.path).c_str(), type.type.get(), space.get(),
-                           link_properties_.get(), properties.get(), H5P_DEFAULT),
-                H5Dclose, "a dataset");
+    const Handle dataset = checked(H5Dcreate2(group_of(planned.path), planned.path.back().c_str(),
+                                              type.type.get(), space.get(), link_properties_.get(),
+                                              properties_for(planned.chunk_shape), H5P_DEFAULT),
+                                   H5Dclose, "a dataset");
     if (type.attribute) add_text(dataset.get(), kDTypeAttribute, *type.attribute);
     if (planned.number) add_number(dataset.get(), kNumberAttribute, *planned.number);
     if (planned.crc) add_number(dataset.get(), kCrcAttribute, *planned.crc);
@@ -212,6 +221,27 @@ class Layout {
     place.address = H5Dget_offset(dataset.get());
     if (place.address == HADDR_UNDEF) refused("space for a dataset");
     memory_.clear(place.address, described.bytes());
+  }
+
+  // How datasets with these chunks, or with none, are made; most have those of the one before.
+  hid_t properties_for(const std::vector<std::int64_t>& chunk_shape) {
+    if (dataset_properties_.ok() && chunk_shape == properties_chunk_shape_)
+      return dataset_properties_.get();
+    Handle properties = checked(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
+    check(H5Pset_obj_track_times(properties.get(), false), "no times");
+    check(H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER), "no fill");
+    if (chunk_shape.empty()) {
+      check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY), "an allocation time");
+    } else {
+      const std::vector<hsize_t> chunk(chunk_shape.begin(), chunk_shape.end());
+      check(H5Pset_chunk(properties.get(), static_cast<int>(chunk.size()), chunk.data()),
+            "a chunk size");
+      check(H5Pset_fletcher32(properties.get()), "fletcher32");
+      check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_INCR), "an allocation time");
+    }
+    dataset_properties_ = std::move(properties);
+    properties_chunk_shape_ = chunk_shape;
+    return dataset_properties_.get();
   }
 
   void add_chunks(hid_t dataset, const Dataset& described, DatasetPlace& place) {
@@ -251,20 +281,16 @@ class Layout {
     check(H5Awrite(made.get(), H5T_NATIVE_UINT64, &number), "an attribute's number");
   }
 
-  void add(const PlannedText& text) {
-    group_of(text.path);
-    const Handle group =
-        checked(H5Gopen2(file_.get(), name(text.path, text.path.size() - 1).c_str(), H5P_DEFAULT),
-                H5Gclose, "a group");
-    add_text(group.get(), text.path.back(), text.text);
-  }
-
   const FilePlan& plan_;
   StructureFile memory_;
   Handle file_;
   Handle link_properties_{-1, H5Pclose};
   Handle attribute_properties_{-1, H5Pclose};
-  std::set<Path> groups_;
+  std::unordered_set<std::string> groups_;  // their names from the root down
+  Handle group_{-1, H5Gclose};              // the last one asked for
+  std::string group_name_;
+  Handle dataset_properties_{-1, H5Pclose};  // the last ones asked for
+  std::vector<std::int64_t> properties_chunk_shape_;
   FileImage image_;
 };
 

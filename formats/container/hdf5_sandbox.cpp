@@ -7,6 +7,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -25,6 +26,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -49,6 +51,9 @@ constexpr bool kSanitized = false;
 constexpr int kExitOutOfMemory = 3;
 constexpr int kExitNotConfined = 4;
 
+// How long it may take until the parent sees that it is to stop.
+constexpr long long kPollMilliseconds = 100;
+
 constexpr char kDone = 'D';
 constexpr char kError = 'E';
 
@@ -60,14 +65,14 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 constexpr std::uint32_t kArchitecture = 0;  // say here which AUDIT_ARCH_ this processor has
 #endif
 
-// What reading an open file and using memory takes.
+// What reading an open file and using memory takes; tgkill, mmap and mprotect with arguments that
+// are looked at beside them.
 constexpr std::array kAllowed = {
-    SYS_read,         SYS_pread64,        SYS_write,        SYS_close,       SYS_lseek,
-    SYS_fstat,        SYS_mmap,           SYS_munmap,       SYS_mremap,      SYS_mprotect,
-    SYS_brk,          SYS_madvise,        SYS_futex,        SYS_exit,        SYS_exit_group,
-    SYS_rt_sigreturn, SYS_rt_sigprocmask, SYS_rt_sigaction, SYS_sigaltstack, SYS_clock_gettime,
-    SYS_gettimeofday, SYS_getrandom,      SYS_getpid,       SYS_gettid,      SYS_tgkill,
-    SYS_sched_yield,
+    SYS_read,         SYS_pread64,     SYS_write,         SYS_close,        SYS_lseek,
+    SYS_fstat,        SYS_munmap,      SYS_mremap,        SYS_brk,          SYS_madvise,
+    SYS_futex,        SYS_exit,        SYS_exit_group,    SYS_rt_sigreturn, SYS_rt_sigprocmask,
+    SYS_rt_sigaction, SYS_sigaltstack, SYS_clock_gettime, SYS_gettimeofday, SYS_getrandom,
+    SYS_getpid,       SYS_gettid,      SYS_sched_yield,
 };
 
 // Sanitizers find out by a pipe whether memory can be read.
@@ -87,6 +92,31 @@ bool allow_few_system_calls() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
   };
+  const auto jump = [&](std::uint16_t how, long to, std::uint8_t yes, std::uint8_t no) {
+    program.push_back(BPF_JUMP(static_cast<std::uint16_t>(BPF_JMP | how | BPF_K),
+                               static_cast<std::uint32_t>(to), yes, no));
+  };
+  const auto give = [&](std::uint32_t answer) {
+    program.push_back(BPF_STMT(BPF_RET | BPF_K, answer));
+  };
+  // The lower half of an argument; the kernel looks at no more of these.
+  const auto load_argument = [&](std::size_t number) {
+    const std::size_t at = offsetof(seccomp_data, args) + number * sizeof(std::uint64_t);
+    program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(at)));
+  };
+  // abort and raise send this process a signal; no other one may get any.
+  jump(BPF_JEQ, SYS_tgkill, 0, 4);
+  load_argument(0);
+  jump(BPF_JEQ, ::getpid(), 0, 1);
+  give(SECCOMP_RET_ALLOW);
+  give(SECCOMP_RET_ERRNO | EPERM);
+  // Memory that is read and written, and holds no new code.
+  jump(BPF_JEQ, SYS_mmap, 1, 0);
+  jump(BPF_JEQ, SYS_mprotect, 0, 4);
+  load_argument(2);
+  jump(BPF_JSET, PROT_EXEC, 0, 1);
+  give(SECCOMP_RET_ERRNO | EPERM);
+  give(SECCOMP_RET_ALLOW);
   std::vector<long> allowed(kAllowed.begin(), kAllowed.end());
   allowed.insert(allowed.end(), kAllowedBeside.begin(), kAllowedBeside.end());
   for (std::size_t i = 0; i < allowed.size(); ++i) {
@@ -231,11 +261,13 @@ std::string read_all(int fd, const SandboxLimits& limits) {
   std::string out;
   std::array<char, 1U << 16U> buffer{};
   for (;;) {
+    throw_if_interrupted();
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) failed(cat("was ended after ", limits.wall_seconds, " seconds"));
     pollfd wanted{fd, POLLIN, 0};
-    const int ready = ::poll(&wanted, 1, static_cast<int>(std::min<long long>(left, 1000)));
+    const int ready =
+        ::poll(&wanted, 1, static_cast<int>(std::min<long long>(left, kPollMilliseconds)));
     if (ready < 0 && errno != EINTR) throw_errno("poll");
     if (ready <= 0) continue;
     const ssize_t got = ::read(fd, buffer.data(), buffer.size());

@@ -5,6 +5,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "formats/base/budget.h"
 #include "formats/base/text.h"
 #include "formats/container/hdf5_attributes.h"
 #include "formats/container/hdf5_file.h"
@@ -18,6 +19,10 @@ namespace {
 constexpr std::size_t kMaxDepth = 500;
 // Names of one file: links, attributes.
 constexpr std::size_t kMaxNames = 10'000'000;
+// A name takes at least this much of a file.  One that has more names has groups that several links
+// lead to, and each of them again: a web of 30 groups has a billion names.
+constexpr std::uint64_t kBytesPerName = 16;
+constexpr std::uint64_t kFreeNames = 1000;
 constexpr std::uint64_t kMaxDescriptionBytes = 1U << 30U;
 // Cells of the grids of all datasets, each name of a dataset counted: in any file, and beyond that
 // one for each byte of the file.
@@ -443,6 +448,12 @@ class Walk {
   void count_names(std::size_t count) {
     names_ += count;
     if (names_ > kMaxNames) throw_too_many();
+    const std::uint64_t most = kFreeNames + file_.size() / kBytesPerName;
+    if (names_ > most) {
+      throw Error(ErrorCode::kLimitNodes,
+                  cat("has more than ", most, " names in ", file_.size(),
+                      " bytes: groups that many links lead to"));
+    }
   }
   void count_cells(std::uint64_t count) {
     cells_ += count;
@@ -474,8 +485,9 @@ Description describe(const ByteSource& file) {
 }
 
 Description read_description(const File& file, const ReaderLimits& limits) {
-  const SandboxLimits sandbox{limits.memory_bytes, limits.cpu_seconds, limits.wall_seconds,
-                              kMaxDescriptionBytes};
+  const std::uint64_t memory = std::min(limits.memory_bytes, memory_left());
+  const SandboxLimits sandbox{memory, limits.cpu_seconds, limits.wall_seconds,
+                              std::min(kMaxDescriptionBytes, memory)};
   const std::string sent = [&] {
     // The child inherits the library as it is now: in no call of any thread.
     std::unique_lock lock(library_mutex());

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <span>
 
+#include "formats/base/budget.h"
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
@@ -37,6 +39,7 @@ void PickleReader::remember_opcode() {
 bool PickleReader::fill(std::size_t count) {
   const std::uint64_t from = offset();
   if (from > source_bytes_ || source_bytes_ - from < count) return false;
+  throw_if_interrupted();
   remember_opcode();
   const auto kept = static_cast<std::size_t>(end_ - at_);
   std::memmove(block_.get(), at_, kept);
@@ -44,6 +47,7 @@ bool PickleReader::fill(std::size_t count) {
   const auto size =
       static_cast<std::size_t>(std::min<std::uint64_t>(kBlockBytes, source_bytes_ - from));
   source_.read_at(from + kept, std::as_writable_bytes(std::span(block_.get() + kept, size - kept)));
+  charge_pickle(size - kept);
   at_ = block_.get();
   end_ = block_.get() + size;
   return true;

@@ -73,6 +73,7 @@ void check_before_copy(const Checkpoint& checkpoint, const Value& content,
     throw Error(finding.code, cat(checkpoint.description().path, ": ", finding_text(finding),
                                   exclude_hint(finding.key)));
   }
+  check_expansion(used, checkpoint.description().path);
   for (const TensorEntry& tensor : used.tensors) {
     if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <string_view>
+#include <utility>
 
 #include "formats/base/text.h"
 
@@ -27,31 +28,39 @@ std::string escaped(std::string_view name) {
   return out;
 }
 
-Path first(const Path& path, std::size_t steps) {
-  return {path.begin(), path.begin() + static_cast<std::ptrdiff_t>(steps)};
-}
+// A group for each step of a path would let a name of dots alone make thousands.  State dicts nest
+// some ten deep ...
+constexpr std::size_t kMaxSteps = 64;
+// ... and have about one group for each two tensors.
+constexpr std::size_t kGroupsPerName = 2;
+constexpr std::size_t kFreeGroups = 1000;
 
-// The path itself, or with a number behind it, so that `taken` does not hold it.
-template <typename Taken>
-Path free_place(Path path, const Taken& taken) {
-  const std::string name = path.back();
-  for (int copy = 2; taken(path); ++copy) path.back() = cat(name, "#", copy);
-  return path;
+std::string joined(const Path& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ".") + name;
+  return text;
 }
 
 }  // namespace
 
 Path names_of(const KeyPath& path) {
   Path names;
+  const auto add = [&names](std::string name) {
+    if (names.size() < kMaxSteps) {
+      names.push_back(std::move(name));
+    } else {
+      names.back() += "." + name;
+    }
+  };
   for (const PathStep& step : path) {
     if (const auto* number = std::get_if<std::int64_t>(&step)) {
-      names.push_back(std::to_string(*number));
+      add(std::to_string(*number));
       continue;
     }
     std::string_view rest = std::get<std::string>(step);
     for (;;) {
       const std::size_t dot = rest.find('.');
-      names.push_back(escaped(rest.substr(0, dot)));
+      add(escaped(rest.substr(0, dot)));
       if (dot == std::string_view::npos) break;
       rest.remove_prefix(dot + 1);
     }
@@ -61,41 +70,99 @@ Path names_of(const KeyPath& path) {
   return names;
 }
 
-Places::Places(const std::vector<KeyPath>& tensors) {
-  for (const KeyPath& path : tensors) tensors_.insert(names_of(path));
+Places::Node& Places::child(Node& node, const std::string& name) {
+  auto& place = node.children[name];
+  if (place == nullptr) place = std::make_unique<Node>();
+  return *place;
+}
+
+Places::Places(const std::vector<KeyPath>& tensors)
+    : groups_left_(kFreeGroups + kGroupsPerName * tensors.size()) {
   for (const KeyPath& path : tensors) {
-    const Path place = split(path);
-    for (std::size_t steps = 1; steps < place.size(); ++steps) groups_.insert(first(place, steps));
+    Node* at = &keys_;
+    for (const std::string& name : names_of(path)) at = &child(*at, name);
+    at->is_tensor = true;
+  }
+  for (const KeyPath& path : tensors) {
+    Path place = split(path);
+    place.pop_back();
+    Node* at = &places_;
+    for (const std::string& name : place) {
+      at = &child(*at, name);
+      if (at->is_group) continue;
+      at->is_group = true;
+      if (groups_left_ > 0) {
+        --groups_left_;
+        continue;
+      }
+      are_joined_ = true;
+      places_ = Node();
+      return;
+    }
   }
 }
 
 Path Places::split(const KeyPath& path) const {
   Path names = names_of(path);
+  if (are_joined_) return {joined(names)};
+  const Node* at = &keys_;
   for (std::size_t steps = 1; steps < names.size(); ++steps) {
-    if (!tensors_.contains(first(names, steps))) continue;
+    const auto next = at->children.find(names[steps - 1]);
+    if (next == at->children.end()) break;
+    at = next->second.get();
+    if (!at->is_tensor) continue;
     std::string joined = names[steps - 1];
     for (std::size_t i = steps; i < names.size(); ++i) joined += "." + names[i];
     names.resize(steps);
     names.back() = std::move(joined);
+    break;
   }
   return names;
 }
 
+// `name`, or with a number behind it, so that `taken` is not true of it.
+template <typename Taken>
+std::string Places::free_name(Node& group, const std::string& name, const Taken& taken) {
+  if (!taken(name)) return name;
+  // Where the search ended before: thousands of equal names would search as often.
+  std::size_t& copy = group.copies.try_emplace(name, 2).first->second;
+  std::string numbered;
+  do {
+    numbered = cat(name, "#", copy++);
+  } while (taken(numbered));
+  return numbered;
+}
+
 Path Places::dataset(const KeyPath& path) {
-  Path place = free_place(
-      split(path), [&](const Path& p) { return datasets_.contains(p) || groups_.contains(p); });
-  datasets_.insert(place);
+  Path place = split(path);
+  Node* group = &places_;
+  for (std::size_t i = 0; i + 1 < place.size(); ++i) group = &child(*group, place[i]);
+  place.back() = free_name(*group, place.back(), [&](const std::string& name) {
+    const auto found = group->children.find(name);
+    return found != group->children.end() && (found->second->is_dataset || found->second->is_group);
+  });
+  child(*group, place.back()).is_dataset = true;
   return place;
 }
 
 Path Places::attribute(const KeyPath& path) {
   Path place = split(path);
-  // A number behind the name of a dataset keeps it from being a group as well.
-  for (std::size_t steps = 1; steps < place.size(); ++steps) {
-    while (datasets_.contains(first(place, steps))) place[steps - 1] += "#";
+  // One of its own for each attribute, and what tensors left.
+  groups_left_ += kGroupsPerName;
+  if (place.size() - 1 > groups_left_) place = {joined(place)};
+  Node* group = &places_;
+  for (std::size_t i = 0; i + 1 < place.size(); ++i) {
+    // A mark behind the name of a dataset keeps it from being a group as well.
+    while (child(*group, place[i]).is_dataset) place[i] += "#";
+    group = &child(*group, place[i]);
+    if (group->is_group) continue;
+    group->is_group = true;
+    --groups_left_;
   }
-  place = free_place(std::move(place), [&](const Path& p) { return attributes_.contains(p); });
-  attributes_.insert(place);
+  place.back() = free_name(*group, place.back(), [&](const std::string& name) {
+    return group->attributes.contains(name);
+  });
+  group->attributes.insert(place.back());
   return place;
 }
 

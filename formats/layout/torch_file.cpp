@@ -10,6 +10,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/container/inflated_source.h"
 #include "formats/layout/storage_view.h"
 #include "formats/layout/torch_legacy.h"
 #include "formats/layout/torch_program.h"
@@ -25,6 +26,13 @@ constexpr std::uint64_t kMaxMarkBytes = 64;
 // Versions of the archive format PyTorch has written so far.
 constexpr int kMinVersion = 1;
 constexpr int kMaxVersion = 10;
+
+void check_record_crc(const ZipEntry& entry, std::uint32_t computed) {
+  if (computed == entry.crc) return;
+  throw Error(ErrorCode::kZipCrc,
+              cat("record ", quote(entry.name), " at byte ", entry.data_offset, ": CRC-32 stored ",
+                  hex32(entry.crc), ", computed ", hex32(computed)));
+}
 
 // A small record, whole and checked.
 std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& entry,
@@ -46,15 +54,29 @@ std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& ent
   } else {
     bytes = read_bytes(source, entry.data_offset, entry.uncompressed_bytes);
   }
-  if (check_crc) {
-    const std::uint32_t computed = crc32(0, bytes);
-    if (computed != entry.crc) {
-      throw Error(ErrorCode::kZipCrc,
-                  cat("record ", quote(entry.name), " at byte ", entry.data_offset,
-                      ": CRC-32 stored ", hex32(entry.crc), ", computed ", hex32(computed)));
-    }
-  }
+  if (check_crc) check_record_crc(entry, crc32(0, bytes));
   return bytes;
+}
+
+// A record that is inflated while it is read, its CRC compared before.
+InflatedSource inflated_record(const ByteSource& source, const ZipEntry& entry, bool check_crc) {
+  // A view that does not own: the source outlives the record.
+  const auto compressed = std::make_shared<SourceRange>(
+      std::shared_ptr<const ByteSource>(&source, [](const ByteSource*) {}), entry.data_offset,
+      entry.compressed_bytes);
+  std::uint32_t computed = 0;
+  inflate(*compressed, entry.uncompressed_bytes,
+          [&](std::span<const std::byte> part) { computed = crc32(computed, part); });
+  if (check_crc) check_record_crc(entry, computed);
+  return {compressed, entry.uncompressed_bytes};
+}
+
+Value read_pickle_record(const ByteSource& stream, const ZipEntry& entry, PickleHost& host) {
+  try {
+    return read_pickle(stream, host);
+  } catch (const Error& error) {
+    throw error.in(escape(entry.name));
+  }
 }
 
 std::string text_of(std::span<const std::byte> bytes) {
@@ -164,14 +186,17 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
   check_version(source, zip, prefix, check_crc);
   file.big_endian = read_byteorder(source, zip, prefix, check_crc);
 
-  const std::vector<std::byte> stream = read_record(source, *pickle, kMaxPickleBytes, check_crc);
   TorchPickleHost host(archive);
-  try {
-    file.root = read_pickle(MemorySource(stream), host);
-  } catch (const Error& error) {
-    throw error.in(escape(pickle->name));
+  if (pickle->deflated) {
+    const InflatedSource stream = inflated_record(source, *pickle, check_crc);
+    file.root = read_pickle_record(stream, *pickle, host);
+    file.unknown_globals = unknown_globals_in(stream);
+  } else {
+    const auto bytes = read_record(source, *pickle, kMaxPickleBytes, check_crc);
+    const MemorySource stream(bytes);
+    file.root = read_pickle_record(stream, *pickle, host);
+    file.unknown_globals = unknown_globals_in(stream);
   }
-  file.unknown_globals = unknown_globals_in(MemorySource(stream));
   file.cyclic = host.cyclic();
   file.storages = host.storages();
   for (const StorageRef& storage : file.storages) {

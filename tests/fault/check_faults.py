@@ -9,6 +9,7 @@ kill_file, kill_folder, kill_reshard
 errors_file, errors_folder, errors_reshard
                             a system call fails with ENOSPC, EIO, EMFILE, EDQUOT: status 2, old output intact, nothing left
 signals                     SIGINT, SIGTERM, SIGHUP in mid-write: status 128 + n, nothing left behind
+stuck                       SIGINT and SIGTERM while a thread is held up in a system call that does not end
 streams                     a closed pipe, a full device, closed descriptors
 one_writer                  threads never write one file at the same time, and spin for its lock: what is read meanwhile is counted
 no_execution                no verb starts a program or opens a socket, over sound and damaged checkpoints
@@ -17,9 +18,11 @@ import argparse
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 WRITING = ["openat", "mkdirat", "fallocate", "ftruncate", "pwrite64", "fsync", "close", "flock", "renameat2", "renameat", "unlinkat"]
 # Kill points tried for each system call: all of the rare ones, a spread of the many.
@@ -184,6 +187,60 @@ def signals(bench):
     print("SIGINT, SIGTERM and SIGHUP leave the old output and nothing else")
 
 
+# Far longer than a verb may take to end, and far shorter than the calls that it is held up in.
+ENDS, HELD = 20, 120
+
+
+def stuck(bench):
+    """Threads that never come to ask whether they are to stop: the process ends all the same, its temporaries removed."""
+    tried = 0
+    for folder in (False, True):
+        write = Write(bench, folder)
+        verbs = [(write.args, call) for call in ("pwrite64", "fsync")]
+        verbs += [([verb, bench.source], "pread64") for verb in ("verify", "inspect", "stats")] if not folder else []
+        verbs += [(["diff", bench.source, bench.source], "pread64"), (["extract", bench.source, "step"], "pread64")] if not folder else []
+        for args, call in verbs:
+            for name, number in (("INT", signal.SIGINT), ("TERM", signal.SIGTERM)):
+                write.reset()
+                trace = bench.path("trace")
+                held = subprocess.Popen(["strace", "-f", "-o", trace, "-e", f"trace={call}", "-e", f"inject={call}:delay_enter={HELD}000000:when=2",
+                                         bench.tool, *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                try:
+                    tool = child_of(held.pid, os.path.basename(bench.tool))
+                    # Until it is held up: nothing has happened any more for a while.
+                    seen = -1
+                    while seen != (size := os.path.getsize(trace)) or size == 0:
+                        seen = size
+                        time.sleep(0.3)
+                    os.kill(tool, number)
+                    try:
+                        status = held.wait(ENDS)
+                    except subprocess.TimeoutExpired:
+                        raise Failure(f"{args[0]}, held up in {call}: SIG{name} does not end it") from None
+                finally:
+                    held.kill()
+                    held.wait()
+                check(status == 128 + number, f"{args[0]}, held up in {call}: SIG{name}: status {status}")
+                check(content(write.out) == write.old, f"SIG{name}: the old output is gone")
+                check(write.leftovers() == [], f"{args[0]}, held up in {call}: SIG{name} left {write.leftovers()}")
+                tried += 1
+    print(f"{tried} times held up and ended")
+
+
+def child_of(parent, name):
+    for _ in range(200):
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat") as f:
+                    fields = f.read().rsplit(")", 1)
+            except OSError:
+                continue
+            if int(fields[1].split()[1]) == parent and fields[0].split("(", 1)[1] == name[:15]:
+                return int(pid)
+        time.sleep(0.05)
+    raise Failure(f"{name} was not started")
+
+
 def streams(bench):
     source = bench.source
     read_end, write_end = os.pipe()
@@ -287,7 +344,7 @@ def main():
     cases = {"kill_file": lambda b: kill_sweep(b, False), "kill_folder": lambda b: kill_sweep(b, True),
              "kill_reshard": lambda b: kill_sweep(b, "reshard"), "errors_reshard": lambda b: error_sweep(b, "reshard"),
              "errors_file": lambda b: error_sweep(b, False), "errors_folder": lambda b: error_sweep(b, True),
-             "signals": signals, "streams": streams, "one_writer": one_writer, "no_execution": no_execution}
+             "signals": signals, "stuck": stuck, "streams": streams, "one_writer": one_writer, "no_execution": no_execution}
     with tempfile.TemporaryDirectory() as folder:
         try:
             cases[a.case](Bench(os.path.abspath(a.tool), os.path.abspath(a.data), folder))

@@ -43,6 +43,19 @@ TEST(ValueText, reads_as_python_repr) {
   }
 }
 
+// Decimal digits of an int take the square of its size: 64 KiB took half a minute.
+TEST(ValueText, long_ints_are_hexadecimal) {
+  EXPECT_EQ(value_text(Value::big_int(std::string(65536, '\x7f')), 12), "0x7f7f7f7f7f...");
+  std::string low(2000, '\0');
+  low.back() = '\1';
+  EXPECT_EQ(value_text(Value::big_int(low), 5000), "0x1" + std::string(2 * 1999, '0'));
+  EXPECT_EQ(value_text(Value::big_int(std::string(1999, '\0') + "\xff"), 5000),
+            "-0x1" + std::string(2 * 1999, '0'));
+  const std::string decimal = value_text(Value::big_int(std::string(1024, '\x7f')), 5000);
+  EXPECT_EQ(decimal.size(), 2466U);
+  EXPECT_TRUE(decimal.starts_with("5432"));
+}
+
 TEST(ValueText, long_text_is_cut_between_characters) {
   EXPECT_EQ(value_text(Value::list(std::vector<Value>(1000, Value::integer(7))), 10),
             "[7, 7, 7, ...");

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +18,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/interrupt.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 
@@ -89,6 +92,44 @@ TEST_F(Sandbox, nothing_else_can_be_opened_run_or_connected) {
   EXPECT_EQ(run([] { return outcome(::fork()); }), std::strerror(EPERM));
   EXPECT_EQ(run([] { return outcome(::kill(::getppid(), 0)); }), std::strerror(EPERM));
   EXPECT_EQ(run([] { return outcome(::unlink("/tmp/fsdp-sandbox")); }), std::strerror(EPERM));
+}
+
+TEST_F(Sandbox, no_other_process_gets_a_signal) {
+  const pid_t parent = ::getpid();
+  const auto signal_to = [](long process, long thread) {
+    return outcome(::syscall(SYS_tgkill, process, thread, 0));
+  };
+  EXPECT_EQ(run([&] { return signal_to(parent, parent); }), std::strerror(EPERM));
+  EXPECT_EQ(run([&] { return signal_to(1, 1); }), std::strerror(EPERM));
+  EXPECT_EQ(run([&] { return signal_to(::getpid(), ::getpid()); }), "done");
+  EXPECT_EQ(run([&] { return outcome(::syscall(SYS_tkill, parent, 0)); }), std::strerror(EPERM));
+}
+
+TEST_F(Sandbox, memory_holds_no_new_code) {
+  EXPECT_EQ(run([] {
+              void* const page =
+                  ::mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              return outcome(page == MAP_FAILED ? -1 : 0);
+            }),
+            std::strerror(EPERM));
+  EXPECT_EQ(run([] {
+              void* const page =
+                  ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+              return outcome(::mprotect(page, 4096, PROT_READ | PROT_EXEC));
+            }),
+            std::strerror(EPERM));
+}
+
+TEST_F(Sandbox, a_wish_to_stop_ends_it) {
+  interrupt_signal = SIGTERM;
+  expect_error(ErrorCode::kInterrupted, "interrupted", [&] {
+    run([] {
+      for (std::atomic<bool> forever{true}; forever;) {
+      }
+      return std::string();
+    });
+  });
+  interrupt_signal = 0;
 }
 
 TEST_F(Sandbox, descriptors_of_this_process_are_closed) {

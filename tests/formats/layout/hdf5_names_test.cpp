@@ -50,6 +50,43 @@ TEST(Hdf5Names, equal_names_are_numbered) {
   EXPECT_EQ(places.dataset(tensors[3]), (Path{"a", "b", "c#2#2"}));
 }
 
+TEST(Hdf5Names, names_do_not_nest_without_end) {
+  std::string dots(1000, '.');
+  const Path names = names_of({"a", dots + "b"});
+  ASSERT_EQ(names.size(), 64U);
+  EXPECT_EQ(names[62], "%");
+  EXPECT_TRUE(names[63].starts_with("%.%.%"));
+  EXPECT_TRUE(names[63].ends_with(".b"));
+}
+
+TEST(Hdf5Names, more_groups_than_names_justify_are_not_made) {
+  std::vector<KeyPath> tensors;
+  std::string steps;
+  for (int i = 0; i < 40; ++i) steps += ".k";
+  for (int i = 0; i < 25; ++i) tensors.push_back({std::to_string(i) + steps});
+  Places few(tensors);
+  EXPECT_EQ(few.dataset(tensors[0]).size(), 41U);
+  tensors.push_back({"26" + steps});
+  tensors.push_back({"27" + steps});
+  Places many(tensors);
+  EXPECT_EQ(many.dataset(tensors[0]), (Path{"0" + steps}));
+  EXPECT_EQ(many.attribute({"x.y"}), (Path{"x.y"}));
+  // Values alone.
+  Places values({});
+  std::size_t groups = 0;
+  for (int i = 0; i < 1000; ++i) groups += values.attribute({std::to_string(i) + steps}).size() - 1;
+  EXPECT_GT(groups, 1000U);
+  EXPECT_LE(groups, 3000U);
+}
+
+// Each of them looked through all before it: 50,000 came to no end.
+TEST(Hdf5Names, many_equal_names_are_numbered_one_after_another) {
+  Places places({});
+  Path last;
+  for (int i = 0; i < 200'000; ++i) last = places.attribute({"nan"});
+  EXPECT_EQ(last, (Path{"nan#200000"}));
+}
+
 TEST(Hdf5Names, attributes_stand_on_groups_and_never_on_datasets) {
   Places places({{"a"}, {"m", "w"}});
   places.dataset({"a"});

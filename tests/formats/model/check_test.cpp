@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/expect_error.h"
+
 namespace fsdp::formats {
 namespace {
 
@@ -58,7 +60,7 @@ TEST(CheckCoverage, a_hole_in_a_grid_is_named) {
       check(tensor({4, 4}, {{{0, 0}, {2, 2}}, {{0, 2}, {2, 2}}, {{2, 0}, {2, 2}}}));
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_EQ(findings[0].code, ErrorCode::kHole);
-  EXPECT_THAT(findings[0].message, HasSubstr("none covers [2:3, 2:4]"));
+  EXPECT_THAT(findings[0].message, HasSubstr("none covers [2:4, 2:4]"));
 }
 
 TEST(CheckCoverage, no_chunk_at_all_is_a_hole) {
@@ -105,6 +107,7 @@ TEST(CheckCoverage, a_million_chunks_of_one_dimension_are_checked) {
   const auto findings = check(entry);
   ASSERT_EQ(findings.size(), 1U);
   EXPECT_THAT(findings[0].message, HasSubstr("1999998 of 2000000"));
+  EXPECT_THAT(findings[0].message, HasSubstr("none covers [777777:777778, 0:2]"));
 }
 
 // A random tiling, made by cutting boxes in two, with one chunk then dropped, doubled or moved.
@@ -134,6 +137,95 @@ TEST(CheckCoverage, random_tilings_are_sound_until_one_chunk_is_touched) {
     doubled.push_back(chunks[random() % chunks.size()]);
     ASSERT_EQ(check(tensor(shape, doubled)).at(0).code, ErrorCode::kOverlap);
   }
+}
+
+// Chunk i of a grid that halves a tensor of `rank` dimensions along the first `cuts` of them.
+TensorEntry halves(std::size_t rank, std::size_t cuts, std::int64_t without) {
+  TensorEntry entry{
+      "w", {"w"}, DType::kFloat32, std::vector<std::int64_t>(rank, 2), ChunkList(rank)};
+  for (std::int64_t i = 0; i < std::int64_t{1} << cuts; ++i) {
+    if (i == without) continue;
+    std::vector<std::int64_t> offset(rank, 0);
+    std::vector<std::int64_t> size(rank, 2);
+    for (std::size_t d = 0; d < cuts; ++d) {
+      offset[d] = i >> d & 1;
+      size[d] = 1;
+    }
+    entry.chunks.add(offset, size, {});
+  }
+  return entry;
+}
+
+TEST(CheckCoverage, a_grid_of_16_dimensions_is_decided) {
+  EXPECT_TRUE(check(halves(16, 16, -1)).empty());
+  const auto findings = check(halves(16, 16, 4711));
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].code, ErrorCode::kHole);
+  EXPECT_THAT(findings[0].message, HasSubstr("65535 of 65536"));
+  EXPECT_THAT(findings[0].message, HasSubstr("none covers [1:2, 1:2, 1:2, 0:1"));
+}
+
+TEST(CheckCoverage, slabs_that_cross_everywhere_are_overlaps) {
+  constexpr std::int64_t kSlabs = 20'000;
+  TensorEntry entry{"w", {"w"}, DType::kFloat32, {kSlabs, kSlabs}, ChunkList(2)};
+  using Numbers = std::vector<std::int64_t>;
+  for (std::int64_t i = 0; i < kSlabs; ++i) entry.chunks.add(Numbers{i, 0}, Numbers{1, kSlabs}, {});
+  for (std::int64_t i = 0; i < kSlabs; ++i) entry.chunks.add(Numbers{0, i}, Numbers{kSlabs, 1}, {});
+  const auto findings = check(entry);
+  ASSERT_EQ(findings.size(), 8U);
+  EXPECT_EQ(findings[0].code, ErrorCode::kOverlap);
+}
+
+// Bars along three axes, none of which meets another: wherever the tensor is cut, a third of them
+// is split.
+TensorEntry crossing_bars(std::int64_t count) {
+  const std::int64_t n = 2 * count;
+  TensorEntry entry{"w", {"w"}, DType::kFloat32, {n, n, n}, ChunkList(3)};
+  using Numbers = std::vector<std::int64_t>;
+  for (std::int64_t a = 0; a < n; a += 2) {
+    for (std::int64_t b = 0; b < n; b += 2) {
+      entry.chunks.add(Numbers{0, a, b}, Numbers{n, 1, 1}, {});
+      entry.chunks.add(Numbers{a, 0, b + 1}, Numbers{1, n, 1}, {});
+      entry.chunks.add(Numbers{a + 1, b + 1, 0}, Numbers{1, 1, n}, {});
+    }
+  }
+  return entry;
+}
+
+TEST(CheckCoverage, a_search_without_end_is_given_up) {
+  const auto findings = check(crossing_bars(20));
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].code, ErrorCode::kHole);
+  // With unit cubes in the gaps the volumes no longer tell.
+  TensorEntry filled = crossing_bars(20);
+  using Numbers = std::vector<std::int64_t>;
+  for (std::int64_t a = 0; a < 40; a += 2) {
+    for (std::int64_t b = 0; b < 40; b += 2) {
+      for (std::int64_t c = 0; c < 40; c += 2) {
+        filled.chunks.add(Numbers{a, b + 1, c}, Numbers{1, 1, 1}, {});
+        filled.chunks.add(Numbers{a + 1, b, c + 1}, Numbers{1, 1, 1}, {});
+      }
+    }
+  }
+  const auto of_filled = check(filled);
+  ASSERT_LE(of_filled.size(), 1U);
+  if (!of_filled.empty()) EXPECT_EQ(of_filled[0].code, ErrorCode::kLimitNodes);
+}
+
+TEST(CheckExpansion, tensors_are_in_proportion_to_the_files) {
+  Index index;
+  index.files = {{"a", 1000, 0}};
+  index.add(TensorEntry{"w", {"w"}, DType::kFloat32, {16 << 20, 2}, ChunkList(2)});
+  check_expansion(index, "folder");  // 128 MiB
+  index.add(TensorEntry{"once.more", {"x"}, DType::kFloat32, {20'000}, ChunkList(1)});
+  test::expect_error(ErrorCode::kLimitRatio, "folder: 'w': float32 [16777216, 2] is 128.0 MiB",
+                     [&] { check_expansion(index, "folder"); });
+  index.files[0].bytes = 2000;
+  check_expansion(index, "folder");
+  index.add(TensorEntry{"huge", {"h"}, DType::kFloat32, {std::int64_t{1} << 60}, ChunkList(1)});
+  index.add(TensorEntry{"huge2", {"h2"}, DType::kFloat32, {std::int64_t{1} << 60}, ChunkList(1)});
+  index.files[0].bytes = std::uint64_t{1} << 40;
+  test::expect_error(ErrorCode::kLimitRatio, "'huge'", [&] { check_expansion(index, "folder"); });
 }
 
 TEST(CheckExtents, items_past_the_end_and_missing_files_are_all_named) {

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/memory_budget.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include "formats/base/text.h"
+
+namespace fsdp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the smallest file may take: the program's own tables, a block of each thread.
+constexpr std::uint64_t kLeastBytes = 24U << 20U;
+// A key of a state dict takes some 15 bytes of a pickle and some 300 here.
+constexpr std::uint64_t kBytesPerByte = 24;
+constexpr std::uint64_t kDefaultBytes = 256U << 20U;
+// `.metadata` of two million chunks, 324 MB, takes 400 MB, and some more to be written again.
+constexpr std::uint64_t kBytesPerMetadataByte = 4;
+constexpr std::uint64_t kFreeExpanded = 128U << 20U;
+constexpr std::uint64_t kExpansion = 64;
+// Pickles are gone through twice each time they are read; those of items make up a third of the
+// smallest ones, and few verbs read them more than twice.
+constexpr std::uint64_t kFreePickle = 8U << 20U;
+constexpr std::uint64_t kPickleBytesPerByte = 24;
+
+// Folders of trainers nest three deep; what lies below is not theirs.
+constexpr int kMaxDepth = 4;
+constexpr std::size_t kMaxFiles = 200'000;
+
+bool is_metadata(const fs::path& name) {
+  return name == ".metadata" || name.extension() == ".json" || name.extension() == ".metadata";
+}
+
+void add_file(const fs::path& path, InputSize& size) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  if (error) return;
+  size.bytes += bytes;
+  if (is_metadata(path.filename())) size.metadata_bytes += bytes;
+}
+
+void add_folder(const fs::path& path, InputSize& size) {
+  std::error_code error;
+  std::size_t files = 0;
+  fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied, error);
+  const fs::recursive_directory_iterator end;
+  for (; !error && at != end && files < kMaxFiles; at.increment(error)) {
+    if (at.depth() >= kMaxDepth) at.disable_recursion_pending();
+    std::error_code ignored;
+    if (!at->is_regular_file(ignored)) continue;
+    ++files;
+    add_file(at->path(), size);
+  }
+}
+
+}  // namespace
+
+InputSize size_of(const std::vector<std::string>& paths) {
+  InputSize size;
+  const std::set<std::string> distinct(paths.begin(), paths.end());
+  for (const fs::path path : distinct) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) {
+      add_folder(path, size);
+    } else if (fs::is_regular_file(status)) {
+      // These stand for the folder that they lie in.
+      const bool part = is_metadata(path.filename()) || path.extension() == ".distcp";
+      if (part) {
+        add_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), size);
+      } else {
+        add_file(path, size);
+      }
+    }
+  }
+  return size;
+}
+
+formats::Budget budget_for(const InputSize& input, std::optional<std::uint64_t> max_memory) {
+  const auto in_proportion = [&](std::uint64_t factor, std::uint64_t free) {
+    return std::min(input.bytes, (UINT64_MAX - free) / factor) * factor + free;
+  };
+  formats::Budget budget{0, in_proportion(kExpansion, kFreeExpanded),
+                         in_proportion(kPickleBytesPerByte, kFreePickle)};
+  if (max_memory) {
+    budget.memory_bytes = *max_memory;
+    return budget;
+  }
+  const std::uint64_t most =
+      std::max(kDefaultBytes, std::min(input.metadata_bytes, UINT64_MAX / kBytesPerMetadataByte) *
+                                  kBytesPerMetadataByte);
+  budget.memory_bytes = std::min(in_proportion(kBytesPerByte, kLeastBytes), most);
+  return budget;
+}
+
+std::string budget_words(const InputSize& input, const formats::Budget& budget,
+                         std::optional<std::uint64_t> max_memory) {
+  const std::string most = formats::human_bytes(budget.memory_bytes);
+  if (max_memory) return most + "; --max-memory SIZE allows more";
+  return formats::cat(most, ", which is what ", formats::human_bytes(input.bytes),
+                      " of files may take; --max-memory SIZE allows more");
+}
+
+}  // namespace fsdp::cli
