@@ -8,6 +8,7 @@
 #include "formats/model/key_check.h"
 #include "formats/open.h"
 #include "tools/progress.h"
+#include "tools/sealing.h"
 #include "tools/selection.h"
 #include "tools/verbs.h"
 
@@ -23,6 +24,7 @@ struct VerifyCommand {
   bool strict = false;             // warnings count as findings
   bool require_checksums = false;  // data without a checksum is a finding
   std::size_t limit = 20;          // findings that are listed for people
+  bool require_seal = false;       // as is a checkpoint without a seal
 };
 
 // Errors that say nothing about the checkpoint itself.
@@ -47,12 +49,19 @@ struct Outcome {
   std::string path;
   std::string format;
   formats::VerifyReport report;
+  Sealing sealing;
   std::size_t files = 0;
 };
 
 Outcome examine(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome;
   outcome.path = formats::escape(command.common.path);
+  formats::FileCrcs crcs;
+  formats::VerifyOptions options;
+  options.fast = command.fast;
+  options.threads = command.common.threads;
+  options.allowed_globals = command.common.allowed_globals;
+  options.cancelled = [] { return formats::interrupted(); };
   try {
     const auto checkpoint =
         formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
@@ -66,12 +75,8 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
     std::uint64_t total = 0;
     for (const auto& file : checkpoint->index().files) total += file.bytes.value_or(0);
     Progress progress(streams.err, streams.show_progress, "verify", total);
-    formats::VerifyOptions options;
-    options.fast = command.fast;
-    options.threads = command.common.threads;
-    options.allowed_globals = command.common.allowed_globals;
     options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
-    options.cancelled = [] { return formats::interrupted(); };
+    if (formats::find_seal(command.common.path)) options.crcs = &crcs;
     formats::VerifyReport report = checkpoint->verify(options);
     report.findings.insert(report.findings.end(), outcome.report.findings.begin(),
                            outcome.report.findings.end());
@@ -83,6 +88,10 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
     outcome.report.findings.push_back(
         {.code = error.code(), .message = error.what(), .file = {}, .key = {}, .bytes = {}});
   }
+  options.on_progress = {};
+  // Of some keys alone, most of the data are not asked about.
+  options.fast = command.fast || !command.common.keys.everything();
+  outcome.sealing = check_sealing(command.common.path, options, false, outcome.report.findings);
   return outcome;
 }
 
@@ -112,6 +121,8 @@ void print_json(const Outcome& outcome, bool sound, std::ostream& out) {
   object.emplace_back("items", outcome.report.items);
   object.emplace_back("bytes_checked", outcome.report.bytes_checked);
   object.emplace_back("bytes_unchecked", outcome.report.bytes_unchecked);
+  object.emplace_back("seal", sealing_json(outcome.sealing.seal));
+  object.emplace_back("integrity", sealing_json(outcome.sealing.integrity));
   object.emplace_back("findings", std::move(findings));
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
@@ -147,8 +158,8 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
   }
   if (command.common.quiet) return;
   const auto& report = outcome.report;
-  streams.out << outcome.path << ": " << green << "sound" << plain << ", "
-              << formats::group_digits(report.items)
+  streams.out << outcome.path << ": " << green << "sound" << plain << sealing_text(outcome.sealing)
+              << ", " << formats::group_digits(report.items)
               << (report.items == 1 ? " item in " : " items in ") << outcome.files
               << (outcome.files == 1 ? " file" : " files");
   if (command.fast) {
@@ -161,6 +172,8 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
     streams.out << ", " << formats::human_bytes(report.bytes_unchecked)
                 << " carry no checksum: structure only";
   }
+  if (sealing_text(outcome.sealing).empty())
+    streams.out << "; no seal: structure and checksums only";
   streams.out << '\n';
 }
 
@@ -171,6 +184,15 @@ int verify(const VerifyCommand& command, const Streams& streams) {
   if (command.require_checksums && outcome.report.bytes_unchecked != 0) {
     findings.push_back({.code = ErrorCode::kUnchecked,
                         .message = cat(outcome.report.bytes_unchecked, " bytes carry no checksum"),
+                        .file = {},
+                        .key = {},
+                        .bytes = {}});
+  }
+  const bool sealed = outcome.sealing.seal.state != formats::SealState::kNone ||
+                      outcome.sealing.integrity.state != formats::SealState::kNone;
+  if (command.require_seal && !sealed) {
+    findings.push_back({.code = ErrorCode::kUnsealed,
+                        .message = "has no seal; fsdp-ckpt seal makes one",
                         .file = {},
                         .key = {},
                         .bytes = {}});
@@ -205,6 +227,8 @@ class VerifyVerb : public Verb {
                  "Data without a checksum counts as damage");
     options.integer("--limit", limit_, 0, INT32_MAX, "N",
                     "Findings to list for people; 20 if not given");
+    options.flag("--require-seal", command_.require_seal,
+                 "A checkpoint without a seal, or its producer's checksums, counts as damage");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.common = common;

@@ -31,6 +31,8 @@ class OutputPlace {
   int parent() const { return parent_.get(); }
   const std::string& name() const { return name_; }
   const std::string& temporary() const { return temporary_; }
+  // The temporary of a destination of that name.
+  static std::string temporary_of(const std::string& name) { return "." + name + ".fsdp-tmp"; }
   // The destination and the temporary for messages, escaped.
   const std::string& shown() const { return shown_; }
   std::string shown_temporary() const;

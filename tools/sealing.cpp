@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sealing.h"
+
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/layout/integrity_file.h"
+#include "formats/layout/newer_data.h"
+#include "formats/layout/shared_check.h"
+
+namespace fsdp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::SealReport;
+using formats::SealState;
+
+void take(formats::Findings from, formats::Findings& findings) {
+  findings.insert(findings.end(), std::make_move_iterator(from.begin()),
+                  std::make_move_iterator(from.end()));
+}
+
+std::string state_name(SealState state) {
+  switch (state) {
+    case SealState::kMatches:
+      return "matches";
+    case SealState::kDiffers:
+      return "differs";
+    case SealState::kUnreadable:
+      return "unreadable";
+    case SealState::kNone:
+      break;
+  }
+  return "none";
+}
+
+std::string text_of(const SealReport& report, const std::string& name) {
+  if (report.state != SealState::kMatches) return {};
+  return (report.whole ? ", matches " : ", in sizes and small files as in ") + name;
+}
+
+}  // namespace
+
+Sealing check_sealing(const std::string& path, const formats::VerifyOptions& options,
+                      bool ignore_seal, formats::Findings& findings) {
+  Sealing sealing;
+  const formats::SealPlace own = formats::seal_place(path);
+  if (!ignore_seal) {
+    if (const auto place = formats::find_seal(path)) {
+      sealing.seal = formats::check_seal(*place, options);
+      take(sealing.seal.findings, findings);
+    }
+  }
+  if (own.single) return sealing;
+  if (const auto name = formats::find_integrity_file(own.folder)) {
+    sealing.integrity = formats::check_integrity_file(own.folder, *name, options);
+    take(sealing.integrity.findings, findings);
+  }
+  const bool proven = (sealing.seal.state == SealState::kMatches && sealing.seal.whole) ||
+                      (sealing.integrity.state == SealState::kMatches && sealing.integrity.whole);
+  // Times say less than checksums.
+  if (proven) return sealing;
+  take(formats::check_shared_files(own.folder), findings);
+  if (sealing.seal.state == SealState::kNone) take(formats::newer_data(own.folder), findings);
+  return sealing;
+}
+
+std::string sealing_text(const Sealing& sealing) {
+  std::string text = text_of(sealing.seal, "its seal");
+  if (sealing.integrity.state == SealState::kMatches) {
+    const fs::path name = fs::path(sealing.integrity.seal).filename();
+    text += text.empty() ? text_of(sealing.integrity, name) : " and " + name.native();
+  }
+  return text;
+}
+
+formats::Json sealing_json(const SealReport& report) {
+  if (report.state == SealState::kNone) return {};
+  return formats::Json::Object{{"file", report.seal},
+                               {"state", state_name(report.state)},
+                               {"files", report.files},
+                               {"whole", report.whole}};
+}
+
+}  // namespace fsdp::cli
