@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/sealing.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
 #include <utility>
@@ -64,7 +65,12 @@ Sealing check_sealing(const std::string& path, const formats::VerifyOptions& opt
   // Times say less than checksums.
   if (proven) return sealing;
   take(formats::check_shared_files(own.folder), findings);
-  if (sealing.seal.state == SealState::kNone) take(formats::newer_data(own.folder), findings);
+  const bool damaged = std::any_of(findings.begin(), findings.end(), [](const auto& finding) {
+    return finding.severity == formats::Finding::Severity::kDamage;
+  });
+  // Whoever changed the data of a damaged one changed their times as well.
+  if (sealing.seal.state == SealState::kNone && !damaged)
+    take(formats::newer_data(own.folder), findings);
   return sealing;
 }
 

@@ -19,9 +19,9 @@ struct Sealing {
 };
 
 // Holds the checkpoint at `path` against its seal and its producer's list, where it has them, and
-// against the record of files it shares (shared_files.h).  A checkpoint without a seal is asked
-// whether its data are newer than their metadata.
-// `ignore_seal`: as if there was none.
+// against the record of files it shares (shared_files.h).  A checkpoint without a seal, and without
+// damage, is asked whether its data are newer than their metadata.
+// `ignore_seal`: as if there was none.  `findings`: those so far, to which more are added.
 // Throws: kInterrupted, kIo.
 Sealing check_sealing(const std::string& path, const formats::VerifyOptions& options,
                       bool ignore_seal, formats::Findings& findings);

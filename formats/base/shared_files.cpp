@@ -21,18 +21,19 @@ std::int64_t nanoseconds(const statx_timestamp& time) {
   return time.tv_sec * kSecond + time.tv_nsec;
 }
 
-// Times and inodes may need all 64 bits: as text.
-std::string number_text(std::int64_t number) {
-  return std::to_string(number);
+// Sixteen digits of base 16: a record is as long on every machine.
+std::string number_text(std::uint64_t number) {
+  return hex32(static_cast<std::uint32_t>(number >> 32U)) +
+         hex32(static_cast<std::uint32_t>(number));
 }
 
-std::int64_t number_member(const Json& line, std::string_view name) {
+std::uint64_t number_member(const Json& line, std::string_view name) {
   const std::string& text = text_member(line, name);
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw Error(ErrorCode::kSeal, cat(quote(name), " is ", quote(text), ", expected a number"));
-  return number;
+  std::uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number, 16);
+  if (text == number_text(number)) return number;
+  throw Error(ErrorCode::kSeal,
+              cat(quote(name), " is ", quote(text), ", expected sixteen digits of base 16"));
 }
 
 }  // namespace
@@ -41,8 +42,7 @@ SharedFile shared_file(std::string name, const File& file) {
   struct statx info {};
   if (::statx(file.fd(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &info) != 0)
     throw_errno(file.name());
-  SharedFile shared{std::move(name), info.stx_size, info.stx_ino, nanoseconds(info.stx_mtime),
-                    std::nullopt};
+  SharedFile shared{std::move(name), info.stx_size, info.stx_ino, nanoseconds(info.stx_mtime), 0};
   if ((info.stx_mask & STATX_BTIME) != 0) shared.born_ns = nanoseconds(info.stx_btime);
   return shared;
 }
@@ -57,9 +57,9 @@ std::string shared_text(const std::vector<SharedFile>& files) {
     }
     writer.add({{"name", file.name},
                 {"bytes", file.bytes},
-                {"inode", number_text(static_cast<std::int64_t>(file.inode))},
-                {"modified_ns", number_text(file.modified_ns)},
-                {"born_ns", file.born_ns ? Json(number_text(*file.born_ns)) : Json()}});
+                {"inode", number_text(file.inode)},
+                {"modified_ns", number_text(static_cast<std::uint64_t>(file.modified_ns))},
+                {"born_ns", number_text(static_cast<std::uint64_t>(file.born_ns))}});
   }
   return writer.finish();
 }
@@ -68,11 +68,9 @@ std::vector<SharedFile> read_shared(const File& file) {
   std::vector<SharedFile> files;
   read_checked_list(kTag, file, [&](const Json& line) {
     require_members(line, {"name", "bytes", "inode", "modified_ns", "born_ns"});
-    SharedFile shared{name_member(line), count_member(line, "bytes"),
-                      static_cast<std::uint64_t>(number_member(line, "inode")),
-                      number_member(line, "modified_ns"), std::nullopt};
-    if (!line.find("born_ns")->is_null()) shared.born_ns = number_member(line, "born_ns");
-    files.push_back(std::move(shared));
+    files.push_back({name_member(line), count_member(line, "bytes"), number_member(line, "inode"),
+                     static_cast<std::int64_t>(number_member(line, "modified_ns")),
+                     static_cast<std::int64_t>(number_member(line, "born_ns"))});
   });
   return files;
 }

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +21,7 @@ struct SharedFile {
   std::uint64_t bytes = 0;
   std::uint64_t inode = 0;
   std::int64_t modified_ns = 0;
-  std::optional<std::int64_t> born_ns;  // where the file system knows; tells an inode used again
+  std::int64_t born_ns = 0;  // 0: the file system does not know; tells an inode used again
 };
 
 // As the file is now.  Throws: kIo.
