@@ -63,10 +63,10 @@ class File : public ByteSource {
   FileDescriptor fd_;
   std::string name_;
   std::uint64_t number_;
-  std::uint64_t device_ = 0;
-  std::uint64_t inode_ = 0;
   std::uint64_t size_ = 0;
   std::int64_t mtime_ns_ = 0;
+  std::uint64_t device_ = 0;
+  std::uint64_t inode_ = 0;
 };
 
 // A folder held open, so that its members are those of one folder whatever is renamed meanwhile.
