@@ -38,9 +38,18 @@ std::string state_name(SealState state) {
   return "none";
 }
 
-std::string text_of(const SealReport& report, const std::string& name) {
-  if (report.state != SealState::kMatches) return {};
-  return (report.whole ? ", matches " : ", in sizes and small files as in ") + name;
+bool proves(const SealReport& report) {
+  return report.state == SealState::kMatches && report.whole;
+}
+
+// "its seal and integrity.json", of those that match.
+std::string matching_names(const Sealing& sealing) {
+  std::string names = sealing.seal.state == SealState::kMatches ? "its seal" : "";
+  if (sealing.integrity.state == SealState::kMatches) {
+    names += names.empty() ? "" : " and ";
+    names += fs::path(sealing.integrity.seal).filename();
+  }
+  return names;
 }
 
 }  // namespace
@@ -60,10 +69,8 @@ Sealing check_sealing(const std::string& path, const formats::VerifyOptions& opt
     sealing.integrity = formats::check_integrity_file(own.folder, *name, options);
     take(sealing.integrity.findings, findings);
   }
-  const bool proven = (sealing.seal.state == SealState::kMatches && sealing.seal.whole) ||
-                      (sealing.integrity.state == SealState::kMatches && sealing.integrity.whole);
   // Times say less than checksums.
-  if (proven) return sealing;
+  if (matches_whole(sealing)) return sealing;
   take(formats::check_shared_files(own.folder), findings);
   const bool damaged = std::any_of(findings.begin(), findings.end(), [](const auto& finding) {
     return finding.severity == formats::Finding::Severity::kDamage;
@@ -74,13 +81,18 @@ Sealing check_sealing(const std::string& path, const formats::VerifyOptions& opt
   return sealing;
 }
 
+bool is_sealed(const Sealing& sealing) {
+  return sealing.seal.state != SealState::kNone || sealing.integrity.state != SealState::kNone;
+}
+
+bool matches_whole(const Sealing& sealing) {
+  return proves(sealing.seal) || proves(sealing.integrity);
+}
+
 std::string sealing_text(const Sealing& sealing) {
-  std::string text = text_of(sealing.seal, "its seal");
-  if (sealing.integrity.state == SealState::kMatches) {
-    const fs::path name = fs::path(sealing.integrity.seal).filename();
-    text += text.empty() ? text_of(sealing.integrity, name) : " and " + name.native();
-  }
-  return text;
+  const std::string names = matching_names(sealing);
+  if (names.empty()) return {};
+  return (matches_whole(sealing) ? ", matches " : ", sizes and small files match ") + names;
 }
 
 formats::Json sealing_json(const SealReport& report) {

@@ -26,6 +26,10 @@ struct Sealing {
 Sealing check_sealing(const std::string& path, const formats::VerifyOptions& options,
                       bool ignore_seal, formats::Findings& findings);
 
+// Whether there is any such list, and whether one of them matched in every byte.
+bool is_sealed(const Sealing& sealing);
+bool matches_whole(const Sealing& sealing);
+
 // ", matches its seal": what of the lists is worth a word behind "sound".
 std::string sealing_text(const Sealing& sealing);
 

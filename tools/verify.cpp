@@ -170,10 +170,12 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
     streams.out << ", " << formats::human_bytes(report.bytes_checked) << " checked against CRC-32";
   if (report.bytes_unchecked != 0) {
     streams.out << ", " << formats::human_bytes(report.bytes_unchecked)
-                << " carry no checksum: structure only";
+                << (matches_whole(outcome.sealing) ? " have no checksum of their own"
+                                                   : " carry no checksum: structure only");
   }
   if (sealing_text(outcome.sealing).empty())
-    streams.out << "; no seal: structure and checksums only";
+    streams.out << (report.bytes_unchecked != 0 ? "; no seal"
+                                                : "; no seal: structure and checksums only");
   streams.out << '\n';
 }
 
@@ -181,16 +183,16 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool sound
 int verify(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
-  if (command.require_checksums && outcome.report.bytes_unchecked != 0) {
+  // A seal that matched is a checksum of everything.
+  if (command.require_checksums && outcome.report.bytes_unchecked != 0 &&
+      !matches_whole(outcome.sealing)) {
     findings.push_back({.code = ErrorCode::kUnchecked,
                         .message = cat(outcome.report.bytes_unchecked, " bytes carry no checksum"),
                         .file = {},
                         .key = {},
                         .bytes = {}});
   }
-  const bool sealed = outcome.sealing.seal.state != formats::SealState::kNone ||
-                      outcome.sealing.integrity.state != formats::SealState::kNone;
-  if (command.require_seal && !sealed) {
+  if (command.require_seal && !is_sealed(outcome.sealing)) {
     findings.push_back({.code = ErrorCode::kUnsealed,
                         .message = "has no seal; fsdp-ckpt seal makes one",
                         .file = {},

@@ -47,7 +47,7 @@ packages_of() {
     tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nettle-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
-    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
     fuzz) clang_packages "$(clang_version)" ;;
     *) die "no package group '$1'" ;;
   esac

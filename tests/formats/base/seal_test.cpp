@@ -98,7 +98,7 @@ TEST(Seal, says_what_is_wrong_with_it) {
       {closed(line("a\\u0000b") + "\n"), "no name of a file in a folder"},
       {closed(line("\\u0061") + "\n"), "is not written as such a file is"},
       {closed(" " + line("a") + "\n"), "is not written as such a file is"},
-      {closed(line("a") + ",\n"), "is not written as such a file is"},
+      {closed(line("a") + ",\n"), "not valid JSON"},
       {closed("[]\n"), "line 2: is an array, expected an object"},
       {closed("{}\n"), "has other members than name, bytes, crc32"},
       {closed("{\"name\":\"a\",\"bytes\":1}\n"), "has other members"},
