@@ -54,7 +54,7 @@ struct SaveOptions {
   // elsewhere kAlways.
   PageCache page_cache = PageCache::kWhileQuick;
   // Folders: leave a seal, sizes and CRC-32s of all files, which `fsdp-ckpt verify` holds them
-  // against; PyTorch does not look at it.  No byte is read for it.
+  // against; PyTorch does not look at it.  No byte is read for it.  save_file() leaves none.
   bool seal = true;
 };
 
