@@ -52,6 +52,13 @@ void check_head(std::string_view tag, std::string_view text) {
 CheckedListWriter::CheckedListWriter(std::string_view tag) : text_(head_of(tag)) {}
 
 void CheckedListWriter::add(const Json::Object& line) {
+  if (const auto name = std::find_if(line.begin(), line.end(),
+                                     [](const auto& member) { return member.first == "name"; });
+      name != line.end() && !is_utf8(*name->second.as_string())) {
+    throw Error(ErrorCode::kName, cat(quote(*name->second.as_string()),
+                                      ": the name is no UTF-8, and JSON cannot hold it; rename the "
+                                      "file"));
+  }
   if (!empty_) text_.insert(text_.size() - 1, 1, ',');
   empty_ = false;
   text_ += to_text(Json(line)) + '\n';

@@ -24,6 +24,7 @@ class CheckedListWriter {
  public:
   // `tag` names the kind of list and the version of its form: {"<tag>":1, ...
   explicit CheckedListWriter(std::string_view tag);
+  // Throws: kName where its "name" is no UTF-8.
   void add(const Json::Object& line);
   // The whole text.
   std::string finish();

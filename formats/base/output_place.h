@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The place where an output will appear: its folder held open, its name, and a temporary name
-// beside it that one writer at a time owns.  For atomic_output alone.
+// beside it that one writer at a time owns; and names in open folders.
 #pragma once
 
 #include <sys/stat.h>

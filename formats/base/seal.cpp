@@ -29,11 +29,6 @@ std::string seal_text(std::vector<SealedFile> files) {
             [](const SealedFile& a, const SealedFile& b) { return a.name < b.name; });
   CheckedListWriter writer(kTag);
   for (const SealedFile& file : files) {
-    if (!is_utf8(file.name)) {
-      throw Error(ErrorCode::kName, cat(quote(file.name),
-                                        ": the name is no UTF-8, and a seal "
-                                        "cannot hold it; rename the file"));
-    }
     writer.add({{"name", file.name}, {"bytes", file.bytes}, {"crc32", hex32(file.crc)}});
   }
   return writer.finish();

@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/base/shared_files.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <charconv>
 #include <utility>
 
 #include "formats/base/checked_list.h"
 #include "formats/base/error.h"
+#include "formats/base/file_times.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
 namespace {
 
 constexpr std::string_view kTag = "fsdp_shared";
-constexpr std::int64_t kSecond = 1'000'000'000;
-
-std::int64_t nanoseconds(const statx_timestamp& time) {
-  return time.tv_sec * kSecond + time.tv_nsec;
-}
-
 // Sixteen digits of base 16: a record is as long on every machine.
 std::string number_text(std::uint64_t number) {
   return hex32(static_cast<std::uint32_t>(number >> 32U)) +
@@ -39,22 +31,13 @@ std::uint64_t number_member(const Json& line, std::string_view name) {
 }  // namespace
 
 SharedFile shared_file(std::string name, const File& file) {
-  struct statx info {};
-  if (::statx(file.fd(), "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &info) != 0)
-    throw_errno(file.name());
-  SharedFile shared{std::move(name), info.stx_size, info.stx_ino, nanoseconds(info.stx_mtime), 0};
-  if ((info.stx_mask & STATX_BTIME) != 0) shared.born_ns = nanoseconds(info.stx_btime);
-  return shared;
+  const FileTimes times = times_of(file);
+  return {std::move(name), times.bytes, times.inode, times.modified_ns, times.born_ns.value_or(0)};
 }
 
 std::string shared_text(const std::vector<SharedFile>& files) {
   CheckedListWriter writer(kTag);
   for (const SharedFile& file : files) {
-    if (!is_utf8(file.name)) {
-      throw Error(ErrorCode::kName, cat(quote(file.name),
-                                        ": the name is no UTF-8, and a record of "
-                                        "shared files cannot hold it"));
-    }
     writer.add({{"name", file.name},
                 {"bytes", file.bytes},
                 {"inode", number_text(file.inode)},

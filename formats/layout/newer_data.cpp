@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/newer_data.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/file_times.h"
 #include "formats/base/text.h"
 #include "formats/layout/dcp_names.h"
 
@@ -26,21 +25,11 @@ constexpr std::int64_t kPause = 10 * kSecond;
 // A slow copy over a network.
 constexpr std::uint64_t kBytesPerSecond = 4U << 20U;
 
-std::int64_t nanoseconds(const statx_timestamp& time) {
-  return time.tv_sec * kSecond + time.tv_nsec;
-}
-
 // Nothing where it is no regular file.
 std::optional<WrittenFile> look_at(const fs::path& path, std::string name) {
-  struct statx info {};
-  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS | STATX_BTIME,
-              &info) != 0 ||
-      !S_ISREG(info.stx_mode)) {
-    return std::nullopt;
-  }
-  WrittenFile file{std::move(name), info.stx_size, nanoseconds(info.stx_mtime), std::nullopt};
-  if ((info.stx_mask & STATX_BTIME) != 0) file.born_ns = nanoseconds(info.stx_btime);
-  return file;
+  const auto times = times_at(path);
+  if (!times) return std::nullopt;
+  return WrittenFile{std::move(name), times->bytes, times->modified_ns, times->born_ns};
 }
 
 // When writing what the file holds now began, at the earliest: not before it was born, and not
