@@ -50,10 +50,19 @@ std::string line_or_end(const std::vector<std::string_view>& lines, std::size_t 
 
 void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
            const std::function<void()>& body) {
-  // '!' and the message where the body threw.
+  agree_and_tell(group, what, [&] {
+    body();
+    return std::string();
+  });
+}
+
+std::vector<std::string> agree_and_tell(const std::shared_ptr<ProcessGroup>& group,
+                                        const std::string& what,
+                                        const std::function<std::string()>& body) {
+  // What the body returned behind a '.'; '!' and the message where it threw.
   std::string outcome;
   try {
-    body();
+    outcome = "." + body();
   } catch (const std::exception& error) {
     outcome = "!" + message_of(error);
   } catch (...) {
@@ -61,9 +70,12 @@ void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
   }
   // A message, and the ranks that gave it: what is wrong for all is said once.
   std::vector<std::pair<std::string, std::string>> failures;
-  const auto outcomes = all_gather_text(group, outcome, what);
+  auto outcomes = all_gather_text(group, outcome, what);
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
-    if (outcomes[r].empty()) continue;
+    if (outcomes[r].front() == '.') {
+      outcomes[r].erase(0, 1);
+      continue;
+    }
     const std::string rank = std::to_string(group->global_rank(static_cast<int>(r)));
     const auto same = std::find_if(failures.begin(), failures.end(), [&](const auto& failure) {
       return failure.first == outcomes[r];
@@ -78,6 +90,7 @@ void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
   for (const auto& [message, ranks] : failures)
     text += (text.empty() ? " failed on " : "; on ") + ranks + ": " + message.substr(1);
   TORCH_CHECK(failures.empty(), what, text);
+  return outcomes;
 }
 
 void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string& what,

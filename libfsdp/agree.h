@@ -18,6 +18,11 @@ namespace fsdp {
 void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
            const std::function<void()>& body);
 
+// Collective.  The same, and every rank gets what `body` returned on each, by rank.
+std::vector<std::string> agree_and_tell(const std::shared_ptr<ProcessGroup>& group,
+                                        const std::string& what,
+                                        const std::function<std::string()>& body);
+
 // Collective.  Compares lines of text, the same for every rank unless something is wrong.
 // Throws: on every rank, one c10::Error naming the lowest rank that differs from rank 0, the first
 // line that does, and both texts (cut at 200 characters each).

@@ -16,9 +16,9 @@
 // Note [a save]: ranks compare what they are about to save (names, shapes, dtypes), so that each
 // can count out where everything goes, in every rank's file, without being told.  Rank 0 makes a
 // folder under a temporary name; every rank writes, checks and fsyncs its file there; rank 0 writes
-// `.metadata` last, fsyncs, and renames the folder into place.  Whatever rank dies at whatever
-// moment, the destination is what it was or the new checkpoint, whole.  A step that fails on one
-// rank fails on all (see agree.h).
+// `.metadata` and after it the seal last, fsyncs, and renames the folder into place.  Whatever rank
+// dies at whatever moment, the destination is what it was or the new checkpoint, whole.  A step
+// that fails on one rank fails on all (see agree.h).
 #pragma once
 
 #include <cstdint>
@@ -53,6 +53,9 @@ struct SaveOptions {
   // With `sync`, on file systems that are known to gain by writing past the page cache (ext4, XFS);
   // elsewhere kAlways.
   PageCache page_cache = PageCache::kWhileQuick;
+  // Folders: leave a seal, sizes and CRC-32s of all files, which `fsdp-ckpt verify` holds them
+  // against; PyTorch does not look at it.  No byte is read for it.  save_file() leaves none.
+  bool seal = true;
 };
 
 // Collective over `group`, all of whose ranks hold `state`: the same keys, shapes and dtypes on

@@ -4,6 +4,7 @@
 // tell who has which part, when all files are written, and when the folder is in place.
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "formats/base/atomic_output.h"
 #include "formats/base/joined_folder.h"
+#include "formats/base/seal.h"
 #include "formats/layout/content.h"
 #include "formats/layout/dcp_names.h"
 #include "formats/layout/dcp_parts.h"
@@ -115,19 +117,20 @@ class FolderSave {
       }
       check_destination(folder_, options_);
       staging_ = std::make_unique<formats::AtomicDirectory>(
-          folder_, formats::OutputOptions{options_.overwrite, options_.sync});
+          folder_, formats::OutputOptions{options_.overwrite, options_.sync, options_.seal});
       invitation_ = staging_->invitation();
     });
     require_same(group_, what_ + ": what the ranks hold", lines);
     exchange(*writers);
     const auto tensors = part_tensors(content, *writers);
     std::optional<dcp::PartsLayout> layout;
-    agree(group_, what_, [&] {
+    const auto written = agree_and_tell(group_, what_, [&] {
       layout.emplace(content.root, tensors, group_->size(), first_);
-      write_own(*layout, content);
+      return write_own(*layout, content);
     });
     agree(group_, what_, [&] {
       if (!first_) return;
+      if (options_.seal) add_sealed(written);
       if (meta_content) write_meta(*meta_content);
       dcp::write_metadata_file(staging_->add_file(std::string(dcp::kMetadataName)), *layout);
       staging_->commit();
@@ -146,7 +149,8 @@ class FolderSave {
     writers.learn(texts, *group_);
   }
 
-  void write_own(const dcp::PartsLayout& layout, const StateContent& content) const {
+  // Returns size and checksum of the file, where rank 0 does not know them.
+  std::string write_own(const dcp::PartsLayout& layout, const StateContent& content) const {
     const std::string name = dcp::data_file_name(group_->rank(), 0);
     HostBytes bytes;
     const auto write = [&](formats::OutputFile& file) {
@@ -156,8 +160,23 @@ class FolderSave {
           cache_use(options_));
       file.finish(options_.sync);
     };
-    if (first_) return write(staging_->add_file(name));
-    write(*formats::JoinedFolder(folder_, invitation_).add_file(name, options_.sync));
+    if (first_) {
+      write(staging_->add_file(name));
+      return {};
+    }
+    const auto file =
+        formats::JoinedFolder(folder_, invitation_).add_file(name, options_.sync, options_.seal);
+    write(*file);
+    return c10::str(file->bytes(), ' ', file->crc());
+  }
+
+  // The files of the other ranks.
+  void add_sealed(const std::vector<std::string>& written) {
+    for (std::size_t rank = 1; rank < written.size(); ++rank) {
+      formats::SealedFile file{dcp::data_file_name(static_cast<std::int64_t>(rank), 0), 0, 0};
+      std::istringstream(written[rank]) >> file.bytes >> file.crc;
+      staging_->add_sealed(std::move(file));
+    }
   }
 
   void write_meta(const StateContent& content) {

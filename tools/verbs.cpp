@@ -13,6 +13,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_rekey());
   verbs.push_back(make_rename());
   verbs.push_back(make_verify());
+  verbs.push_back(make_seal());
   verbs.push_back(make_diff());
   verbs.push_back(make_stats());
   verbs.push_back(make_extract());

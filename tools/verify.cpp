@@ -9,6 +9,7 @@
 #include "formats/model/key_check.h"
 #include "formats/open.h"
 #include "tools/progress.h"
+#include "tools/sealing.h"
 #include "tools/selection.h"
 #include "tools/verbs.h"
 
@@ -25,6 +26,7 @@ struct VerifyCommand {
   bool strict = false;             // the answer is no for warnings and the unknown, too
   bool require_checksums = false;  // data without a checksum is a finding
   std::size_t limit = 20;          // findings that are listed for people
+  bool require_seal = false;       // as is a checkpoint without a seal
 };
 
 // Errors that say nothing about the checkpoint itself.
@@ -49,12 +51,19 @@ struct Outcome {
   std::string path;
   std::string format;
   formats::VerifyReport report;
+  Sealing sealing;
   std::size_t files = 0;
 };
 
 Outcome examine(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome;
   outcome.path = formats::escape(command.common.path);
+  formats::FileCrcs crcs;
+  formats::VerifyOptions options;
+  options.fast = command.fast;
+  options.threads = command.common.threads;
+  options.allowed_globals = command.common.allowed_globals;
+  options.cancelled = [] { return formats::interrupted(); };
   try {
     // A program is no checkpoint to any other verb.
     auto checkpoint = formats::open_torch_program(command.common.path);
@@ -71,12 +80,8 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
     std::uint64_t total = 0;
     for (const auto& file : checkpoint->index().files) total += file.bytes.value_or(0);
     Progress progress(streams.err, streams.show_progress, "verify", total);
-    formats::VerifyOptions options;
-    options.fast = command.fast;
-    options.threads = command.common.threads;
-    options.allowed_globals = command.common.allowed_globals;
     options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
-    options.cancelled = [] { return formats::interrupted(); };
+    if (formats::find_seal(command.common.path)) options.crcs = &crcs;
     formats::VerifyReport report = checkpoint->verify(options);
     report.findings.insert(report.findings.end(), outcome.report.findings.begin(),
                            outcome.report.findings.end());
@@ -92,6 +97,10 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
                                        .bytes = {},
                                        .severity = formats::severity_of(error.code())});
   }
+  options.on_progress = {};
+  // Of some keys alone, most of the data are not asked about.
+  options.fast = command.fast || !command.common.keys.everything();
+  outcome.sealing = check_sealing(command.common.path, options, false, outcome.report.findings);
   return outcome;
 }
 
@@ -142,6 +151,8 @@ void print_json(const Outcome& outcome, bool answer, std::ostream& out) {
   object.emplace_back("items", outcome.report.items);
   object.emplace_back("bytes_checked", outcome.report.bytes_checked);
   object.emplace_back("bytes_unchecked", outcome.report.bytes_unchecked);
+  object.emplace_back("seal", sealing_json(outcome.sealing.seal));
+  object.emplace_back("integrity", sealing_json(outcome.sealing.integrity));
   object.emplace_back("findings", std::move(findings));
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
@@ -196,8 +207,8 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
     streams.out << '\n';
     return;
   }
-  streams.out << (counts.empty() ? ", " : "; otherwise sound, ")
-              << formats::group_digits(report.items)
+  streams.out << (counts.empty() ? "" : "; otherwise sound") << sealing_text(outcome.sealing)
+              << ", " << formats::group_digits(report.items)
               << (report.items == 1 ? " item in " : " items in ") << outcome.files
               << (outcome.files == 1 ? " file" : " files");
   if (command.fast) {
@@ -208,8 +219,12 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
     streams.out << ", " << formats::human_bytes(report.bytes_checked) << " checked against CRC-32";
   if (report.bytes_unchecked != 0) {
     streams.out << ", " << formats::human_bytes(report.bytes_unchecked)
-                << " carry no checksum: structure only";
+                << (matches_whole(outcome.sealing) ? " have no checksum of their own"
+                                                   : " carry no checksum: structure only");
   }
+  if (sealing_text(outcome.sealing).empty())
+    streams.out << (report.bytes_unchecked != 0 ? "; no seal"
+                                                : "; no seal: structure and checksums only");
   streams.out << '\n';
 }
 
@@ -217,9 +232,18 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
 int verify(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
-  if (command.require_checksums && outcome.report.bytes_unchecked != 0) {
+  // A seal that matched is a checksum of everything.
+  if (command.require_checksums && outcome.report.bytes_unchecked != 0 &&
+      !matches_whole(outcome.sealing)) {
     findings.push_back({.code = ErrorCode::kUnchecked,
                         .message = cat(outcome.report.bytes_unchecked, " bytes carry no checksum"),
+                        .file = {},
+                        .key = {},
+                        .bytes = {}});
+  }
+  if (command.require_seal && !is_sealed(outcome.sealing)) {
+    findings.push_back({.code = ErrorCode::kUnsealed,
+                        .message = "has no seal; fsdp-ckpt seal makes one",
                         .file = {},
                         .key = {},
                         .bytes = {}});
@@ -257,6 +281,8 @@ class VerifyVerb : public Verb {
                  "Data without a checksum counts as damage");
     options.integer("--limit", limit_, 0, INT32_MAX, "N",
                     "Findings to list for people; 20 if not given");
+    options.flag("--require-seal", command_.require_seal,
+                 "A checkpoint without a seal, or its producer's checksums, counts as damage");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.common = common;

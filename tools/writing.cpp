@@ -210,7 +210,7 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
 }  // namespace
 
 formats::OutputOptions WritingOptions::output(const CommonOptions& common) const {
-  return {force, sync,
+  return {force, sync, seal,
           [destination = destination, allowed = common.allowed_globals](const fs::path& temporary) {
             formats::check_output_names(temporary, destination, allowed,
                                         [] { return formats::interrupted(); });
@@ -224,6 +224,8 @@ void declare_writing(OptionSet& options, WritingOptions& writing, const std::str
   options.flag("--force", writing.force, "Replace OUT where it exists");
   options.negative_flag("--no-sync", writing.sync,
                         "Do not wait until the output is safe from a power cut");
+  options.flag("--seal", writing.seal,
+               "Leave a seal with OUT: sizes and checksums of its files, for verify");
 }
 
 void check_apart(const std::string& source, const std::string& destination) {
@@ -270,6 +272,7 @@ void check_globals(const formats::Value& root, const CommonOptions& common) {
 int write_output(const std::string& verb, const formats::Checkpoint& source,
                  formats::Output& output, const WritingOptions& writing,
                  const CommonOptions& common, const Streams& streams, ReportExtras extras) {
+  if (writing.seal) output.plan_seal();
   return Writing(verb, source, output, writing, common, streams, std::move(extras)).run();
 }
 

@@ -19,11 +19,12 @@ struct WritingOptions {
   bool dry_run = false;
   bool force = false;  // replace an existing destination
   bool sync = true;    // fsync before it counts as done
+  bool seal = false;   // leave a seal with it
   // For a checkpoint: with the last look at its pickles (check_output_names).
   formats::OutputOptions output(const CommonOptions& common) const;
 };
 
-// OUT, --dry-run, --force, --no-sync.
+// OUT, --dry-run, --force, --no-sync, --seal.
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
 // Refuses a destination that is the source or lies inside it, and a source inside the destination;

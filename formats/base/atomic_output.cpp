@@ -16,17 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/direct_io.h"
 #include "formats/base/error.h"
 #include "formats/base/output_place.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
 namespace {
-
-// Written data start on their way to the disk in portions of this size: large enough for the disk
-// to stream, small enough that little is left when the final fsync begins.
-constexpr std::uint64_t kWritebackBytes = 32U << 20U;
 
 // Whether the last renameat2 failed because the file system or kernel does not know its flag.
 bool flag_unsupported() {
@@ -154,79 +149,6 @@ void abandon_outputs() noexcept {
   for (Unfinished* const output : unfinished) output->abandon();
 }
 
-// ---- OutputFile
-
-void OutputFile::reserve(std::uint64_t bytes) {
-  if (bytes > static_cast<std::uint64_t>(INT64_MAX)) {
-    throw Error(ErrorCode::kNoSpace,
-                cat(name_, ": ", bytes, " bytes are wanted, more than any file can hold"));
-  }
-  const auto length = static_cast<off_t>(bytes);
-  int rc = 0;
-  // Not posix_fallocate: where the file system cannot reserve, that one writes the zeros itself.
-  if (length != 0) {
-    do {
-      rc = ::fallocate(fd_.get(), 0, 0, length);
-    } while (rc != 0 && errno == EINTR);
-  }
-  if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) rc = ::ftruncate(fd_.get(), length);
-  if (rc == 0) return;
-  const int number = errno;
-  std::string what = cat(name_, ": ", bytes, " bytes (", human_bytes(bytes), ") are wanted");
-  struct statvfs info {};
-  if (::fstatvfs(fd_.get(), &info) == 0) {
-    const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
-    what += cat(", ", free, " bytes (", human_bytes(free), ") are free");
-  }
-  errno = number;
-  throw_errno(what);
-}
-
-void OutputFile::start_writeback(std::uint64_t written) {
-  if (!synced_ || since_writeback_.fetch_add(written) + written < kWritebackBytes) return;
-  since_writeback_ = 0;
-  // Only a start: it waits for nothing, and what fails is for fsync to tell.
-  (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
-}
-
-void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
-  if (bytes.size() > static_cast<std::uint64_t>(INT64_MAX) ||
-      offset > static_cast<std::uint64_t>(INT64_MAX) - bytes.size()) {
-    throw Error(ErrorCode::kNoSpace, cat(name_, ": ", bytes.size(), " bytes at byte ", offset,
-                                         " are beyond what any file can hold"));
-  }
-  const std::uint64_t count = bytes.size();
-  while (!bytes.empty()) {
-    const ssize_t written =
-        ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      if (written == 0) errno = EIO;
-      throw_errno(cat(name_, ": writing ", bytes.size(), " bytes at byte ", offset));
-    }
-    offset += static_cast<std::uint64_t>(written);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-  start_writeback(count);
-}
-
-FileDescriptor OutputFile::open_direct() const {
-  return synced_ ? formats::open_direct(fd_.get(), O_WRONLY) : FileDescriptor();
-}
-
-void OutputFile::finish(bool sync) {
-  if (failed_)
-    throw Error(ErrorCode::kIo,
-                name_ + ": could not be finished before, and cannot be finished now");
-  if (fd_.get() < 0) return;
-  failed_ = true;
-  FileDescriptor fd = std::move(fd_);
-  if (sync && ::fsync(fd.get()) != 0) throw_errno(name_ + ": fsync");
-  // Linux closes the descriptor whatever close returns, EINTR included.
-  if (::close(fd.release()) != 0 && errno != EINTR) throw_errno(name_ + ": close");
-  failed_ = false;
-}
-
 // The temporary by way of the open folder it lies in, whatever that is renamed to.
 std::filesystem::path open_path(const OutputPlace& place) {
   return std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) /
@@ -236,8 +158,8 @@ std::filesystem::path open_path(const OutputPlace& place) {
 // ---- AtomicFile
 
 struct AtomicFile::Impl : Unfinished {
-  Impl(const std::filesystem::path& destination, const OutputOptions& chosen)
-      : options(chosen), place(destination, OutputKind::kFile) {
+  Impl(const std::filesystem::path& path, const OutputOptions& chosen)
+      : destination(path), options(chosen), place(path, OutputKind::kFile) {
     note_unfinished(*this);
   }
   Impl(const Impl&) = delete;
@@ -268,6 +190,27 @@ struct AtomicFile::Impl : Unfinished {
     if (!options.replace) throw exists(place);
   }
 
+  // The seal's name, and its temporary's, have to fit as well: better known now than at the end.
+  void check_seal_name() const {
+    const std::size_t bytes = OutputPlace::temporary_of(sidecar_name(place.name())).size();
+    if (!options.seal || bytes <= NAME_MAX) return;
+    throw Error(ErrorCode::kUsage, cat(place.shown(),
+                                       ": the name is too long for a seal beside it; its temporary "
+                                       "would have ",
+                                       bytes, " bytes, at most ", NAME_MAX));
+  }
+
+  void remove_old_seal() const {
+    const std::string name = sidecar_name(place.name());
+    if (::unlinkat(place.parent(), name.c_str(), 0) != 0) {
+      if (errno == ENOENT || errno == ENAMETOOLONG) return;
+      throw_errno(cat(place.shown(), ": removing the seal of the old one, ", quote(name)));
+    }
+    // Else a power cut could bring it back beside the new file.
+    if (options.sync) place.sync_parent();
+  }
+
+  const std::filesystem::path destination;
   const OutputOptions options;
   const OutputPlace place;
   FileDescriptor
@@ -278,10 +221,12 @@ struct AtomicFile::Impl : Unfinished {
 AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
     : impl_(std::make_unique<Impl>(destination, options)) {
   impl_->check_destination();
+  impl_->check_seal_name();
   impl_->lock = impl_->place.claim();
   FileDescriptor fd(::fcntl(impl_->lock.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (fd.get() < 0) throw_errno(impl_->place.shown());
-  file_ = std::make_unique<OutputFile>(std::move(fd), impl_->place.shown(), options.sync);
+  file_ =
+      std::make_unique<OutputFile>(std::move(fd), impl_->place.shown(), options.sync, options.seal);
 }
 
 AtomicFile::~AtomicFile() = default;
@@ -290,9 +235,11 @@ void AtomicFile::commit() {
   const OutputPlace& place = impl_->place;
   file_->finish(impl_->options.sync);
   if (impl_->options.before_commit) impl_->options.before_commit(open_path(place));
-  const std::lock_guard lock(commit_mutex);  // See Note [abandoning outputs].
+  if (!impl_->options.replace && place.existing()) throw appeared(place);
+  impl_->check_destination();
+  impl_->remove_old_seal();
+  std::unique_lock lock(commit_mutex);  // See Note [abandoning outputs].
   if (impl_->options.replace) {
-    impl_->check_destination();
     if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
                    place.name().c_str()) != 0) {
       throw_errno(place.shown() + ": renaming the finished output");
@@ -301,7 +248,23 @@ void AtomicFile::commit() {
     throw appeared(place);
   }
   impl_->committed = true;
+  lock.unlock();  // The seal is an output of its own.
   if (impl_->options.sync) sync_parent_after_rename(place);
+  if (impl_->options.seal) write_seal();
+}
+
+void AtomicFile::write_seal() const {
+  const OutputPlace& place = impl_->place;
+  try {
+    const std::string text = seal_text({{place.name(), file_->bytes(), file_->crc()}});
+    AtomicFile seal(impl_->destination.native() + sidecar_name(""),
+                    {.replace = true, .sync = impl_->options.sync});
+    seal.file().write_at(0, std::as_bytes(std::span(text)));
+    seal.commit();
+  } catch (const Error& e) {
+    throw Error(e.code(),
+                cat(e.what(), "; the new ", place.shown(), " is in place, without a seal"));
+  }
 }
 
 // ---- AtomicDirectory
@@ -374,6 +337,9 @@ struct AtomicDirectory::Impl : Unfinished {
   };
   Member member(const std::string& name);
 
+  // Requires: all files were finished.
+  void write_seal();
+
   // The new folder is in place.
   void end() {
     committed = true;
@@ -385,7 +351,12 @@ struct AtomicDirectory::Impl : Unfinished {
   const OutputPlace place;
   FileDescriptor folder;                          // the temporary, locked
   std::map<std::string, FileDescriptor> folders;  // inside it
-  std::vector<std::unique_ptr<OutputFile>> files;
+  struct Added {
+    std::string name;  // relative to the folder
+    std::unique_ptr<OutputFile> file;
+  };
+  std::vector<Added> files;
+  std::vector<SealedFile> sealed;  // what else the seal lists
   std::string invitation;  // the name of an empty file in the folder; empty: nobody was invited
   bool committed = false;
 };
@@ -465,6 +436,19 @@ AtomicDirectory::Impl::Member AtomicDirectory::Impl::member(const std::string& n
   return found;
 }
 
+void AtomicDirectory::Impl::write_seal() {
+  for (const Added& added : files) {
+    sealed.push_back({added.name, added.file->bytes(), added.file->crc()});
+  }
+  const std::string text = seal_text(sealed);
+  const Member at = member(std::string(kSealName));
+  FileDescriptor fd = open_for_output(at.folder, at.name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() < 0) throw_errno(at.shown);
+  OutputFile seal(std::move(fd), at.shown, options.sync);
+  seal.write_at(0, std::as_bytes(std::span(text)));
+  seal.finish(options.sync);
+}
+
 OutputFile& AtomicDirectory::add_file(const std::string& name) {
   const Impl::Member member = impl_->member(name);
   FileDescriptor fd = open_for_output(member.folder, member.name, O_RDWR | O_CREAT | O_EXCL, 0666);
@@ -473,15 +457,27 @@ OutputFile& AtomicDirectory::add_file(const std::string& name) {
     throw_errno(member.shown);
   }
   impl_->files.push_back(
-      std::make_unique<OutputFile>(std::move(fd), member.shown, impl_->options.sync));
-  return *impl_->files.back();
+      {name, std::make_unique<OutputFile>(std::move(fd), member.shown, impl_->options.sync,
+                                          impl_->options.seal)});
+  return *impl_->files.back().file;
 }
 
 Sharing AtomicDirectory::link_file(const std::string& name, const File& source,
-                                   SharingOptions options) {
+                                   SharingOptions options, std::optional<std::uint32_t> crc) {
   const Impl::Member member = impl_->member(name);
   options.sync = impl_->options.sync;
-  return share_file(source, member.folder, member.name, member.shown, options);
+  std::uint32_t copied_crc = 0;
+  if (impl_->options.seal && !crc) options.copied_crc = &copied_crc;
+  const Sharing sharing = share_file(source, member.folder, member.name, member.shown, options);
+  if (impl_->options.seal) {
+    if (!crc) crc = sharing == Sharing::kCopy ? copied_crc : crc_of(source);
+    impl_->sealed.push_back({name, source.size(), *crc});
+  }
+  return sharing;
+}
+
+void AtomicDirectory::add_sealed(SealedFile file) {
+  impl_->sealed.push_back(std::move(file));
 }
 
 // See Note [joining a folder].
@@ -501,8 +497,9 @@ void AtomicDirectory::commit() {
       ::unlinkat(impl_->folder.get(), impl_->invitation.c_str(), 0) != 0) {
     throw_errno(cat(place.shown(), "/", impl_->invitation));
   }
-  for (const auto& file : impl_->files) file->finish(impl_->options.sync);
+  for (const auto& added : impl_->files) added.file->finish(impl_->options.sync);
   if (impl_->options.before_commit) impl_->options.before_commit(open_path(place));
+  if (impl_->options.seal) impl_->write_seal();
   const auto sync = [&](const FileDescriptor& folder) {
     if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place.shown() + ": fsync");
   };

@@ -7,17 +7,17 @@
 // a checkpoint and which the next run of the same destination removes.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 
 #include "formats/base/file.h"
 #include "formats/base/file_link.h"
+#include "formats/base/output_file.h"
+#include "formats/base/seal.h"
 
 namespace fsdp::formats {
 
@@ -25,42 +25,10 @@ struct OutputOptions {
   bool replace = false;  // an existing destination is replaced, else kExists
   bool sync =
       true;  // fsync files and folder, so that what was reported as done survives a power cut
+  bool seal = false;  // leave a seal with it (seal.h), made of the checksums of what is written
   // Called by `commit` with the path of the finished temporary, before anything is renamed: what it
   // throws leaves the destination as it was.
   std::function<void(const std::filesystem::path& temporary)> before_commit = {};
-};
-
-// One file being written under a temporary name.  Thread-safe: `write_at`.
-class OutputFile {
- public:
-  // `name` stands in messages.
-  // `synced`: the file will be; what is written starts on its way to the disk while more is being
-  // written.
-  OutputFile(FileDescriptor fd, std::string name, bool synced = false)
-      : fd_(std::move(fd)), name_(std::move(name)), synced_(synced) {}
-  // Makes the file `bytes` long and takes the disk space for it at once, so that a full disk is an
-  // early error.
-  // Throws: kNoSpace saying what is wanted and free, kIo.
-  void reserve(std::uint64_t bytes);
-  // Throws: kNoSpace, kIo.
-  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  // See open_direct in direct_io.h; none (-1) where the file will not be synced.
-  FileDescriptor open_direct() const;
-  // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped what it
-  // could not write, and a second one would say that all is well.  Finishing what is finished does
-  // nothing.
-  // Throws: kIo, kNoSpace.
-  void finish(bool sync);
-  const std::string& name() const { return name_; }
-
- private:
-  void start_writeback(std::uint64_t written);
-
-  FileDescriptor fd_;
-  std::string name_;
-  bool synced_;
-  std::atomic<std::uint64_t> since_writeback_{0};  // bytes written since it was last started
-  bool failed_ = false;
 };
 
 // A single file that appears at `destination` by `commit`; destroyed before, it leaves nothing.
@@ -69,6 +37,10 @@ class OutputFile {
 // written: a second writer of the same destination gets kBusy, and what a killed run left behind is
 // removed.  Where the file system has no locks, a temporary that exists already is kBusy, for
 // nobody can tell whether its writer lives.  Permissions are as the umask gives.
+//
+// A seal of the file that stood there (sidecar_name) is removed before the new one appears, and the
+// new one's is written after: whatever moment the process ends at, no seal is beside a file it was
+// not made for.
 class AtomicFile {
  public:
   // Throws: kUsage (a destination that names no file: empty, "." or with a slash behind it),
@@ -81,12 +53,14 @@ class AtomicFile {
   OutputFile& file() { return *file_; }
   // Finishes the file, renames it into place (refusing one that appeared meanwhile unless
   // `replace`), and fsyncs the folder.
-  // Throws: kExists, kIo, kNoSpace.  The destination is then as before, unless the message says
-  // that the new one is in place: only what follows the rename failed.
+  // Throws: kExists, kIo, kNoSpace.  The destination is then as before, without its seal, unless
+  // the message says that the new one is in place: only what follows the rename failed.
   void commit();
 
  private:
   struct Impl;
+  void write_seal() const;
+
   std::unique_ptr<Impl> impl_;
   std::unique_ptr<OutputFile> file_;
 };
@@ -113,13 +87,19 @@ class AtomicDirectory {
   OutputFile& add_file(const std::string& name);
   // A file of that name with the bytes of `source`, shared with it where the file systems allow it
   // (see share_file).  Whether it is synced follows from the folder's options.
+  // `crc`: the CRC-32 of the source, where the caller has it; a folder that is sealed needs it, and
+  // reads the source for it where it is shared.
   // Throws: as add_file; what share_file throws.
-  Sharing link_file(const std::string& name, const File& source, SharingOptions options = {});
+  Sharing link_file(const std::string& name, const File& source, SharingOptions options = {},
+                    std::optional<std::uint32_t> crc = std::nullopt);
+  // Another process put a file into this folder (see joined_folder.h), which the seal is to list.
+  void add_sealed(SealedFile file);
   // Text by which other processes find this very folder and put files of their own into it (see
   // joined_folder.h).  They finish them before `commit`, which syncs the folder but not their
   // content.
   // Throws: kIo, kNoSpace.
   std::string invitation();
+  // With OutputOptions::seal, writes the folder's seal last.
   // Throws: as AtomicFile; kBusy, kUnsupported.
   void commit();
 

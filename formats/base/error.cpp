@@ -175,6 +175,20 @@ std::string_view code_name(ErrorCode code) noexcept {
       return "REKEY_UNUSED";
     case ErrorCode::kRekeyAmbiguous:
       return "REKEY_AMBIGUOUS";
+    case ErrorCode::kSeal:
+      return "SEAL";
+    case ErrorCode::kSealMissing:
+      return "SEAL_MISSING";
+    case ErrorCode::kSealExtra:
+      return "SEAL_EXTRA";
+    case ErrorCode::kSealMismatch:
+      return "SEAL_MISMATCH";
+    case ErrorCode::kUnsealed:
+      return "UNSEALED";
+    case ErrorCode::kSharedChanged:
+      return "SHARED_CHANGED";
+    case ErrorCode::kNewerData:
+      return "NEWER_DATA";
     case ErrorCode::kH5Open:
       return "H5_OPEN";
     case ErrorCode::kH5Link:

@@ -103,6 +103,14 @@ enum class ErrorCode {
   kRekeyCollision,
   kRekeyUnused,
   kRekeyAmbiguous,
+  // Seals: what a checkpoint was when it was written.
+  kSeal,
+  kSealMissing,
+  kSealExtra,
+  kSealMismatch,
+  kUnsealed,
+  kSharedChanged,
+  kNewerData,
   // HDF5.
   kH5Open,
   kH5Link,

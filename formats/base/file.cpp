@@ -13,10 +13,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <system_error>
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/output_place.h"
 #include "formats/base/run_window.h"
 #include "formats/base/text.h"
 
@@ -25,6 +27,10 @@ namespace {
 
 // Longest relative path that a checkpoint may name; the kernel's own limit on a path.
 constexpr std::size_t kMaxPathBytes = 4096;
+
+// More than any checkpoint has.
+constexpr std::size_t kMaxListedFiles = 1'000'000;
+constexpr int kMaxFolderDepth = 16;
 
 std::int64_t mtime_of(const struct stat& info) {
   return std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
@@ -139,6 +145,8 @@ File::File(FileDescriptor fd, std::string name)
     throw Error(ErrorCode::kNotRegular,
                 name_ + ": is " + std::string(kind_of(info.st_mode)) + ", expected a regular file");
   }
+  device_ = info.st_dev;
+  inode_ = info.st_ino;
   size_ = static_cast<std::uint64_t>(info.st_size);
   mtime_ns_ = mtime_of(info);
 }
@@ -231,6 +239,37 @@ std::vector<std::string> Directory::list() const {
 bool Directory::is_directory(const std::string& name) const {
   struct stat info {};
   return ::fstatat(fd_.get(), name.c_str(), &info, 0) == 0 && S_ISDIR(info.st_mode);
+}
+
+std::vector<std::string> Directory::list_files() const {
+  std::vector<std::string> files;
+  const std::function<void(int, const std::string&, int)> walk =
+      [&](int folder, const std::string& prefix, int depth) {
+        const std::string shown = escape((path_ / prefix).native());
+        if (depth > kMaxFolderDepth) {
+          throw Error(ErrorCode::kLimitDepth,
+                      cat(shown, ": lies more than ", kMaxFolderDepth, " folders deep"));
+        }
+        for (const std::string& name : names_in(folder, shown)) {
+          struct stat info {};
+          if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+            if (errno == ENOENT) continue;
+            throw_errno(cat(shown, ": ", quote(name)));
+          }
+          if (S_ISDIR(info.st_mode)) {
+            walk(open_folder_in(folder, name, shown).get(), prefix + name + "/", depth + 1);
+            continue;
+          }
+          if (files.size() == kMaxListedFiles) {
+            throw Error(ErrorCode::kLimitEntries, cat(escape(path_.native()), ": holds more than ",
+                                                      kMaxListedFiles, " files"));
+          }
+          files.push_back(prefix + name);
+        }
+      };
+  walk(fd_.get(), "", 0);
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 SpillFile::SpillFile() {

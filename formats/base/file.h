@@ -49,6 +49,8 @@ class File : public ByteSource {
   void will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
   // Of every file that this process ever opened another one.
   std::uint64_t number() const { return number_; }
+  // Device and inode: the same for every open descriptor of one file, whatever its names.
+  std::pair<std::uint64_t, std::uint64_t> identity() const { return {device_, inode_}; }
   // The path or name it was opened under, escaped, for messages.
   const std::string& name() const { return name_; }
   int fd() const { return fd_.get(); }
@@ -63,6 +65,8 @@ class File : public ByteSource {
   std::uint64_t number_;
   std::uint64_t size_ = 0;
   std::int64_t mtime_ns_ = 0;
+  std::uint64_t device_ = 0;
+  std::uint64_t inode_ = 0;
 };
 
 // A folder held open, so that its members are those of one folder whatever is renamed meanwhile.
@@ -81,6 +85,10 @@ class Directory {
   // Names of the members, sorted in natural order, "." and ".." left out.
   std::vector<std::string> list() const;
   bool is_directory(const std::string& name) const;
+  // Everything in the folder and the folders in it that is no folder, by relative path ("a",
+  // "b/c"), sorted; links are not followed. Throws: kIo; kLimitEntries (more than a million);
+  // kLimitDepth (folders more than 16 deep).
+  std::vector<std::string> list_files() const;
   const std::filesystem::path& path() const { return path_; }
 
  private:

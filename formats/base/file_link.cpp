@@ -5,13 +5,16 @@
 #include <linux/fs.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <vector>
 
 #include "formats/base/atomic_output.h"
+#include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/output_place.h"
@@ -44,22 +47,45 @@ bool hard_link(const File& source, int folder, const std::string& name, const st
   return false;
 }
 
-void copy_bytes(const File& source, OutputFile& out,
-                const std::function<void(std::uint64_t)>& on_copied) {
-  out.reserve(source.size());
+FileDescriptor create(int folder, const std::string& name, const std::string& shown) {
+  FileDescriptor fd = open_for_output(folder, name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() >= 0) return fd;
+  if (errno == EEXIST) throw written_twice(shown);
+  throw_errno(shown);
+}
+
+// Hands out the whole file, a part at a time.
+template <typename Take>
+void read_parts(const File& source, const Take& take) {
   std::vector<std::byte> buffer(std::min<std::uint64_t>(kCopyBufferBytes, source.size()));
   for (std::uint64_t at = 0; at < source.size();) {
     throw_if_interrupted();
     const auto count =
         static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), source.size() - at));
     source.read_at(at, std::span(buffer).first(count));
-    out.write_at(at, std::span<const std::byte>(buffer).first(count));
+    take(at, std::span<const std::byte>(buffer).first(count));
     at += count;
-    if (on_copied) on_copied(count);
   }
 }
 
+void copy_bytes(const File& source, OutputFile& out, const SharingOptions& options) {
+  out.reserve(source.size());
+  read_parts(source, [&](std::uint64_t at, std::span<const std::byte> bytes) {
+    out.write_at(at, bytes);
+    if (options.copied_crc != nullptr) *options.copied_crc = crc32(*options.copied_crc, bytes);
+    if (options.on_copied) options.on_copied(bytes.size());
+  });
+}
+
 }  // namespace
+
+bool may_reflink(const std::filesystem::path& folder) {
+  struct statfs info {};
+  if (::statfs(folder.c_str(), &info) != 0) throw_errno(escape(folder.native()));
+  constexpr std::uint64_t kKinds[] = {0x9123683E, 0x58465342, 0xCA451A4E};
+  return std::find(std::begin(kKinds), std::end(kKinds), static_cast<std::uint64_t>(info.f_type)) !=
+         std::end(kKinds);
+}
 
 bool on_one_file_system(const File& source, const std::filesystem::path& folder) {
   struct stat file {};
@@ -69,18 +95,24 @@ bool on_one_file_system(const File& source, const std::filesystem::path& folder)
   return file.st_dev == there.st_dev;
 }
 
+std::uint32_t crc_of(const File& file) {
+  std::uint32_t crc = 0;
+  read_parts(file,
+             [&](std::uint64_t, std::span<const std::byte> bytes) { crc = crc32(crc, bytes); });
+  return crc;
+}
+
 Sharing share_file(const File& source, int folder, const std::string& name,
                    const std::string& shown, const SharingOptions& options) {
-  if (options.hard_link && hard_link(source, folder, name, shown, options.sync))
-    return Sharing::kHardLink;
-  FileDescriptor fd = open_for_output(folder, name, O_RDWR | O_CREAT | O_EXCL, 0666);
-  if (fd.get() < 0) {
-    if (errno == EEXIST) throw written_twice(shown);
-    throw_errno(shown);
-  }
+  FileDescriptor fd = create(folder, name, shown);
   const bool reflinked = ::ioctl(fd.get(), FICLONE, source.fd()) == 0;
+  if (!reflinked && options.hard_link) {
+    if (::unlinkat(folder, name.c_str(), 0) != 0) throw_errno(shown);
+    if (hard_link(source, folder, name, shown, options.sync)) return Sharing::kHardLink;
+    fd = create(folder, name, shown);
+  }
   OutputFile out(std::move(fd), shown, options.sync);
-  if (!reflinked) copy_bytes(source, out, options.on_copied);
+  if (!reflinked) copy_bytes(source, out, options);
   out.finish(options.sync);
   return reflinked ? Sharing::kReflink : Sharing::kCopy;
 }

@@ -36,7 +36,8 @@ JoinedFolder::JoinedFolder(const std::filesystem::path& destination,
                   "; is it on a file system that all writers share?"));
 }
 
-std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name, bool synced) const {
+std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name, bool synced,
+                                                   bool summed) const {
   const std::string shown = cat(shown_, "/", escape(name));
   if (!is_plain_name(name)) {
     throw Error(ErrorCode::kPath,
@@ -47,7 +48,7 @@ std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name, bool
     if (errno == EEXIST) throw Error(ErrorCode::kExists, shown + ": is written twice");
     throw_errno(shown);
   }
-  return std::make_unique<OutputFile>(std::move(fd), shown, synced);
+  return std::make_unique<OutputFile>(std::move(fd), shown, synced, summed);
 }
 
 }  // namespace fsdp::formats

@@ -26,9 +26,10 @@ class JoinedFolder {
   // the destination.
   JoinedFolder(const std::filesystem::path& destination, const std::string& invitation);
 
-  // A new file of that plain name, which the caller finishes.  `synced`: see OutputFile.
+  // A new file of that plain name, which the caller finishes.  `synced`, `summed`: see OutputFile.
   // Throws: kPath, kExists, kIo, kNoSpace.
-  std::unique_ptr<OutputFile> add_file(const std::string& name, bool synced) const;
+  std::unique_ptr<OutputFile> add_file(const std::string& name, bool synced,
+                                       bool summed = false) const;
 
  private:
   FileDescriptor folder_;

@@ -43,7 +43,7 @@ OutputPlace::OutputPlace(const std::filesystem::path& destination, OutputKind ki
                 shown_ + (kind == OutputKind::kFile ? ": names no file"
                                                     : ": names no folder that could be created"));
   }
-  temporary_ = "." + name_ + ".fsdp-tmp";
+  temporary_ = temporary_of(name_);
   const std::string folder = slash == std::string::npos ? "." : text.substr(0, slash + 1);
   parent_ = FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (parent_.get() < 0) throw_errno(cat(shown_, ": folder ", quote(folder, 4096)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The place where an output will appear: its folder held open, its name, and a temporary name
-// beside it that one writer at a time owns.  For atomic_output alone.
+// beside it that one writer at a time owns; and names in open folders.
 #pragma once
 
 #include <sys/stat.h>
@@ -31,6 +31,8 @@ class OutputPlace {
   int parent() const { return parent_.get(); }
   const std::string& name() const { return name_; }
   const std::string& temporary() const { return temporary_; }
+  // The temporary of a destination of that name.
+  static std::string temporary_of(const std::string& name) { return "." + name + ".fsdp-tmp"; }
   // The destination and the temporary for messages, escaped.
   const std::string& shown() const { return shown_; }
   std::string shown_temporary() const;

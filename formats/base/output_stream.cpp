@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 
@@ -33,9 +34,12 @@ OutputStream::OutputStream(OutputFile& file, CacheUse use)
   for (Buffer& buffer : buffers_) buffer.memory = AlignedBuffer(kBufferBytes);
 }
 
-void OutputStream::write(std::span<const std::byte> bytes) {
+void OutputStream::write(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc) {
+  if (file_.summed()) {
+    crc_ = crc ? crc32_combine(crc_, *crc, bytes.size()) : crc32(crc_, bytes);
+  }
   if (buffers_.empty()) {
-    file_.write_at(begin_, bytes);
+    file_.put_at(begin_, bytes);
     begin_ += bytes.size();
     return;
   }
@@ -53,6 +57,7 @@ void OutputStream::flush() {
   for (Buffer& buffer : buffers_) {
     if (buffer.written.valid()) buffer.written.get();
   }
+  file_.add_crc(0, position(), crc_);
 }
 
 void OutputStream::start_writing() {
@@ -81,7 +86,7 @@ bool OutputStream::write_cached(std::uint64_t offset, std::span<const std::byte>
   const std::lock_guard lock(mutex_);
   if (use_ == CacheUse::kNever) return false;
   const double begin = thread_cpu_seconds();
-  file_.write_at(offset, bytes);
+  file_.put_at(offset, bytes);
   if (bytes.size() == kBufferBytes) pace_.add(bytes.size(), thread_cpu_seconds() - begin);
   if (pace_.slow()) use_ = CacheUse::kNever;
   return true;
@@ -103,7 +108,7 @@ void OutputStream::write_direct(std::uint64_t offset, std::span<const std::byte>
     offset += static_cast<std::uint64_t>(written);
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
-  if (!bytes.empty()) file_.write_at(offset, bytes);
+  if (!bytes.empty()) file_.put_at(offset, bytes);
 }
 
 }  // namespace fsdp::formats

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,7 +49,8 @@ class OutputStream {
   explicit OutputStream(OutputFile& file, CacheUse use = CacheUse::kWhileQuick);
 
   // Throws: kNoSpace, kIo.
-  void write(std::span<const std::byte> bytes);
+  // `crc`: as OutputFile::write_at.
+  void write(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc = std::nullopt);
   // Hands the rest to the file; without it the file lacks its end.
   // Throws: kNoSpace, kIo.
   void flush();
@@ -74,6 +76,7 @@ class OutputStream {
   CopyPace pace_;
   std::uint64_t begin_ = 0;  // where in the file what is being filled begins
   std::size_t filled_ = 0;
+  std::uint32_t crc_ = 0;    // of what was written so far, where the file is summed
   std::size_t filling_ = 0;  // the number of a buffer
   // Empty where everything goes through the page cache; last: what is in flight uses all above.
   std::vector<Buffer> buffers_;

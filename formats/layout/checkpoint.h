@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/file_crcs.h"
 #include "formats/container/pickle_value.h"
 #include "formats/model/chunk_data.h"
 #include "formats/model/finding.h"
@@ -32,6 +33,7 @@ struct VerifyOptions {
   std::set<std::string> allowed_globals;           // beyond the known ones, "module.name"
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
   std::function<bool()> cancelled;
+  FileCrcs* crcs = nullptr;  // is told the checksums of what is read of files; null: nobody is
 };
 
 struct VerifyReport {

@@ -249,6 +249,7 @@ class FolderOutput : public DcpOutput {
  private:
   void plan() {
     plan_.format = "dcp";
+    plan_.folder = true;
     for (std::int64_t rank = 0; rank < layout_.world_size(); ++rank)
       plan_.files.push_back({prefix_ + dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
     if (meta_)

@@ -27,8 +27,9 @@ std::uint32_t write_payload(OutputStream& out, std::span<const std::byte> bytes)
   std::uint32_t crc = 0;
   while (!bytes.empty()) {
     const auto block = bytes.first(std::min(kBlockBytes, bytes.size()));
-    crc = crc32(crc, block);
-    out.write(block);
+    const std::uint32_t block_crc = crc32(0, block);
+    crc = crc32_combine(crc, block_crc, block.size());
+    out.write(block, block_crc);
     bytes = bytes.subspan(block.size());
   }
   return crc;

@@ -109,9 +109,9 @@ class ItemChecker {
   CheckResult check(const ItemRef& ref, std::span<std::byte> buffer) const {
     CheckResult result;
     const std::string& name = f_.index.files[ref.location.file].name;
-    const Item item =
-        open_item(f_.pool.get(ref.location.file), ref.location,
-                  f_.index.transforms[ref.location.transform], ref.key(), 0, f_.spill);
+    const auto file = f_.pool.get(ref.location.file);
+    const Item item = open_item(file, ref.location, f_.index.transforms[ref.location.transform],
+                                ref.key(), 0, f_.spill);
     if (ref.tensor != nullptr) {
       try {
         item_tensor(item, ref.key(), ref.tensor->dtype, ref.tensor->chunks.box(ref.chunk).size,
@@ -144,8 +144,13 @@ class ItemChecker {
       return result;
     }
     const bool direct = f_.index.transforms[ref.location.transform].empty();
+    const auto note = [&](const ZipEntry& entry, std::uint32_t computed) {
+      options_.crcs->add(*file, ref.location.offset + entry.data_offset, entry.compressed_bytes,
+                         computed);
+    };
     result.bytes_checked = check_entries(
-        *item.stream, item.torch, buffer, [&](const ZipEntry& entry, std::uint32_t computed) {
+        *item.stream, item.torch, buffer,
+        [&](const ZipEntry& entry, std::uint32_t computed) {
           Finding finding{.code = ErrorCode::kZipCrc,
                           .message = {},
                           .file = name,
@@ -160,7 +165,8 @@ class ItemChecker {
               cat("record ", quote(entry.name), " at byte ", begin, ": CRC-32 stored ",
                   hex32(entry.crc), ", computed ", hex32(computed));
           result.findings.push_back(std::move(finding));
-        });
+        },
+        direct && options_.crcs != nullptr ? EntryCrc(note) : EntryCrc());
     return result;
   }
 

@@ -42,6 +42,7 @@ class ParentOutput : public Output {
   ParentOutput(const Checkpoint& source, std::filesystem::path destination, OutputOptions options)
       : source_(source), destination_(std::move(destination)), options_(options) {
     plan_.format = "accelerate";
+    plan_.folder = true;
   }
 
   void add_folder(const std::string& name, const Value& content, std::int64_t world_size) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "formats/base/crc32.h"
+#include "formats/base/crc_ledger.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
@@ -24,7 +25,6 @@
 #include "formats/layout/hdf5_wrapping.h"
 #include "formats/layout/source_pieces.h"
 #include "formats/layout/tensor_value.h"
-#include "formats/model/crc_ledger.h"
 #include "formats/model/tensor_reader.h"
 
 namespace fsdp::formats::hdf5 {
@@ -262,7 +262,7 @@ class Hdf5Output : public Output {
       }
     }
     if (!runs) {
-      out.write_at(image_.places[number].address + offset, bytes);
+      out.write_at(image_.places[number].address + offset, bytes, crc);
       return;
     }
     while (!bytes.empty()) {

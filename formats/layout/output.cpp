@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/output.h"
 
+#include <utility>
+
+#include "formats/base/seal.h"
 #include "formats/layout/content.h"
 
 namespace fsdp::formats {
@@ -15,6 +18,14 @@ std::uint64_t OutputPlan::new_bytes() const {
   std::uint64_t sum = 0;
   for (const PlannedFile& file : files) sum += file.linked ? 0 : file.bytes;
   return sum;
+}
+
+void Output::plan_seal() {
+  std::vector<SealedFile> sealed;
+  for (const PlannedFile& file : plan_.files) sealed.push_back({file.name, file.bytes, 0});
+  const std::string name =
+      plan_.folder ? std::string(kSealName) : sidecar_name(plan_.files.front().name);
+  plan_.files.push_back({name, seal_bytes(std::move(sealed))});
 }
 
 void Output::count_leaves(const Checkpoint& source, const Value& content) {

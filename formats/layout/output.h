@@ -23,7 +23,8 @@ struct PlannedFile {
 
 // What is going to be written, known before a byte is.
 struct OutputPlan {
-  std::string format;  // "pt", "safetensors", "dcp", "hdf5", ...
+  std::string format;   // "pt", "safetensors", "dcp", "hdf5", ...
+  bool folder = false;  // else one file
   std::vector<PlannedFile> files;
   std::uint64_t tensors = 0;
   std::uint64_t values = 0;
@@ -43,6 +44,8 @@ class Output {
   Output& operator=(const Output&) = delete;
   virtual ~Output() = default;
   const OutputPlan& plan() const { return plan_; }
+  // Adds the seal that OutputOptions::seal asks for to the plan.
+  void plan_seal();
   // Writes, checks that the source did not change meanwhile, and commits.  `crcs` of the result are
   // the output's own matter.
   // Throws: what copy_pieces, AtomicFile and AtomicDirectory throw.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -14,6 +15,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/seal.h"
+#include "formats/base/shared_files.h"
 #include "formats/base/text.h"
 #include "formats/layout/added_items.h"
 #include "formats/layout/content.h"
@@ -33,6 +36,11 @@ constexpr std::string_view kZipMagic = "PK\3\4";
 bool is_empty_mapping(const Value& value) {
   const auto entries = mapping_entries(value);
   return entries && entries->empty();
+}
+
+// What this program puts beside files: true of the source's files alone.
+bool is_own_note(std::string_view name) {
+  return is_seal_name(name) || name == kSharedName;
 }
 
 // What trainers put beside data files.
@@ -234,10 +242,12 @@ class Rewriting : public RewrittenDcp {
       new_name_ = free_name(known);
       plan_.files.push_back({new_name_, added_.bytes()});
     }
+    plan_record(above.parent_path());
     std::uint64_t metadata_bytes = 0;
     write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
     plan_.files.push_back({std::string(dcp::kMetadataName), metadata_bytes});
     plan_.format = "dcp";
+    plan_.folder = true;
   }
 
   void plan_shared(const std::string& name, const fs::path& above) {
@@ -246,6 +256,19 @@ class Rewriting : public RewrittenDcp {
     plan_.files.push_back({name, file->size(), linked});
     if (!linked) plan_.tensor_bytes += file->size();
     shared_.push_back(plan_.files.size() - 1);
+  }
+
+  // Of what is expected to be shared by hard link.
+  void plan_record(const fs::path& above) {
+    if (may_reflink(above)) return;
+    std::vector<SharedFile> files;
+    for (const std::size_t number : shared_) {
+      const PlannedFile& planned = plan_.files[number];
+      if (planned.linked)
+        files.push_back(shared_file(planned.name, *folder_.open_member(planned.name)));
+    }
+    if (!files.empty())
+      plan_.files.push_back({std::string(kSharedName), shared_text(files).size()});
   }
 
   // meta.pt or common.pt is shared where all its entries stay what they are.
@@ -266,7 +289,7 @@ class Rewriting : public RewrittenDcp {
 
   void plan_neighbours(const std::set<std::string>& known, const fs::path& above) {
     for (const std::string& name : folder_.list()) {
-      if (known.contains(name)) continue;
+      if (known.contains(name) || is_own_note(name)) continue;
       const bool inner_folder = std::any_of(known.begin(), known.end(), [&](const auto& file) {
         return file.starts_with(name + "/");
       });
@@ -327,6 +350,8 @@ class Rewriting : public RewrittenDcp {
   }
 
   void share(AtomicDirectory& out, const CopyOptions& options, CopyResult& result);
+  void write_record(AtomicDirectory& out, const std::vector<SharedFile>& files);
+  std::map<std::string, std::uint32_t> sealed_crcs() const;
 
   const Checkpoint& source_;
   const Index& index_;
@@ -355,6 +380,8 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
     if (options.on_progress) options.on_progress(result.bytes);
   };
   bool copied = false;
+  std::vector<SharedFile> linked;
+  const std::map<std::string, std::uint32_t> crcs = sealed_crcs();
   for (const std::size_t number : shared_) {
     if (options.cancelled && options.cancelled())
       throw Error(ErrorCode::kInterrupted, "interrupted");
@@ -364,11 +391,19 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
       throw Error(ErrorCode::kChanged, cat(file->name(), ": has ", file->size(), " bytes now, had ",
                                            planned.bytes, " before"));
     }
-    planned.linked = out.link_file(planned.name, *file, sharing) != Sharing::kCopy;
+    // Before the link: what is written meanwhile shows as a change.
+    SharedFile record = shared_file(planned.name, *file);
+    const auto crc = crcs.find(planned.name);
+    const Sharing how =
+        out.link_file(planned.name, *file, sharing,
+                      crc == crcs.end() ? std::nullopt : std::optional(crc->second));
+    if (how == Sharing::kHardLink) linked.push_back(std::move(record));
+    planned.linked = how != Sharing::kCopy;
     if (planned.linked) continue;
     copied = true;
     file->check_unchanged();
   }
+  write_record(out, linked);
   if (!copied) return;
   VerifyOptions verify;
   verify.threads = options.threads;
@@ -376,6 +411,29 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
   const VerifyReport report = source_.verify(verify);
   throw_if_damaged(report.findings, source_.description().path);
   result.unchecked_bytes += report.bytes_unchecked;
+}
+
+void Rewriting::write_record(AtomicDirectory& out, const std::vector<SharedFile>& files) {
+  std::erase_if(plan_.files, [](const PlannedFile& file) { return file.name == kSharedName; });
+  if (files.empty()) return;
+  const std::string text = shared_text(files);
+  out.add_file(std::string(kSharedName)).write_at(0, std::as_bytes(std::span(text)));
+  plan_.files.push_back({std::string(kSharedName), text.size()});
+}
+
+// Where the source is sealed, what its files were then: whatever they are now, the output's seal
+// says what they ought to be, and nothing has to be read.
+std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
+  std::map<std::string, std::uint32_t> crcs;
+  if (!options_.output.seal) return crcs;
+  const auto seal = folder_.open_member_if_present(std::string(kSealName));
+  if (!seal) return crcs;
+  try {
+    for (const SealedFile& file : read_seal(*seal)) crcs.emplace(file.name, file.crc);
+  } catch (const Error& error) {
+    throw error.in(seal->name());
+  }
+  return crcs;
 }
 
 CopyResult Rewriting::write(const CopyOptions& options) {

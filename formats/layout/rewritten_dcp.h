@@ -15,7 +15,7 @@ namespace fsdp::formats {
 
 struct RewriteOptions {
   OutputOptions output;
-  bool link = true;  // data files become hard links where the file systems allow it; else copies
+  bool link = true;  // data files are shared where the file systems allow it; else copied
 };
 
 class RewrittenDcp : public Output {
@@ -37,8 +37,9 @@ class RewrittenDcp : public Output {
 // `content` is what content_of gave, with leaves moved, dropped, and replaced by plain values:
 // those go into one new data file.  `folder` is the one that `source` was opened on.  Files beside
 // the data files come along: Lightning's meta.pt, written anew where its entries changed, and *.pt,
-// *.pth, *.bin, *.pkl, *.json.  A data file shared by hard link is one file with two names: a save
-// that overwrites it in either folder changes both.
+// *.pth, *.bin, *.pkl, *.json; a seal does not.  Data files are shared by reflink where the file
+// system has them.  A data file shared by hard link is one file with two names: a save that
+// overwrites it in either folder changes both, which `verify` sees by a record (shared_files.h).
 //
 // Where files have to be copied, they are checked as `verify` does.
 // Lifetime: the source outlives the output.

@@ -33,6 +33,7 @@ class SafetensorsOutput : public Output {
       plan_.files[0].name = destination.filename().native();
     } else {
       plan_.files.push_back({kIndexName, writer_->index().size()});
+      plan_.folder = true;
     }
   }
 

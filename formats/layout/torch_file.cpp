@@ -256,8 +256,8 @@ ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const St
 }
 
 std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
-                            std::span<std::byte> buffer,
-                            const std::function<void(const ZipEntry&, std::uint32_t)>& bad) {
+                            std::span<std::byte> buffer, const EntryCrc& bad,
+                            const EntryCrc& read) {
   if (file.without_crcs) return 0;
   std::uint64_t checked = 0;
   for (const ZipEntry& entry : file.entries) {
@@ -275,6 +275,7 @@ std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
         crc = crc32(crc, part);
       }
     }
+    if (!entry.deflated && read) read(entry, crc);
     checked += entry.uncompressed_bytes;
     if (crc != entry.crc) bad(entry, crc);
   }

@@ -76,10 +76,11 @@ ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const St
                       Spill& spill);
 
 // A value whose encoding in the file is checked in full: reads every entry of the archive and
-// compares its CRC, through `buffer`.  Calls `bad` with the entry and the computed CRC; returns the
-// bytes that had a CRC.
+// compares its CRC, through `buffer`.  Calls `bad` with the entry and the computed CRC, and `read`,
+// where given, with each entry that is stored as it is; returns the bytes that had a CRC.
+using EntryCrc = std::function<void(const ZipEntry&, std::uint32_t)>;
 std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
-                            std::span<std::byte> buffer,
-                            const std::function<void(const ZipEntry&, std::uint32_t)>& bad);
+                            std::span<std::byte> buffer, const EntryCrc& bad,
+                            const EntryCrc& read = {});
 
 }  // namespace fsdp::formats

@@ -159,8 +159,13 @@ VerifyReport TorchFilesCheckpoint::verify(const VerifyOptions& options) const {
         TorchFile one;
         one.entries = {torch_[ref.file].entries[ref.entry]};
         CheckResult result;
+        const auto file = pool_.get(ref.file);
+        const auto note = [&](const ZipEntry& entry, std::uint32_t computed) {
+          options.crcs->add(*file, entry.data_offset, entry.compressed_bytes, computed);
+        };
         result.bytes_checked = check_entries(
-            *pool_.get(ref.file), one, buffer, [&](const ZipEntry& bad, std::uint32_t computed) {
+            *file, one, buffer,
+            [&](const ZipEntry& bad, std::uint32_t computed) {
               result.findings.push_back(
                   {.code = ErrorCode::kZipCrc,
                    .message =
@@ -169,7 +174,8 @@ VerifyReport TorchFilesCheckpoint::verify(const VerifyOptions& options) const {
                    .file = index_.files[ref.file].name,
                    .key = key_of(ref),
                    .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
-            });
+            },
+            options.crcs != nullptr ? EntryCrc(note) : EntryCrc());
         return result;
       },
       [&](std::size_t i, const Error& error) {

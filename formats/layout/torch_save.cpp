@@ -74,7 +74,7 @@ class TorchSaveCheckpoint : public Checkpoint {
     run_checks(
         torch_.entries.size(), options, report,
         [&](std::size_t i, std::span<std::byte> buffer) {
-          return check_entry(torch_.entries[i], keys, buffer);
+          return check_entry(torch_.entries[i], keys, buffer, options.crcs);
         },
         [&](std::size_t i, const Error& error) {
           Finding finding = finding_from(error, file_->name());
@@ -125,12 +125,16 @@ class TorchSaveCheckpoint : public Checkpoint {
 
   CheckResult check_entry(const ZipEntry& entry,
                           const std::unordered_map<std::uint64_t, std::string>& keys,
-                          std::span<std::byte> buffer) const {
+                          std::span<std::byte> buffer, FileCrcs* crcs) const {
     TorchFile one;
     one.entries = {entry};
     CheckResult result;
-    result.bytes_checked =
-        check_entries(*file_, one, buffer, [&](const ZipEntry& bad, std::uint32_t computed) {
+    const auto note = [&](const ZipEntry& read, std::uint32_t computed) {
+      crcs->add(*file_, read.data_offset, read.compressed_bytes, computed);
+    };
+    result.bytes_checked = check_entries(
+        *file_, one, buffer,
+        [&](const ZipEntry& bad, std::uint32_t computed) {
           const auto key = keys.find(bad.data_offset);
           result.findings.push_back(
               {.code = ErrorCode::kZipCrc,
@@ -139,7 +143,8 @@ class TorchSaveCheckpoint : public Checkpoint {
                .file = index_.files[0].name,
                .key = key == keys.end() ? std::string() : key->second,
                .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
-        });
+        },
+        crcs != nullptr ? EntryCrc(note) : EntryCrc());
     return result;
   }
 

@@ -7,10 +7,10 @@
 #include <unordered_map>
 
 #include "formats/base/crc32.h"
+#include "formats/base/crc_ledger.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/model/block_schedule.h"
-#include "formats/model/crc_ledger.h"
 
 namespace fsdp::formats {
 namespace {
@@ -62,7 +62,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
     const std::uint32_t crc = block.crc ? *block.crc : crc32(0, block.bytes[0]);
     {
       const std::lock_guard turn(turns.of(piece.file));
-      piece.file->write_at(piece.offset + at, block.bytes[0]);
+      piece.file->write_at(piece.offset + at, block.bytes[0], crc);
     }
     const std::lock_guard lock(mutex);
     ledgers[block.piece].add(at, block.bytes[0].size(), crc);

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/crc_ledger.h"
 #include "formats/base/error.h"
-#include "formats/model/crc_ledger.h"
 
 namespace fsdp::formats {
 

@@ -104,6 +104,9 @@ def commands(golden, folder):
         yield ["diff", path, path, "--json"]
         yield ["diff", path, os.path.join(golden, "2.15.0/fsdp2/ckpt"), "--json", "--close"]
         yield ["convert", path, os.path.join(folder, f"{i}.bin"), "--json", "--no-sync", "--dtype", "float64"]
+        yield ["seal", path, "--json", "--dry-run"]
+        yield ["seal", os.path.join(folder, f"{i}.bin"), "--json", "--no-sync"]
+        yield ["verify", os.path.join(folder, f"{i}.bin"), "--json"]
 
 
 def main():

@@ -35,6 +35,9 @@ class Tool:
         self.path, self.corpus = path, corpus
 
     def run(self, *args, expect=0):
+        # Folders for trainers to load are sealed, as files are.
+        if args[0] in ("convert", "shard", "reshard", "rename", "rekey"):
+            args = (*args, "--seal")
         done = subprocess.run([self.path, *map(str, args)], capture_output=True, text=True)
         assert done.returncode == expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stderr}{done.stdout}"
         return done.stdout + done.stderr

@@ -45,6 +45,20 @@ TEST(Agree, is_silent_where_no_rank_failed) {
   }
 }
 
+TEST(Agree, tells_every_rank_what_each_returned) {
+  for (const int world : {1, 2, 3, 4}) {
+    spawn_ranks(world, [&](const auto& group) {
+      const auto told = agree_and_tell(group, "save", [&] {
+        return group->rank() == 1 ? std::string("!.\n") : std::to_string(group->rank());
+      });
+      TORCH_CHECK(told.size() == static_cast<std::size_t>(world));
+      for (int r = 0; r < world; ++r) {
+        TORCH_CHECK(told[static_cast<std::size_t>(r)] == (r == 1 ? "!.\n" : std::to_string(r)));
+      }
+    });
+  }
+}
+
 TEST(Agree, every_rank_throws_what_each_failing_rank_said) {
   for (const int world : {1, 2, 3, 4}) {
     const auto errors = errors_of(world, [&](const auto& group) {

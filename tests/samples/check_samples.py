@@ -62,7 +62,7 @@ def train_mlp(samples):
     lines = re.findall(r"^step (\d+)  loss (\S+)$", said[0], re.M)
     assert [int(step) for step, _ in lines] == [0, 20, 40, 60, 80, 100] and said[1] == "", said
     assert float(lines[-1][1]) < float(lines[0][1]) / 10, lines
-    assert sorted(os.listdir(folder)) == [".metadata", "__0_0.distcp", "__1_0.distcp", "meta.pt"], os.listdir(folder)
+    assert sorted(os.listdir(folder)) == [".metadata", "__0_0.distcp", "__1_0.distcp", "fsdp_seal.json", "meta.pt"], os.listdir(folder)
     samples.verify(folder)
     statuses, said = launch(1, [samples.program("train_mlp")])
     assert statuses == [2] and "usage" in said[0], said

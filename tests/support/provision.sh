@@ -44,10 +44,10 @@ step() {
 # Names with | are alternatives: the first that is installed or on offer is taken.
 packages_of() {
   case $1 in
-    tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
+    tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nettle-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
-    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
     fuzz) clang_packages "$(clang_version)" ;;
     *) die "no package group '$1'" ;;
   esac

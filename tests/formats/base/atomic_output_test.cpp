@@ -17,7 +17,9 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/base/crc32.h"
 #include "formats/base/interrupt.h"
+#include "formats/base/seal.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
@@ -647,6 +649,89 @@ TEST(AtomicDirectory, a_reader_meanwhile_sees_the_old_or_the_new) {
   for (int i = 1; i < 100; ++i)
     write_folder(dir / "out", {.replace = true, .sync = false}, std::to_string(i));
   done = true;
+}
+
+// The seal's lines are what reading the files tells.
+void expect_seals(const std::filesystem::path& seal, const std::filesystem::path& folder,
+                  const std::vector<std::string>& files) {
+  const std::vector<SealedFile> sealed = read_seal(*File::open(seal));
+  ASSERT_EQ(sealed.size(), files.size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const auto bytes = fsdp::test::read_file(folder / files[i]);
+    EXPECT_EQ(sealed[i].name, files[i]);
+    EXPECT_EQ(sealed[i].bytes, bytes.size()) << files[i];
+    EXPECT_EQ(sealed[i].crc, crc32(0, bytes)) << files[i];
+  }
+}
+
+TEST(AtomicDirectory, leaves_a_seal_of_all_its_files) {
+  TempDir dir;
+  write_file(dir / "linked", "shared bytes");
+  write_file(dir / "copied", "copied bytes");
+  for (const bool replace : {false, true}) {
+    AtomicDirectory folder(dir / "out", {.replace = replace, .sync = false, .seal = true});
+    folder.add_file("a.distcp").write_at(0, to_bytes(replace ? "second" : "first"));
+    folder.add_file("sub/.metadata").write_at(0, to_bytes("metadata"));
+    folder.add_file("empty.distcp");
+    folder.link_file("linked.distcp", *File::open(dir / "linked"));
+    folder.link_file("copied.distcp", *File::open(dir / "copied"), {.hard_link = false});
+    folder.commit();
+    expect_seals(dir / "out/fsdp_seal.json", dir / "out",
+                 {"a.distcp", "copied.distcp", "empty.distcp", "linked.distcp", "sub/.metadata"});
+  }
+  write_folder(dir / "out", {.replace = true}, "unsealed");
+  EXPECT_EQ(names(dir / "out"), (std::set<std::string>{".metadata", "a.safetensors"}));
+}
+
+TEST(AtomicDirectory, a_seal_lists_what_others_put_into_the_folder) {
+  TempDir dir;
+  AtomicDirectory folder(dir / "out", {.seal = true});
+  folder.add_file("a.distcp").write_at(0, to_bytes("a"));
+  write_file(dir / ".out.fsdp-tmp/b.distcp", "b");
+  folder.add_sealed({"b.distcp", 1, crc32(0, to_bytes("b"))});
+  folder.commit();
+  expect_seals(dir / "out/fsdp_seal.json", dir / "out", {"a.distcp", "b.distcp"});
+}
+
+TEST(AtomicFile, leaves_a_seal_beside_it_and_never_another_file_s) {
+  TempDir dir;
+  const auto write = [&](const OutputOptions& options, std::string_view text) {
+    AtomicFile file(dir / "a.pt", options);
+    file.file().write_at(0, to_bytes(text));
+    file.commit();
+  };
+  write({.seal = true}, "one");
+  expect_seals(dir / "a.pt.fsdp_seal.json", dir.path(), {"a.pt"});
+  write({.replace = true, .seal = true}, "two");
+  expect_seals(dir / "a.pt.fsdp_seal.json", dir.path(), {"a.pt"});
+  // Whoever may not replace the file leaves its seal.
+  expect_error(ErrorCode::kExists, "exists", [&] { write({.seal = true}, "three"); });
+  expect_seals(dir / "a.pt.fsdp_seal.json", dir.path(), {"a.pt"});
+  write({.replace = true}, "unsealed");
+  EXPECT_EQ(names(dir.path()), std::set<std::string>{"a.pt"});
+}
+
+TEST(AtomicFile, whose_seal_cannot_be_written_has_none) {
+  TempDir dir;
+  const auto write = [&](std::string_view text) {
+    AtomicFile file(dir / "a.pt", {.replace = true, .seal = true});
+    file.file().write_at(0, to_bytes(text));
+    file.commit();
+  };
+  write("one");
+  // The seal's temporary cannot be made.
+  std::filesystem::create_directory(dir / ".a.pt.fsdp_seal.json.fsdp-tmp");
+  expect_error(ErrorCode::kNotRegular, "a.pt is in place, without a seal", [&] { write("two"); });
+  EXPECT_EQ(content(dir / "a.pt"), "two");
+  EXPECT_FALSE(std::filesystem::exists(dir / "a.pt.fsdp_seal.json"));
+}
+
+TEST(AtomicFile, refuses_a_name_that_leaves_no_room_for_its_seal) {
+  TempDir dir;
+  const std::string name(235, 'a');
+  expect_error(ErrorCode::kUsage, "too long for a seal beside it",
+               [&] { AtomicFile(dir / name, {.seal = true}); });
+  EXPECT_NO_THROW(AtomicFile(dir / name, {}));
 }
 
 TEST(FreeBytes, names_a_folder_that_is_not_there) {

@@ -128,11 +128,11 @@ class Check:
             want = without(want, key)
         what = f"{source} saved by {ranks} ranks"
         files = sorted(os.listdir(out))
-        if files != [".metadata"] + [f"__{r}_0.distcp" for r in range(ranks)]:
+        if files != [".metadata"] + [f"__{r}_0.distcp" for r in range(ranks)] + ["fsdp_seal.json"]:
             sys.exit(f"{what}: {files}")
         compare(what, want, plain(self.read(out)))
         done = subprocess.run([self.args.tool, "verify", out], capture_output=True, text=True)
-        if done.returncode != 0:
+        if done.returncode != 0 or "matches its seal" not in done.stdout:
             sys.exit(f"{what}: verify says {done.returncode}\n{done.stdout}{done.stderr}")
         self.count += 1
         return out

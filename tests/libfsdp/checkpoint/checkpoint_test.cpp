@@ -19,6 +19,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "formats/base/file_link.h"
+#include "formats/base/seal.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"
 #include "tests/support/temp_dir.h"
@@ -134,13 +136,36 @@ TEST_F(Checkpoint, is_the_same_through_the_page_cache_and_past_it) {
   options.page_cache = PageCache::kNever;
   save_at(2, 0, options);
   const auto past = content();
-  EXPECT_EQ(past.size(), 3);
+  EXPECT_EQ(past.size(), 4);
   options.overwrite = true;
   for (const PageCache use : {PageCache::kAlways, PageCache::kWhileQuick}) {
     options.page_cache = use;
     save_at(2, 0, options);
     EXPECT_TRUE(content() == past);
   }
+}
+
+TEST_F(Checkpoint, is_sealed_with_what_every_rank_wrote) {
+  for (const PageCache use : {PageCache::kAlways, PageCache::kNever}) {
+    SaveOptions options;
+    options.overwrite = true;
+    options.page_cache = use;
+    save_at(3, 0, options);
+    const auto sealed = formats::read_seal(*formats::File::open(path() / "fsdp_seal.json"));
+    std::vector<std::string> listed;
+    for (const auto& file : sealed) {
+      listed.push_back(file.name);
+      const auto found = formats::File::open(path() / file.name);
+      EXPECT_EQ(file.bytes, found->size()) << file.name;
+      EXPECT_EQ(file.crc, formats::crc_of(*found)) << file.name;
+    }
+    EXPECT_THAT(listed, ElementsAre(".metadata", "__0_0.distcp", "__1_0.distcp", "__2_0.distcp"));
+  }
+  SaveOptions without;
+  without.overwrite = true;
+  without.seal = false;
+  save_at(3, 0, without);
+  EXPECT_FALSE(fs::exists(path() / "fsdp_seal.json"));
 }
 
 TEST_F(Checkpoint, ranks_with_different_states_are_told_the_key) {

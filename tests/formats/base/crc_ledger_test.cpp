@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/model/crc_ledger.h"
+#include "formats/base/crc_ledger.h"
 
 #include <string_view>
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// SHA-256, which producers' lists of files are made of.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace fsdp::formats {
+
+class Sha256 {
+ public:
+  Sha256();
+  Sha256(const Sha256&) = delete;
+  Sha256& operator=(const Sha256&) = delete;
+  ~Sha256();
+  void add(std::span<const std::byte> bytes);
+  // The digest of all that was added, as 64 lower-case digits of base 16; begins anew.
+  std::string finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace fsdp::formats
