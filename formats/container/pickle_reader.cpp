@@ -101,6 +101,8 @@ void PickleReader::skip_argument() {
       return skip(signed_length());
     case PickleArgument::kTwoLines:
       line();
+      [[fallthrough]];
+    case PickleArgument::kLine:
       line();
       return;
   }

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr OutputOptions kNoSync{.replace = false, .sync = false};
+const OutputOptions kNoSync{.replace = false, .sync = false};
 
 OutputPlan write_dcp(const Checkpoint& source, const fs::path& out, std::int64_t world_size,
                      dcp::ShardingChoice choice = {}) {
