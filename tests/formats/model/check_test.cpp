@@ -209,7 +209,7 @@ TEST(CheckCoverage, a_search_without_end_is_given_up) {
   }
   const auto of_filled = check(filled);
   ASSERT_LE(of_filled.size(), 1U);
-  if (!of_filled.empty()) EXPECT_EQ(of_filled[0].code, ErrorCode::kLimitNodes);
+  for (const Finding& finding : of_filled) EXPECT_EQ(finding.code, ErrorCode::kLimitNodes);
 }
 
 TEST(CheckExpansion, tensors_are_in_proportion_to_the_files) {
