@@ -287,6 +287,8 @@ int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<st
   try {
     const formats::BudgetScope scope(budget);
     return verb.run(common, streams_for(common, out, err));
+  } catch (const formats::OverWork& error) {
+    throw Error(ErrorCode::kLimitRatio, formats::escape(common.path) + ": " + error.what());
   } catch (const formats::OverBudget&) {
     throw Error(ErrorCode::kOutOfMemory, formats::escape(common.path) +
                                              ": takes more memory than " +

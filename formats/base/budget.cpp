@@ -4,7 +4,6 @@
 #include <atomic>
 #include <limits>
 
-#include "formats/base/error.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
@@ -25,8 +24,7 @@ constinit Budget current{};
 void charge(std::atomic<std::uint64_t>& sum, std::uint64_t bytes, std::uint64_t most,
             std::string_view what) {
   if (most == 0 || sum.fetch_add(bytes) + bytes <= most) return;
-  throw Error(ErrorCode::kLimitRatio,
-              cat(what, " more than ", human_bytes(most), ", which no files of this size need"));
+  throw OverWork(cat(what, " more than ", human_bytes(most), ", which no files of this size need"));
 }
 
 }  // namespace

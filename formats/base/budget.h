@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <new>
+#include <stdexcept>
 
 namespace fsdp::formats {
 
@@ -27,6 +28,13 @@ struct Budget {
 class OverBudget : public std::bad_alloc {
  public:
   const char* what() const noexcept override { return "more memory than the budget allows"; }
+};
+
+// Thrown for work beyond the budget.  No Error, for those are told of one file or key, and the next
+// one is gone on with: this ends the whole.
+class OverWork : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 // Limits this process while it lives.  One at a time.
@@ -63,7 +71,7 @@ class MemoryCharge {
   std::size_t bytes_ = 0;
 };
 
-// Count what was decompressed, and what was gone through.  Thread-safe.  Throw: kLimitRatio.
+// Count what was decompressed, and what was gone through.  Thread-safe.  Throw: OverWork.
 void charge_expansion(std::uint64_t bytes);
 void charge_pickle(std::uint64_t bytes);
 

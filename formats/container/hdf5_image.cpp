@@ -5,6 +5,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "formats/base/budget.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/container/hdf5_file.h"
@@ -14,8 +15,10 @@
 namespace fsdp::formats::hdf5 {
 namespace {
 
+// What libhdf5 takes on its own for each object that it lays out.
+constexpr std::size_t kBytesPerObject = 2048;
 // Of the structure as it stands in the file; in memory libhdf5 takes several times as much for it.
-constexpr std::size_t kCacheBytes = std::size_t{512} << 10U;
+constexpr std::size_t kCacheBytes = std::size_t{4} << 20U;
 
 // The file without its data.  Runs of bytes never overlap; what data are written over is gone.
 class StructureFile : public DriverFile {
@@ -127,6 +130,9 @@ class Layout {
 
   FileImage run() {
     image_.places.resize(plan_.datasets.size());
+    MemoryCharge library;
+    library.grow_to((plan_.datasets.size() + plan_.links.size() + plan_.texts.size()) *
+                    kBytesPerObject);
     for (std::size_t i = 0; i < plan_.datasets.size(); ++i) {
       throw_if_interrupted();
       add(plan_.datasets[i], image_.places[i]);
@@ -164,9 +170,8 @@ class Layout {
     H5AC_cache_config_t cache{};
     cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
     check(H5Pget_mdc_config(access.get(), &cache), "its cache");
-    cache.min_size = kCacheBytes;
-    cache.initial_size = kCacheBytes;
-    cache.max_size = kCacheBytes;
+    cache.initial_size = std::max(cache.min_size, std::size_t{1} << 20U);
+    cache.max_size = std::max(cache.initial_size, kCacheBytes);
     check(H5Pset_mdc_config(access.get(), &cache), "a cache of that size");
     const Handle properties = checked(H5Pcreate(H5P_FILE_CREATE), H5Pclose, "file properties");
     check(H5Pset_obj_track_times(properties.get(), false), "no times");

@@ -18,7 +18,7 @@ class InflatedSource : public ByteSource {
   InflatedSource(std::shared_ptr<const ByteSource> compressed, std::uint64_t bytes);
   ~InflatedSource() override;
   std::uint64_t size() const override { return bytes_; }
-  // Throws: kTruncated where the stream holds less, kZipMismatch where it is none, kLimitRatio and
+  // Throws: kTruncated where the stream holds less, kZipMismatch where it is none, OverWork and
   // kInterrupted as inflate (decompress.h), what reading throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
 

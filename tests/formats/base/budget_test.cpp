@@ -3,10 +3,8 @@
 
 #include <thread>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "formats/base/error.h"
-#include "tests/support/expect_error.h"
 
 namespace fsdp::formats {
 namespace {
@@ -76,11 +74,11 @@ TEST(Budget, compressed_data_and_pickles_come_so_far) {
   const BudgetScope scope({0, 1536, 40});
   charge_expansion(1000);
   charge_expansion(536);
-  test::expect_error(ErrorCode::kLimitRatio, "compressed data expand to more than 1.5 KiB",
-                     [] { charge_expansion(1); });
+  EXPECT_THAT([] { charge_expansion(1); }, testing::ThrowsMessage<OverWork>(testing::HasSubstr(
+                                               "compressed data expand to more than 1.5 KiB")));
   charge_pickle(40);
-  test::expect_error(ErrorCode::kLimitRatio, "pickles come to more than 40 B",
-                     [] { charge_pickle(1); });
+  EXPECT_THAT([] { charge_pickle(1); }, testing::ThrowsMessage<OverWork>(
+                                            testing::HasSubstr("pickles come to more than 40 B")));
 }
 
 }  // namespace
