@@ -23,10 +23,10 @@ struct Hidden {
   const char* told;     // the name that is unsafe
 };
 
-std::string tensor(const std::string& hooks) {
-  return call(
-      global("torch._utils", "_rebuild_tensor_v2"),
-      {test::storage("0", 4), integer(0), test::numbers({4}), test::numbers({1}), "\x89", hooks});
+std::string tensor(const std::string& hooks, const std::string& storage = "0") {
+  return call(global("torch._utils", "_rebuild_tensor_v2"),
+              {test::storage(storage, 4), integer(0), test::numbers({4}), test::numbers({1}),
+               "\x89", hooks});
 }
 
 std::vector<Hidden> hidden() {

@@ -158,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "unknown[UNSUPPORTED]: ", 0, 1},
         VerdictCase{"unsafe", "unsafe", "unsafe, 1 finding", "unsafe[GLOBAL]: ", 1, 1},
         VerdictCase{"damaged", "damaged", "damaged, 1 finding", "damage[SHARD_MISSING]: ", 1, 1}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& verdict) { return std::string(verdict.param.name); });
 
 }  // namespace
 }  // namespace fsdp::cli
