@@ -88,11 +88,16 @@ bool may_reflink(const std::filesystem::path& folder) {
 }
 
 bool on_one_file_system(const File& source, const std::filesystem::path& folder) {
-  struct stat file {};
-  struct stat there {};
-  if (::fstat(source.fd(), &file) != 0) throw_errno(source.name());
-  if (::stat(folder.c_str(), &there) != 0) throw_errno(escape(folder.native()));
-  return file.st_dev == there.st_dev;
+  // Of two mounts of one file system no link leads from one to the other either.
+  struct statx file {};
+  struct statx there {};
+  constexpr unsigned kWanted = STATX_MNT_ID;
+  if (::statx(source.fd(), "", AT_EMPTY_PATH, kWanted, &file) != 0) throw_errno(source.name());
+  if (::statx(AT_FDCWD, folder.c_str(), 0, kWanted, &there) != 0) {
+    throw_errno(escape(folder.native()));
+  }
+  return file.stx_dev_major == there.stx_dev_major && file.stx_dev_minor == there.stx_dev_minor &&
+         file.stx_mnt_id == there.stx_mnt_id;
 }
 
 std::uint32_t crc_of(const File& file) {

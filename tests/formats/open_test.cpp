@@ -174,6 +174,30 @@ TEST(Open, every_checkpoint_of_pytorch_holds_what_pytorch_says) {
   EXPECT_GT(hashed, 500U);
 }
 
+// What is told of sound checkpoints that hold what no output of the tool does.
+const std::vector<std::string>& told_of(const std::string& name) {
+  static const std::string not_read =
+      "warning EXTRA_FILE not read, and in no output: config.json, generation_config.json, "
+      "trainer_state.json, training_args.bin";
+  static const std::string parts =
+      "warning EXTRA_FILE each rank has its own part, without metadata to join them by; in no "
+      "output: ";
+  static const std::map<std::string, std::vector<std::string>> told = {
+      {"2.11.0/quantized",
+       {"unknown UNSUPPORTED __0_0.distcp: 'q': item at byte 0: the tensor is quantized, which has "
+        "no chunks that could be joined"}},
+      {"frameworks/fairscale_trainer_w3",
+       {parts + "last_optimizer_state",
+        "warning RANK each rank has its own; the lowest rank's is read of: expert.flat_param_0"}},
+      {"frameworks/fairscale_unflattened_w3", {parts + "again.weight"}},
+      {"frameworks/trainer_bin", {not_read}},
+      {"frameworks/trainer_safetensors", {not_read}},
+  };
+  static const std::vector<std::string> nothing;
+  const auto found = told.find(name);
+  return found == told.end() ? nothing : found->second;
+}
+
 TEST(Open, every_checkpoint_of_pytorch_verifies_without_a_word) {
   std::size_t count = 0;
   for (const Golden& golden : golden_cases()) {
@@ -185,10 +209,11 @@ TEST(Open, every_checkpoint_of_pytorch_verifies_without_a_word) {
     VerifyOptions options;
     options.allowed_globals = open_options.allowed_globals;
     const VerifyReport report = checkpoint->verify(options);
-    EXPECT_THAT(test::lines(report.findings), testing::IsEmpty());
+    const std::vector<std::string>& told = told_of(golden.name);
+    EXPECT_THAT(test::lines(report.findings), testing::UnorderedElementsAreArray(told));
     EXPECT_GT(report.items, 0U);
     EXPECT_GT(report.bytes_checked + report.bytes_unchecked, 0U);
-    EXPECT_THAT(test::verified(*checkpoint, true), testing::IsEmpty());
+    EXPECT_THAT(test::verified(*checkpoint, true), testing::IsSubsetOf(told));
     ++count;
   }
   EXPECT_GE(count, 47U);

@@ -62,8 +62,8 @@ TEST_F(Producers, hydra_and_lightning_with_an_omegaconf_dictconfig) {
   EXPECT_EQ(run_cli({"verify", source, "--strict"}).status, 1);
   // Every other key can be used.
   EXPECT_THAT(run_cli({"inspect", source}).out,
-              AllOf(HasSubstr("state_dict"), HasSubstr("layer.weight"), HasSubstr("global_step"),
-                    HasSubstr("omegaconf.dictconfig.DictConfig")));
+              AllOf(HasSubstr("state_dict"), HasSubstr("state_dict.layer"),
+                    HasSubstr("global_step"), HasSubstr("omegaconf.dictconfig.DictConfig")));
   EXPECT_EQ(run_cli({"stats", source}).status, 0);
   const CliResult full = consolidated(source);
   EXPECT_THAT(full.out, HasSubstr("(OmegaConf 2.1 to 2.4): torch.load(weights_only=True) asks"));
@@ -175,7 +175,7 @@ TEST_F(Producers, megatron_core_with_plans_common_and_metadata_json) {
   EXPECT_EQ(result.status, 0) << result.out;
   EXPECT_THAT(result.out, AllOf(Not(HasSubstr("[")), HasSubstr("sound, ")));
   EXPECT_THAT(run_cli({"inspect", source}).out,
-              AllOf(HasSubstr("torch.distributed.checkpoint, megatron"), HasSubstr("decoder.w"),
+              AllOf(HasSubstr("torch.distributed.checkpoint, megatron"), HasSubstr("decoder"),
                     HasSubstr("iteration"), HasSubstr("param_groups")));
   EXPECT_EQ(run_cli({"consolidate", source, path("full.pt")}).status, 0);
   EXPECT_EQ(run_cli({"diff", source, path("full.pt"), "-k", "decoder.*"}).status, 0);
