@@ -337,6 +337,9 @@ def main():
     parser.add_argument("--tool", required=True)
     parser.add_argument("--data", required=True)
     a = parser.parse_args()
+    # A job in the background of a shell ignores SIGINT, and what it starts does.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     probe = shutil.which("strace") and subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True)
     if not probe or probe.returncode != 0:
         print("skipped: strace is not installed or may not trace here")

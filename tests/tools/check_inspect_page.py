@@ -225,7 +225,7 @@ def main():
             dom, _ = browser.open(hostile)
             keys = dom.keys()
             checks.that("hostile: names as they are", HOSTILE[0] in keys and HOSTILE[1] in keys, keys)
-            checks.that("hostile: separators of lines as they are", any("\u2028" in key for key in keys), keys)
+            checks.that("hostile: separators of lines are shown escaped", any("\\u2028" in key for key in keys) and not any("\u2028" in key for key in keys), keys)
 
         def policy():
             dom, _ = browser.open(injected)
