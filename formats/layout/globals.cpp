@@ -122,15 +122,17 @@ class Scanner {
   void look(const std::shared_ptr<const ByteSource>& source, const std::string& shown,
             const std::string& key, PickleSearch search) {
     const auto place_of = [&](const std::string& place) { return key.empty() ? place : key; };
-    search_pickles(
-        source, {options_.allowed, search, options_.storages},
-        {.found =
-             [&](const NameScanner& scanner, const std::string& place) {
-               check_cancelled();
-               note(scanner, shown, place_of(place));
-             },
-         .unread = [&](const Error& error,
-                       const std::string& place) { unread(shown, place_of(place), error); }});
+    search_pickles(source, {options_.allowed, search, options_.storages},
+                   {.found =
+                        [&](const NameScanner& scanner, const std::string& place) {
+                          check_cancelled();
+                          note(scanner, shown, place_of(place));
+                        },
+                    .unread =
+                        [&](const Error& error, const std::string& place) {
+                          if (search != PickleSearch::kRest || options_.unread_rest)
+                            unread(shown, place_of(place), error);
+                        }});
   }
 
   // The state dict that fsdp-ckpt keeps beside the datasets.

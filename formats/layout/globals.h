@@ -36,6 +36,8 @@ struct GlobalScanOptions {
   std::function<bool(const std::string&)> selects;  // keys of items to look into; empty: all
   std::function<bool()> cancelled;
   bool storages = true;  // storages that read as pickles count (see PickleSearchOptions)
+  // Bytes of data files that belong to no item, and cannot be read on, are findings.
+  bool unread_rest = true;
 };
 
 // Scans every pickle of a file or folder as bytes: .metadata, the archives inside data files, bytes

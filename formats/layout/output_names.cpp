@@ -11,8 +11,12 @@ void check_output_names(const std::filesystem::path& output, const std::string& 
                         const std::set<std::string>& allowed,
                         const std::function<bool()>& cancelled) {
   const bool is_folder = std::filesystem::is_directory(output);
-  const GlobalScan scan = scan_globals(
-      output, {.allowed = allowed, .selects = {}, .cancelled = cancelled, .storages = false});
+  // What an edit left behind in a file that it shares is loaded by nobody, and may be packed.
+  const GlobalScan scan = scan_globals(output, {.allowed = allowed,
+                                                .selects = {},
+                                                .cancelled = cancelled,
+                                                .storages = false,
+                                                .unread_rest = false});
   const auto place = [&](const std::string& file, const std::string& where) {
     std::string text = escape(shown);
     if (is_folder) text += ": " + escape(file);

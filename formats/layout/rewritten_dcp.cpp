@@ -414,11 +414,19 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
 }
 
 void Rewriting::write_record(AtomicDirectory& out, const std::vector<SharedFile>& files) {
-  std::erase_if(plan_.files, [](const PlannedFile& file) { return file.name == kSharedName; });
-  if (files.empty()) return;
+  const auto planned = std::find_if(plan_.files.begin(), plan_.files.end(),
+                                    [](const auto& file) { return file.name == kSharedName; });
+  if (files.empty()) {
+    if (planned != plan_.files.end()) plan_.files.erase(planned);
+    return;
+  }
   const std::string text = shared_text(files);
   out.add_file(std::string(kSharedName)).write_at(0, std::as_bytes(std::span(text)));
-  plan_.files.push_back({std::string(kSharedName), text.size()});
+  if (planned != plan_.files.end()) {
+    planned->bytes = text.size();
+  } else {
+    plan_.files.push_back({std::string(kSharedName), text.size()});
+  }
 }
 
 // Where the source is sealed, what its files were then: whatever they are now, the output's seal

@@ -39,8 +39,8 @@ def check(condition, message):
 
 
 class Bench:
-    def __init__(self, tool, data, folder):
-        self.tool, self.folder = tool, folder
+    def __init__(self, tool, data, hold, folder):
+        self.tool, self.hold, self.folder = tool, hold, folder
         self.source = os.path.join(data, "golden/2.15.0/fsdp2/ckpt")
         self.other = os.path.join(data, "golden/2.11.0/minimal/ckpt")
 
@@ -187,8 +187,8 @@ def signals(bench):
     print("SIGINT, SIGTERM and SIGHUP leave the old output and nothing else")
 
 
-# Far longer than a verb may take to end, and far shorter than the calls that it is held up in.
-ENDS, HELD = 20, 120
+# Far longer than a verb may take to end, and far shorter than the calls that it is held up in (held_call.cpp).
+ENDS = 20
 
 
 def stuck(bench):
@@ -196,49 +196,34 @@ def stuck(bench):
     tried = 0
     for folder in (False, True):
         write = Write(bench, folder)
-        verbs = [(write.args, call) for call in ("pwrite64", "fsync")]
-        verbs += [([verb, bench.source], "pread64") for verb in ("verify", "inspect", "stats")] if not folder else []
-        verbs += [(["diff", bench.source, bench.source], "pread64"), (["extract", bench.source, "step"], "pread64")] if not folder else []
+        verbs = [(write.args, call) for call in ("pwrite", "fsync")]
+        if not folder:
+            verbs += [([verb, bench.source], "pread") for verb in ("verify", "inspect", "stats")]
+            verbs += [(["diff", bench.source, bench.source], "pread"), (["extract", bench.source, "step"], "pread")]
         for args, call in verbs:
-            for name, number in (("INT", signal.SIGINT), ("TERM", signal.SIGTERM)):
+            for number in (signal.SIGINT, signal.SIGTERM):
+                where = f"{args[0]}, held up in {call}: {number.name}"
                 write.reset()
-                trace = bench.path("trace")
-                held = subprocess.Popen(["strace", "-f", "-o", trace, "-e", f"trace={call}", "-e", f"inject={call}:delay_enter={HELD}000000:when=2",
-                                         bench.tool, *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                mark = bench.path("trace")
+                held = subprocess.Popen([bench.tool, *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        env={**os.environ, "LD_PRELOAD": bench.hold, "FSDP_HELD_CALL": call, "FSDP_HELD_MARK": mark})
                 try:
-                    tool = child_of(held.pid, os.path.basename(bench.tool))
-                    # Until it is held up: nothing has happened any more for a while.
-                    seen = -1
-                    while seen != (size := os.path.getsize(trace)) or size == 0:
-                        seen = size
-                        time.sleep(0.3)
-                    os.kill(tool, number)
-                    try:
-                        status = held.wait(ENDS)
-                    except subprocess.TimeoutExpired:
-                        raise Failure(f"{args[0]}, held up in {call}: SIG{name} does not end it") from None
+                    while not os.path.exists(mark):
+                        check(held.poll() is None, f"{where}: ended before it was held up, status {held.returncode}")
+                        time.sleep(0.05)
+                    held.send_signal(number)
+                    status = held.wait(ENDS)
+                except subprocess.TimeoutExpired:
+                    raise Failure(f"{where} does not end it") from None
                 finally:
                     held.kill()
                     held.wait()
-                check(status == 128 + number, f"{args[0]}, held up in {call}: SIG{name}: status {status}")
-                check(content(write.out) == write.old, f"SIG{name}: the old output is gone")
-                check(write.leftovers() == [], f"{args[0]}, held up in {call}: SIG{name} left {write.leftovers()}")
+                check(status == 128 + number, f"{where}: status {status}")
+                # The second fsync is that of the folder, with the new output in place.
+                check(content(write.out) in (write.old, write.new), f"{where}: the output is neither the old nor the new one")
+                check(write.leftovers() == [], f"{where} left {write.leftovers()}")
                 tried += 1
     print(f"{tried} times held up and ended")
-
-
-def child_of(parent, name):
-    for _ in range(200):
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/stat") as f:
-                    fields = f.read().rsplit(")", 1)
-            except OSError:
-                continue
-            if int(fields[1].split()[1]) == parent and fields[0].split("(", 1)[1] == name[:15]:
-                return int(pid)
-        time.sleep(0.05)
-    raise Failure(f"{name} was not started")
 
 
 def streams(bench):
@@ -336,6 +321,7 @@ def main():
     parser.add_argument("case")
     parser.add_argument("--tool", required=True)
     parser.add_argument("--data", required=True)
+    parser.add_argument("--hold", help="the library of held_call.cpp; for stuck")
     a = parser.parse_args()
     # A job in the background of a shell ignores SIGINT, and what it starts does.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -350,7 +336,7 @@ def main():
              "signals": signals, "stuck": stuck, "streams": streams, "one_writer": one_writer, "no_execution": no_execution}
     with tempfile.TemporaryDirectory() as folder:
         try:
-            cases[a.case](Bench(os.path.abspath(a.tool), os.path.abspath(a.data), folder))
+            cases[a.case](Bench(os.path.abspath(a.tool), os.path.abspath(a.data), a.hold, folder))
         except Failure as failure:
             print(f"FAILED: {failure}")
             return 1

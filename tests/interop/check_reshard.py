@@ -255,7 +255,11 @@ def full(tool, tmp, _):
             run(tool, "shard", path, out, "--world-size", world, "-q")
             run(tool, "consolidate", out, back, "-q", "--force")
             want, got = plain(torch.load(path, weights_only=False)), torch.load(back, weights_only=False)
-            lines = truth.diff(truth.describe(want), truth.describe(got))
+            ours = want
+            if name == "plain":  # numbers of parameters are numbers again, as an optimizer takes them
+                numbered = {int(k): v for k, v in want["optimizer"]["state"].items()}
+                ours = {**want, "optimizer": {**want["optimizer"], "state": numbered}}
+            lines = truth.diff(truth.describe(ours), truth.describe(got))
             check(not lines, f"{name} by {world} ranks: {lines[:10]}")
             theirs = os.path.join(tmp, f"{name}_theirs.pt")
             dcp_to_torch_save(out, theirs)
