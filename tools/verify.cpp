@@ -88,7 +88,11 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
     outcome.report = std::move(report);
     checkpoint->check_unchanged();
   } catch (const Error& error) {
-    if (is_no_finding(error.code())) throw;
+    // What was sealed was a checkpoint once: its seal tells what became of it.
+    const bool unreadable =
+        error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;
+    const bool sealed = unreadable && formats::find_seal(command.common.path);
+    if (is_no_finding(error.code()) && !sealed) throw;
     // It could not even be opened: that is what is wrong with it.
     outcome.report.findings.push_back({.code = error.code(),
                                        .message = error.what(),

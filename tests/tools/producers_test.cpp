@@ -69,7 +69,8 @@ TEST_F(Producers, hydra_and_lightning_with_an_omegaconf_dictconfig) {
   EXPECT_THAT(full.out, HasSubstr("(OmegaConf 2.1 to 2.4): torch.load(weights_only=True) asks"));
   // The copy holds itself in the same way.
   EXPECT_EQ(verdict(path("full.pt")), "unknown");
-  const CliResult without = consolidated(source, {"--exclude", "hyper_parameters"});
+  const CliResult without =
+      consolidated(source, {"--exclude", "hyper_parameters", "--exclude", "hparams_type"});
   EXPECT_THAT(without.out, Not(HasSubstr("weights_only")));
   EXPECT_EQ(verdict(path("full.pt")), "sound");
   EXPECT_EQ(run_cli({"convert", source, path("full.h5")}).status, 0);

@@ -116,6 +116,11 @@ struct VerdictCase {
   int strict_status;
 };
 
+// Names of tests say it; the bytes of pointers would not.
+void PrintTo(const VerdictCase& verdict, std::ostream* out) {
+  *out << verdict.name;
+}
+
 class Verdicts : public CliTest, public testing::WithParamInterface<VerdictCase> {
  protected:
   std::string made() const {
