@@ -28,7 +28,8 @@ refuse(tools "(torch|ATen|c10)/" "tools know no LibTorch")
 refuse(formats "nlohmann/" "JSON stays in formats/base/json.cpp" ${ROOT}/formats/base/json.cpp)
 refuse(tools "nlohmann/" "JSON stays in formats/base/json.cpp")
 refuse(formats "zlib.h|zstd.h" "decompressors stay in their files"
-       ${ROOT}/formats/base/crc32.cpp ${ROOT}/formats/container/decompress.cpp)
+       ${ROOT}/formats/base/crc32.cpp ${ROOT}/formats/container/decompress.cpp
+       ${ROOT}/formats/container/inflated_source.cpp)
 refuse(formats "nettle/" "SHA-256 stays in formats/base/sha256.cpp" ${ROOT}/formats/base/sha256.cpp)
 file(GLOB with_hdf5 ${ROOT}/formats/container/hdf5_*)
 refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/container/hdf5_*" ${with_hdf5})
