@@ -178,7 +178,9 @@ def check_case(case, work, drawn):
     for options in ([], ["--fast"]):
         status, report = verify(path, *options)
         counts["sound"] += 1
-        check(status == before[0] and report["seal"]["state"] == "matches" and
+        # Names in pickles are data, which --fast does not read.
+        expected = before[0] if not options or before[0] == 0 or damaged else 0
+        check(status == expected and report["seal"]["state"] == "matches" and
               report["seal"]["files"] == len(files_of(path)), "sealed", case, options, report)
     if loaded is not None:
         counts["loaded"] += 1
