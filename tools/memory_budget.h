@@ -22,8 +22,8 @@ struct InputSize {
   std::uint64_t metadata_bytes = 0;  // of those that are read as a whole
 };
 
-// Of the files at these paths, each counted once, folders with what lies in them; what cannot be looked at counts
-// nothing.
+// Of the files at these paths, each counted once, folders with what lies in them; what cannot be
+// looked at counts nothing.
 InputSize size_of(const std::vector<std::string>& paths);
 
 formats::Budget budget_for(const InputSize& input, std::optional<std::uint64_t> max_memory);

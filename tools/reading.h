@@ -18,7 +18,8 @@ namespace fsdp::cli {
 // Opens the checkpoint, narrows it to the keys for which `keep` says true, and refuses what its
 // metadata shows to be damaged: holes, overlaps, files missing or too short.  `look` sees the index
 // before it is narrowed.
-// Throws: the first damage found; kLimitRatio for tensors that expand beyond what the files justify.
+// Throws: the first damage found; kLimitRatio for tensors that expand beyond what the files
+// justify.
 std::unique_ptr<formats::Checkpoint> open_to_read(
     const std::string& path, const CommonOptions& common,
     const std::function<bool(const std::string& key)>& keep,

@@ -450,9 +450,8 @@ class Walk {
     if (names_ > kMaxNames) throw_too_many();
     const std::uint64_t most = kFreeNames + file_.size() / kBytesPerName;
     if (names_ > most) {
-      throw Error(ErrorCode::kLimitNodes,
-                  cat("has more than ", most, " names in ", file_.size(),
-                      " bytes: groups that many links lead to"));
+      throw Error(ErrorCode::kLimitNodes, cat("has more than ", most, " names in ", file_.size(),
+                                              " bytes: groups that many links lead to"));
     }
   }
   void count_cells(std::uint64_t count) {

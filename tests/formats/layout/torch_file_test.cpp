@@ -275,7 +275,8 @@ TEST(TorchFile, names_that_are_no_data_are_listed) {  // P7
       tuple_of({global("os", "system"),
                 call(global("builtins", "getattr"), {global("torch", "Tensor"), text("__dict__")}),
                 global("collections", "OrderedDict"), global("mine", "Config")}));
-  EXPECT_THAT(file.unknown_globals, ElementsAre("mine.Config", "os.system", "torch.Tensor.__dict__"));
+  EXPECT_THAT(file.unknown_globals,
+              ElementsAre("mine.Config", "os.system", "torch.Tensor.__dict__"));
   EXPECT_EQ(unknown_globals_in(file.root), file.unknown_globals);
 }
 
