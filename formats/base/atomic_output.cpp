@@ -121,8 +121,9 @@ Error cannot_exchange(const OutputPlace& place) {
 
 // Note [abandoning outputs]
 // A process that is asked to stop ends within a second, wherever its threads are; whoever ends it
-// then removes the temporaries in their stead.  A commit must not be half done when that happens,
-// so that it and the removal exclude each other.
+// then removes the temporaries in their stead.  A rename into place must not be half done when that
+// happens, so that it and the removal exclude each other.  What follows on the rename, such as
+// fsync of the folder, may be cut off.
 struct Unfinished {
   virtual ~Unfinished() = default;
   // Removes the temporary, if it still is one.
@@ -141,18 +142,18 @@ void forget_unfinished(Unfinished& output) noexcept {
   std::erase(unfinished, &output);
 }
 
+// The temporary by way of the open folder it lies in, whatever that is renamed to.
+std::filesystem::path open_path(const OutputPlace& place) {
+  return std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) /
+         place.temporary();
+}
+
 }  // namespace
 
 void abandon_outputs() noexcept {
   commit_mutex.lock();
   const std::lock_guard lock(unfinished_mutex);
   for (Unfinished* const output : unfinished) output->abandon();
-}
-
-// The temporary by way of the open folder it lies in, whatever that is renamed to.
-std::filesystem::path open_path(const OutputPlace& place) {
-  return std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) /
-         place.temporary();
 }
 
 // ---- AtomicFile
@@ -327,7 +328,8 @@ struct AtomicDirectory::Impl : Unfinished {
     }
   }
 
-  void replace_destination();
+  // `committing`: holds commit_mutex.
+  void replace_destination(std::unique_lock<std::mutex>& committing);
 
   // Where a member of that name goes.
   struct Member {
@@ -341,8 +343,9 @@ struct AtomicDirectory::Impl : Unfinished {
   void write_seal();
 
   // The new folder is in place.
-  void end() {
+  void end(std::unique_lock<std::mutex>& committing) {
     committed = true;
+    committing.unlock();
     folder.reset();  // and its lock, which would keep others from replacing it
     if (options.sync) sync_parent_after_rename(place);
   }
@@ -363,7 +366,7 @@ struct AtomicDirectory::Impl : Unfinished {
 
 // Puts the new folder in the old one's place and removes the old one.  The old one is locked first:
 // from the exchange on it bears the temporary's name.  See Note [claiming a temporary name].
-void AtomicDirectory::Impl::replace_destination() {
+void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& committing) {
   const FileDescriptor old = open_destination_folder(place);
   if (try_lock(old.get(), place.shown()) == Locked::kBusy) {
     throw Error(ErrorCode::kBusy, place.shown() + ": is locked by another process");
@@ -381,7 +384,7 @@ void AtomicDirectory::Impl::replace_destination() {
                    place.name().c_str()) != 0) {
       throw cannot_exchange(place);
     }
-    return end();
+    return end(committing);
   }
   try {
     // What someone put into the old folder between the look and the exchange would be lost.
@@ -392,7 +395,7 @@ void AtomicDirectory::Impl::replace_destination() {
     throw;
   }
   try {
-    end();
+    end(committing);
   } catch (const Error& e) {
     throw Error(e.code(), cat(e.what(), "; the old one is ", place.shown_temporary()));
   }
@@ -507,15 +510,15 @@ void AtomicDirectory::commit() {
     for (const auto& [name, folder] : impl_->folders) sync(folder);
     sync(impl_->folder);
   }
-  const std::lock_guard lock(commit_mutex);  // See Note [abandoning outputs].
+  std::unique_lock committing(commit_mutex);  // See Note [abandoning outputs].
   while (!rename_to_free_name(place, OutputKind::kFolder)) {
     if (!impl_->options.replace) throw appeared(place);
     // Nothing: what stood there went away meanwhile.
     if (impl_->check_destination() == Impl::Standing::kNothing) continue;
-    impl_->replace_destination();
+    impl_->replace_destination(committing);
     return;
   }
-  impl_->end();
+  impl_->end(committing);
 }
 
 std::uint64_t free_bytes(const std::filesystem::path& folder) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded into a program under test: the second call of a function takes two minutes, whatever
-// signals come, as on a file system that hangs.  FSDP_HELD_CALL names the function (pwrite, pread
-// or fsync); the file FSDP_HELD_MARK is made when it is held.
+// Preloaded into a program under test: one call of a function takes two minutes, whatever signals
+// come, as on a file system that hangs.  FSDP_HELD_CALL names the function (pwrite, pread or
+// fsync), FSDP_HELD_AT the call, 1 the first; the file FSDP_HELD_MARK is made when it is held.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/types.h>
@@ -18,8 +18,9 @@ constexpr timespec kHeld{120, 0};
 
 void hold(std::string_view name) {
   static const char* const wanted = std::getenv("FSDP_HELD_CALL");
+  static const char* const at = std::getenv("FSDP_HELD_AT");
   static std::atomic<int> calls{0};
-  if (wanted == nullptr || name != wanted || ++calls != 2) return;
+  if (wanted == nullptr || at == nullptr || name != wanted || ++calls != std::atoi(at)) return;
   if (const char* const mark = std::getenv("FSDP_HELD_MARK"))
     close(open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
   timespec left = kHeld;
