@@ -13,7 +13,6 @@
 #include <CLI/CLI.hpp>
 
 #include "formats/base/error.h"
-#include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "tools/common_options.h"
@@ -21,14 +20,13 @@
 #include "tools/man_page.h"
 #include "tools/memory_budget.h"
 #include "tools/placed.h"
+#include "tools/process.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
 namespace {
 
 constexpr int kFailed = 2;
-// A shell's way of telling which signal ended a command.
-constexpr int kSignalBase = 128;
 
 constexpr const char* kDescription =
     "Inspects, verifies, compares and rewrites PyTorch checkpoints: torch.distributed.checkpoint "
@@ -347,8 +345,7 @@ int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& e
     return parse_and_run(args, out, err);
   } catch (const Error& error) {
     print_error(error.code(), error.what() + placed_text(), json, out, err);
-    if (error.code() == ErrorCode::kInterrupted)
-      return kSignalBase + formats::interrupt_signal.load();
+    if (error.code() == ErrorCode::kInterrupted) return interrupted_status();
   } catch (const std::bad_alloc&) {
     const std::string placed = placed_text();
     print_error(ErrorCode::kOutOfMemory,

@@ -58,7 +58,7 @@ void end_when_asked() {
   formats::abandon_outputs();
   constexpr std::string_view kWords = "fsdp-ckpt: error[INTERRUPTED]: interrupted\n";
   (void)!::write(STDERR_FILENO, kWords.data(), kWords.size());
-  ::_exit(kSignalBase + formats::interrupt_signal.load());
+  ::_exit(interrupted_status());
 }
 
 void start_waiting_for_signals() {
@@ -97,6 +97,10 @@ void prepare_process() {
     descriptors.rlim_cur = descriptors.rlim_max;
     (void)::setrlimit(RLIMIT_NOFILE, &descriptors);
   }
+}
+
+int interrupted_status() noexcept {
+  return kSignalBase + formats::interrupt_signal.load();
 }
 
 int finish_process(int status) {

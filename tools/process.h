@@ -12,6 +12,9 @@ namespace fsdp::cli {
 // open files as far as this user may.
 void prepare_process();
 
+// What a run ends with that a signal asked to stop: 128 + its number, as a shell tells it.
+int interrupted_status() noexcept;
+
 // Flushes standard output.  Returns `status`, or 141 where the reader of the pipe went away, or 2
 // where what was printed could not be written; says on standard error what is in place all the
 // same.

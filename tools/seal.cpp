@@ -12,6 +12,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/seal_check.h"
 #include "formats/open.h"
+#include "tools/finding_report.h"
 #include "tools/progress.h"
 #include "tools/sealing.h"
 #include "tools/verbs.h"
@@ -110,9 +111,7 @@ class SealVerb : public Verb {
 
   void print_text(const CommonOptions& common, bool sound, std::ostream& out) const {
     for (const Finding& finding : report_.findings) {
-      if (!is_damage(finding) && common.quiet) continue;
-      out << (is_damage(finding) ? "damage[" : "warning[") << code_name(finding.code)
-          << "]: " << formats::finding_text(finding) << '\n';
+      if (is_damage(finding) || !common.quiet) print_finding(finding, out);
     }
     const std::string path = formats::escape(common.path);
     if (!sound) {
@@ -138,13 +137,7 @@ class SealVerb : public Verb {
       files.emplace_back(std::move(one));
     }
     formats::Json::Array findings;
-    for (const Finding& finding : report_.findings) {
-      findings.emplace_back(formats::Json::Object{
-          {"severity", is_damage(finding) ? "damage" : "warning"},
-          {"code", code_name(finding.code)},
-          {"file", finding.file.empty() ? formats::Json() : formats::Json(finding.file)},
-          {"message", formats::finding_text(finding)}});
-    }
+    for (const Finding& finding : report_.findings) findings.push_back(finding_json(finding));
     const formats::Json::Object object{{"schema", "fsdp-ckpt/seal/1"},
                                        {"path", common.path},
                                        {"output", shown_},

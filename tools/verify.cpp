@@ -8,6 +8,7 @@
 #include "formats/layout/torch_program.h"
 #include "formats/model/key_check.h"
 #include "formats/open.h"
+#include "tools/finding_report.h"
 #include "tools/progress.h"
 #include "tools/sealing.h"
 #include "tools/selection.h"
@@ -108,19 +109,6 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
   return outcome;
 }
 
-formats::Json finding_json(const Finding& finding) {
-  formats::Json::Object object;
-  object.emplace_back("severity", formats::severity_name(finding.severity));
-  object.emplace_back("code", code_name(finding.code));
-  object.emplace_back("file", finding.file.empty() ? formats::Json() : formats::Json(finding.file));
-  object.emplace_back("key", finding.key.empty() ? formats::Json() : formats::Json(finding.key));
-  object.emplace_back("begin",
-                      finding.bytes ? formats::Json(finding.bytes->begin) : formats::Json());
-  object.emplace_back("end", finding.bytes ? formats::Json(finding.bytes->end) : formats::Json());
-  object.emplace_back("message", finding.message);
-  return object;
-}
-
 std::size_t count(const formats::Findings& findings, Severity severity) {
   return static_cast<std::size_t>(
       std::count_if(findings.begin(), findings.end(),
@@ -159,15 +147,6 @@ void print_json(const Outcome& outcome, bool answer, std::ostream& out) {
   object.emplace_back("integrity", sealing_json(outcome.sealing.integrity));
   object.emplace_back("findings", std::move(findings));
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
-}
-
-void print_finding(const Finding& finding, std::ostream& out) {
-  out << formats::severity_name(finding.severity) << '[' << code_name(finding.code)
-      << "]: " << formats::finding_text(finding);
-  // Most messages name the place themselves.
-  if (finding.bytes && finding.message.find("byte") == std::string::npos)
-    out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
-  out << '\n';
 }
 
 // "2 findings, 1 unsafe, 3 unknown": those of the verdict first, then what is less bad.
