@@ -29,7 +29,7 @@ refuse(formats "nlohmann/" "JSON stays in formats/base/json.cpp" ${ROOT}/formats
 refuse(tools "nlohmann/" "JSON stays in formats/base/json.cpp")
 refuse(formats "zlib.h|zstd.h" "decompressors stay in their files"
        ${ROOT}/formats/base/crc32.cpp ${ROOT}/formats/container/decompress.cpp
-       ${ROOT}/formats/container/inflated_source.cpp)
+       ${ROOT}/formats/container/inflate_stream.cpp)
 refuse(formats "nettle/" "SHA-256 stays in formats/base/sha256.cpp" ${ROOT}/formats/base/sha256.cpp)
 file(GLOB with_hdf5 ${ROOT}/formats/container/hdf5_*)
 refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/container/hdf5_*" ${with_hdf5})

@@ -14,9 +14,6 @@ namespace fsdp::formats {
 // Receives decompressed bytes in order.
 using ByteSink = std::function<void(std::span<const std::byte>)>;
 
-// Bytes that one byte of deflate can stand for at most.
-constexpr std::uint64_t kMaxDeflateRatio = 1032;
-
 // Both charge what comes out to the process's budget (formats/base/budget.h: OverWork).
 
 // Inflates the raw deflate stream that fills `source`; exactly `expected_bytes` must come out.

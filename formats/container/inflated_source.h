@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "formats/base/byte_source.h"
+#include "formats/container/inflate_stream.h"
 
 namespace fsdp::formats {
 
@@ -16,18 +17,16 @@ class InflatedSource : public ByteSource {
  public:
   // `bytes`: what comes out.  Throws: kLimitRatio where so much cannot.
   InflatedSource(std::shared_ptr<const ByteSource> compressed, std::uint64_t bytes);
-  ~InflatedSource() override;
   std::uint64_t size() const override { return bytes_; }
   // Throws: kTruncated where the stream holds less, kZipMismatch where it is none, OverWork and
-  // kInterrupted as inflate (decompress.h), what reading throws.
+  // kInterrupted as InflateStream, what reading throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
 
  private:
-  class Stream;
   const std::shared_ptr<const ByteSource> compressed_;
   const std::uint64_t bytes_;
   mutable std::mutex mutex_;
-  mutable std::unique_ptr<Stream> stream_;
+  mutable std::unique_ptr<InflateStream> stream_;
 };
 
 }  // namespace fsdp::formats

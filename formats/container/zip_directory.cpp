@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "formats/base/byte_reader.h"
-#include "formats/container/decompress.h"
+#include "formats/container/inflate_stream.h"
 
 namespace fsdp::formats {
 namespace {

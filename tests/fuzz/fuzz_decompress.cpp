@@ -6,6 +6,7 @@
 #include "formats/base/byte_source.h"
 #include "formats/base/error.h"
 #include "formats/container/decompress.h"
+#include "formats/container/inflate_stream.h"
 
 namespace fsdp::formats {
 namespace {

@@ -104,6 +104,15 @@ class PayloadTest : public CliTest {
   }
 };
 
+// A torch.save file that is nothing else.
+test::TorchZip as_root(const Hidden& hidden) {
+  test::TorchZip zip;
+  zip.root = hidden.opcodes;
+  if (std::string(hidden.name).find("hooks") != std::string::npos)
+    zip.storages = {{"0", std::string(16, '\0')}};
+  return zip;
+}
+
 TEST_F(PayloadTest, in_a_torch_save_file_is_neither_sound_nor_passed_on) {
   for (const Hidden& hidden : hidden()) {
     test::TorchZip zip;
@@ -119,11 +128,7 @@ TEST_F(PayloadTest, in_a_torch_save_file_is_neither_sound_nor_passed_on) {
 
 TEST_F(PayloadTest, as_the_root_of_a_torch_save_file_is_neither_sound_nor_passed_on) {
   for (const Hidden& hidden : hidden()) {
-    test::TorchZip zip;
-    zip.root = hidden.opcodes;
-    zip.storages = {{"0", std::string(16, '\0')}};
-    if (std::string(hidden.name).find("hooks") == std::string::npos) zip.storages.clear();
-    write_file(path("in.pt"), zip.bytes());
+    write_file(path("in.pt"), as_root(hidden).bytes());
     write_file(path("out.pt"), "{}");
     expect_refused(hidden, "consolidate", path("in.pt"), "out.pt");
   }
@@ -178,11 +183,7 @@ TEST_F(PayloadTest, beside_the_data_files_of_a_folder_is_not_passed_on) {
 
 TEST_F(PayloadTest, that_is_allowed_is_passed_on) {
   for (const Hidden& hidden : hidden()) {
-    test::TorchZip zip;
-    zip.root = hidden.opcodes;
-    zip.storages = {{"0", std::string(16, '\0')}};
-    if (std::string(hidden.name).find("hooks") == std::string::npos) zip.storages.clear();
-    write_file(path("in.pt"), zip.bytes());
+    write_file(path("in.pt"), as_root(hidden).bytes());
     const CliResult result = run_cli(
         {"consolidate", path("in.pt"), path("out.pt"), "--force", "--allow-global", hidden.told});
     EXPECT_EQ(result.status, 0) << hidden.name << ": " << result.err;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/container/inflated_source.h"
 
-#include <zlib.h>
-
 #include <numeric>
 #include <vector>
 
@@ -10,26 +8,14 @@
 
 #include "formats/base/budget.h"
 #include "formats/base/interrupt.h"
+#include "tests/support/deflated.h"
 #include "tests/support/expect_error.h"
 
 namespace fsdp::formats {
 namespace {
 
+using test::deflated;
 using test::expect_error;
-
-std::vector<std::byte> deflated(std::span<const std::byte> plain) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, 9, Z_DEFLATED, -MAX_WBITS, 9, Z_DEFAULT_STRATEGY), Z_OK);
-  std::vector<std::byte> out(deflateBound(&stream, plain.size()));
-  stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(plain.data()));
-  stream.avail_in = static_cast<uInt>(plain.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 // A million numbers, so that several inputs are read.
 class Inflated : public ::testing::Test {
