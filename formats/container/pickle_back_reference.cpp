@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/container/pickle_back_reference.h"
 
-#include <span>
 #include <unordered_set>
 #include <vector>
 
 #include "formats/container/pickle_node.h"
+#include "formats/container/pickle_parts.h"
 
 namespace fsdp::formats {
 
@@ -25,26 +25,12 @@ Value with_cycle_number(Value value, std::uint32_t number) {
 bool holds_back_reference(const Value& value) {
   std::unordered_set<const void*> seen;
   std::vector<const Value*> open = {&value};
-  const auto add = [&open](const Value& part) { open.push_back(&part); };
-  const auto add_entries = [&](std::span<const Value::Entry> entries) {
-    for (const auto& [key, member] : entries) {
-      add(key);
-      add(member);
-    }
-  };
   while (!open.empty()) {
     const Value& at = *open.back();
     open.pop_back();
     if (back_reference(at)) return true;
     if (at.identity() == nullptr || !seen.insert(at.identity()).second) continue;
-    for (const Value& item : at.items()) add(item);
-    add_entries(at.entries());
-    if (const ObjectData* const object = at.as_object()) {
-      add(object->args);
-      add(object->state);
-      for (const Value& item : object->list_items) add(item);
-      add_entries(object->dict_items);
-    }
+    for_each_part(at, [&open](const Value& part) { open.push_back(&part); });
   }
   return false;
 }

@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 #include <unordered_set>
 #include <utility>
 #include <vector>
+
+#include "formats/container/pickle_parts.h"
 
 namespace fsdp::formats {
 namespace {
@@ -99,12 +100,6 @@ std::map<std::string_view, std::set<std::string>> producer_names_in(const Value&
   std::map<std::string_view, std::set<std::string>> names;
   std::unordered_set<const void*> seen;
   std::vector<Value> open = {value};
-  const auto add_entries = [&open](std::span<const Value::Entry> entries) {
-    for (const auto& [key, member] : entries) {
-      open.push_back(key);
-      open.push_back(member);
-    }
-  };
   while (!open.empty()) {
     const Value at = std::move(open.back());
     open.pop_back();
@@ -113,13 +108,7 @@ std::map<std::string_view, std::set<std::string>> producer_names_in(const Value&
       if (const ProducerName* known = producer_name(name->module, name->name))
         names[known->producer].insert(name->dotted());
     }
-    open.insert(open.end(), at.items().begin(), at.items().end());
-    add_entries(at.entries());
-    if (const ObjectData* object = at.as_object()) {
-      open.insert(open.end(), {object->callable, object->args, object->state});
-      open.insert(open.end(), object->list_items.begin(), object->list_items.end());
-      add_entries(object->dict_items);
-    }
+    for_each_part(at, [&open](const Value& part) { open.push_back(part); });
   }
   return names;
 }
