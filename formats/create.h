@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "formats/base/atomic_output.h"
 #include "formats/layout/output.h"
 
 namespace fsdp::formats {

@@ -12,7 +12,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/atomic_directory.h"
+#include "formats/base/atomic_file.h"
 #include "formats/base/joined_folder.h"
 #include "formats/base/seal.h"
 #include "formats/layout/content.h"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "formats/base/atomic_file.h"
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "formats/base/atomic_output.h"
 #include "formats/layout/checkpoint.h"
 #include "formats/model/tensor_reader.h"
 #include "tools/common.h"

@@ -5,7 +5,7 @@
 #include <array>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/atomic_file.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"

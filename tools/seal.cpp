@@ -5,7 +5,7 @@
 #include <ostream>
 #include <system_error>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/atomic_file.h"
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"

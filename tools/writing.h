@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/atomic_output.h"
 #include "formats/base/json.h"
 #include "formats/layout/output.h"
 #include "tools/common.h"

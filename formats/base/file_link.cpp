@@ -13,10 +13,10 @@
 #include <iterator>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
+#include "formats/base/output_file.h"
 #include "formats/base/output_place.h"
 #include "formats/base/text.h"
 

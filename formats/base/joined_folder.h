@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/atomic_directory.h"
 #include "formats/base/file.h"
 
 namespace fsdp::formats {

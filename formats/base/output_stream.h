@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
 #include "formats/base/copy_pace.h"
 #include "formats/base/direct_io.h"
 #include "formats/base/file.h"
+#include "formats/base/output_file.h"
 
 namespace fsdp::formats {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
 #include "formats/base/file.h"
+#include "formats/base/output_file.h"
 #include "formats/container/pickle_value.h"
 #include "formats/model/index.h"
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "formats/base/atomic_directory.h"
 #include "formats/layout/dcp_sharding.h"
 #include "formats/layout/output.h"
 

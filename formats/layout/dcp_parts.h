@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/output_file.h"
 #include "formats/base/output_stream.h"
 #include "formats/container/pickle_value.h"
 #include "formats/layout/dcp_items.h"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/atomic_directory.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/layout/content.h"

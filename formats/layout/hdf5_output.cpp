@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "formats/base/atomic_file.h"
 #include "formats/base/crc32.h"
 #include "formats/base/crc_ledger.h"
 #include "formats/base/error.h"

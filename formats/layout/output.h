@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "formats/base/atomic_directory.h"
+#include "formats/base/atomic_file.h"
 #include "formats/base/atomic_output.h"
 #include "formats/layout/checkpoint.h"
 #include "formats/model/copy.h"

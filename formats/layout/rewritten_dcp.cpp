@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "formats/base/atomic_directory.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/seal.h"

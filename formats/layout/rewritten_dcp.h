@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/atomic_output.h"
 #include "formats/layout/output.h"
 
 namespace fsdp::formats {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/safetensors_output.h"
 
+#include "formats/base/atomic_directory.h"
+#include "formats/base/atomic_file.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/layout/content.h"

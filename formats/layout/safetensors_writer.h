@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/output_file.h"
 #include "formats/container/pickle_value.h"
 #include "formats/layout/checkpoint.h"
 #include "formats/model/copy.h"

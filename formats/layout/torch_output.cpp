@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/torch_output.h"
 
+#include "formats/base/atomic_file.h"
 #include "formats/layout/content.h"
 #include "formats/layout/torch_save_writer.h"
 

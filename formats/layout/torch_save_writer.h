@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/output_file.h"
 #include "formats/container/pickle_value.h"
 #include "formats/container/zip_writer.h"
 #include "formats/layout/checkpoint.h"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/output_file.h"
 #include "formats/model/box.h"
 #include "formats/model/chunk_data.h"
 

@@ -170,10 +170,9 @@ std::string refusal(const StandIn& stand_in, const std::string& operation) {
            "inside summon_full_params with with_grads";
   }
   return operation + " " + name +
-         ", which is not reduced yet: its last backward ran without synchronization (NoSync); run "
-         "a "
-         "backward outside of NoSync before the gradient is clipped, scaled, read or stepped, or "
-         "drop it with zero_grad()";
+         ", which is not reduced yet: its last backward ran without synchronization (NoSync); "
+         "run a backward outside of NoSync before the gradient is clipped, scaled, read or "
+         "stepped, or drop it with zero_grad()";
 }
 
 void make_zero(const StandIn& stand_in) {

@@ -19,6 +19,8 @@
 namespace fsdp {
 namespace {
 
+using formats::FileDescriptor;
+
 // Connections that the kernel keeps for a rank: one of the rank before it, and of those further
 // before where that one ended.
 constexpr int kBacklog = 64;
@@ -26,17 +28,17 @@ constexpr int kBacklog = 64;
 constexpr int kConnectMs = 1000;
 constexpr int kRetryMs = 1000;
 
-OwnedFd listen_at(int family, const sockaddr* address, socklen_t bytes) {
-  OwnedFd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+FileDescriptor listen_at(int family, const sockaddr* address, socklen_t bytes) {
+  FileDescriptor fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return fd;
   const int off = 0;
   // Both families at once, where there are two.
   if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   const bool listens = bind(fd.get(), address, bytes) == 0 && listen(fd.get(), kBacklog) == 0;
-  return listens ? std::move(fd) : OwnedFd();
+  return listens ? std::move(fd) : FileDescriptor();
 }
 
-OwnedFd listen_anywhere() {
+FileDescriptor listen_anywhere() {
   sockaddr_in6 both{};
   both.sin6_family = AF_INET6;
   auto fd = listen_at(AF_INET6, reinterpret_cast<const sockaddr*>(&both), sizeof(both));
@@ -55,7 +57,7 @@ std::uint16_t port_of(int fd) {
 }
 
 struct Connection {
-  OwnedFd fd;  // none where it did not come about:
+  FileDescriptor fd;  // none where it did not come about:
   int error = 0;
 };
 
@@ -65,13 +67,13 @@ Connection connect_to(const LifelineAddress& address) {
   addrinfo* found = nullptr;
   if (getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found) !=
       0) {
-    return {OwnedFd(), EHOSTUNREACH};
+    return {FileDescriptor(), EHOSTUNREACH};
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   Connection result{
-      OwnedFd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0};
+      FileDescriptor(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0};
   const int fd = result.fd.get();
-  if (fd < 0) return {OwnedFd(), errno};
+  if (fd < 0) return {FileDescriptor(), errno};
   if (connect(fd, found->ai_addr, found->ai_addrlen) == 0) return result;
   result.error = errno;
   if (result.error == EINPROGRESS) {
@@ -83,22 +85,11 @@ Connection connect_to(const LifelineAddress& address) {
       result.error = errno;
     }
   }
-  if (result.error != 0) result.fd = OwnedFd();
+  if (result.error != 0) result.fd = FileDescriptor();
   return result;
 }
 
 }  // namespace
-
-OwnedFd::OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-OwnedFd& OwnedFd::operator=(OwnedFd&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) close(fd_);
-}
 
 Lifeline::Lifeline() : listening_(listen_anywhere()), stop_(eventfd(0, EFD_CLOEXEC)) {
   port_ = port_of(listening_.get());
@@ -126,16 +117,23 @@ void Lifeline::watch(int rank, std::vector<LifelineAddress> addresses,
 }
 
 bool Lifeline::watch_one(const LifelineAddress& address) const {
+  // Whether watching is to stop, asked until `fd` (-1: none) says something or the time is up.
+  const auto stops = [&](int fd, int timeout_ms) {
+    std::array<pollfd, 2> waiting{pollfd{stop_.get(), POLLIN, 0},
+                                  pollfd{fd, POLLIN | POLLRDHUP, 0}};
+    poll(waiting.data(), waiting.size(), timeout_ms);
+    return waiting[0].revents != 0;
+  };
   while (true) {
     // A connection may break while the process lives, but where it has ended the machine refuses
     // another one.  A machine that does not answer may be cut off.
     const auto connection = connect_to(address);
     if (connection.error == ECONNREFUSED) return true;
-    std::array<pollfd, 2> waiting{pollfd{stop_.get(), POLLIN, 0},
-                                  pollfd{connection.fd.get(), POLLIN | POLLRDHUP, 0}};
-    // A descriptor below zero is passed over.
-    poll(waiting.data(), waiting.size(), connection.fd.get() < 0 ? kRetryMs : -1);
-    if (waiting[0].revents != 0) return false;
+    if (connection.error == 0) {
+      if (stops(connection.fd.get(), -1)) return false;
+      if (connect_to(address).error == ECONNREFUSED) return true;
+    }
+    if (stops(-1, kRetryMs)) return false;
   }
 }
 

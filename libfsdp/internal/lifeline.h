@@ -13,24 +13,13 @@
 #include <thread>
 #include <vector>
 
+#include "formats/base/file.h"
+
 namespace fsdp {
 
 struct LifelineAddress {
   std::string host;
   std::uint16_t port = 0;
-};
-
-// A file descriptor that is closed with its owner; -1 for none.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) noexcept : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept;
-  OwnedFd& operator=(OwnedFd&& other) noexcept;
-  ~OwnedFd();
-  int get() const noexcept { return fd_; }
-
- private:
-  int fd_;
 };
 
 class Lifeline {
@@ -53,9 +42,9 @@ class Lifeline {
   // Returns when the process that listens there has ended (true) or watching is to stop (false).
   bool watch_one(const LifelineAddress& address) const;
 
-  OwnedFd listening_;
+  formats::FileDescriptor listening_;
   std::uint16_t port_ = 0;
-  OwnedFd stop_;  // readable once watching is to stop
+  formats::FileDescriptor stop_;  // readable once watching is to stop
   std::thread thread_;
 };
 

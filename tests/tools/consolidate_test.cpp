@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/atomic_file.h"
 #include "formats/base/json.h"
 #include "formats/open.h"
 #include "tests/tools/run_cli.h"

@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/base/atomic_output.h"
+#include "formats/base/atomic_directory.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/base/atomic_directory.h"
 #include "formats/base/error.h"
 #include "tests/support/temp_dir.h"
 

@@ -2,20 +2,24 @@
 #include "formats/base/output_file.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include "formats/base/atomic_file.h"
 #include "formats/base/crc32.h"
 #include "formats/base/output_stream.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/temp_dir.h"
 
 namespace fsdp::formats {
 namespace {
 
+using fsdp::test::expect_error;
 using fsdp::test::read_file;
 using fsdp::test::TempDir;
 using fsdp::test::to_bytes;
@@ -95,6 +99,25 @@ TEST(OutputFileSum, of_a_stream) {
     file.finish(false);
     expect_right(file, path);
   }
+}
+
+TEST(OutputFile, a_failed_fsync_is_final) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  FileDescriptor reading(ends[0]);
+  OutputFile pipe(FileDescriptor(ends[1]), "pipe");  // fsync of a pipe fails with EINVAL
+  expect_error(ErrorCode::kIo, "pipe: fsync", [&] { pipe.finish(true); });
+  expect_error(ErrorCode::kIo, "cannot be finished now", [&] { pipe.finish(true); });
+}
+
+TEST(OutputFile, finishing_twice_is_once) {
+  TempDir dir;
+  AtomicFile output(dir / "x", {});
+  output.file().finish(true);
+  output.file().finish(true);
+  output.commit();
+  expect_error(ErrorCode::kIo, "Bad file descriptor",
+               [&] { output.file().write_at(0, to_bytes("late")); });
 }
 
 }  // namespace

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/base/output_commit.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "formats/base/atomic_output.h"
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+namespace {
+
+std::mutex unfinished_mutex;
+std::vector<Unfinished*> unfinished;
+
+}  // namespace
+
+std::mutex& commit_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+void note_unfinished(Unfinished& output) {
+  const std::lock_guard lock(unfinished_mutex);
+  unfinished.push_back(&output);
+}
+void forget_unfinished(Unfinished& output) noexcept {
+  const std::lock_guard lock(unfinished_mutex);
+  std::erase(unfinished, &output);
+}
+
+void abandon_outputs() noexcept {
+  commit_mutex().lock();
+  const std::lock_guard lock(unfinished_mutex);
+  for (Unfinished* const output : unfinished) output->abandon();
+}
+
+std::filesystem::path open_path(const OutputPlace& place) {
+  return std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) /
+         place.temporary();
+}
+
+bool flag_unsupported() {
+  return errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP;
+}
+
+Error already_exists(const OutputPlace& place) {
+  return Error(ErrorCode::kExists, place.shown() + ": exists; --force replaces it");
+}
+
+Error appeared(const OutputPlace& place) {
+  return Error(ErrorCode::kExists,
+               place.shown() + ": appeared while it was being written; --force replaces it");
+}
+
+bool rename_to_free_name(const OutputPlace& place, OutputKind kind) {
+  const int folder = place.parent();
+  const char* from = place.temporary().c_str();
+  const char* to = place.name().c_str();
+  if (::renameat2(folder, from, folder, to, RENAME_NOREPLACE) == 0) return true;
+  if (errno == EEXIST) return false;
+  if (!flag_unsupported()) throw_errno(place.shown() + ": renaming the finished output");
+  if (kind == OutputKind::kFolder) {
+    // Plain rename replaces an empty folder at most.
+    if (::renameat(folder, from, folder, to) == 0) return true;
+    if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) return false;
+    throw_errno(place.shown() + ": renaming the finished output");
+  }
+  // NFS: a hard link never replaces.
+  if (::linkat(folder, from, folder, to, 0) != 0) {
+    if (errno == EEXIST) return false;
+    throw_errno(place.shown() + ": linking the finished output");
+  }
+  if (::unlinkat(folder, from, 0) != 0)
+    throw_errno(place.shown() + ": removing " + place.shown_temporary());
+  return true;
+}
+
+void sync_parent_after_rename(const OutputPlace& place) {
+  try {
+    place.sync_parent();
+  } catch (const Error& e) {
+    throw Error(e.code(),
+                cat(e.what(), "; the new one is in place, but may not survive a power cut"));
+  }
+}
+
+}  // namespace fsdp::formats
