@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether copies into the page cache are quick: see Note [page cache or disk] in output_stream.h.
+// Whether copies into the page cache are quick: see Note [page cache or disk] in cache_use.h.
 #pragma once
 
 #include <cstddef>

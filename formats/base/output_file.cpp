@@ -92,6 +92,33 @@ void OutputFile::put_at(std::uint64_t offset, std::span<const std::byte> bytes) 
   start_writeback(count);
 }
 
+void OutputFile::put_direct(const FileDescriptor& direct, std::uint64_t offset,
+                            std::span<const std::byte> bytes) {
+  const std::uint64_t behind = offset % kDiskBlockBytes;
+  if (behind != 0) {
+    const auto head = bytes.first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), kDiskBlockBytes - behind)));
+    put_at(offset, head);
+    offset += head.size();
+    bytes = bytes.subspan(head.size());
+  }
+  while (bytes.size() >= kDiskBlockBytes && offset % kDiskBlockBytes == 0) {
+    const std::size_t wanted = bytes.size() / kDiskBlockBytes * kDiskBlockBytes;
+    const ssize_t written =
+        ::pwrite(direct.get(), bytes.data(), wanted, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    // The file system had no objection when the file was opened, but has now.
+    if (written < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) break;
+    if (written <= 0) {
+      if (written == 0) errno = EIO;
+      throw_errno(cat(name_, ": writing ", wanted, " bytes at byte ", offset));
+    }
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  if (!bytes.empty()) put_at(offset, bytes);
+}
+
 FileDescriptor OutputFile::open_direct() const {
   return synced_ ? formats::open_direct(fd_.get(), O_WRONLY) : FileDescriptor();
 }

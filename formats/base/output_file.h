@@ -16,7 +16,7 @@
 
 namespace fsdp::formats {
 
-// One file being written.  Thread-safe: `write_at`, `put_at`, `add_crc`.
+// One file being written.  Thread-safe: `write_at`, `put_at`, `put_direct`, `add_crc`.
 class OutputFile {
  public:
   // `name` stands in messages.
@@ -33,8 +33,13 @@ class OutputFile {
   // Throws: kNoSpace, kIo.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                 std::optional<std::uint32_t> crc = std::nullopt);
-  // As write_at, and as a write to open_direct: what was written is told by add_crc.
+  // As write_at; what was written is told by add_crc.
   void put_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // As put_at: whole blocks of the disk past the page cache by `direct`, from open_direct, and what
+  // is left at both ends through it.
+  // Requires: `bytes` begins as far behind a multiple of kDiskBlockBytes in memory as in the file.
+  void put_direct(const FileDescriptor& direct, std::uint64_t offset,
+                  std::span<const std::byte> bytes);
   void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
   // Whether the file's checksum is wanted.
   bool summed() const { return summed_; }

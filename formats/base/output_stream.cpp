@@ -1,34 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/base/output_stream.h"
 
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "formats/base/crc32.h"
-#include "formats/base/error.h"
-#include "formats/base/text.h"
 
 namespace fsdp::formats {
-namespace {
-
-double thread_cpu_seconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-}  // namespace
 
 OutputStream::OutputStream(OutputFile& file, CacheUse use)
     : file_(file),
       direct_(use == CacheUse::kAlways ? FileDescriptor() : file.open_direct()),
-      use_(use) {
+      choice_(use) {
   if (direct_.get() < 0) return;
   buffers_.resize(kBuffers);
   for (Buffer& buffer : buffers_) buffer.memory = AlignedBuffer(kBufferBytes);
@@ -77,38 +62,14 @@ void OutputStream::start_writing() {
 }
 
 void OutputStream::write_block(std::uint64_t offset, std::span<const std::byte> bytes) {
-  if (!write_cached(offset, bytes)) write_direct(offset, bytes);
-}
-
-// Unless that was found to be slow: says whether.
-bool OutputStream::write_cached(std::uint64_t offset, std::span<const std::byte> bytes) {
-  // One at a time: the kernel has a lock for that, too, but spins on it, which would count.
-  const std::lock_guard lock(mutex_);
-  if (use_ == CacheUse::kNever) return false;
-  const double begin = thread_cpu_seconds();
-  file_.put_at(offset, bytes);
-  if (bytes.size() == kBufferBytes) pace_.add(bytes.size(), thread_cpu_seconds() - begin);
-  if (pace_.slow()) use_ = CacheUse::kNever;
-  return true;
-}
-
-// Whole blocks past the page cache, what then is left through it.
-void OutputStream::write_direct(std::uint64_t offset, std::span<const std::byte> bytes) {
-  while (bytes.size() >= kDiskBlockBytes && offset % kDiskBlockBytes == 0) {
-    const std::size_t wanted = bytes.size() / kDiskBlockBytes * kDiskBlockBytes;
-    const ssize_t written =
-        ::pwrite(direct_.get(), bytes.data(), wanted, static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    // The file system had no objection when the file was opened, but has now.
-    if (written < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) break;
-    if (written <= 0) {
-      if (written == 0) errno = EIO;
-      throw_errno(cat(file_.name(), ": writing ", wanted, " bytes at byte ", offset));
+  {
+    const std::lock_guard lock(mutex_);
+    if (!choice_.past_cache()) {
+      choice_.put(file_, offset, bytes);
+      return;
     }
-    offset += static_cast<std::uint64_t>(written);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
-  if (!bytes.empty()) file_.put_at(offset, bytes);
+  file_.put_direct(direct_, offset, bytes);
 }
 
 }  // namespace fsdp::formats

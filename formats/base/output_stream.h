@@ -10,35 +10,19 @@
 #include <span>
 #include <vector>
 
-#include "formats/base/copy_pace.h"
+#include "formats/base/cache_use.h"
 #include "formats/base/direct_io.h"
 #include "formats/base/file.h"
 #include "formats/base/output_file.h"
 
 namespace fsdp::formats {
 
-// Whether what is written stays in the page cache.
-enum class CacheUse {
-  kAlways,
-  // As long as the kernel has memory for it at hand, see Note [page cache or disk].
-  kWhileQuick,
-  kNever,
-};
-
 // Appends to a file.
 //
-// Note [page cache or disk]: written through the page cache, bytes are there for whoever reads them
-// next, and where the kernel has free memory a copy there takes less time than the disk does.
-// Where it has not (it must write out or throw away other pages first; a virtual machine must ask
-// its host for the memory), the copy takes several times as long as the disk: then it is better
-// left out, the file goes past the cache with O_DIRECT, and nothing else is pushed out of it.
-// Which of the two it is shows in the time that the processor spends on a copy: a thread that only
-// waits for a slow disk spends none.  Once past the cache, a stream stays there: a file that is
-// written in both ways by turns is slower than either.
-//
 // Files that are not synced, and those on file systems that are not known to gain by O_DIRECT, go
-// through the cache.  Otherwise kBuffers of kBufferBytes are held: one is filled while threads
-// write the others, so that the disk always has something to do.
+// through the cache.  Otherwise, see Note [page cache or disk] in cache_use.h, kBuffers of
+// kBufferBytes are held: one is filled while threads write the others, so that the disk always has
+// something to do.
 class OutputStream {
  public:
   static constexpr std::size_t kBufferBytes = 2U << 20U;
@@ -66,14 +50,11 @@ class OutputStream {
   };
   void start_writing();
   void write_block(std::uint64_t offset, std::span<const std::byte> bytes);
-  bool write_cached(std::uint64_t offset, std::span<const std::byte> bytes);
-  void write_direct(std::uint64_t offset, std::span<const std::byte> bytes);
 
   OutputFile& file_;
   FileDescriptor direct_;  // none where everything goes through the page cache
-  std::mutex mutex_;       // of what is written through the page cache, and of the two below
-  CacheUse use_;           // kNever from when the cache was found to be slow
-  CopyPace pace_;
+  CacheChoice choice_;
+  std::mutex mutex_;         // of what is written through the page cache
   std::uint64_t begin_ = 0;  // where in the file what is being filled begins
   std::size_t filled_ = 0;
   std::uint32_t crc_ = 0;    // of what was written so far, where the file is summed

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "formats/base/crc32.h"
 #include "formats/base/crc_ledger.h"
 #include "formats/base/error.h"
+#include "formats/base/output_windows.h"
 #include "formats/base/text.h"
 #include "formats/model/block_schedule.h"
 
@@ -22,22 +22,8 @@ constexpr std::uint64_t kMinBlockBytes = 64U << 10U;
 // Pieces whose chunks interleave are assembled in slabs of at most this size, with scratch of the
 // same size.
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
-
-// Note [one writer a file]: a file system lets one thread at a time write a file, and the others
-// wait for it by spinning: on a machine with other work they spin away the time that the one that
-// writes would need, and two threads take longer than one.  So whoever wants to write sleeps until
-// it is its turn, and one thread writes while others read and compute checksums.
-class WriteTurns {
- public:
-  explicit WriteTurns(std::span<const TargetPiece> pieces) {
-    for (const TargetPiece& piece : pieces) turns_[piece.file];
-  }
-  // Lifetime: as long as this.
-  std::mutex& of(const OutputFile* file) { return turns_.at(file); }
-
- private:
-  std::unordered_map<const OutputFile*, std::mutex> turns_;
-};
+// One part in so many of the memory is for what goes past the page cache.
+constexpr std::uint64_t kWindowsShare = 3;
 
 }  // namespace
 
@@ -46,13 +32,16 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   result.crcs.resize(pieces.size(), 0);
   std::mutex mutex;
   std::map<std::size_t, CrcLedger> ledgers;  // of the pieces being written
-  WriteTurns turns(pieces);
 
+  // A part of the memory is for what is written.
+  const std::uint64_t window_bytes =
+      OutputWindows::bytes_of(options.max_buffer_bytes / kWindowsShare);
+  OutputWindows windows(window_bytes);
   BlockOptions blocks;
   blocks.threads = options.threads;
-  blocks.max_buffer_bytes = options.max_buffer_bytes;
+  blocks.max_buffer_bytes = options.max_buffer_bytes - window_bytes;
   // Not fewer threads for little memory, as long as blocks stay worth a call.
-  const std::uint64_t share = options.max_buffer_bytes / (4 * std::max(1U, options.threads));
+  const std::uint64_t share = blocks.max_buffer_bytes / (4 * std::max(1U, options.threads));
   blocks.block_bytes = std::clamp(share, kMinBlockBytes, kRunBlockBytes);
   blocks.max_slab_bytes = kMaxSlabBytes;
   blocks.cancelled = options.cancelled;
@@ -60,10 +49,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
     const TargetPiece& piece = pieces[block.piece];
     const std::uint64_t at = block.first * item_bytes(piece.written_dtype());
     const std::uint32_t crc = block.crc ? *block.crc : crc32(0, block.bytes[0]);
-    {
-      const std::lock_guard turn(turns.of(piece.file));
-      piece.file->write_at(piece.offset + at, block.bytes[0], crc);
-    }
+    windows.write_at(*piece.file, piece.offset + at, block.bytes[0], crc);
     const std::lock_guard lock(mutex);
     ledgers[block.piece].add(at, block.bytes[0].size(), crc);
     result.bytes += block.bytes[0].size();
@@ -83,6 +69,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   };
   const std::span<const TargetPiece> sides[] = {pieces};
   result.unchecked_bytes = read_blocks(sides, blocks, write, piece_done).unchecked_bytes;
+  windows.flush();
   return result;
 }
 

@@ -267,7 +267,7 @@ def streams(bench):
 
 
 def one_writer(bench):
-    """See Note [one writer a file]: the calls that write a file never overlap, however many threads there are."""
+    """See output_windows.h: the calls that write a file never overlap, however many threads there are."""
     writes, size = 0, 64 << 20
     header = f'{{"w":{{"dtype":"F32","shape":[{size // 4}],"data_offsets":[0,{size}]}}}}'.encode()
     for _ in range(4):
