@@ -24,6 +24,8 @@ import sys
 import time
 import warnings
 
+from page_cache import PageCacheFiller, read_into_page_cache
+
 warnings.simplefilter("ignore")
 
 
@@ -118,42 +120,6 @@ def drop_from_page_cache(folder):
         file = os.open(entry.path, os.O_RDONLY)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(file)
-
-
-def read_file(path):
-    with open(path, "rb", buffering=0) as file:
-        while file.read(1 << 24):
-            pass
-
-
-def read_into_page_cache(folder):
-    for entry in os.scandir(folder):
-        read_file(entry.path)
-
-
-class PageCacheFiller:
-    """Reads files that are one hole each: page cache without any disk behind it."""
-    KEEP_FREE = 1 << 30
-
-    def __init__(self, folder):
-        self.folder = os.path.join(folder, "filler")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        os.makedirs(self.folder)
-        self.files = 0
-
-    def fill(self):
-        with open("/proc/meminfo") as info:
-            free = next(int(line.split()[1]) << 10 for line in info if line.startswith("MemFree"))
-        if free < 3 * self.KEEP_FREE // 2:
-            return
-        path = os.path.join(self.folder, str(self.files))
-        self.files += 1
-        with open(path, "wb") as file:
-            file.truncate(free - self.KEEP_FREE)
-        read_file(path)
-
-    def close(self):
-        shutil.rmtree(self.folder)
 
 
 def main():

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import time
 
+from page_cache import PageCacheFiller, read_into_page_cache
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BY_PYTORCH = os.path.join(HERE, "by_pytorch.py")
 MIB = 1 << 20
@@ -29,8 +31,28 @@ if free > 3 << 30:
 """
 
 
+
+
+def touch(bench):
+    """A virtual machine's host may take idle memory back, and whoever touches it first then pays for it: here the
+    command finds the memory it needs already there."""
+    subprocess.run([sys.executable, "-c", TOUCH], check=True)   # on its own: its peak is not the command's
+
+
+def fill(bench):
+    """As on a machine that has been running for a while."""
+    bench.filler.fill()
+    for folder in bench.inputs:
+        read_into_page_cache(folder)
+
+
+MEMORY = {"touched": touch, "full": fill, "found": lambda bench: None}
+
+
 class Bench:
     def __init__(self, args):
+        self.inputs = []
+        self.filler = PageCacheFiller(args.cache)
         self.args, self.tool = args, os.path.abspath(args.tool)
         self.work = os.path.join(args.cache, f"bench-work-{os.getpid()}")
         self.threads = str(os.cpu_count())
@@ -45,6 +67,8 @@ class Bench:
             shutil.rmtree(path + ".part", ignore_errors=True)
             subprocess.run([sys.executable, os.path.join(HERE, script), path + ".part", *map(str, params)], check=True)
             os.rename(path + ".part", path)
+        if path not in self.inputs:
+            self.inputs.append(path)
         return path
 
     def fresh(self):
@@ -56,14 +80,16 @@ class Bench:
         """(seconds, MiB at peak); `inner`: the seconds the command itself prints."""
         self.fresh()
         os.sync()
-        # A virtual machine's host may take idle memory back, and whoever touches it first then pays for it: every
-        # command finds the memory it needs already there.
-        subprocess.run([sys.executable, "-c", TOUCH], check=True)   # on its own: its peak is not the command's
+        MEMORY[self.args.memory](self)
+        spinners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(self.args.busy)]
         begin = time.perf_counter()
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.work, text=True)
         out, err = child.stdout.read(), child.stderr.read()
         _, status, usage = os.wait4(child.pid, 0)
         seconds = time.perf_counter() - begin
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
         if status:
             sys.exit(f"{' '.join(command)}: {os.waitstatus_to_exitcode(status)}\n{out[-2000:]}{err[-2000:]}")
         return float(out.split()[-1]) if inner else seconds, usage.ru_maxrss / 1024
@@ -81,13 +107,6 @@ class Bench:
 
 def size_of(folder):
     return sum(os.path.getsize(os.path.join(d, f)) for d, _, fs in os.walk(folder) for f in fs)
-
-
-def warm(folder):
-    for name in sorted(os.listdir(folder)):
-        with open(os.path.join(folder, name), "rb") as f:
-            while f.read(8 * MIB):
-                pass
 
 
 def table(title, took, amount=None, baseline=None):
@@ -108,7 +127,7 @@ def shell(text):
 
 def copy(b):
     folder = b.input("2gb", "make_folder.py", 2)
-    warm(folder)
+    read_into_page_cache(folder)
     amount = size_of(folder)
     full = [b.tool, "consolidate", folder, "full.pt", "-q", "--threads", b.threads]
     took = b.rounds({
@@ -140,6 +159,34 @@ def copy(b):
     print("\nBoth files hold the same: every tensor and value compared.")
 
 
+def threads(b):
+    """Whether more threads are ever slower: beside `--busy` processes, too."""
+    folder = b.input("2gb", "make_folder.py", 2)
+    read_into_page_cache(folder)
+    commands = {"cp -r": (["cp", "-r", folder, "copy"], False)}
+    for count in ("1", "2", "4"):
+        argv = [b.tool, "consolidate", folder, "full.pt", "-q", "--threads", count]
+        commands[f"consolidate --no-sync --threads {count}"] = (argv + ["--no-sync"], False)
+        commands[f"consolidate --threads {count}"] = (argv, False)
+    commands["cp -r, each file synced"] = (shell(f"cp -r '{folder}' copy && sync copy/* copy/.metadata copy"), False)
+    table(f"Threads, 2 GB, {b.args.busy} busy cores", b.rounds(commands), size_of(folder), "cp -r")
+
+
+def before(b):
+    """Beside another build of the tool, `--before`."""
+    folder = b.input("2gb", "make_folder.py", 2)
+    metadata_folder = b.input("metadata-64x2000", "make_metadata.py", 64, 2000)
+    for each in (folder, metadata_folder):
+        read_into_page_cache(each)
+    for name, argv in {"consolidate --no-sync": ["consolidate", folder, "full.pt", "-q", "--no-sync"],
+                       "consolidate": ["consolidate", folder, "full.pt", "-q"],
+                       "verify": ["verify", folder, "-q"],
+                       "inspect": ["inspect", folder],
+                       "inspect, 64 ranks x 2,000 tensors": ["inspect", metadata_folder]}.items():
+        took = b.rounds({"before": ([b.args.before, *argv], False), "now": ([b.tool, *argv], False)})
+        table(name, took, baseline="before")
+
+
 def memory(b):
     print("\n### Peak memory of consolidate\n\n| folder | s | peak MiB |\n|---|---:|---:|")
     for gigabytes in (2, b.args.large):
@@ -153,7 +200,7 @@ def memory(b):
 
 def verify(b):
     folder = b.input("2gb", "make_folder.py", 2)
-    warm(folder)
+    read_into_page_cache(folder)
     took = b.rounds({"cat > /dev/null": (shell(f"cat '{folder}'/.metadata '{folder}'/* > /dev/null"), False),
                      "verify": ([b.tool, "verify", folder, "-q", "--threads", b.threads], False),
                      "verify --fast": ([b.tool, "verify", folder, "-q", "--fast"], False)})
@@ -186,7 +233,7 @@ def reshard(b):
     subprocess.run([b.tool, "consolidate", folder, full, "-q", "--force"], check=True)
     how = ["-q", "--threads", b.threads]
     try:
-        warm(folder)
+        read_into_page_cache(folder)
         with open(full, "rb") as f:
             while f.read(8 * MIB):
                 pass
@@ -213,7 +260,7 @@ def reshard(b):
 
 def rewrite(b):
     folder = b.input("2gb", "make_folder.py", 2)
-    warm(folder)
+    read_into_page_cache(folder)
     took = b.rounds({"cp -r": (["cp", "-r", folder, "out"], False),
                      "rename": ([b.tool, "rename", folder, "out", "--rename", "model=net", "-q"], False),
                      "rekey --to id": ([b.tool, "rekey", folder, "out", "--to", "id", "-q"], False)})
@@ -229,7 +276,7 @@ def values(b):
         subprocess.run([b.tool, "consolidate", folder, short, "-q", "--dtype", "bfloat16"], check=True)
         subprocess.run([b.tool, "convert", short, rounded, "-q", "--dtype", "float32"], check=True)
         os.remove(short)
-        warm(folder)
+        read_into_page_cache(folder)
         for path in (full, rounded):
             with open(path, "rb") as f:
                 while f.read(8 * MIB):
@@ -251,7 +298,7 @@ def values(b):
         shutil.rmtree(b.work, ignore_errors=True)
 
 
-PARTS = {"copy": copy, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values}
+PARTS = {"copy": copy, "threads": threads, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values}
 
 
 def main():
@@ -261,7 +308,13 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--only", default=",".join(PARTS))
     ap.add_argument("--large", type=float, default=8, help="gigabytes of the larger folder of `memory`")
+    ap.add_argument("--memory", choices=MEMORY, default="touched", help="what a command finds: memory that was touched just "
+                    "before, page cache that nobody needs, or whatever there is")
+    ap.add_argument("--busy", type=int, default=0, help="processes that take a core each meanwhile")
+    ap.add_argument("--before", help="another fsdp-ckpt: measure nothing but the two side by side")
     args = ap.parse_args()
+    if args.before:
+        args.before, args.only = os.path.abspath(args.before), "before"
     bench = Bench(args)
     with open("/proc/cpuinfo") as f:
         cpu = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), platform.machine())
@@ -269,8 +322,10 @@ def main():
     print(f"{time.strftime('%Y-%m-%d')}, {cpu}, {bench.threads} threads, Linux {platform.release()}, {version}, {args.rounds} rounds")
     load, floor = os.getloadavg()[0], bench.once(["true"])[1]
     print(f"Load before: {load:.1f}. A peak of {floor:.0f} MiB means no more than that: it is the measuring process's own.")
+    print(f"Memory: {args.memory}; busy cores: {args.busy}.")
     for name in args.only.split(","):
-        PARTS[name](bench)
+        (before if name == "before" else PARTS[name])(bench)
+    bench.filler.close()
 
 
 if __name__ == "__main__":
