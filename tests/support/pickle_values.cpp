@@ -218,6 +218,11 @@ Value FoldingHost::persistent_id(Value id) {
 
 Value read_folded(std::string_view pickle, const formats::PickleLimits& limits) {
   FoldingHost host;
+  return read_with(host, pickle, limits);
+}
+
+Value read_with(formats::PickleHost& host, std::string_view pickle,
+                const formats::PickleLimits& limits) {
   return formats::read_pickle(formats::MemorySource(std::as_bytes(std::span(pickle))), host,
                               limits);
 }

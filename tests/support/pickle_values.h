@@ -22,6 +22,10 @@ class FoldingHost : public formats::PickleHost {
 // Reads a whole stream with a FoldingHost.
 formats::Value read_folded(std::string_view pickle, const formats::PickleLimits& limits = {});
 
+// Reads a whole stream with that host.
+formats::Value read_with(formats::PickleHost& host, std::string_view pickle,
+                         const formats::PickleLimits& limits = {});
+
 // Where two values differ, "" where they do not.  What one shares the other has to share too;
 // strings and names are compared by content, storages by what the writer writes of them.
 std::string difference(const formats::Value& a, const formats::Value& b);
