@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/layout/dcp_items.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "formats/base/checked_math.h"
@@ -34,11 +35,39 @@ Value chunk_object(DType dtype, const std::vector<std::int64_t>& shape) {
 }
 
 void TensorItem::measure() {
-  const auto item_bytes_of = [&](std::int64_t chunk) {
-    return TorchSaveLayout(chunk_object(dtype, box_of(chunk).size)).bytes();
+  const auto item_bytes_of = [&](const Box& box) {
+    return TorchSaveLayout(chunk_object(dtype, box.size)).bytes();
   };
-  bytes = item_bytes_of(0);
-  last_bytes = chunk_count() > 1 ? item_bytes_of(chunk_count() - 1) : bytes;
+  if (parts_are_boxes()) {
+    const auto box_of = [&](std::int64_t part) {
+      return cut ? shard_box(shape, rows, part) : whole_box(shape);
+    };
+    bytes_ = item_bytes_of(box_of(0));
+    last_bytes_ = part_count() > 1 ? item_bytes_of(box_of(part_count() - 1)) : bytes_;
+    return;
+  }
+  bytes_of_sizes_.clear();
+  for (std::int64_t part = 0; part < part_count(); ++part) {
+    for (const Box& box : boxes_of_rows(shape, row_dims, rows.begin(part), rows.count(part))) {
+      const bool known = std::any_of(bytes_of_sizes_.begin(), bytes_of_sizes_.end(),
+                                     [&](const auto& size) { return size.first == box.size; });
+      if (!known) bytes_of_sizes_.emplace_back(box.size, item_bytes_of(box));
+    }
+  }
+}
+
+std::uint64_t TensorItem::numel_of(std::int64_t part) const {
+  const std::uint64_t numel = volume({shape, shape});
+  if (!cut) return numel;
+  return numel / static_cast<std::uint64_t>(rows.rows) *
+         static_cast<std::uint64_t>(rows.count(part));
+}
+
+std::uint64_t TensorItem::bytes_of(std::int64_t part, const Box& box) const {
+  if (parts_are_boxes()) return part + 1 == part_count() ? last_bytes_ : bytes_;
+  return std::find_if(bytes_of_sizes_.begin(), bytes_of_sizes_.end(),
+                      [&](const auto& size) { return size.first == box.size; })
+      ->second;
 }
 
 void FolderItems::add_value(std::size_t entry, const Value& value, bool encode) {
@@ -61,11 +90,10 @@ void FolderItems::place_items() {
   Cursor cursor(*this);
   file_bytes_ = value_bytes_;
   for (const TensorItem& item : tensors_) {
-    for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
-      const std::int64_t rank = item.rank_of(c);
-      file_bytes_[static_cast<std::size_t>(rank)] =
-          cursor.next(rank, item.bytes_of(c)) + item.bytes_of(c);
-    }
+    item.for_each_chunk([&](const ChunkItem& chunk) {
+      file_bytes_[static_cast<std::size_t>(chunk.rank)] =
+          cursor.next(chunk.rank, chunk.bytes) + chunk.bytes;
+    });
   }
 }
 
@@ -87,14 +115,7 @@ void FolderItems::write_metadata(const MetadataWriter::Sink& sink) const {
       continue;
     }
     writer.begin_tensor(entries_[e].key, item->dtype, item->shape);
-    Box box = item->box_of(0);
-    for (std::int64_t c = 0; c < item->chunk_count(); ++c) {
-      if (item->cut) {
-        box.offset[0] = item->rows.begin(c);
-        box.size[0] = item->rows.count(c);
-      }
-      writer.chunk(box.view());
-    }
+    item->for_each_chunk([&](const ChunkItem& chunk) { writer.chunk(chunk.box.view()); });
     writer.end_tensor();
   }
   writer.begin_paths();
@@ -110,15 +131,12 @@ void FolderItems::write_metadata(const MetadataWriter::Sink& sink) const {
   }
   Cursor cursor(*this);
   for (const TensorItem& item : tensors_) {
-    std::vector<std::int64_t> offset(item.shape.size(), 0);
-    for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
-      const std::int64_t rank = item.rank_of(c);
-      const std::uint64_t bytes = item.bytes_of(c);
-      if (item.cut) offset[0] = item.rows.begin(c);
-      const std::string name = data_file_name(rank, 0);
-      writer.tensor_item(item.entry, static_cast<std::size_t>(c), offset,
-                         place(rank, name, cursor.next(rank, bytes), bytes));
-    }
+    item.for_each_chunk([&](const ChunkItem& chunk) {
+      const std::string name = data_file_name(chunk.rank, 0);
+      writer.tensor_item(
+          item.entry, static_cast<std::size_t>(chunk.number), chunk.box.offset,
+          place(chunk.rank, name, cursor.next(chunk.rank, chunk.bytes), chunk.bytes));
+    });
   }
   writer.finish();
 }

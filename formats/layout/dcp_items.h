@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/container/pickle_value.h"
@@ -26,33 +27,71 @@ struct ValueItem {
   std::string encoded;  // the whole item; empty where it is made when it is written
 };
 
+// One chunk of a tensor, as an item of a rank's file.
+struct ChunkItem {
+  std::int64_t number;  // within the tensor
+  std::int64_t part;    // of the cut that it belongs to
+  std::int64_t rank;
+  const Box& box;
+  std::uint64_t bytes;  // of the item
+};
+
 struct TensorItem {
   std::size_t entry;
   std::size_t tensor;               // the number that the entry's value refers to
   DType dtype;                      // as written
   std::vector<std::int64_t> shape;  // of the whole tensor
   bool cut;
-  RowCut rows;        // cut: of dimension 0
-  std::int64_t rank;  // not cut: where it is stored
+  RowCut rows;               // cut
+  std::size_t row_dims = 1;  // cut: how many leading dimensions its rows are counted over
+  std::int64_t rank;         // not cut: where it is stored
   std::shared_ptr<const std::vector<std::int64_t>>
-      writers;               // cut: of each part; null: rank p's is p
-  std::uint64_t bytes;       // see measure()
-  std::uint64_t last_bytes;  // cut: of the item of the last rank that has one
+      writers;  // cut: of each part; null: rank p's is p
 
-  std::int64_t chunk_count() const { return cut ? rows.ranks_with_rows : 1; }
-  std::int64_t rank_of(std::int64_t chunk) const {
-    if (!cut) return rank;
-    return writers ? (*writers)[static_cast<std::size_t>(chunk)] : chunk;
-  }
-  std::uint64_t bytes_of(std::int64_t chunk) const {
-    return chunk + 1 == chunk_count() ? last_bytes : bytes;
-  }
-  Box box_of(std::int64_t chunk) const {
-    return cut ? shard_box(shape, rows, chunk) : whole_box(shape);
-  }
+  // Calls `visit` with a ChunkItem for each chunk: parts in their order, of each part its boxes in
+  // the order of their elements.  Requires: measure().
+  template <typename Visit>
+  void for_each_chunk(const Visit& visit) const;
   // Counts the bytes of its items.
   void measure();
+  // Elements of a part.
+  std::uint64_t numel_of(std::int64_t part) const;
+
+ private:
+  bool parts_are_boxes() const { return !cut || row_dims <= 1; }
+  std::int64_t part_count() const { return cut ? rows.ranks_with_rows : 1; }
+  std::int64_t rank_of(std::int64_t part) const {
+    if (!cut) return rank;
+    return writers ? (*writers)[static_cast<std::size_t>(part)] : part;
+  }
+  std::uint64_t bytes_of(std::int64_t part, const Box& box) const;
+
+  std::uint64_t bytes_;       // where parts are boxes: of the items of all parts but the last
+  std::uint64_t last_bytes_;  // and of that one's
+  // Where they are not: by the size of the box.  There are few different ones.
+  std::vector<std::pair<std::vector<std::int64_t>, std::uint64_t>> bytes_of_sizes_;
 };
+
+template <typename Visit>
+void TensorItem::for_each_chunk(const Visit& visit) const {
+  std::int64_t number = 0;
+  const auto add = [&](std::int64_t part, const Box& box) {
+    visit(ChunkItem{number++, part, rank_of(part), box, bytes_of(part, box)});
+  };
+  Box box = whole_box(shape);
+  for (std::int64_t part = 0; part < part_count(); ++part) {
+    if (parts_are_boxes()) {
+      if (cut) {
+        box.offset[0] = rows.begin(part);
+        box.size[0] = rows.count(part);
+      }
+      add(part, box);
+      continue;
+    }
+    for (const Box& one : boxes_of_rows(shape, row_dims, rows.begin(part), rows.count(part)))
+      add(part, one);
+  }
+}
 
 // The object of a chunk's item: a dense tensor of its shape over one storage.
 Value chunk_object(DType dtype, const std::vector<std::int64_t>& shape);

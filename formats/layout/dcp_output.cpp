@@ -138,23 +138,23 @@ class RankFiles {
   void add_tensor(const TensorItem& item, FolderLayout::Cursor& cursor) {
     const TensorEntry& tensor = source_.index().tensors[item.tensor];
     const auto from = std::make_shared<TensorSource>(source_, item.tensor, chunks_);
-    std::shared_ptr<TorchSaveLayout> layout;
-    const std::int64_t chunks = item.chunk_count();
-    for (std::int64_t c = 0; c < chunks; ++c) {
-      const std::int64_t rank = item.rank_of(c);
-      const std::uint64_t offset = cursor.next(rank, item.bytes_of(c));
-      OutputFile* const file = file_of(rank);
-      if (file == nullptr) continue;
-      Box box = item.box_of(c);
-      if (!layout || c + 1 == chunks)
-        layout = std::make_shared<TorchSaveLayout>(dcp::chunk_object(item.dtype, box.size));
-      TargetPiece piece = box_piece(from, std::move(box), item.dtype);
+    std::shared_ptr<TorchSaveLayout> layout;  // of a chunk of this size
+    std::vector<std::int64_t> size;
+    item.for_each_chunk([&](const dcp::ChunkItem& chunk) {
+      const std::uint64_t offset = cursor.next(chunk.rank, chunk.bytes);
+      OutputFile* const file = file_of(chunk.rank);
+      if (file == nullptr) return;
+      if (!layout || size != chunk.box.size) {
+        size = chunk.box.size;
+        layout = std::make_shared<TorchSaveLayout>(dcp::chunk_object(item.dtype, size));
+      }
+      TargetPiece piece = box_piece(from, chunk.box, item.dtype);
       piece.file = file;
       piece.offset = offset + layout->storage_offset(0);
       open_.push_back({layout, file, offset, pieces_.size(), 1});
       pieces_.push_back(std::move(piece));
       read_from_.push_back(place_of(tensor));
-    }
+    });
   }
 
   void copy() {

@@ -35,6 +35,12 @@ std::uint32_t write_payload(OutputStream& out, std::span<const std::byte> bytes)
   return crc;
 }
 
+void check_bytes(const OutputStream& out, std::uint64_t wanted, std::uint64_t found) {
+  if (found == wanted) return;
+  throw Error(ErrorCode::kShape, cat(out.file().name(), ": a tensor of ", wanted,
+                                     " bytes is to be written, but has ", found));
+}
+
 // Appends an archive of which every storage is a whole tensor, or the one of a chunk.
 void write_archive(OutputStream& out, TorchSaveLayout& layout,
                    const std::function<std::span<const std::byte>(const StorageRef&)>& bytes_of) {
@@ -42,15 +48,36 @@ void write_archive(OutputStream& out, TorchSaveLayout& layout,
       [&](std::size_t number, std::uint64_t) {
         const StorageRef& storage = layout.storages()[number];
         const auto bytes = bytes_of(storage);
-        const std::uint64_t wanted = storage.numel * item_bytes(storage.dtype);
-        if (bytes.size() != wanted) {
-          throw Error(ErrorCode::kShape, cat(out.file().name(), ": a tensor of ", wanted,
-                                             " bytes is to be written, but has ", bytes.size()));
-        }
+        check_bytes(out, storage.numel * item_bytes(storage.dtype), bytes.size());
         return write_payload(out, bytes);
       },
       [&](std::uint64_t, std::span<const std::byte> bytes) { out.write(bytes); });
 }
+
+// Hands out a tensor's chunks, which of each part follow one another.
+class ChunkBytes {
+ public:
+  ChunkBytes(const OutputStream& out, const TensorItem& item, const PartBytes& bytes)
+      : out_(out), item_(item), bytes_(bytes) {}
+
+  std::span<const std::byte> of(const ChunkItem& chunk) {
+    if (chunk.part != part_) {
+      part_ = chunk.part;
+      rest_ = bytes_(item_.tensor);
+      check_bytes(out_, item_.numel_of(part_) * item_bytes(item_.dtype), rest_.size());
+    }
+    const auto result = rest_.first(volume(chunk.box.view()) * item_bytes(item_.dtype));
+    rest_ = rest_.subspan(result.size());
+    return result;
+  }
+
+ private:
+  const OutputStream& out_;
+  const TensorItem& item_;
+  const PartBytes& bytes_;
+  std::int64_t part_ = -1;
+  std::span<const std::byte> rest_;  // of the part
+};
 
 // What `.metadata` says of where things lie comes from the layout, not from what was written.
 void check_position(const OutputStream& out, std::uint64_t planned) {
@@ -111,7 +138,9 @@ PartsLayout::PartsLayout(const Value& content, std::span<const PartTensor> tenso
       item.cut = !item.shape.empty() && has_elements(item.shape);
       item.rank = item.writers->front();
       if (item.cut) {
-        item.rows = cut_rows(item.shape[0], static_cast<std::int64_t>(item.writers->size()));
+        item.row_dims = tensor.row_dims;
+        item.rows = cut_rows(count_rows(item.shape, item.row_dims),
+                             static_cast<std::int64_t>(item.writers->size()));
       }
       balance.add_cut(bytes);
     }
@@ -139,12 +168,13 @@ void write_rank_file(OutputFile& file, const PartsLayout& layout, std::int64_t r
   }
   FolderItems::Cursor planned(layout);
   for (const TensorItem& item : layout.tensors()) {
-    for (std::int64_t c = 0; c < item.chunk_count(); ++c) {
-      if (item.rank_of(c) != rank) continue;
-      check_position(out, planned.next(rank, item.bytes_of(c)));
-      TorchSaveLayout archive(chunk_object(item.dtype, item.box_of(c).size));
-      write_archive(out, archive, [&](const StorageRef&) { return bytes(item.tensor); });
-    }
+    ChunkBytes chunks(out, item, bytes);
+    item.for_each_chunk([&](const ChunkItem& chunk) {
+      if (chunk.rank != rank) return;
+      check_position(out, planned.next(rank, chunk.bytes));
+      TorchSaveLayout archive(chunk_object(item.dtype, chunk.box.size));
+      write_archive(out, archive, [&](const StorageRef&) { return chunks.of(chunk); });
+    });
   }
   out.flush();
   check_position(out, layout.file_bytes(rank));

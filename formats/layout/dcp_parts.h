@@ -22,9 +22,11 @@ namespace fsdp::formats::dcp {
 struct PartTensor {
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;  // of the whole tensor
-  // Which rank writes part p of so many, cut along dimension 0 by torch.chunk's rule; null: every
-  // rank has the whole.
+  // Which rank writes part p of so many, cut by torch.chunk's rule along rows; null: every rank has
+  // the whole.
   std::shared_ptr<const std::vector<std::int64_t>> writers;
+  // Leading dimensions that rows are counted over (shard_spec.h): 1 for those of dimension 0.
+  std::size_t row_dims = 1;
 };
 
 // The dense tensor that stands for tensor `number` of a list, as content_of has tensors of an
@@ -32,8 +34,9 @@ struct PartTensor {
 Value part_reference(std::size_t number, const PartTensor& tensor);
 
 // Values are in rank 0's file, whole tensors spread over the ranks as DCP does it (dcp_balance.h).
-// Parts without rows have no chunk; tensors without dimensions or elements are in the file of the
-// rank that has the first part.
+// A part is a chunk, or several where its rows are more than one box (boxes_of_rows).  Parts
+// without rows have none; tensors without dimensions or elements are in the file of the rank that
+// has the first part.
 class PartsLayout : public FolderItems {
  public:
   // `content`: a nested dict whose tensors are references to `tensors`.  The same on every rank but

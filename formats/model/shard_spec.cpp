@@ -2,11 +2,56 @@
 #include "formats/model/shard_spec.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
+namespace {
+
+// Adds the boxes of rows [begin, end) of what lies in `box` from dimension `dim` on.
+class RowBoxes {
+ public:
+  RowBoxes(std::span<const std::int64_t> shape, std::size_t row_dims)
+      : shape_(shape), row_dims_(row_dims) {}
+
+  void add(Box box, std::size_t dim, std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    if (dim == row_dims_) {
+      boxes_.push_back(std::move(box));
+      return;
+    }
+    // Rows that one position in this dimension has.
+    const std::int64_t inner = count_rows(shape_.subspan(dim + 1), row_dims_ - dim - 1);
+    const std::int64_t first = begin / inner;
+    const std::int64_t last = (end - 1) / inner;
+    const bool cut_front = begin % inner != 0;
+    const bool cut_back = end % inner != 0;
+    if (first == last && (cut_front || cut_back))
+      return add(at(box, dim, first, 1), dim + 1, begin - first * inner, end - first * inner);
+    const std::int64_t whole = first + (cut_front ? 1 : 0);
+    const std::int64_t whole_end = last + (cut_back ? 0 : 1);
+    if (cut_front) add(at(box, dim, first, 1), dim + 1, begin - first * inner, inner);
+    if (whole < whole_end) boxes_.push_back(at(box, dim, whole, whole_end - whole));
+    if (cut_back) add(at(box, dim, last, 1), dim + 1, 0, end - last * inner);
+  }
+
+  std::vector<Box> take() { return std::move(boxes_); }
+
+ private:
+  static Box at(Box box, std::size_t dim, std::int64_t offset, std::int64_t size) {
+    box.offset[dim] = offset;
+    box.size[dim] = size;
+    return box;
+  }
+
+  const std::span<const std::int64_t> shape_;
+  const std::size_t row_dims_;
+  std::vector<Box> boxes_;
+};
+
+}  // namespace
 
 void check_world_size(std::int64_t world_size) {
   if (world_size >= 1 && world_size <= kMaxWorldSize) return;
@@ -37,6 +82,19 @@ Box shard_box(std::span<const std::int64_t> shape, const RowCut& cut, std::int64
   box.offset[0] = cut.begin(rank);
   box.size[0] = cut.count(rank);
   return box;
+}
+
+std::int64_t count_rows(std::span<const std::int64_t> shape, std::size_t row_dims) {
+  std::int64_t rows = 1;
+  for (const std::int64_t size : shape.first(row_dims)) rows *= size;
+  return rows;
+}
+
+std::vector<Box> boxes_of_rows(std::span<const std::int64_t> shape, std::size_t row_dims,
+                               std::int64_t first, std::int64_t count) {
+  RowBoxes boxes(shape, row_dims);
+  boxes.add(whole_box(shape), 0, first, first + count);
+  return boxes.take();
 }
 
 }  // namespace fsdp::formats

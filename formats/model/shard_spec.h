@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How FSDP cuts a tensor over ranks: along dimension 0, by the rule of torch.chunk.  Integers
-// alone.
+// How FSDP cuts a tensor over ranks: along dimension 0, by the rule of torch.chunk; or along some
+// leading dimensions counted through as one.  Integers alone.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "formats/model/box.h"
 
@@ -33,5 +35,15 @@ RowCut cut_rows(std::int64_t rows, std::int64_t world_size);
 // The part of a tensor of that shape that `rank` holds.
 // Requires: rank >= 1, no empty dimension, 0 <= rank < cut.ranks_with_rows.
 Box shard_box(std::span<const std::int64_t> shape, const RowCut& cut, std::int64_t rank);
+
+// Where the first `row_dims` dimensions are counted through, the last one fastest, each position is
+// a row, of the elements in the dimensions behind them.  Without such dimensions there is one row.
+std::int64_t count_rows(std::span<const std::int64_t> shape, std::size_t row_dims);
+// The boxes that such rows [first, first + count) are, in the order of the rows: at most
+// 2 * row_dims - 1.
+// Requires: row_dims <= shape.size(), no empty dimension, 0 <= first, count >= 1, and the tensor
+// has these rows.
+std::vector<Box> boxes_of_rows(std::span<const std::int64_t> shape, std::size_t row_dims,
+                               std::int64_t first, std::int64_t count);
 
 }  // namespace fsdp::formats
