@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <unordered_map>
 
 #include "formats/base/text.h"
@@ -18,22 +19,32 @@ struct Branch {
   const formats::ValueEntry* value = nullptr;
 };
 
+// Levels of the tree: more than modules nest, and few enough for functions that call themselves. A
+// name of 65,536 bytes may have 32,768 parts.
+constexpr std::size_t kMaxLevels = 256;
+
+// What lies deeper than kMaxLevels stays one name, with its dots.
 std::vector<std::string> parts_of(const formats::KeyPath& path) {
   if (path.empty()) return {std::string(kRootName)};  // the object itself
   std::vector<std::string> parts;
+  const auto add = [&](std::string_view part) {
+    if (parts.size() < kMaxLevels)
+      parts.emplace_back(part);
+    else
+      parts.back().append(".").append(part);
+  };
   for (const formats::PathStep& step : path) {
     const auto* name = std::get_if<std::string>(&step);
     if (name == nullptr) {
-      parts.push_back(std::to_string(std::get<std::int64_t>(step)));
+      add(std::to_string(std::get<std::int64_t>(step)));
       continue;
     }
-    std::size_t begin = 0;
-    for (std::size_t dot = name->find('.'); dot != std::string::npos;
-         dot = name->find('.', begin)) {
-      parts.push_back(name->substr(begin, dot - begin));
-      begin = dot + 1;
+    std::string_view rest = *name;
+    for (std::size_t dot = rest.find('.'); dot != std::string_view::npos; dot = rest.find('.')) {
+      add(rest.substr(0, dot));
+      rest.remove_prefix(dot + 1);
     }
-    parts.push_back(name->substr(begin));
+    add(rest);
   }
   return parts;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <vector>
@@ -149,10 +150,11 @@ std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
     trees = trees && part.checkpoint->tree().has_value();
     parts.push_back(std::move(part));
   }
-  for (CheckpointPart& part : trainer_parts(path, others, !trees)) parts.push_back(std::move(part));
+  TrainerFiles beside = trainer_files(path, others, !trees);
+  std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
   return join_checkpoints(std::move(parts),
                           {escape(path.native()), "accelerate", layout, std::nullopt, 1},
-                          left_out_finding(others));
+                          std::move(beside.findings));
 }
 
 }  // namespace fsdp::formats::accelerate

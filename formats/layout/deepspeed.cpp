@@ -209,16 +209,14 @@ std::unique_ptr<Checkpoint> open_deepspeed(const std::filesystem::path& path) {
 
 std::unique_ptr<Checkpoint> with_trainer_files(std::unique_ptr<Checkpoint> checkpoint,
                                                const std::filesystem::path& root) {
-  std::vector<std::string> names = beside_tags(Directory::open(root));
-  std::vector<CheckpointPart> beside = trainer_parts(root, names, false);
-  Findings findings = left_out_finding(names);
-  if (beside.empty() && findings.empty()) return checkpoint;
+  TrainerFiles beside = trainer_files(root, beside_tags(Directory::open(root)), false);
+  if (beside.parts.empty() && beside.findings.empty()) return checkpoint;
   CheckpointDescription description = checkpoint->description();
   std::vector<CheckpointPart> parts;
   const std::string tag = std::filesystem::path(description.path).filename().native() + "/";
   parts.push_back({.checkpoint = std::move(checkpoint), .name = {}, .folder = tag});
-  std::move(beside.begin(), beside.end(), std::back_inserter(parts));
-  return join_checkpoints(std::move(parts), std::move(description), std::move(findings));
+  std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
+  return join_checkpoints(std::move(parts), std::move(description), std::move(beside.findings));
 }
 
 }  // namespace fsdp::formats::deepspeed

@@ -45,12 +45,24 @@ class Apart {
       return is_tensor(item) || (item.kind() == ValueKind::kOpaque && !back_reference(item)) ||
              mapping_entries(item).has_value() || (is_sequence(item) && (*this)(item));
     });
-    known_.emplace(value.identity(), apart);
-    return apart;
+    return known_[value.identity()] = apart && !leaves_no_trace(value);
   }
 
  private:
+  // Whether PyTorch finds no leaf in it: an empty mapping, or a list of nothing else.
+  bool leaves_no_trace(const Value& value) {
+    if (const auto entries = mapping_entries(value)) return entries->empty();
+    if (!is_sequence(value) || value.items().empty()) return false;
+    if (const auto known = traceless_.find(value.identity()); known != traceless_.end())
+      return known->second;
+    const auto items = value.items();
+    const bool none = std::all_of(items.begin(), items.end(),
+                                  [&](const Value& item) { return leaves_no_trace(item); });
+    return traceless_[value.identity()] = none;
+  }
+
   std::unordered_map<const void*, bool> known_;
+  std::unordered_map<const void*, bool> traceless_;
 };
 
 class Walker {

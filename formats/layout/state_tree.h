@@ -27,9 +27,11 @@ struct Leaf {
 
 // The leaves of `root` in order.  Mappings are taken apart always (empty ones are leaves), lists
 // and tuples where they hold a tensor, a mapping, or a list that is taken apart: the rule by which
-// PyTorch flattens; placeholders (content.h) count as what is taken apart. A root that is no
-// mapping and no list is one leaf with an empty key. Throws: kLimitNodes where shared parts unfold
-// into more than 10 million leaves or 256 MiB of keys, kName where a key exceeds 64 KiB.
+// PyTorch flattens; placeholders (content.h) count as what is taken apart. Where that leaves
+// PyTorch without any leaf, as in a list of empty mappings, the list is one: dcp_to_torch_save
+// would look for it under its own key. A root that is no mapping and no list is one leaf with an
+// empty key. Throws: kLimitNodes where shared parts unfold into more than 10 million leaves or 256
+// MiB of keys, kName where a key exceeds 64 KiB.
 std::vector<Leaf> leaves_of(const Value& root);
 
 // `root` rebuilt with `edit` applied to every leaf, in the order of leaves_of; nothing drops the

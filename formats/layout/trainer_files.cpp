@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 #include <string_view>
 
 #include "formats/base/error.h"
@@ -34,14 +35,17 @@ bool is_number_behind(std::string_view text) {
 }
 
 // Nothing of it runs when Python loads it, and nothing is of classes that only the trainer knows.
+// Throws what reading a torch.save file throws.
 bool is_plain(const fs::path& path) {
-  try {
-    const auto file = File::open(path);
-    return sniff_torch_stream(*file) == TorchStream::kZip &&
-           read_torch_file(*file).unknown_globals.empty();
-  } catch (const Error&) {
-    return false;
-  }
+  const auto file = File::open(path);
+  if (sniff_torch_stream(*file) == TorchStream::kLegacy) return false;
+  return read_torch_file(*file).unknown_globals.empty();
+}
+
+// Whether the error says something of the file, rather than of the machine.
+bool is_damage(ErrorCode code) {
+  return code != ErrorCode::kIo && code != ErrorCode::kOutOfMemory &&
+         code != ErrorCode::kInterrupted;
 }
 
 }  // namespace
@@ -57,24 +61,6 @@ bool is_trainer_file(const std::string& name) {
                      [&](std::string_view suffix) { return name.substr(stem.size()) == suffix; });
 }
 
-std::vector<CheckpointPart> trainer_parts(const fs::path& folder, std::vector<std::string>& names,
-                                          bool one_value) {
-  std::vector<CheckpointPart> parts;
-  std::vector<std::string> others;
-  for (const std::string& name : names) {
-    if (!is_trainer_file(name) || fs::is_directory(folder / name) || !is_plain(folder / name)) {
-      others.push_back(name);
-      continue;
-    }
-    parts.push_back({.checkpoint = open_torch_save(folder / name),
-                     .name = stem_of(name),
-                     .one_value = one_value,
-                     .folder = {}});
-  }
-  names = std::move(others);
-  return parts;
-}
-
 Findings left_out_finding(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) {
@@ -87,6 +73,39 @@ Findings left_out_finding(const std::vector<std::string>& names) {
            .key = {},
            .bytes = {},
            .severity = Finding::Severity::kWarning}};
+}
+
+TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string>& names,
+                           bool one_value) {
+  TrainerFiles result;
+  std::vector<std::string> others;
+  Findings damaged;
+  for (const std::string& name : names) {
+    try {
+      if (!is_trainer_file(name) || fs::is_directory(folder / name) || !is_plain(folder / name)) {
+        others.push_back(name);
+        continue;
+      }
+      result.parts.push_back({.checkpoint = open_torch_save(folder / name),
+                              .name = stem_of(name),
+                              .one_value = one_value,
+                              .folder = {}});
+    } catch (const Error& error) {
+      if (!is_damage(error.code())) throw;
+      if (error.code() == ErrorCode::kUnsupported) {
+        others.push_back(name);
+        continue;
+      }
+      damaged.push_back({.code = error.code(),
+                         .message = cat(error.what(), "; without this file, the rest can be used"),
+                         .file = name,
+                         .key = {},
+                         .bytes = {}});
+    }
+  }
+  result.findings = left_out_finding(others);
+  std::move(damaged.begin(), damaged.end(), std::back_inserter(result.findings));
+  return result;
 }
 
 }  // namespace fsdp::formats

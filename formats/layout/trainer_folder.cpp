@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -32,26 +33,35 @@ bool is_torch_file(const fs::path& path) {
   }
 }
 
-template <std::size_t count>
+template <std::size_t count, typename Test>
 std::optional<std::string> first_of(const std::array<const char*, count>& wanted,
-                                    const std::vector<std::string>& names, const fs::path& folder) {
+                                    const std::vector<std::string>& names, const Test& test) {
   for (const char* name : wanted) {
-    if (std::find(names.begin(), names.end(), name) != names.end() && is_torch_file(folder / name))
-      return name;
+    if (std::find(names.begin(), names.end(), name) != names.end() && test(name)) return name;
   }
   return std::nullopt;
+}
+
+std::optional<std::string> model_of(const std::vector<std::string>& names, const fs::path& folder) {
+  return first_of(kModels, names, [&](const char* name) { return is_torch_file(folder / name); });
+}
+
+// By its name alone: what cannot be read is damaged, not absent.
+std::optional<std::string> optimizer_of(const std::vector<std::string>& names,
+                                        const fs::path& folder) {
+  return first_of(kOptimizers, names,
+                  [&](const char* name) { return !fs::is_directory(folder / name); });
 }
 
 }  // namespace
 
 bool is_trainer_folder(const fs::path& folder) {
   const std::vector<std::string> names = Directory::open(folder).list();
-  const bool trained = first_of(kOptimizers, names, folder) ||
+  const bool trained = optimizer_of(names, folder) ||
                        std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-                         return is_trainer_file(name) && is_torch_file(folder / name);
+                         return is_trainer_file(name) && !fs::is_directory(folder / name);
                        });
-  return trained &&
-         (safetensors::is_safetensors_folder(folder) || first_of(kModels, names, folder));
+  return trained && (safetensors::is_safetensors_folder(folder) || model_of(names, folder));
 }
 
 std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
@@ -64,20 +74,21 @@ std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
     std::erase_if(
         names, [](const std::string& name) { return name.ends_with(".safetensors.index.json"); });
   } else {
-    const std::string file = *first_of(kModels, names, folder);
+    const std::string file = *model_of(names, folder);
     model.checkpoint = open_torch_save(folder / file);
     std::erase(names, file);
   }
   parts.push_back(std::move(model));
-  if (const auto file = first_of(kOptimizers, names, folder)) {
+  if (const auto file = optimizer_of(names, folder)) {
     parts.push_back(
         {.checkpoint = open_torch_save(folder / *file), .name = "optimizer", .folder = {}});
     std::erase(names, *file);
   }
-  for (CheckpointPart& part : trainer_parts(folder, names, false)) parts.push_back(std::move(part));
+  TrainerFiles beside = trainer_files(folder, names, false);
+  std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
   return join_checkpoints(std::move(parts),
                           {escape(folder.native()), "trainer", "huggingface", std::nullopt, 1},
-                          left_out_finding(names));
+                          std::move(beside.findings));
 }
 
 }  // namespace fsdp::formats::trainer

@@ -59,7 +59,7 @@ def verbs(out):
     }
 
 
-SOME = ["inspect json", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
+SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
         "reshard", "rename", "diff", "stats", "extract"]
 
 

@@ -135,6 +135,15 @@ class Recorder(pickle._Unpickler):
     def __init__(self, file, names):
         super().__init__(file)
         self.names = names
+        self._file_readline = lambda: self.line(file)
+
+    @staticmethod
+    def line(file):
+        """As _pickle.c reads one, which is what loads: not empty, and with an end."""
+        line = file.readline()
+        if len(line) < 2 or not line.endswith(b"\n"):
+            raise pickle.UnpicklingError("pickle data was truncated")
+        return line
 
     def find_class(self, module, name):
         module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)

@@ -47,6 +47,30 @@ TEST(KeyTree, what_does_not_branch_is_one_line) {
   EXPECT_EQ(tree->children[0]->children[0]->name, "head.weight");
 }
 
+// A key of as many parts as a name can have: every level is a call, a destructor's too.
+TEST(KeyTree, a_key_of_thirty_thousand_parts_is_a_tree_of_few_levels) {
+  std::string key = "k";
+  for (int i = 1; i < 30'000; ++i) key += ".k";
+  for (const bool branches : {false, true}) {
+    formats::Index index;
+    index.add(tensor(key, {2}));
+    // Something beside it at every level, so that nothing is joined.
+    for (std::size_t at = 1; branches && at < 1'000; at += 2)
+      index.add(tensor(key.substr(0, at) + ".x", {2}));
+    for (const bool fold : {false, true}) {
+      const auto tree = key_tree(index, fold);
+      std::size_t levels = 0;
+      std::string name;
+      for (const KeyNode* node = tree.get(); !node->children.empty(); ++levels) {
+        node = node->children[0].get();
+        name += (name.empty() ? "" : ".") + node->name;
+      }
+      EXPECT_LE(levels, 300U);
+      EXPECT_EQ(name, "model." + key);
+    }
+  }
+}
+
 TEST(KeyTree, alike_layers_fold_and_odd_ones_stay) {
   const formats::Index index = layers();
   const auto tree = key_tree(index, true);

@@ -258,7 +258,8 @@ TEST(Frameworks, what_accelerate_saves_beside_them_is_named) {
   const Copy copy("accelerate_fsdp2_full_w2");
   std::ofstream(copy / "random_states_0.pkl") << "rng";
   fs::copy_file(copy / "scheduler.bin", copy / "scaler.pt");
-  std::ofstream(copy / "sampler.bin") << "no torch.save file";
+  // Of a class that only the trainer knows.
+  fs::copy_file(golden("trainer_bin") / "training_args.bin", copy / "sampler.bin");
   const auto full = open_checkpoint(copy.path());
   EXPECT_THAT(top_keys(*full), ElementsAre("model", "optimizer", "scaler", "scheduler"));
   EXPECT_THAT(codes(full->verify({}).findings), ElementsAre("EXTRA_FILE"));
@@ -396,6 +397,49 @@ TEST(Frameworks, what_a_trainer_saves_beside_deepspeeds_folder_is_read_or_named)
                                                             "rng_state_0", "scheduler"}));
   EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("in no output: training_args.bin"));
   check_before_copy(*checkpoint, content_of(*checkpoint), {});
+}
+
+// Not left out with a note, as what nobody can read is: consolidate would go on without it.
+TEST(Frameworks, a_trainers_file_that_cannot_be_read_is_damage) {
+  const std::string scheduler = "scheduler.pt";
+  const auto damaged = [&](const Copy& copy, const std::string& name, std::string content) {
+    const auto before = test::read_file(copy / name);
+    if (content == "cut")
+      content = std::string(reinterpret_cast<const char*>(before.data()), before.size() / 2);
+    if (content == "link") {
+      fs::remove(copy / name);
+      fs::create_symlink("nowhere", copy / name);
+    } else {
+      test::write_file(copy / name, content);
+    }
+    const auto checkpoint = open_checkpoint(copy.path());
+    const Findings& findings = checkpoint->findings();
+    ASSERT_FALSE(findings.empty()) << content;
+    EXPECT_EQ(findings.back().file, name);
+    EXPECT_EQ(findings.back().severity, Finding::Severity::kDamage);
+    test::expect_error(findings.back().code, name,
+                       [&] { check_before_copy(*checkpoint, content_of(*checkpoint), {}); });
+    fs::remove(copy / name);
+    test::write_file(copy / name,
+                     std::string(reinterpret_cast<const char*>(before.data()), before.size()));
+    check_before_copy(*open_checkpoint(copy.path()), content_of(*open_checkpoint(copy.path())), {});
+  };
+  for (const char* content : {"", "cut", "link", "no archive"}) {
+    SCOPED_TRACE(content);
+    for (const char* name : {"trainer_safetensors", "trainer_bin"}) {
+      damaged(Copy(name), "scheduler.pt", content);
+      damaged(Copy(name), "rng_state.pth", content);
+    }
+    damaged(Copy("accelerate_fsdp2_full_w2"), "scheduler.bin", content);
+    const Copy copy("deepspeed_zero2_w2");
+    fs::copy_file(golden("trainer_bin") / scheduler, copy / scheduler);
+    damaged(copy, scheduler, content);
+  }
+  // The optimizer is a part like the model: without it there is nothing to open.
+  const Copy copy("trainer_safetensors");
+  for (const char* other : {"scheduler.pt", "rng_state.pth"}) fs::remove(copy / other);
+  test::write_file(copy / "optimizer.pt", std::string(1000, '\0'));
+  test::expect_error(ErrorCode::kZipEocd, "optimizer.pt", [&] { open_checkpoint(copy.path()); });
 }
 
 // Whatever byte is wrong, opening and verifying say so or go on; nothing else is thrown.

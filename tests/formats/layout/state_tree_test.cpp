@@ -35,15 +35,19 @@ std::vector<std::string> keys_of(const Value& root) {
 // The rule by which PyTorch 2.4 and later flatten; an empty mapping is a leaf here, where PyTorch
 // leaves no trace.
 TEST(StateTree, mappings_are_taken_apart_and_lists_that_hold_tensors_or_mappings) {
-  const Value root =
-      Value::dict({{text("l"), Value::list({tensor(), number(5)})},
-                   {text("lt"), Value::list({number(1), number(2)})},
-                   {text("ld"), Value::list({Value::dict({{text("lr"), Value::floating(0.1)}})})},
-                   {text("t"), Value::tuple({number(1), number(2)})},
-                   {number(3), text("x")},
-                   {text("k.y"), number(1)},
-                   {text("e"), Value::dict({})}});
-  EXPECT_THAT(keys_of(root), ElementsAre("l.0", "l.1", "lt", "ld.0.lr", "t", "3", "k.y", "e"));
+  const Value root = Value::dict(
+      {{text("l"), Value::list({tensor(), number(5)})},
+       {text("lt"), Value::list({number(1), number(2)})},
+       {text("ld"), Value::list({Value::dict({{text("lr"), Value::floating(0.1)}})})},
+       {text("t"), Value::tuple({number(1), number(2)})},
+       {number(3), text("x")},
+       {text("k.y"), number(1)},
+       {text("e"), Value::dict({})},
+       {text("le"), Value::list({Value::dict({}), Value::list({Value::dict({})})})},
+       {text("len"), Value::list({Value::dict({}), number(4)})},
+       {text("lde"), Value::list({Value::dict({}), Value::dict({{text("a"), number(1)}})})}});
+  EXPECT_THAT(keys_of(root), ElementsAre("l.0", "l.1", "lt", "ld.0.lr", "t", "3", "k.y", "e", "le",
+                                         "len.0", "len.1", "lde.0", "lde.1.a"));
   EXPECT_EQ(leaves_of(root)[3].path, (KeyPath{"ld", std::int64_t{0}, "lr"}));
   EXPECT_THAT(keys_of(number(7)), ElementsAre(""));
 }
