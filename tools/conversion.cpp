@@ -141,11 +141,15 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
                                         {.wanted = selected, .only_with_tensors = true});
   }
   Value content = selected_content(*source, common);
-  formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
+  const formats::CopyCheck check = formats::check_before_copy(
+      *source, content, [] { return formats::interrupted(); },
+      format == "pt" ? formats::LibraryTensors::kKept : formats::LibraryTensors::kRefused);
+  content = formats::with_objects(content, check);
   if (dtype) content = with_dtype(*source, content, *dtype);
   content = formats::with_values(*source, content);
   content = formats::with_integer_ids(*source, content);
   ReportExtras extras;
+  note_computed(check, extras);
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, extras);
   check_globals(formats::with_own_tensors(*source, content), common);

@@ -8,6 +8,7 @@
 #include "formats/layout/dcp_output.h"
 #include "formats/model/shard_spec.h"
 #include "tools/conversion.h"
+#include "tools/producer_note.h"
 
 namespace fsdp::cli {
 namespace {
@@ -39,11 +40,14 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
   const auto source = open_source(common);
   const formats::Value content = selected_content(*source, common);
   check_globals(formats::with_own_tensors(*source, content), common);
-  formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
+  const formats::CopyCheck check =
+      formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
   formats::DcpOutputOptions options;
   options.world_size = *resharding.world_size;
   options.choice = {resharding.shard, resharding.replicate};
+  ProducerNames producers;
   options.on_value = [&](const std::string& key, const formats::Value& value) {
+    add_producers(value, producers);
     check_globals(formats::Value::dict({{formats::Value::string(key), value}}), common);
   };
   const auto output = formats::plan_dcp_output(*source, content, writing.destination,
@@ -55,6 +59,8 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
   extras.lines.push_back(cat(ranks_text(from), " to ", ranks_text(options.world_size), ": ",
                              formats::group_digits(cut), cut == 1 ? " tensor" : " tensors",
                              " cut along dimension 0, ", formats::group_digits(whole), " whole"));
+  note_computed(check, extras);
+  note_producers(producers, extras);
   extras.members.emplace_back("source_ranks", from);
   extras.members.emplace_back("world_size", options.world_size);
   extras.members.emplace_back("sharded_tensors", cut);

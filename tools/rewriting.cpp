@@ -12,6 +12,7 @@
 #include "formats/layout/content.h"
 #include "formats/layout/content_check.h"
 #include "formats/layout/rewritten_dcp.h"
+#include "tools/producer_note.h"
 
 namespace fsdp::cli {
 namespace {
@@ -100,6 +101,7 @@ int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
   formats::check_before_copy(source, content, [] { return formats::interrupted(); });
   content = formats::with_values(source, content);
   check_globals(formats::with_own_tensors(source, content), common);
+  note_producers(content, format, extras);
   formats::CreateOptions options;
   options.output = rewriting.writing.output(common);
   if (format == "safetensors" && source.description().layout == "hf-sharded")

@@ -17,6 +17,7 @@
 #include "formats/layout/dcp_verify.h"
 #include "formats/layout/file_pool.h"
 #include "formats/layout/object_fields.h"
+#include "formats/layout/tensor_objects.h"
 
 namespace fsdp::formats::dcp {
 namespace {
@@ -75,7 +76,7 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
   return "generic";
 }
 
-class DcpCheckpoint : public Checkpoint {
+class DcpCheckpoint : public Checkpoint, public TensorObjects {
  public:
   DcpCheckpoint(Directory folder, std::set<std::string> allowed)
       : folder_(std::move(folder)), pool_(folder_) {
@@ -140,8 +141,22 @@ class DcpCheckpoint : public Checkpoint {
   }
 
   ChunkData storage(const StorageRef& storage) const override {
-    const Item item = open_value(all_values_.at(storage.archive - 1));
+    const std::uint64_t number = storage.archive - 1;
+    if (number < all_values_.size()) {
+      const Item item = open_value(all_values_[number]);
+      return storage_data(item.torch, storage, item.place, spill_);
+    }
+    const Item item = open_object(number - all_values_.size());
     return storage_data(item.torch, storage, item.place, spill_);
+  }
+
+  std::optional<Value> tensor_object(std::size_t tensor) const override {
+    const TensorEntry& entry = index_.tensors.at(tensor);
+    if (entry.chunks.size() != 1 || volume(entry.chunks.box(0)) != entry.numel())
+      return std::nullopt;
+    const Item item = open_object(tensor);
+    return special_tensor(item.torch.root) == "subclass" ? std::optional(item.torch.root)
+                                                         : std::nullopt;
   }
 
   VerifyReport verify(const VerifyOptions& options) const override {
@@ -161,6 +176,12 @@ class DcpCheckpoint : public Checkpoint {
   // Archives inside values are numbered by the value's place in the folder, from 1 on.
   Item open_value(const ValueEntry& value) const {
     return open(value.location, value.key, value_numbers_.at(value.key) + 1);
+  }
+
+  // Behind those of values come the archives of tensors that are objects of a library's.
+  Item open_object(std::size_t tensor) const {
+    const TensorEntry& entry = index_.tensors.at(tensor);
+    return open(entry.chunks.location(0), entry.key, all_values_.size() + tensor + 1);
   }
 
   // Sizes of the files the metadata names, and what lies beside them.

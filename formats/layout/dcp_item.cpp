@@ -5,9 +5,11 @@
 #include <array>
 #include <cstring>
 
+#include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/container/decompress.h"
+#include "formats/layout/low_bit_tensor.h"
 
 namespace fsdp::formats::dcp {
 namespace {
@@ -30,6 +32,16 @@ bool is_zstd(std::string_view transform) {
 
 std::string context(const std::string& file, const std::string& key) {
   return file + ": " + quote(key, 200);
+}
+
+// Throws what is wrong with one in the words of `refuse`.
+template <typename Refuse>
+std::optional<LowBitTensor> low_bit_of(const Item& item, const Refuse& refuse) {
+  try {
+    return low_bit_tensor(item.torch.root);
+  } catch (const Error& error) {
+    throw refuse(error.code(), error.what());
+  }
 }
 
 }  // namespace
@@ -123,6 +135,13 @@ ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
     data.file_offset = item.tensor->begin;
     data.storage_bytes = item.tensor->bytes;
     data.dtype = found_dtype;
+  } else if (auto low_bit = low_bit_of(item, refuse)) {
+    // The type that it says to have is for show, and is lost in its copies: elements are float32
+    // until they are what the metadata say.
+    if (can_cast(DType::kFloat32, dtype)) low_bit->dtype = dtype;
+    found_shape = low_bit->shape;
+    found_dtype = low_bit->dtype;
+    data = low_bit_data(item.torch, *low_bit, item.place, spill);
   } else {
     const auto tensor = dense_tensor(item.torch.root);
     if (!tensor) {

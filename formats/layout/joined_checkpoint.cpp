@@ -9,6 +9,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/indexed_leaf.h"
 #include "formats/layout/state_tree.h"
+#include "formats/layout/tensor_objects.h"
 
 namespace fsdp::formats {
 namespace {
@@ -82,7 +83,7 @@ class StorageMap {
   std::unordered_map<const void*, Value> known_;
 };
 
-class JoinedCheckpoint : public Checkpoint {
+class JoinedCheckpoint : public Checkpoint, public TensorObjects {
  public:
   JoinedCheckpoint(std::vector<CheckpointPart> parts, CheckpointDescription description,
                    Findings findings)
@@ -115,6 +116,12 @@ class JoinedCheckpoint : public Checkpoint {
     StorageRef own = storage;
     own.archive &= (std::uint64_t{1} << kPartShift) - 1;
     return parts_.at((storage.archive >> kPartShift) - 1).checkpoint->storage(own);
+  }
+
+  std::optional<Value> tensor_object(std::size_t tensor) const override {
+    const Origin& origin = origins_.at(index_.tensors.at(tensor).key);
+    const auto object = formats::tensor_object(*parts_[origin.part].checkpoint, origin.position);
+    return object ? std::optional(renumbered(*object, origin.part)) : std::nullopt;
   }
 
   std::optional<Value> tree() const override {

@@ -91,6 +91,11 @@ Placement placement_of(const Value& value) {
 void add_local(ShardedValue& out, std::string_view type, Box box, const Value& local) {
   if (volume(box.view()) == 0) return;
   const auto tensor = dense_tensor(local);
+  if (!tensor && special_tensor(local) == "subclass") {
+    throw Error(ErrorCode::kUnsupported,
+                cat(type, ": what the rank holds is ", special_tensor_text(local),
+                    ", which is joined from folders of torch.distributed.checkpoint alone"));
+  }
   if (!tensor) throw bad(type, "what the rank holds is no dense tensor");
   if (tensor->shape != box.size) {
     throw Error(ErrorCode::kShape, cat(type, ": the rank holds shape ", shape_text(tensor->shape),

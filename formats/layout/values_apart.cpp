@@ -14,6 +14,7 @@
 #include "formats/layout/mapping_like.h"
 #include "formats/layout/state_tree.h"
 #include "formats/layout/storage_view.h"
+#include "formats/layout/tensor_objects.h"
 #include "formats/layout/tensor_value.h"
 
 namespace fsdp::formats {
@@ -50,7 +51,7 @@ class TensorSearch {
   std::unordered_map<const void*, bool> known_;
 };
 
-class ApartCheckpoint : public Checkpoint {
+class ApartCheckpoint : public Checkpoint, public TensorObjects {
  public:
   ApartCheckpoint(std::unique_ptr<Checkpoint> source, const ApartRule& rule)
       : source_(std::move(source)), rule_(rule) {
@@ -105,6 +106,11 @@ class ApartCheckpoint : public Checkpoint {
     const TensorEntry& entry = index_.tensors.at(tensor);
     const Origin& origin = origin_of(entry.key, entry.path);
     return origin.inner ? std::nullopt : source_->tensor_value(origin.position);
+  }
+  std::optional<Value> tensor_object(std::size_t tensor) const override {
+    const TensorEntry& entry = index_.tensors.at(tensor);
+    const Origin& origin = origin_of(entry.key, entry.path);
+    return origin.inner ? std::nullopt : formats::tensor_object(*source_, origin.position);
   }
   VerifyReport verify(const VerifyOptions& options) const override {
     return source_->verify(options);

@@ -84,7 +84,9 @@ TEST_F(Producers, an_omegaconf_dictconfig_in_a_folder) {
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out, StartsWith("unknown[CYCLE]: __0_0.distcp: 'cfg.layers': holds itself"));
   consolidated(source);
-  EXPECT_EQ(run_cli({"reshard", source, path("two"), "--world-size", "2"}).status, 0);
+  const CliResult two = run_cli({"reshard", source, path("two"), "--world-size", "2"});
+  EXPECT_EQ(two.status, 0);
+  EXPECT_THAT(two.out, HasSubstr("(OmegaConf 2.1 to 2.4): torch.load(weights_only=True) asks"));
   EXPECT_EQ(run_cli({"diff", source, path("two")}).status, 0);
   EXPECT_EQ(run_cli({"rename", source, path("renamed"), "--rename", "model=net"}).status, 0);
   EXPECT_EQ(verdict(path("renamed")), "unknown");
@@ -132,20 +134,53 @@ TEST_F(Producers, programs_are_named) {
   }
 }
 
-TEST_F(Producers, tensors_of_torchao_are_unknown_and_the_rest_is_used) {
+TEST_F(Producers, torchao_states_are_read_as_pytorch_reads_them) {
   struct Folder {
     const char* name;
     const char* cls;
-    std::vector<std::string> exclude;
   };
-  const std::array folders = {
-      Folder{"adamw8bit", "torchao.optim.subclass_8bit.OptimState8bit", {"**.exp_avg*"}},
-      Folder{"adamw4bit", "torchao.optim.subclass_4bit.OptimState4bit", {"**.exp_avg*"}},
-      Folder{"adamwfp8", "torchao.optim.subclass_fp8.OptimStateFp8", {"**.exp_avg*"}},
-      Folder{"int8", "torchao.quantization.Int8Tensor", {"model.0.weight"}},
-      Folder{"float8", "torchao.quantization.Float8Tensor", {"model.0.weight"}},
+  constexpr std::array kFolders = {
+      Folder{"adamw8bit", "torchao.optim.subclass_8bit.OptimState8bit"},
+      Folder{"adamw4bit", "torchao.optim.subclass_4bit.OptimState4bit"},
+      Folder{"adamwfp8", "torchao.optim.subclass_fp8.OptimStateFp8"},
   };
-  for (const auto& [name, cls, exclude] : folders) {
+  for (const auto& [name, cls] : kFolders) {
+    SCOPED_TRACE(name);
+    const std::string source = producer(std::string("torchao/") + name);
+    EXPECT_EQ(verdict(source), "sound");
+    const std::string said =
+        std::string("dequantized, as PyTorch reads them from a folder: 2 tensors of ") + cls;
+    EXPECT_THAT(consolidated(source).out, HasSubstr(said));
+    for (const char* out : {"full.safetensors", "full.h5"}) {
+      const CliResult result = run_cli({"convert", source, path(out), "--drop-values", "--force"});
+      EXPECT_EQ(result.status, 0) << result.err;
+      EXPECT_THAT(result.out, HasSubstr(said));
+      EXPECT_EQ(run_cli({"diff", path("full.pt"), path(out), "-k", "**.exp_avg*"}).status, 0);
+    }
+    const CliResult two = run_cli({"reshard", source, path("two"), "--world-size", "2", "--force"});
+    EXPECT_EQ(two.status, 0) << two.err;
+    EXPECT_THAT(two.out, HasSubstr(said));
+    EXPECT_EQ(run_cli({"diff", source, path("two")}).status, 0);
+    EXPECT_THAT(run_cli({"consolidate", source, path("again.pt"), "--force", "--json"}).out,
+                HasSubstr(std::string("\"dequantized\": {\n  \"") + cls + "\": 2"));
+    EXPECT_EQ(run_cli({"stats", source}).status, 0);
+    // A bit of what the elements are made of.
+    std::filesystem::remove_all(path("flipped"));
+    std::filesystem::copy(source, path("flipped"));
+    std::string bytes = file_bytes(path("flipped/__0_0.distcp"));
+    bytes[bytes.find("subclass") + 2000] ^= 1;
+    write_file(path("flipped/__0_0.distcp"), bytes);
+    EXPECT_THAT(run_cli({"verify", path("flipped")}).out, HasSubstr("damage[ZIP_CRC]"));
+    const CliResult refused = run_cli({"consolidate", path("flipped"), path("none.pt")});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("error[ZIP_CRC]"), HasSubstr("CRC-32 stored")));
+    EXPECT_THAT(names(), Not(testing::Contains("none.pt")));
+  }
+}
+
+TEST_F(Producers, weights_of_torchao_are_kept_whole_in_a_file_of_pytorch) {
+  for (const auto& [name, cls] : {std::pair{"int8", "torchao.quantization.Int8Tensor"},
+                                  std::pair{"float8", "torchao.quantization.Float8Tensor"}}) {
     SCOPED_TRACE(name);
     const std::string source = producer(std::string("torchao/") + name);
     const CliResult result = run_cli({"verify", source});
@@ -154,11 +189,28 @@ TEST_F(Producers, tensors_of_torchao_are_unknown_and_the_rest_is_used) {
                                   HasSubstr("which its own library alone takes apart"),
                                   Not(HasSubstr("sharded")), Not(HasSubstr("damage["))));
     EXPECT_EQ(verdict(source), "unknown");
-    EXPECT_EQ(run_cli({"inspect", source}).status, 0);
-    const CliResult refused = run_cli({"consolidate", source, path("none.pt")});
-    EXPECT_EQ(refused.status, 2);
-    EXPECT_THAT(refused.err, AllOf(HasSubstr(cls), HasSubstr("leave it out with --exclude")));
-    consolidated(source, {"--exclude", exclude[0]});
+    const CliResult kept = run_cli({"consolidate", source, path("full.pt"), "--force"});
+    EXPECT_EQ(kept.status, 0) << kept.err;
+    EXPECT_THAT(kept.out, AllOf(HasSubstr(cls), HasSubstr("torch.load(weights_only=True) asks")));
+    EXPECT_EQ(verdict(path("full.pt")), "sound");
+    EXPECT_THAT(run_cli({"inspect", path("full.pt")}).out, HasSubstr(cls));
+    // No other format has a place for an object.
+    const std::vector<std::vector<std::string>> others = {
+        {"convert", source, path("none.safetensors")},
+        {"convert", source, path("none.h5")},
+        {"reshard", source, path("none"), "--world-size", "2"}};
+    for (const auto& words : others) {
+      const CliResult refused = run_cli(words);
+      EXPECT_EQ(refused.status, 2);
+      EXPECT_THAT(refused.err,
+                  AllOf(HasSubstr(cls), HasSubstr("consolidate to a .pt file keeps it"),
+                        HasSubstr("leave it out with --exclude")));
+    }
+    consolidated(source, {"--exclude", "model.0.weight"});
+    // Folders under other names share the item as it is.
+    EXPECT_EQ(
+        run_cli({"rename", source, path("renamed"), "--rename", "model=net", "--force"}).status, 0);
+    EXPECT_EQ(verdict(path("renamed")), "unknown");
   }
 }
 
@@ -168,6 +220,10 @@ TEST_F(Producers, torchao_states_in_a_file_are_kept) {
   EXPECT_THAT(run_cli({"inspect", source}).out,
               HasSubstr("torchao.optim.subclass_8bit.OptimState8bit"));
   EXPECT_THAT(consolidated(source).out, HasSubstr("(torchao 0.18)"));
+  // Every verb that writes them says so.
+  const CliResult renamed =
+      run_cli({"rename", source, path("renamed.pt"), "--rename", "model=net"});
+  EXPECT_THAT(renamed.out, HasSubstr("(torchao 0.18): torch.load(weights_only=True) asks"));
 }
 
 TEST_F(Producers, megatron_core_with_plans_common_and_metadata_json) {

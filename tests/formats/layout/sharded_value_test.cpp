@@ -73,7 +73,8 @@ Value text(const char* value) {
 }
 
 // A DTensor as PyTorch before 2.5 saved it: mesh with a tensor of ranks, the older module.
-Value old_dtensor(const Numbers& local, const std::string& placement, const Value& coordinate) {
+Value old_dtensor(const Value& local_tensor, const std::string& placement,
+                  const Value& coordinate) {
   const std::string placements = "torch.distributed._tensor.placement_types";
   const Value mesh_tensor =
       make_dense_tensor(DType::kInt64, {2}, {.key = "1", .dtype = DType::kInt64, .numel = 2});
@@ -85,10 +86,6 @@ Value old_dtensor(const Numbers& local, const std::string& placement, const Valu
   const Value spec =
       built(global(placements, "DTensorSpec"),
             Value::dict({{text("mesh"), mesh}, {text("placements"), Value::tuple({how})}}));
-  std::uint64_t numel = 1;
-  for (const std::int64_t size : local) numel *= static_cast<std::uint64_t>(size);
-  const Value local_tensor = make_dense_tensor(
-      DType::kFloat32, local, {.key = "0", .dtype = DType::kFloat32, .numel = numel});
   const Value type = global("torch.distributed._tensor.api", "DTensor");
   ObjectData call;
   call.callable = global("torch._tensor", "_rebuild_from_type_v2");
@@ -99,6 +96,26 @@ Value old_dtensor(const Numbers& local, const std::string& placement, const Valu
        Value::tuple({Value(), Value::dict({{text("_local_tensor"), local_tensor},
                                            {text("_spec"), spec}})})});
   return Value::object(std::move(call));
+}
+
+Value old_dtensor(const Numbers& local, const std::string& placement, const Value& coordinate) {
+  std::uint64_t numel = 1;
+  for (const std::int64_t size : local) numel *= static_cast<std::uint64_t>(size);
+  return old_dtensor(make_dense_tensor(DType::kFloat32, local,
+                                       {.key = "0", .dtype = DType::kFloat32, .numel = numel}),
+                     placement, coordinate);
+}
+
+TEST(ShardedValue, a_librarys_tensor_in_it_is_no_damage) {
+  const Value cls = global("torchao.optim.subclass_8bit", "OptimState8bit");
+  ObjectData local;
+  local.callable = global("torch._utils", "_rebuild_wrapper_subclass");
+  local.args = Value::tuple({cls, global("torch", "float32"), numbers({3, 3})});
+  const Value value =
+      old_dtensor(Value::object(std::move(local)), "Shard", Value::list({Value::integer(1)}));
+  test::expect_error(ErrorCode::kUnsupported,
+                     "the rank holds is a torchao.optim.subclass_8bit.OptimState8bit",
+                     [&] { sharded_value(value); });
 }
 
 TEST(ShardedValue, reads_what_pytorch_before_2_5_saved) {
