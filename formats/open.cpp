@@ -22,6 +22,7 @@
 #include "formats/layout/safetensors_checkpoint.h"
 #include "formats/layout/tensor_value.h"
 #include "formats/layout/torch_file.h"
+#include "formats/layout/torch_index.h"
 #include "formats/layout/torch_save.h"
 #include "formats/layout/trainer_folder.h"
 
@@ -43,6 +44,7 @@ enum class Kind {
   kRankFiles,
   kTrainer,
   kSafetensors,
+  kTorchIndex,
   kHdf5,
   kTorch
 };
@@ -54,6 +56,7 @@ Kind kind_of_folder(const fs::path& folder) {
   if (deepspeed::is_deepspeed_folder(folder)) return Kind::kDeepSpeed;
   if (trainer::is_trainer_folder(folder)) return Kind::kTrainer;
   if (safetensors::is_safetensors_folder(folder)) return Kind::kSafetensors;
+  if (holds_torch_index(folder)) return Kind::kTorchIndex;
   if (fairscale::is_fairscale_folder(folder)) return Kind::kFairscale;
   if (is_rank_folder(folder)) return Kind::kRankFiles;
   return Kind::kNothing;
@@ -123,6 +126,8 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
       return open_rank_folder(path);
     case Kind::kSafetensors:
       return safetensors::open_folder(path);
+    case Kind::kTorchIndex:
+      return open_torch_index(path, torch_index_of(path));
     default:
       break;
   }
@@ -157,6 +162,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (name == dcp::kMetadataName || dcp::rank_of_data_file(name))
     return open_folder(folder, options);
   if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
+  if (is_torch_index_name(name)) return open_torch_index(folder, name);
   const auto file = File::open(path);
   if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
   switch (kind_of_file(*file)) {

@@ -154,6 +154,7 @@ std::string format_name(const formats::CheckpointDescription& d) {
     if (d.layout == "fairscale") return "FairScale's shards of each rank";
     return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
   }
+  if (d.format == "torch-shards") return "torch.save files with an index";
   if (d.format == "hdf5") return "HDF5 file";
   if (d.layout == "hf") return "safetensors folder";
   if (d.layout == "hf-sharded") return "sharded safetensors folder";

@@ -38,20 +38,20 @@ Reference reference_of(const StorageRef& storage) {
 // For each tensor the first one that is the same view of the same bytes.  Only torch.save and HDF5
 // files show that.
 std::vector<std::size_t> first_aliases(const Checkpoint& checkpoint) {
-  using Place = std::tuple<std::uint64_t, std::vector<std::int64_t>, DType, std::uint64_t,
-                           std::vector<std::int64_t>>;
+  using Place = std::tuple<std::string, std::uint64_t, std::vector<std::int64_t>, DType,
+                           std::uint64_t, std::vector<std::int64_t>>;
   const auto& tensors = checkpoint.index().tensors;
   std::map<Place, std::size_t> places;
   std::vector<std::size_t> first(tensors.size());
   const std::string& format = checkpoint.description().format;
-  const bool shown = format == "torch" || format == "hdf5";
+  const bool shown = format == "torch" || format == "torch-shards" || format == "hdf5";
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     first[t] = t;
     if (!shown || tensors[t].numel() == 0) continue;
     const ChunkData data = checkpoint.chunk(tensors[t], 0);
     first[t] = places
-                   .try_emplace(Place{data.file_offset, tensors[t].shape, tensors[t].dtype,
-                                      data.first, data.strides},
+                   .try_emplace(Place{data.file, data.file_offset, tensors[t].shape,
+                                      tensors[t].dtype, data.first, data.strides},
                                 t)
                    .first->second;
   }

@@ -25,13 +25,13 @@ Error index_error(const std::string& symptom) {
   return Error(ErrorCode::kIndex, "weight_map: " + symptom);
 }
 
-// Throws kIndex where the name does not lead to a safetensors file inside the folder.  Links are
+// Throws kIndex where the name does not lead to a file of that suffix inside the folder.  Links are
 // the opener's to refuse (Directory::open_member).
-void check_file_name(const std::string& tensor, const std::string& file) {
+void check_file_name(const std::string& tensor, const std::string& file, std::string_view suffix) {
   const auto refuse = [&](std::string_view why) {
     return index_error(cat("tensor ", quote(tensor), ": file ", quote(file), " ", why));
   };
-  if (!file.ends_with(".safetensors")) throw refuse("is no .safetensors file");
+  if (!file.ends_with(suffix)) throw refuse(cat("is no ", suffix, " file"));
   if (file.size() >= kMaxPathBytes)
     throw refuse(cat("has a name of ", file.size(), " bytes, at most 4095"));
   if (file.find('\0') != std::string::npos) throw refuse("has a NUL byte in its name");
@@ -46,9 +46,9 @@ void check_file_name(const std::string& tensor, const std::string& file) {
   }
 }
 
-void check_entry(const IndexEntry& entry) {
+void check_entry(const IndexEntry& entry, std::string_view suffix) {
   check_tensor_name(entry.tensor);
-  check_file_name(entry.tensor, entry.file);
+  check_file_name(entry.tensor, entry.file, suffix);
 }
 
 std::optional<std::uint64_t> parse_total_size(const Json& root) {
@@ -109,7 +109,7 @@ std::vector<std::int64_t> parse_offsets(const Tensor& tensor, const Json& info) 
 
 }  // namespace
 
-FileIndex parse_index(std::string_view text) {
+FileIndex parse_index(std::string_view text, std::string_view suffix) {
   // A tensor with two owners is an index that contradicts itself, whatever it is as JSON.
   const Json root = parse_json(text, {.duplicate_code = ErrorCode::kIndex});
   if (root.as_object() == nullptr) {
@@ -130,7 +130,7 @@ FileIndex parse_index(std::string_view text) {
           cat("tensor ", quote(tensor), ": its file is ", json_kind(file), ", expected a string"));
     }
     index.weight_map.push_back({tensor, *name});
-    check_entry(index.weight_map.back());
+    check_entry(index.weight_map.back(), suffix);
   }
   return index;
 }
@@ -140,7 +140,7 @@ std::string make_index(const FileIndex& index) {
   map.reserve(index.weight_map.size());
   std::unordered_set<std::string_view> seen;
   for (const IndexEntry& entry : index.weight_map) {
-    check_entry(entry);
+    check_entry(entry, ".safetensors");
     if (!seen.insert(entry.tensor).second)
       throw index_error(cat("tensor ", quote(entry.tensor), " is there twice"));
     map.emplace_back(entry.tensor, entry.file);

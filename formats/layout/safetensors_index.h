@@ -31,9 +31,9 @@ struct FileIndex {
 // Reads an index file:
 //   {"metadata": {"total_size": 40}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
 // Other members are ignored.  A file name is a relative path of plain components that ends in
-// ".safetensors".
+// `suffix`: indexes of torch.save files (torch_index.h) are the same but for it.
 // Throws: kIndex (also for a tensor that is named twice), kJson, kJsonDepth, kName.
-FileIndex parse_index(std::string_view text);
+FileIndex parse_index(std::string_view text, std::string_view suffix = ".safetensors");
 
 // The text of an index file, as transformers and PyTorch write it.
 // Throws: kIndex, kName as parse_index would.

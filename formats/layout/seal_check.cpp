@@ -18,6 +18,7 @@
 #include "formats/base/text.h"
 #include "formats/layout/dcp_names.h"
 #include "formats/layout/parallel_check.h"
+#include "formats/layout/torch_index.h"
 
 namespace fsdp::formats {
 namespace {
@@ -38,7 +39,7 @@ struct Part {
 
 bool stands_for_folder(const std::string& name) {
   return name == dcp::kMetadataName || dcp::rank_of_data_file(name).has_value() ||
-         name.ends_with(".safetensors.index.json");
+         name.ends_with(".safetensors.index.json") || is_torch_index_name(name);
 }
 
 fs::path parent_of(const fs::path& path) {

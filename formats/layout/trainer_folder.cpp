@@ -14,6 +14,7 @@
 #include "formats/layout/joined_checkpoint.h"
 #include "formats/layout/safetensors_checkpoint.h"
 #include "formats/layout/torch_file.h"
+#include "formats/layout/torch_index.h"
 #include "formats/layout/torch_save.h"
 #include "formats/layout/trainer_files.h"
 
@@ -61,7 +62,8 @@ bool is_trainer_folder(const fs::path& folder) {
                        std::any_of(names.begin(), names.end(), [&](const std::string& name) {
                          return is_trainer_file(name) && !fs::is_directory(folder / name);
                        });
-  return trained && (safetensors::is_safetensors_folder(folder) || model_of(names, folder));
+  return trained && (safetensors::is_safetensors_folder(folder) || holds_torch_index(folder) ||
+                     model_of(names, folder));
 }
 
 std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
@@ -73,6 +75,11 @@ std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
     for (const FileEntry& file : model.checkpoint->index().files) std::erase(names, file.name);
     std::erase_if(
         names, [](const std::string& name) { return name.ends_with(".safetensors.index.json"); });
+  } else if (holds_torch_index(folder)) {
+    const std::string index = torch_index_of(folder);
+    model.checkpoint = open_torch_index(folder, index);
+    for (const FileEntry& file : model.checkpoint->index().files) std::erase(names, file.name);
+    std::erase(names, index);
   } else {
     const std::string file = *model_of(names, folder);
     model.checkpoint = open_torch_save(folder / file);
