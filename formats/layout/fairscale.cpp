@@ -2,6 +2,7 @@
 #include "formats/layout/fairscale.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -10,7 +11,10 @@
 #include "formats/base/file.h"
 #include "formats/base/text.h"
 #include "formats/layout/fairscale_metadata.h"
+#include "formats/layout/fairscale_optimizer.h"
+#include "formats/layout/fairscale_sets.h"
 #include "formats/layout/joined_checkpoint.h"
+#include "formats/layout/object_fields.h"
 #include "formats/layout/per_rank.h"
 #include "formats/layout/state_tree.h"
 #include "formats/layout/torch_files.h"
@@ -19,12 +23,6 @@ namespace fsdp::formats::fairscale {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The files of one model: metadata beside the weights, or in files of their own.
-struct ShardSet {
-  RankFiles weights;
-  std::optional<RankFiles> metadata;
-};
 
 bool holds_tensor(const Value& value) {
   const std::vector<Leaf> leaves = leaves_of(value);
@@ -143,6 +141,8 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
         continue;
       } else if (depth + 1 < first.shard.way.size() && &value == first.shard.way[depth + 1]) {
         walk(value, below, depth + 1);
+      } else if (is_optimizer(value)) {
+        add_optimizer(value, below);
       } else if (holds_tensor(value)) {
         left_out_.push_back(joined(below));
       } else {
@@ -162,7 +162,7 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
     std::unordered_map<std::string, Origin> by_name;
     for (std::size_t b = 0; b < first.metadata.backings.size(); ++b) {
       const Backing& backing = first.metadata.backings[b];
-      const std::vector<Held> held = held_of(b);
+      const std::vector<Held> held = held_of(b, weight_of);
       if (backing.own && ranks_.size() > 1) own_.push_back(backing.key);
       std::int64_t begin = 0;
       for (const Original& original : backing.originals) {
@@ -179,7 +179,8 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
              cat(quote(further, 200), " is tied to ", quote(kept, 200), ", which is not there"));
       }
       const Origin& origin = found->second;
-      add_original(path, further, *origin.original, origin.begin, held_of(origin.backing));
+      add_original(path, further, *origin.original, origin.begin,
+                   held_of(origin.backing, weight_of));
     }
     note_unknown(path, by_name);
     for (const std::string& name : first.metadata.buffers) {
@@ -214,11 +215,20 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
     std::int64_t count;  // without padding
   };
 
-  std::vector<Held> held_of(std::size_t number) const {
+  static const Value* weight_of(const Rank& rank, const Backing& backing) {
+    return rank.weights.at(backing.key);
+  }
+
+  // `value_of` gives what a rank has of the parameter's shape, or nullptr where it has nothing.
+  std::vector<Held> held_of(
+      std::size_t number,
+      const std::function<const Value*(const Rank&, const Backing&)>& value_of) const {
     std::vector<Held> held;
     for (const auto& [rank, own] : ranks_) {
       const Backing& backing = own.metadata.backings[number];
-      const auto tensor = dense_tensor(*own.weights.at(backing.key));
+      const Value* value = value_of(own, backing);
+      if (value == nullptr) continue;
+      const auto tensor = dense_tensor(*value);
       if (!tensor) fail(own.file, ErrorCode::kType, cat(quote(backing.key, 200), " is no tensor"));
       if (!held.empty() && held.front().tensor.dtype != tensor->dtype)
         fail(own.file, ErrorCode::kDtype, cat(quote(backing.key, 200), ": ranks differ in type"));
@@ -230,6 +240,12 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
       if (!whole && tensor->shape.size() != 1)
         fail(own.file, ErrorCode::kShape, cat(quote(backing.key, 200), " is not flat"));
       // All ranks' parts are as long, the last ones padded.
+      if (!held.empty() && volume(whole_box(held.front().tensor.shape).view()) !=
+                               static_cast<std::uint64_t>(length)) {
+        fail(own.file, ErrorCode::kShape,
+             cat(quote(backing.key, 200), ": has ", length, " elements, another rank ",
+                 volume(whole_box(held.front().tensor.shape).view())));
+      }
       if (!backing.own && !whole) {
         part.begin = length == 0 || rank > backing.numel / length ? backing.numel : rank * length;
       }
@@ -261,6 +277,115 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
     add(path, name, held.front().tensor.dtype, original.shape, std::move(parts));
   }
 
+  // An optimizer of torch.optim over the parameters that FSDP made: its states are cut as they are,
+  // and are joined so.  It comes out as one over the parameters as they are trained, by name.
+  void add_optimizer(const Value& optimizer, const KeyPath& path) {
+    const Rank& first = ranks_.begin()->second;
+    const std::vector<std::size_t> numbers = numbers_in_order(first.metadata, *first.shard.weights);
+    const std::string unfit = why_not_joined(optimizer, numbers.size());
+    if (!unfit.empty()) {
+      not_joined_.push_back(joined(path) + " (" + unfit + ")");
+      return;
+    }
+    std::map<std::uint32_t, std::vector<const Value*>> states;  // of each rank's file
+    for (const auto& [rank, own] : ranks_) {
+      const Value* value = at_path(own.metadata_object, path);
+      if (value == nullptr || !is_optimizer(*value) ||
+          !why_not_joined(*value, numbers.size()).empty()) {
+        fail(own.file, ErrorCode::kMetaType,
+             cat(quote(joined(path), 200), " is no optimizer's state as other ranks have"));
+      }
+      states.emplace(own.file, states_of(*value, numbers.size()));
+    }
+    const auto members = mapping_entries(optimizer);
+    for (const auto& [key, value] : *members) {
+      KeyPath below = path;
+      below.emplace_back(joined_key(key, first.file));
+      if (*key.as_string() == "state") {
+        for (std::size_t b = 0; b < numbers.size(); ++b)
+          add_states(below, b, states_of_backing(b, numbers[b], states));
+      } else if (*key.as_string() == "param_groups") {
+        add_group(below, value.items()[0]);
+      } else if (holds_tensor(value)) {
+        left_out_.push_back(joined(below));
+      } else {
+        add_value(below, value, first.file);
+      }
+    }
+  }
+
+  // One kind of state of a backing parameter: of the first rank that has it, and its parts.
+  struct State {
+    std::string name;
+    const Value* value;
+    std::uint32_t file;
+    std::optional<TensorValue> tensor;
+    std::vector<Held> held;  // where it is cut as the parameter is
+  };
+
+  // `number` is the optimizer's own of backing parameter `b`.  A kind that any rank has is one that
+  // all of them ought to have: parts that are not there are holes.
+  std::vector<State> states_of_backing(
+      std::size_t b, std::size_t number,
+      const std::map<std::uint32_t, std::vector<const Value*>>& states) const {
+    std::vector<State> kinds;
+    std::set<std::string> known;
+    for (const auto& [file, of_rank] : states) {
+      if (of_rank[number] == nullptr) continue;
+      const auto entries = mapping_entries(*of_rank[number]);
+      for (const auto& [key, value] : *entries) {
+        const std::string name = joined_key(key, file);
+        if (known.insert(name).second)
+          kinds.push_back({name, &value, file, dense_tensor(value), {}});
+      }
+    }
+    for (State& kind : kinds) {
+      if (!kind.tensor || kind.tensor->shape.empty()) continue;
+      kind.held = held_of(b, [&](const Rank& rank, const Backing&) {
+        const Value* own = states.at(rank.file)[number];
+        return own == nullptr ? nullptr : member(*own, kind.name);
+      });
+    }
+    return kinds;
+  }
+
+  // The states of the parameters that backing parameter `b` is made of.
+  void add_states(const KeyPath& path, std::size_t b, const std::vector<State>& kinds) {
+    std::int64_t begin = 0;
+    for (const Original& original : ranks_.begin()->second.metadata.backings[b].originals) {
+      KeyPath below = path;
+      below.emplace_back(original.name);
+      for (const State& kind : kinds) {
+        if (!kind.held.empty()) {
+          add_original(below, kind.name, original, begin, kind.held);
+        } else if (kind.tensor) {  // a count of steps, for all of them
+          add(below, kind.name, kind.tensor->dtype, {}, {part_of(Box(), kind.file, *kind.tensor)});
+        } else {
+          KeyPath whole = below;
+          whole.emplace_back(kind.name);
+          if (holds_tensor(*kind.value)) {
+            left_out_.push_back(joined(whole));  // a part of something that nobody says
+          } else {
+            add_value(std::move(whole), *kind.value, kind.file);
+          }
+        }
+      }
+      begin += original.numel;
+    }
+  }
+
+  // The one group of an optimizer, its parameters by name.
+  void add_group(const KeyPath& path, const Value& group) {
+    const Rank& first = ranks_.begin()->second;
+    const auto options = mapping_entries(group);
+    for (const auto& [key, value] : *options) {
+      KeyPath below = path;
+      below.emplace_back(std::int64_t{0});
+      below.emplace_back(joined_key(key, first.file));
+      add_value(below, *key.as_string() == "params" ? names_of(first.metadata) : value, first.file);
+    }
+  }
+
   void add(KeyPath path, const std::string& name, DType dtype, std::vector<std::int64_t> shape,
            std::vector<Part> parts) {
     path.emplace_back(name);
@@ -282,63 +407,18 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
     };
     note(ErrorCode::kExtraFile, left_out_,
          "each rank has its own part, without metadata to join them by; in no output: ");
+    note(
+        ErrorCode::kExtraFile, not_joined_,
+        "each rank has its own part of the optimizer's state, which is not joined; in no output: ");
     note(ErrorCode::kRank, own_, "each rank has its own; the lowest rank's is read of: ");
   }
 
   std::map<std::int64_t, Rank> ranks_;
   bool alone_ = false;
   std::vector<std::string> left_out_;
+  std::vector<std::string> not_joined_;
   std::vector<std::string> own_;
 };
-
-// What the first file of a set holds, without its errors: its own reader says them.
-std::optional<TorchFile> first_file(const fs::path& folder, const RankFiles& set) {
-  try {
-    const auto file = File::open(folder / set.files[0].second);
-    const TorchStream stream = sniff_torch_stream(*file);
-    if (stream != TorchStream::kZip && stream != TorchStream::kLegacy) return std::nullopt;
-    return read_torch_file(*file);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-std::vector<ShardSet> shard_sets(const fs::path& folder, std::vector<std::string>* others) {
-  std::vector<ShardSet> sets;
-  std::vector<std::pair<RankFiles, Metadata>> bare;  // metadata alone
-  std::vector<std::pair<RankFiles, TorchFile>> rest;
-  for (RankFiles& set : rank_files(Directory::open(folder).list())) {
-    auto file = first_file(folder, set);
-    if (!file) {
-      if (others != nullptr) others->push_back(set.files[0].second);
-      continue;
-    }
-    try {
-      const auto shard = find_shard(file->root);
-      if (!shard) {
-        rest.emplace_back(std::move(set), std::move(*file));
-      } else if (shard->weights != nullptr) {
-        sets.push_back({std::move(set), std::nullopt});
-      } else {
-        Metadata metadata = read_metadata(*shard->metadata);
-        bare.emplace_back(std::move(set), std::move(metadata));
-      }
-    } catch (const Error&) {
-      sets.push_back({std::move(set), std::nullopt});  // opening it says what is wrong
-    }
-  }
-  for (auto& [set, file] : rest) {
-    const auto metadata = std::find_if(bare.begin(), bare.end(), [&](const auto& said) {
-      return has_weights(file.root, said.second);
-    });
-    if (metadata != bare.end()) {
-      sets.push_back({std::move(set), metadata->first});
-    } else if (others != nullptr) {
-      others->push_back(set.files[0].second);
-    }
-  }
-  return sets;
-}
 
 }  // namespace
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes golden/frameworks/fairscale_*: shards as FairScale's FSDP saves them (gloo, CPU), joined by its consolidate_shard_weights.
+"""Makes golden/frameworks/fairscale_*: shards as FairScale's FSDP saves them (gloo, CPU), joined by its consolidate_shard_weights and its
+gather_full_optim_state_dict.
 
   python make_golden_fairscale.py      with torch==2.11.0 and fairscale==0.4.13; writes golden/SHA256SUMS again
 
 The truth is what consolidate_shard_weights gives; tied names of units before the last, which it loses, are those of the whole model's
-state_dict(), with which everything else is compared too.
+state_dict(), with which everything else is compared too.  The optimizer's states go by name, in the order in which FairScale numbers the
+parameters, and are close to those of AdamW on the whole model after the same steps; of parameters that are not flattened FairScale gathers
+none, so that consolidate_shard_weights joins their states.
 """
 import os
 import shutil
@@ -55,6 +58,33 @@ class Net(nn.Module):
         self.register_buffer("seen", torch.arange(4))
 
 
+def names_of(meta):
+    """Of the parameters, in the order in which FairScale numbers them."""
+    return [f"{unit['fsdp_path']}.{name}".lstrip(".") for unit in meta["param_metadata"] for said in unit["params"].values() for name in said["names"]]
+
+
+def plain_adamw(names, weights, grads):
+    """The state that AdamW has of the whole parameters after the same steps; by name."""
+    params = [nn.Parameter(weights[n].clone()) for n in names]
+    optimizer = torch.optim.AdamW(params, lr=1e-3)
+    for step in grads:
+        for p, n in zip(params, names):
+            p.grad = step[n].clone()
+        optimizer.step()
+    state = optimizer.state_dict()
+    group = {**state["param_groups"][0], "params": names}
+    return {"state": {n: state["state"][i] for i, n in enumerate(names)}, "param_groups": [group]}
+
+
+def compare(gathered, trained, names):
+    """With what FairScale gathers, parameter by parameter."""
+    assert set(gathered["state"]) == set(range(len(names)))
+    for i, n in enumerate(names):
+        want, got = trained["state"][n], gathered["state"][i]
+        assert float(got["step"]) == float(want["step"]), n
+        assert all(torch.equal(got[k], want[k]) for k in ("exp_avg", "exp_avg_sq")), n
+
+
 def worker(rank, world, case, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
     torch.set_num_threads(1)
@@ -66,17 +96,26 @@ def worker(rank, world, case, port):
     everybody = dist.new_group(list(range(world)))
     alone = [dist.new_group([r]) for r in range(world)][rank]
     torch.manual_seed(world)
-    how = {"flatten_parameters": False} if case == "unflattened" else {}
+    how = {"flatten_parameters": False} if case in ("unflattened", "parameters") else {}
     model = wrapped(Net(everybody, alone if case == "trainer" else None, **how), everybody, **how)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for p in model.parameters():
-        p.grad = torch.randn_like(p)
-    optimizer.step()
+    before = {k: v.clone() for k, v in model.local_state_dict().items()}
+    shards = {}   # keys of parameters; tied ones have several
+    for k, v in model.local_state_dict().items():
+        shards.setdefault(v.data_ptr(), k)
+    grads = []
+    for _ in range(2):
+        for p in model.parameters():
+            p.grad = torch.randn_like(p)
+        grads.append({shards[p.data_ptr()]: p.grad.clone() for p in model.parameters()})
+        optimizer.step()
     weights, meta = model.local_state_dict(), model.local_metadata_dict()
     extra = {"epoch": 3, "train_iterator": {"shuffle": True, "offsets": (1, 2)}}
     if case == "trainer":   # as fairseq and metaseq name them
         files = {f"checkpoint_last-shard{rank}.pt": {"model": weights, "shard_metadata": meta, "extra_state": extra,
                                                      "last_optimizer_state": optimizer.state_dict()}}
+    elif case == "parameters":   # the same with parameters that are cut each on its own
+        files = {f"ckpt_rank{rank}.pt": {"model": weights, "shard_metadata": meta, "optimizer": optimizer.state_dict()}}
     elif case == "unflattened":   # weights and metadata each on their own
         files = {f"weights_rank{rank}.pth": weights, f"meta_rank{rank}.pth": meta}
     else:
@@ -90,23 +129,42 @@ def worker(rank, world, case, port):
     for name, obj in files.items():
         torch.save(obj, os.path.join(ckpt, name))
     gathered = [None] * world
-    dist.all_gather_object(gathered, (weights, meta))
+    states = {k: {shards[p.data_ptr()]: optimizer.state[p][k].clone() for p in model.parameters()} for k in ("exp_avg", "exp_avg_sq")}
+    dist.all_gather_object(gathered, (weights, meta, before, grads, states))
+    full_optimizer = None
+    if not how:   # FairScale numbers parameters and has no names
+        cpu, torch.Tensor.cpu = torch.Tensor.cpu, lambda t: t.clone()   # it takes that for a copy, and gathers into one buffer again and again
+        full_optimizer = model.gather_full_optim_state_dict(optimizer)
+        torch.Tensor.cpu = cpu
     for m in model.modules():
         if isinstance(m, FullyShardedDataParallel):
             m._streams["all_gather"] = None
     whole = model.state_dict()
     if rank == 0:
-        joined = FullyShardedDataParallel.consolidate_shard_weights(*map(list, zip(*gathered)))
+        all_weights, all_meta, all_before, all_grads, all_states = map(list, zip(*gathered))
+        join = lambda parts: FullyShardedDataParallel.consolidate_shard_weights(parts, all_meta, with_module_buffers=False)  # noqa: E731
+        joined = FullyShardedDataParallel.consolidate_shard_weights(all_weights, all_meta)
+        names = names_of(meta)
+        trained = plain_adamw(names, join(all_before), [join([g[step] for g in all_grads]) for step in range(2)])
+        for k in "exp_avg", "exp_avg_sq":   # where a shard ends, vector units round the last bit otherwise
+            cut = join([s[k] for s in all_states])
+            for n in names:
+                torch.testing.assert_close(trained["state"][n][k], cut[n])
+                trained["state"][n][k] = cut[n].clone()
+        if full_optimizer is not None:
+            compare(full_optimizer, trained, names)
         assert all(torch.equal(joined[k], whole[k]) for k in joined), [k for k in joined if not torch.equal(joined[k], whole[k])]
         lost = {k: whole[k] for k in whole if k not in joined}
         assert set(lost) <= {"again.weight"}, set(lost)
-        lost = lost if case != "unflattened" else {}   # which no metadata name
+        lost = lost if not how else {}   # which no metadata name
         buffers = set(meta["buffer_names"])
         full = {k: v.clone() for k, v in joined.items() if k not in buffers}
         full.update({k: full["inp.weight"] for k in lost})
         full.update({k: joined[k].clone() for k in meta["buffer_names"]})
         if case == "trainer":
-            write_truth(folder, {"model": full, "extra_state": extra}, warnings=["EXTRA_FILE", "RANK"])
+            write_truth(folder, {"model": full, "extra_state": extra, "last_optimizer_state": trained}, warnings=["RANK"])
+        elif case == "parameters":
+            write_truth(folder, {"model": full, "optimizer": trained}, warnings=["EXTRA_FILE"])
         else:
             write_truth(folder, full, warnings=["EXTRA_FILE"] if case == "unflattened" else [])
     dist.barrier()
@@ -117,7 +175,7 @@ if __name__ == "__main__":
     from make_frameworks import free_port
     from make_golden_frameworks import compact
     from make_golden import sums
-    for case, world in ("nested", 2), ("trainer", 3), ("unflattened", 3):
+    for case, world in ("nested", 2), ("trainer", 3), ("unflattened", 3), ("parameters", 2):
         mp.start_processes(worker, args=(world, case, free_port()), nprocs=world, start_method="spawn")
         compact(os.path.join(ROOT, f"fairscale_{case}_w{world}"))
         print(f"fairscale_{case}_w{world}", flush=True)

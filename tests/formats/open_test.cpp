@@ -187,8 +187,8 @@ const std::vector<std::string>& told_of(const std::string& name) {
        {"unknown UNSUPPORTED __0_0.distcp: 'q': item at byte 0: the tensor is quantized, which has "
         "no chunks that could be joined"}},
       {"frameworks/fairscale_trainer_w3",
-       {parts + "last_optimizer_state",
-        "warning RANK each rank has its own; the lowest rank's is read of: expert.flat_param_0"}},
+       {"warning RANK each rank has its own; the lowest rank's is read of: expert.flat_param_0"}},
+      {"frameworks/fairscale_parameters_w2", {parts + "model.again.weight"}},
       {"frameworks/fairscale_unflattened_w3", {parts + "again.weight"}},
       {"frameworks/trainer_bin", {not_read}},
       {"frameworks/trainer_safetensors", {not_read}},

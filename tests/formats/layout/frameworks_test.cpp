@@ -331,9 +331,27 @@ TEST(Frameworks, fairscale_shards_are_parts_of_the_parameters) {
 
 TEST(Frameworks, what_of_fairscale_is_each_ranks_own_is_named) {
   const auto checkpoint = open_checkpoint(golden("fairscale_trainer_w3"));
-  EXPECT_THAT(top_keys(*checkpoint), ElementsAre("model", "extra_state"));
-  EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("last_optimizer_state"));
+  EXPECT_THAT(top_keys(*checkpoint), ElementsAre("model", "extra_state", "last_optimizer_state"));
   EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("expert.flat_param_0"));
+}
+
+// States are cut where the parameters are.
+TEST(Frameworks, fairscale_optimizers_are_joined_by_name) {
+  const auto flat = open_checkpoint(golden("fairscale_trainer_w3"));
+  for (const char* name : {"inp.weight", "again.bias", "block.down.weight", "scale.one"}) {
+    for (const char* state : {".exp_avg", ".exp_avg_sq"}) {
+      EXPECT_EQ(boxes(*flat, "last_optimizer_state.state." + std::string(name) + state),
+                boxes(*flat, "model." + std::string(name)));
+    }
+    EXPECT_EQ(tensor(*flat, "last_optimizer_state.state." + std::string(name) + ".step")->shape,
+              std::vector<std::int64_t>());
+  }
+  // Tied weights have one state; buffers none.
+  EXPECT_EQ(tensor(*flat, "last_optimizer_state.state.again.weight.exp_avg"), nullptr);
+  EXPECT_EQ(tensor(*flat, "last_optimizer_state.state.seen.exp_avg"), nullptr);
+  check_before_copy(*flat, content_of(*flat), {});
+  const auto each = open_checkpoint(golden("fairscale_parameters_w2"));
+  EXPECT_THAT(boxes(*each, "optimizer.state.inp.bias.exp_avg"), ElementsAre("[0:4]", "[4:7]"));
 }
 
 TEST(Frameworks, a_fairscale_rank_that_is_missing_is_a_hole) {
@@ -341,7 +359,11 @@ TEST(Frameworks, a_fairscale_rank_that_is_missing_is_a_hole) {
     const Copy copy("fairscale_trainer_w3");
     fs::remove(copy / ("checkpoint_last-shard" + std::to_string(rank) + ".pt"));
     const auto checkpoint = open_checkpoint(copy.path());
-    EXPECT_THAT(codes(checkpoint->verify(fast()).findings), Contains("HOLE")) << rank;
+    const Findings found = checkpoint->verify(fast()).findings;
+    EXPECT_THAT(codes(found), Contains("HOLE")) << rank;
+    // The last rank's part of the small units is padding alone.
+    EXPECT_THAT(text_of(found), HasSubstr("'last_optimizer_state.state.inp.weight.exp_avg'"))
+        << rank;
     EXPECT_THROW(check_before_copy(*checkpoint, content_of(*checkpoint), {}), Error) << rank;
   }
 }
