@@ -2,7 +2,6 @@
 #include "formats/layout/fairscale.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -13,16 +12,20 @@
 #include "formats/layout/fairscale_metadata.h"
 #include "formats/layout/fairscale_optimizer.h"
 #include "formats/layout/fairscale_sets.h"
+#include "formats/layout/fairscale_shards.h"
 #include "formats/layout/joined_checkpoint.h"
 #include "formats/layout/object_fields.h"
 #include "formats/layout/per_rank.h"
 #include "formats/layout/state_tree.h"
-#include "formats/layout/torch_files.h"
 
 namespace fsdp::formats::fairscale {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Entries of one state: each stands under every parameter of a flat one, and optimizers have a
+// handful.
+constexpr std::size_t kMaxKinds = 64;
 
 bool holds_tensor(const Value& value) {
   const std::vector<Leaf> leaves = leaves_of(value);
@@ -31,95 +34,28 @@ bool holds_tensor(const Value& value) {
   });
 }
 
-class FairscaleCheckpoint : public TorchFilesCheckpoint {
+class FairscaleCheckpoint : public Shards {
  public:
-  FairscaleCheckpoint(Directory opened, const ShardSet& set)
-      : TorchFilesCheckpoint(std::move(opened)) {
-    for (const auto& [rank, name] : set.weights.files) read(rank, name, set);
-    const Rank& first = ranks_.begin()->second;
-    note_ranks();
-    if (first.shard.way.empty()) {
+  FairscaleCheckpoint(Directory opened, const ShardSet& set) : Shards(std::move(opened), set) {
+    if (first().shard.way.empty()) {
       add_weights({});
     } else {
       // What consolidate_shard_weights returns stands alone where the file holds nothing else.
-      alone_ = is_alone(first.shard);
-      walk(first.metadata_object, {}, 0);
+      alone_ = is_alone(first().shard);
+      walk(first().metadata_object, {}, 0);
     }
     note_left_out();
     description_ = {escape(folder().path().native()), "per-rank", "fairscale", std::nullopt,
-                    static_cast<std::int64_t>(ranks_.size())};
+                    static_cast<std::int64_t>(ranks().size())};
   }
 
  private:
-  struct Rank {
-    std::uint32_t file = 0;
-    Value metadata_object;  // of the file with the metadata: what `shard` points into
-    Value weights_object;
-    Shard shard;
-    Metadata metadata;
-    Weights weights;
-  };
   // Where a parameter lies.
   struct Origin {
     std::size_t backing;
     std::int64_t begin;  // of the backing parameter
     const Original* original;
   };
-
-  void read(std::int64_t rank, const std::string& name, const ShardSet& set) {
-    Rank& own = ranks_[rank];
-    own.file = add_file(name, rank);
-    std::uint32_t said = own.file;
-    if (set.metadata) {
-      const auto& files = set.metadata->files;
-      const auto found = std::find_if(files.begin(), files.end(),
-                                      [&](const auto& file) { return file.first == rank; });
-      if (found == files.end())
-        fail(own.file, ErrorCode::kShardMissing, cat("has no file of metadata of rank ", rank));
-      said = add_file(found->second, rank);
-    }
-    own.metadata_object = torch(said).root;
-    own.weights_object = torch(own.file).root;
-    try {
-      const auto shard = find_shard(own.metadata_object);
-      if (!shard) throw Error(ErrorCode::kMetaType, "has no shard metadata, as other ranks have");
-      own.shard = *shard;
-      own.metadata = read_metadata(*shard->metadata);
-      if (set.metadata) own.shard = {{}, shard->metadata, &own.weights_object};
-      if (own.shard.weights == nullptr || !has_weights(*own.shard.weights, own.metadata))
-        throw Error(ErrorCode::kMetaType, "lacks parameters that its shard metadata name");
-    } catch (const Error& error) {
-      throw error.in(path_of(said));
-    }
-    check_alike(own);
-    own.weights = weights_of(*own.shard.weights);
-  }
-
-  [[noreturn]] void fail(std::uint32_t file, ErrorCode code, const std::string& why) const {
-    throw Error(code, cat(path_of(file), ": ", why));
-  }
-
-  // Every rank has the same parameters.
-  void check_alike(const Rank& rank) const {
-    const auto& first = ranks_.begin()->second.metadata.backings;
-    const auto& own = rank.metadata.backings;
-    const bool alike = std::equal(
-        first.begin(), first.end(), own.begin(), own.end(),
-        [](const Backing& a, const Backing& b) { return a.key == b.key && a.numel == b.numel; });
-    if (!alike) fail(rank.file, ErrorCode::kMetaType, "has other parameters than another rank");
-  }
-
-  void note_ranks() {
-    const std::int64_t count = ranks_.rbegin()->first + 1;
-    if (count == static_cast<std::int64_t>(ranks_.size())) return;
-    findings_.push_back(
-        {.code = ErrorCode::kShardMissing,
-         .message = cat("files are there of ", ranks_.size(), " ranks out of ", count, " at least"),
-         .file = {},
-         .key = {},
-         .bytes = {},
-         .severity = Finding::Severity::kWarning});
-  }
 
   static bool is_alone(const Shard& shard) {
     return std::all_of(shard.way.begin(), shard.way.end(), [&](const Value* mapping) {
@@ -130,40 +66,32 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
 
   // Everything of the lowest rank's file, with the weights joined.
   void walk(const Value& mapping, const KeyPath& path, std::size_t depth) {
-    const Rank& first = ranks_.begin()->second;
     const auto entries = mapping_entries(mapping);
     for (const auto& [key, value] : *entries) {
       KeyPath below = path;
-      below.emplace_back(joined_key(key, first.file));
-      if (&value == first.shard.weights) {
+      below.emplace_back(joined_key(key, first().file));
+      if (&value == first().shard.weights) {
         add_weights(alone_ ? KeyPath() : below);
-      } else if (&value == first.shard.metadata) {
+      } else if (&value == first().shard.metadata) {
         continue;
-      } else if (depth + 1 < first.shard.way.size() && &value == first.shard.way[depth + 1]) {
+      } else if (depth + 1 < first().shard.way.size() && &value == first().shard.way[depth + 1]) {
         walk(value, below, depth + 1);
       } else if (is_optimizer(value)) {
         add_optimizer(value, below);
       } else if (holds_tensor(value)) {
         left_out_.push_back(joined(below));
       } else {
-        add_value(below, value, first.file);
+        add_value(below, value, first().file);
       }
     }
   }
 
-  std::string joined_key(const Value& key, std::uint32_t file) const {
-    if (key.as_string() == nullptr)
-      fail(file, ErrorCode::kMetaType, "has keys beside the weights that are no texts");
-    return *key.as_string();
-  }
-
   void add_weights(const KeyPath& path) {
-    const Rank& first = ranks_.begin()->second;
     std::unordered_map<std::string, Origin> by_name;
-    for (std::size_t b = 0; b < first.metadata.backings.size(); ++b) {
-      const Backing& backing = first.metadata.backings[b];
-      const std::vector<Held> held = held_of(b, weight_of);
-      if (backing.own && ranks_.size() > 1) own_.push_back(backing.key);
+    for (std::size_t b = 0; b < first().metadata.backings.size(); ++b) {
+      const Backing& backing = first().metadata.backings[b];
+      const std::vector<Held> held = held_of(b, backing.key, weight_of);
+      if (backing.own && ranks().size() > 1) own_.push_back(backing.key);
       std::int64_t begin = 0;
       for (const Original& original : backing.originals) {
         add_original(path, original.name, original, begin, held);
@@ -172,33 +100,34 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
       }
     }
     // consolidate_shard_weights gives the further names of the last unit alone.
-    for (const auto& [kept, further] : first.metadata.tied) {
+    for (const auto& [kept, further] : first().metadata.tied) {
       const auto found = by_name.find(kept);
       if (found == by_name.end()) {
-        fail(first.file, ErrorCode::kMetaType,
+        fail(first().file, ErrorCode::kMetaType,
              cat(quote(further, 200), " is tied to ", quote(kept, 200), ", which is not there"));
       }
       const Origin& origin = found->second;
-      add_original(path, further, *origin.original, origin.begin,
-                   held_of(origin.backing, weight_of));
+      add_original(
+          path, further, *origin.original, origin.begin,
+          held_of(origin.backing, first().metadata.backings[origin.backing].key, weight_of));
     }
     note_unknown(path, by_name);
-    for (const std::string& name : first.metadata.buffers) {
-      const auto buffer = first.weights.find(name);
+    for (const std::string& name : first().metadata.buffers) {
+      const auto buffer = first().weights.find(name);
       const auto tensor =
-          buffer == first.weights.end() ? std::nullopt : dense_tensor(*buffer->second);
-      if (!tensor) fail(first.file, ErrorCode::kMetaType, cat("has no buffer ", quote(name, 200)));
+          buffer == first().weights.end() ? std::nullopt : dense_tensor(*buffer->second);
+      if (!tensor)
+        fail(first().file, ErrorCode::kMetaType, cat("has no buffer ", quote(name, 200)));
       add(path, name, tensor->dtype, tensor->shape,
-          {part_of(whole_box(tensor->shape), first.file, *tensor)});
+          {part_of(whole_box(tensor->shape), first().file, *tensor)});
     }
   }
 
   // Tied names of parameters that are not flattened stand in no metadata.
   void note_unknown(const KeyPath& path, const std::unordered_map<std::string, Origin>& by_name) {
-    const Rank& first = ranks_.begin()->second;
-    std::set<std::string> known(first.metadata.buffers.begin(), first.metadata.buffers.end());
-    for (const Backing& backing : first.metadata.backings) known.insert(backing.key);
-    for (const auto& [key, value] : first.weights) {
+    std::set<std::string> known(first().metadata.buffers.begin(), first().metadata.buffers.end());
+    for (const Backing& backing : first().metadata.backings) known.insert(backing.key);
+    for (const auto& [key, value] : first().weights) {
       if (known.contains(key) || by_name.contains(key)) continue;
       KeyPath whole = path;
       whole.emplace_back(key);
@@ -207,88 +136,22 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
     std::sort(left_out_.begin(), left_out_.end());
   }
 
-  // A rank's part of a backing parameter.
-  struct Held {
-    std::uint32_t file;
-    TensorValue tensor;
-    std::int64_t begin;  // of the backing parameter
-    std::int64_t count;  // without padding
-  };
-
   static const Value* weight_of(const Rank& rank, const Backing& backing) {
     return rank.weights.at(backing.key);
-  }
-
-  // `value_of` gives what a rank has of the parameter's shape, or nullptr where it has nothing.
-  std::vector<Held> held_of(
-      std::size_t number,
-      const std::function<const Value*(const Rank&, const Backing&)>& value_of) const {
-    std::vector<Held> held;
-    for (const auto& [rank, own] : ranks_) {
-      const Backing& backing = own.metadata.backings[number];
-      const Value* value = value_of(own, backing);
-      if (value == nullptr) continue;
-      const auto tensor = dense_tensor(*value);
-      if (!tensor) fail(own.file, ErrorCode::kType, cat(quote(backing.key, 200), " is no tensor"));
-      if (!held.empty() && held.front().tensor.dtype != tensor->dtype)
-        fail(own.file, ErrorCode::kDtype, cat(quote(backing.key, 200), ": ranks differ in type"));
-      const auto length = static_cast<std::int64_t>(volume(whole_box(tensor->shape).view()));
-      Held part{own.file, *tensor, 0, length - backing.padding};
-      // One rank's parameter may keep its shape; it is then not cut at all.
-      const bool whole = backing.originals.size() == 1 &&
-                         tensor->shape == backing.originals[0].shape && backing.padding == 0;
-      if (!whole && tensor->shape.size() != 1)
-        fail(own.file, ErrorCode::kShape, cat(quote(backing.key, 200), " is not flat"));
-      // All ranks' parts are as long, the last ones padded.
-      if (!held.empty() && volume(whole_box(held.front().tensor.shape).view()) !=
-                               static_cast<std::uint64_t>(length)) {
-        fail(own.file, ErrorCode::kShape,
-             cat(quote(backing.key, 200), ": has ", length, " elements, another rank ",
-                 volume(whole_box(held.front().tensor.shape).view())));
-      }
-      if (!backing.own && !whole) {
-        part.begin = length == 0 || rank > backing.numel / length ? backing.numel : rank * length;
-      }
-      const std::int64_t wanted = std::min(length, backing.numel - part.begin);
-      if (part.count != wanted) {
-        fail(own.file, ErrorCode::kShape,
-             cat(quote(backing.key, 200), ": has ", length, " elements, ", backing.padding,
-                 " of them padding, where ", wanted, " of ", backing.numel, " are expected"));
-      }
-      held.push_back(std::move(part));
-      if (backing.own || whole) break;
-    }
-    return held;
-  }
-
-  void add_original(const KeyPath& path, const std::string& name, const Original& original,
-                    std::int64_t begin, const std::vector<Held>& held) {
-    std::vector<Part> parts;
-    for (const Held& part : held) {
-      const std::int64_t from = std::max(begin, part.begin);
-      const std::int64_t to = std::min(begin + original.numel, part.begin + part.count);
-      if (part.tensor.shape.size() != 1) {
-        parts.push_back(part_of(whole_box(original.shape), part.file, part.tensor));
-      } else if (from < to) {
-        add_flat_parts(parts, original.shape, from - begin, to - begin, part.file, part.tensor,
-                       from - part.begin);
-      }
-    }
-    add(path, name, held.front().tensor.dtype, original.shape, std::move(parts));
   }
 
   // An optimizer of torch.optim over the parameters that FSDP made: its states are cut as they are,
   // and are joined so.  It comes out as one over the parameters as they are trained, by name.
   void add_optimizer(const Value& optimizer, const KeyPath& path) {
-    const Rank& first = ranks_.begin()->second;
-    const std::vector<std::size_t> numbers = numbers_in_order(first.metadata, *first.shard.weights);
+    const std::vector<std::size_t> numbers =
+        numbers_in_order(first().metadata, *first().shard.weights);
     const std::string unfit = why_not_joined(optimizer, numbers.size());
     if (!unfit.empty()) {
       not_joined_.push_back(joined(path) + " (" + unfit + ")");
       return;
     }
     std::map<std::uint32_t, std::vector<const Value*>> states;  // of each rank's file
-    for (const auto& [rank, own] : ranks_) {
+    for (const auto& [rank, own] : ranks()) {
       const Value* value = at_path(own.metadata_object, path);
       if (value == nullptr || !is_optimizer(*value) ||
           !why_not_joined(*value, numbers.size()).empty()) {
@@ -300,7 +163,7 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
     const auto members = mapping_entries(optimizer);
     for (const auto& [key, value] : *members) {
       KeyPath below = path;
-      below.emplace_back(joined_key(key, first.file));
+      below.emplace_back(joined_key(key, first().file));
       if (*key.as_string() == "state") {
         for (std::size_t b = 0; b < numbers.size(); ++b)
           add_states(below, b, states_of_backing(b, numbers[b], states));
@@ -309,7 +172,7 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
       } else if (holds_tensor(value)) {
         left_out_.push_back(joined(below));
       } else {
-        add_value(below, value, first.file);
+        add_value(below, value, first().file);
       }
     }
   }
@@ -335,16 +198,21 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
       const auto entries = mapping_entries(*of_rank[number]);
       for (const auto& [key, value] : *entries) {
         const std::string name = joined_key(key, file);
-        if (known.insert(name).second)
-          kinds.push_back({name, &value, file, dense_tensor(value), {}});
+        if (!known.insert(name).second) continue;
+        if (kinds.size() == kMaxKinds) {
+          fail(file, ErrorCode::kLimitNodes,
+               cat("state ", number, " of an optimizer has more than ", kMaxKinds, " entries"));
+        }
+        kinds.push_back({name, &value, file, dense_tensor(value), {}});
       }
     }
     for (State& kind : kinds) {
       if (!kind.tensor || kind.tensor->shape.empty()) continue;
-      kind.held = held_of(b, [&](const Rank& rank, const Backing&) {
-        const Value* own = states.at(rank.file)[number];
-        return own == nullptr ? nullptr : member(*own, kind.name);
-      });
+      kind.held =
+          held_of(b, cat("state ", number, ", ", kind.name), [&](const Rank& rank, const Backing&) {
+            const Value* own = states.at(rank.file)[number];
+            return own == nullptr ? nullptr : member(*own, kind.name);
+          });
     }
     return kinds;
   }
@@ -352,7 +220,7 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
   // The states of the parameters that backing parameter `b` is made of.
   void add_states(const KeyPath& path, std::size_t b, const std::vector<State>& kinds) {
     std::int64_t begin = 0;
-    for (const Original& original : ranks_.begin()->second.metadata.backings[b].originals) {
+    for (const Original& original : first().metadata.backings[b].originals) {
       KeyPath below = path;
       below.emplace_back(original.name);
       for (const State& kind : kinds) {
@@ -376,20 +244,14 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
 
   // The one group of an optimizer, its parameters by name.
   void add_group(const KeyPath& path, const Value& group) {
-    const Rank& first = ranks_.begin()->second;
     const auto options = mapping_entries(group);
     for (const auto& [key, value] : *options) {
       KeyPath below = path;
       below.emplace_back(std::int64_t{0});
-      below.emplace_back(joined_key(key, first.file));
-      add_value(below, *key.as_string() == "params" ? names_of(first.metadata) : value, first.file);
+      below.emplace_back(joined_key(key, first().file));
+      add_value(below, *key.as_string() == "params" ? names_of(first().metadata) : value,
+                first().file);
     }
-  }
-
-  void add(KeyPath path, const std::string& name, DType dtype, std::vector<std::int64_t> shape,
-           std::vector<Part> parts) {
-    path.emplace_back(name);
-    add_tensor(std::move(path), dtype, std::move(shape), std::move(parts));
   }
 
   void note_left_out() {
@@ -413,7 +275,6 @@ class FairscaleCheckpoint : public TorchFilesCheckpoint {
     note(ErrorCode::kRank, own_, "each rank has its own; the lowest rank's is read of: ");
   }
 
-  std::map<std::int64_t, Rank> ranks_;
   bool alone_ = false;
   std::vector<std::string> left_out_;
   std::vector<std::string> not_joined_;

@@ -42,7 +42,7 @@ def wrapped(module, group, **how):
 class Net(nn.Module):
     """Tied weights, a unit in a unit, one of a single element, buffers; elements that no number of ranks divides."""
 
-    def __init__(self, group, own, **how):
+    def __init__(self, group, own, last=False, **how):
         super().__init__()
         self.inp = nn.Linear(5, 7)
         self.again = nn.Linear(5, 7)
@@ -55,6 +55,8 @@ class Net(nn.Module):
         self.scale = wrapped(self.scale, group, **how)
         if own is not None:   # each rank's own expert, which is rank 0's in what is joined
             self.expert = wrapped(nn.Linear(2, 2), own, no_broadcast_optim_state=True, **how)
+        if last:   # of the outer unit, behind the inner ones: optimizers number it after them, the metadata before
+            self.last = nn.Linear(3, 2)
         self.register_buffer("seen", torch.arange(4))
 
 
@@ -97,7 +99,7 @@ def worker(rank, world, case, port):
     alone = [dist.new_group([r]) for r in range(world)][rank]
     torch.manual_seed(world)
     how = {"flatten_parameters": False} if case in ("unflattened", "parameters") else {}
-    model = wrapped(Net(everybody, alone if case == "trainer" else None, **how), everybody, **how)
+    model = wrapped(Net(everybody, alone if case == "trainer" else None, last=case == "parameters", **how), everybody, **how)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     before = {k: v.clone() for k, v in model.local_state_dict().items()}
     shards = {}   # keys of parameters; tied ones have several

@@ -143,6 +143,12 @@ def a_state_of_no_parameter(folder):
     folder.left_out("a state of none of its parameters")
 
 
+def more_entries_than_any_optimizer_has(folder):
+    """Each would stand under every parameter."""
+    folder.edit(lambda saved: saved[folder.key]["state"][0].update({f"k{i}": i for i in range(1000)}), [0])
+    folder.refused("damage[LIMIT_NODES]", "more than 64 entries")
+
+
 def never_stepped(folder):
     """No state at all: an optimizer that has its group alone."""
     folder.edit(lambda saved: saved[folder.key]["state"].clear())
@@ -180,8 +186,8 @@ def steps_that_are_integers(folder):
 
 
 CHECKS = [shorter, another_type_on_one_rank, in_rows, lost_on_one_rank, another_optimizer_on_one_rank, a_state_lost_on_one_rank,
-          half_a_state_lost_on_one_rank, several_groups, other_parameters, names_for_numbers, a_state_of_no_parameter, never_stepped,
-          parameters_without_a_gradient, values_beside_the_states, steps_that_are_integers]
+          half_a_state_lost_on_one_rank, several_groups, other_parameters, names_for_numbers, a_state_of_no_parameter,
+          more_entries_than_any_optimizer_has, never_stepped, parameters_without_a_gradient, values_beside_the_states, steps_that_are_integers]
 
 
 def main():
