@@ -78,9 +78,9 @@ using NamedTensor = std::pair<std::string, at::Tensor>;
 class ShardedModule {
  public:
   // Collective.  Shards the module in place.
-  // Requires: nothing moves or replaces the module's parameters afterwards (to(), load, set_data):
-  // the next forward refuses such a module.  An optimizer that holds them, made before or after,
-  // throws in its first step after a backward.
+  // Requires: nothing moves or replaces the module's parameters afterwards (to(), load, set_data),
+  // but for its own forward: the next one refuses such a module.  An optimizer that holds them,
+  // made before or after, throws in its first step after a backward.
   // Throws: c10::Error for options that contradict each other, parameters that are sharded already,
   // parameters shared by several units, frozen parameters mixed with others where use_orig_params
   // is false, modules on several devices, meta parameters that nothing initializes, ranks whose
@@ -231,6 +231,8 @@ class FullyShardedDataParallel : public ShardedModule {
   // tensors among the arguments (also inside vectors, tuples, optionals, pairs and maps) are moved
   // to the compute device and cast as mixed_precision says.  Arguments are lvalues or rvalues for
   // the module as for the caller; what it writes to an lvalue, the caller sees.
+  // Parameters keep what forward writes to them, in place or by set_data, whose values are copied.
+  // Requires: every rank writes the same.
   template <typename... Args>
   auto forward(Args&&... args) {
     return call(

@@ -10,6 +10,9 @@
 // remembered; or they name another collective, and all ranks throw; or they wait in what was
 // expected, and the one that asks finds that in their notes (see rank_monitor.h), throws, and so
 // ends them.
+//
+// Ranks that share a copy of the parameters keep one order of everything; the copies of a hybrid
+// strategy keep one of their reductions, which is all that they do together.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 // everything that it may read was there before it began.
 void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (meta_factories_active()) send_factory_to_meta(op.schema(), *stack);
-  ObservedCall call(op.schema(), *stack);
+  ObservedCall call(op, *stack);
   if (call.answered()) return;
   {
     const c10::impl::ExcludeDispatchKeyGuard without_key(kKey);

@@ -13,6 +13,7 @@
 #include "libfsdp/internal/gradients.h"
 #include "libfsdp/internal/own_work.h"
 #include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/internal/written_parameters.h"
 
 namespace fsdp {
 namespace {
@@ -34,6 +35,7 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
       streams_(compute_device, options_.limit_all_gathers),
       order_(shard_group_->size() == 1 && replicate_group_ ? replicate_group_ : shard_group_) {
   life_->engine = this;
+  if (shard_group_->size() > 1 && replicate_group_) order_of_copies_.emplace(replicate_group_);
   reduce_context_.shard_group = shard_group_;
   reduce_context_.replicate_group = replicate_group_;
   reduce_context_.streams = &streams_;
@@ -112,7 +114,13 @@ void Engine::begin_forward() {
       unit->pins = 0;
       // Shards may have been stepped since they were gathered.
       if (!keep_units_ || unit->version() != unit->gathered_version) free(*unit);
-      for (const auto& parameter : unit->parameters) parameter->version = shard_version(*parameter);
+      for (const auto& parameter : unit->parameters) {
+        parameter->version = shard_version(*parameter);
+        // Graphs that saved it have no other way to know that it was changed.
+        if (parameter->replaced_at && parameter->replaced_at != parameter->version)
+          parameter->full.unsafeGetTensorImpl()->bump_version();
+        parameter->replaced_at.reset();
+      }
     }
     current_ = nullptr;
     previous_ = nullptr;
@@ -125,8 +133,7 @@ void Engine::begin_forward() {
 
 void Engine::end_forward() {
   const std::lock_guard lock(mutex_);
-  // A forward that replaced a parameter's tensor computed with what is no parameter.
-  check_taken();
+  check_taken(/*replaceable=*/true);
   TORCH_CHECK(strangers_ == 0,
               "forward of a sharded module ends while another thread uses its "
               "parameters: wait for the thread in forward");
@@ -137,12 +144,13 @@ void Engine::end_forward() {
   // stale.
   if (!at::GradMode::is_enabled()) {
     free_all();
-    return;
+  } else {
+    // What was gathered ahead in vain still reads the shards.
+    for (const auto& unit : units_) {
+      if (unit->state == UnitState::kGathering) free(*unit);
+    }
   }
-  // What was gathered ahead in vain still reads the shards.
-  for (const auto& unit : units_) {
-    if (unit->state == UnitState::kGathering) free(*unit);
-  }
+  take_replacements();
 }
 
 void Engine::abandon_forward(const char* what) noexcept {
@@ -157,18 +165,9 @@ void Engine::abandon_forward(const char* what) noexcept {
     unit->gather.reset();
     if (unit->state == UnitState::kGathering) unit->state = UnitState::kFreed;
     unit->prefetched = false;
+    forget_written(*unit);
   }
-}
-
-void Engine::check_taken() const {
-  for (const auto& unit : units_) {
-    for (const auto& parameter : unit->parameters) {
-      TORCH_CHECK(still_taken(*parameter), "parameter '", parameter->name(),
-                  "' is not the tensor that was sharded any more: the module was moved, cast or "
-                  "loaded after it was wrapped, or its forward replaces the tensor (set_data); do "
-                  "that before, or copy values into the parameters inside summon_full_params");
-    }
-  }
+  keep_replacements();
 }
 
 // A backward that threw ran none of its callbacks.
@@ -188,6 +187,11 @@ void Engine::drop_abandoned() noexcept {
     }
     show_gradients(*unit);
   }
+}
+
+void Engine::forget_order() noexcept {
+  order_.forget();
+  if (order_of_copies_) order_of_copies_->forget();
 }
 
 // ---- gathering
@@ -237,7 +241,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
     try {
       unit->gather->finish(*unit);
     } catch (...) {
-      order_.forget();
+      forget_order();
       throw;
     }
   }

@@ -25,6 +25,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -84,6 +85,9 @@ class Engine {
   // the forward's.
   bool use(const std::vector<Unit*>& units);
   void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
+  // The operator `writer` has written the live parameter, see written_parameters.h.
+  // Throws: c10::Error where the shard cannot take what was written.
+  void written(Parameter& parameter, const std::string& writer);
   // Keeps a unit live from now on, which it is; or lets it go when its time comes.
   void pin(Unit& unit, int pins);
   const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }
@@ -121,7 +125,11 @@ class Engine {
  private:
   enum class Phase { kForward, kBackward };
 
-  void check_taken() const;
+  // `replaceable`: another tensor in a parameter's place is right where its values can be taken.
+  void check_taken(bool replaceable = false) const;
+  // Takes the values of such tensors, and gives the places back.
+  void take_replacements();
+  void keep_replacements() noexcept;
   void start_gather(Unit& first, Phase phase);
   void free(Unit& unit);
   void free_unrelated(const std::vector<Unit*>& units, Phase phase);
@@ -135,6 +143,7 @@ class Engine {
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
   void drop_abandoned() noexcept;
+  void forget_order() noexcept;
   void make_available(Unit& unit, Phase phase);
   // Ends the span of what the last used unit computed, and begins that of `unit` (null: none).
   void trace_compute(const Unit* unit, Phase phase);
@@ -147,6 +156,8 @@ class Engine {
   Streams streams_;
   ReduceContext reduce_context_;
   CollectiveOrder order_;
+  // Of reductions, which copies of the parameters share; each copy gathers for itself.
+  std::optional<CollectiveOrder> order_of_copies_;
   EngineStats stats_;
   std::unique_ptr<Trace> trace_;
 

@@ -17,6 +17,7 @@
 #include "libfsdp/internal/gradients.h"
 #include "libfsdp/internal/peer_error.h"
 #include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/internal/written_parameters.h"
 
 namespace fsdp {
 namespace {
@@ -128,6 +129,8 @@ void Engine::gradient_ready(Parameter& parameter) {
   const std::lock_guard lock(mutex_);
   enter_backward();
   Unit& unit = *parameter.unit;
+  TORCH_CHECK(!parameter.replaced_at || parameter.replaced_at == unit.version(),
+              changed_since_forward(unit));
   ++unit.ready;
   if (sync_)
     stage_gradient(reduce_context_, parameter);
@@ -173,7 +176,9 @@ void Engine::start_pending_reductions() {
   ++stats_.reductions;
   pending_bytes_ = 0;
   try {
-    order_.next(Reduction::full_title(pending_));
+    const std::string title = Reduction::full_title(pending_);
+    order_.next(title);
+    if (order_of_copies_) order_of_copies_->next(title + " over replicas");
   } catch (const std::exception& error) {
     // Others wait for this rank in another collective: they are to know why it does not come.
     failed_ = true;
@@ -191,7 +196,7 @@ void Engine::finish_reductions(std::size_t left) {
     try {
       reduction.finish();
     } catch (...) {
-      order_.forget();
+      forget_order();
       throw;
     }
   }
@@ -222,6 +227,8 @@ void Engine::end_backward(int graph_task) {
   }
   current_ = nullptr;
   previous_ = nullptr;
+  check_taken(/*replaceable=*/true);
+  take_replacements();
 }
 
 void Engine::backward_died(int graph_task) noexcept {
@@ -231,6 +238,8 @@ void Engine::backward_died(int graph_task) noexcept {
   options_.process_group->monitor().failed("its backward threw");
   trace_compute(nullptr, Phase::kBackward);
   drop_abandoned();
+  for (const auto& unit : units_) forget_written(*unit);
+  keep_replacements();
   current_ = nullptr;
   previous_ = nullptr;
 }

@@ -138,30 +138,43 @@ void Gather::discard(Unit& unit) {
 void Gather::wait() {
   if (waited_) return;
   pending_.wait();
-  check_ids();
+  check_trailers();
   waited_ = true;
   if (trace_ != nullptr)
     trace_->add(TraceLane::kUnshard, title(units_), started_, Trace::Clock::now());
 }
 
+Trailer Gather::trailer(const Unit& unit, int rank) const {
+  Trailer result;
+  std::memcpy(&result,
+              static_cast<const char*>(blocks_.const_data_ptr()) + rank * block_bytes_ +
+                  unit.gather_position + unit.gather_bytes - kTrailerBytes,
+              sizeof(result));
+  return result;
+}
+
 // On an accelerator the blocks are not here yet, and waiting for them would hold up the caller.
-void Gather::check_ids() const {
+void Gather::check_trailers() const {
   if (!streams_.on_cpu()) return;
-  const auto* bytes = static_cast<const char*>(blocks_.const_data_ptr());
   for (const Unit* unit : units_) {
+    const std::uint64_t written = trailer(*unit, group_->rank()).written;
     for (int rank = 0; rank < group_->size(); ++rank) {
-      std::int64_t id = 0;
-      std::memcpy(
-          &id,
-          bytes + rank * block_bytes_ + unit->gather_position + unit->gather_bytes - kTrailerBytes,
-          sizeof(id));
-      if (id == unit->id) continue;
+      const Trailer theirs = trailer(*unit, rank);
+      const std::int64_t id = theirs.unit_id;
       const bool known = id >= 0 && id < static_cast<std::int64_t>(all_.size());
-      TORCH_CHECK(false, "rank ", group_->global_rank(rank), " gathers ",
+      TORCH_CHECK(id == unit->id, "rank ", group_->global_rank(rank), " gathers ",
                   known ? "'" + all_[static_cast<std::size_t>(id)]->name + "'" : "something else",
                   " where this rank gathers '", unit->name,
                   "': the ranks run different operators, but every rank must use the units of the "
                   "module in one order");
+      TORCH_CHECK(
+          theirs.written == written, "forward of rank ", group_->global_rank(rank),
+          " wrote other values than that of this rank to parameters of unit '", unit->name, "'",
+          unit->last_written == nullptr ? std::string()
+                                        : ", here '" + unit->last_written->name() + "' last",
+          ": each rank keeps its rows of what it writes, so that what forward writes to a "
+          "parameter must not depend on the rank or on its data; leave such parameters "
+          "whole with ignored_states");
     }
   }
 }

@@ -31,8 +31,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   ~Gather();
 
   // Waits, and makes one of its units live.
-  // Throws: c10::Error where the collective fails, or where another rank gathered another unit; all
-  // its units are freed then.
+  // Throws: c10::Error where the collective fails, where another rank gathered another unit, or
+  // wrote other values to this one (see written_parameters.h); all its units are freed then.
   void finish(Unit& unit);
   // One of its units will not be used: freed, without having been copied.  Waits all the same:
   // the shards are read until the collective is over.
@@ -42,7 +42,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   Gather(std::shared_ptr<ProcessGroup> group, Streams& streams, std::vector<Unit*> units,
          const std::vector<std::unique_ptr<Unit>>& all, Trace* trace);
   void wait();
-  void check_ids() const;
+  Trailer trailer(const Unit& unit, int rank) const;
+  void check_trailers() const;
   void copy_out(Unit& unit);
   void leave(Unit& unit);
   void fail() noexcept;

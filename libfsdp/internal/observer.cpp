@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -54,11 +56,7 @@ class SameValues final : public torch::autograd::FunctionPreHook {
     for (const Saved& saved : saved_) {
       const auto life = saved.life.lock();
       if (!life || life->engine == nullptr) continue;
-      TORCH_CHECK(saved.unit->version() == saved.version, "parameter ",
-                  changed_parameter(*saved.unit), " of unit '", saved.unit->name,
-                  "' was changed (by an optimizer's step, a load, or a write to its shard) between "
-                  "the forward and this backward of it, which needs the values that forward had: "
-                  "call backward before the step, or forward again");
+      TORCH_CHECK(saved.unit->version() == saved.version, changed_since_forward(*saved.unit));
     }
     return gradients;
   }
@@ -84,21 +82,27 @@ void watch(const at::Tensor& result, const std::vector<Unit*>& units,
 
 }  // namespace
 
-ObservedCall::ObservedCall(const c10::FunctionSchema& schema, torch::jit::Stack& stack)
-    : schema_(schema) {
+ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack)
+    : schema_(operation.schema()) {
+  const auto& schema = schema_;
   const std::size_t count = schema.arguments().size();
   const auto arguments = torch::jit::last(stack, count);
   units_.swap(spare_units);
   units_.clear();
-  const Parameter* written = nullptr;
+  const Parameter* reshaped = nullptr;
   const StandIn* stand_in = nullptr;
   at::Tensor held;
   for (std::size_t i = 0; i < count; ++i) {
     each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      if (const Parameter* parameter = parameter_of(tensor)) {
+      if (Parameter* const parameter = parameter_of(tensor)) {
         if (std::find(units_.begin(), units_.end(), parameter->unit) == units_.end())
           units_.push_back(parameter->unit);
-        if (writes(schema.arguments()[i])) written = parameter;
+        if (!writes(schema.arguments()[i])) return;
+        // Of a view, only what the view is.
+        if (!operation.hasTag(at::Tag::inplace_view))
+          written_.push_back(parameter);
+        else if (tensor.is_same(parameter->full))
+          reshaped = parameter;
       } else if (const StandIn* found = stand_in_of(tensor)) {
         stand_in = found;
         held = tensor;
@@ -120,10 +124,11 @@ ObservedCall::ObservedCall(const c10::FunctionSchema& schema, torch::jit::Stack&
   try {
     // Says first, where that is so, that it is outside of forward.
     use(units_);
-    TORCH_CHECK(written == nullptr, "'", schema.name(), "' writes parameter '", written->name(),
-                "' inside forward or backward of its sharded module, where it is a copy, so that "
-                "what is written would be lost: write parameters between steps, inside "
-                "summon_full_params(), or leave this one whole with ignored_states");
+    TORCH_CHECK(
+        reshaped == nullptr, "'", schema.name(), "' changes parameter '", reshaped->name(),
+        "' itself, not its values, inside forward or backward of its sharded module, whose "
+        "shards have its shape: call it on a view of the parameter (data(), t()), or before "
+        "the module is wrapped");
     raise(stack);
   } catch (...) {
     end_uses();
@@ -193,14 +198,17 @@ void ObservedCall::raise(torch::jit::Stack& stack) {
 
 void ObservedCall::ran(torch::jit::Stack& stack) {
   if (units_.empty()) return;
+  for (Parameter* parameter : written_)
+    parameter->unit->engine->written(*parameter, schema_.name());
   const std::size_t count = schema_.returns().size();
   if (lowered_) {
     const auto high = units_.front()->groups.front().dtype;
     const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
     for (std::size_t i = 0; i < count; ++i) {
       c10::IValue& result = torch::jit::peek(stack, i, count);
+      // A parameter that was written is not an output.
       if (result.isTensor() && result.toTensor().defined() &&
-          result.toTensor().scalar_type() == high)
+          result.toTensor().scalar_type() == high && parameter_of(result.toTensor()) == nullptr)
         result = result.toTensor().to(*lowered_);
     }
   }

@@ -9,9 +9,14 @@
 #include <ATen/core/stack.h>
 #include <c10/core/ScalarType.h>
 
-namespace fsdp {
-struct Unit;
+namespace c10 {
+class OperatorHandle;
 }
+
+namespace fsdp {
+struct Parameter;
+struct Unit;
+}  // namespace fsdp
 
 namespace fsdp::internal {
 
@@ -20,17 +25,18 @@ namespace fsdp::internal {
 class ObservedCall {
  public:
   // Gathers.  Arguments of a unit that mixed precision leaves alone are raised to its dtype.
-  // Throws: what Engine::use throws; where the operator writes a parameter, or reads or writes the
-  // stand-in of a gradient (see gradients.h).  The operator does not run then.
-  ObservedCall(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
+  // Throws: what Engine::use throws; where the operator changes a parameter's shape or storage, or
+  // reads or writes the stand-in of a gradient (see gradients.h).  The operator does not run then.
+  ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack);
   ~ObservedCall();
   ObservedCall(const ObservedCall&) = delete;
   ObservedCall& operator=(const ObservedCall&) = delete;
 
   // The stack holds the results already: the operator is not to run.
   bool answered() const noexcept { return answered_; }
-  // The operator has run: `stack` ends with its results.  Their graph will find out when a
-  // parameter is changed before its backward.
+  // The operator has run: `stack` ends with its results.  Parameters that it wrote reach their
+  // shards; the graph of its results will find out when a parameter is changed before its backward.
+  // Throws: what Engine::written throws.
   void ran(torch::jit::Stack& stack);
 
  private:
@@ -45,6 +51,7 @@ class ObservedCall {
 
   const c10::FunctionSchema& schema_;
   std::vector<Unit*> units_;
+  std::vector<Parameter*> written_;
   std::vector<Used> used_;                  // the first unit of each engine
   std::optional<c10::ScalarType> lowered_;  // the dtype of arguments before they were raised
   bool answered_ = false;

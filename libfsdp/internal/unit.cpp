@@ -81,12 +81,21 @@ std::uint32_t Unit::version() const noexcept {
   return parameters.empty() ? 0 : shard_version(*parameters.front());
 }
 
-std::string changed_parameter(const Unit& unit) {
+std::string changed_since_forward(const Unit& unit) {
   const auto& parameters = unit.parameters;
   const auto found = std::find_if(parameters.begin(), parameters.end(), [](const auto& parameter) {
     return shard_version(*parameter) != parameter->version;
   });
-  return "'" + (found == parameters.end() ? parameters.front() : *found)->name() + "'";
+  return "parameter '" + (found == parameters.end() ? parameters.front() : *found)->name() +
+         "' of unit '" + unit.name +
+         "' was changed (by an optimizer's step, a load, or a write to its shard) between the "
+         "forward and this backward of it, which needs the values that forward had: call backward "
+         "before the step, or forward again";
+}
+
+Trailer& trailer_of(Unit& unit) noexcept {
+  auto* end = static_cast<char*>(unit.local.mutable_data_ptr()) + unit.local.nbytes();
+  return *reinterpret_cast<Trailer*>(end - kTrailerBytes);
 }
 
 bool related(const Unit& a, const Unit& b) noexcept {

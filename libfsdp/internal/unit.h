@@ -3,7 +3,7 @@
 //
 // Note [layout of a unit]: a rank holds of each parameter the rows shard_layout gives it, one after
 // another in one byte buffer, grouped by dtype (a FlatGroup each), trainable parameters first, each
-// padded to the share of a full rank and to 64 bytes, and a trailer with the unit's id at the end:
+// padded to the share of a full rank and to 64 bytes, and a Trailer at the end:
 //
 //   local   [ group float32: w | b | ... | frozen ... ][ group float64: ... ][ trailer ]
 //
@@ -19,6 +19,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,9 @@ struct Parameter {
   at::Tensor spare;        // a stand-in for `full` that is not in use
   // Of the shard, when the last forward began: to name a parameter that was changed since.
   std::uint32_t version = 0;
+  // The shard's version when this forward put another tensor in `full`'s place, see
+  // written_parameters.h: operators on that one are not seen.
+  std::optional<std::uint32_t> replaced_at;
 
   const std::string& name() const noexcept { return names.front(); }
 };
@@ -93,9 +97,15 @@ enum class UnitState {
   kLive,       // the module's tensors are full
 };
 
-// Bytes of the trailer of a rank's block in a gather: the unit's id, and padding to keep what
-// follows aligned.
+// What a rank's block in a gather ends with.
+struct Trailer {
+  std::int64_t unit_id = 0;
+  std::uint64_t written = 0;  // see Note [writes in forward] in written_parameters.h
+};
+
+// Bytes of it, with padding to keep what follows aligned.
 inline constexpr std::int64_t kTrailerBytes = 64;
+static_assert(sizeof(Trailer) <= kTrailerBytes);
 
 struct Unit {
   std::string name;  // of its module; "" for the root
@@ -119,6 +129,8 @@ struct Unit {
   std::int64_t gather_position = 0;  // of its block in the gather's blocks, in bytes
   at::Tensor full;                   // bytes, while live
   bool prefetched = false;           // gathered ahead of its first use
+
+  const Parameter* last_written = nullptr;  // by a forward of this rank
 
   int expected = 0;                 // gradients this backward will make
   int ready = 0;                    // and has made
@@ -146,9 +158,11 @@ bool related(const Unit& a, const Unit& b) noexcept;
 Parameter* parameter_of(const at::Tensor& tensor) noexcept;
 
 std::uint32_t shard_version(const Parameter& parameter) noexcept;
-// "'blocks.0.up.weight'", for errors about a unit: its first parameter, or the first whose shard
-// changed since the last forward began.
-std::string changed_parameter(const Unit& unit);
+// Why a backward that needs what the unit held before is an error: names its first parameter, or
+// the first whose shard changed since the last forward began.
+std::string changed_since_forward(const Unit& unit);
+// Requires: the unit's local buffer, on the CPU.
+Trailer& trailer_of(Unit& unit) noexcept;
 
 // Gives each group's offsets and the unit's sizes.  Requires: the parameters' layouts.
 // Returns the bytes of the unit's buffer.

@@ -52,60 +52,6 @@ Tensor input() {
   return random_values({3, 4}, 11);
 }
 
-// ---- writes
-
-TEST(ForwardCode, a_forward_that_writes_a_parameter_names_it) {
-  const std::vector<DoesImpl::What> writers{
-      [](DoesImpl& module, const Tensor& x) {
-        const torch::NoGradGuard no_grad;
-        module.a->weight.mul_(0.5);
-        return x;
-      },
-      [](DoesImpl& module, const Tensor& x) {
-        module.a->weight.data().clamp_(-0.1, 0.1);
-        return x;
-      },
-      [](DoesImpl& module, const Tensor& x) {
-        const torch::NoGradGuard no_grad;
-        module.a->weight.t().copy_(x.new_ones({4, 4}));
-        return x;
-      },
-      [](DoesImpl& module, const Tensor& x) {
-        const torch::NoGradGuard no_grad;
-        Tensor weight = module.a->weight;
-        torch::add_out(weight, x.new_ones({4, 4}), x.new_ones({4, 4}));
-        return x;
-      }};
-  on_worlds([&](Sharded& sharded, Does&, const Group&) {
-    const Tensor before = sharded.forward(kPlain, input()).detach();
-    for (const auto& writer : writers) {
-      EXPECT_THAT(error_of([&] { sharded.forward(writer, input()); }),
-                  AllOf(HasSubstr("writes parameter 'a.weight'"), HasSubstr("ignored_states")));
-    }
-    EXPECT_TRUE(torch::equal(sharded.forward(kPlain, input()), before));
-  });
-}
-
-TEST(ForwardCode, embeddings_that_renormalize_their_weight_are_named) {
-  spawn_ranks(2, [](const Group& group) {
-    nn::Embedding module(nn::EmbeddingOptions(10, 3).max_norm(0.1));
-    FullyShardedDataParallel<nn::Embedding> sharded(module, options_over(group));
-    EXPECT_THAT(error_of([&] { sharded.forward(random_tokens({4}, 10, 1)); }),
-                HasSubstr("writes parameter 'weight'"));
-  });
-}
-
-TEST(ForwardCode, a_forward_that_replaces_a_parameters_tensor_is_found_before_its_backward) {
-  on_worlds([](Sharded& sharded, Does&, const Group&) {
-    const auto replace = [](DoesImpl& module, const Tensor& x) {
-      module.a->weight.set_data(torch::ones({4, 4}));
-      return module.a(x);
-    };
-    EXPECT_THAT(error_of([&] { sharded.forward(DoesImpl::What(replace), input()); }),
-                AllOf(HasSubstr("'a.weight'"), HasSubstr("set_data")));
-  });
-}
-
 // ---- memory
 
 TEST(ForwardCode, memory_of_a_parameter_that_is_not_there_cannot_be_asked_for) {
@@ -326,6 +272,30 @@ TEST(ForwardCode, branches_that_differ_between_ranks_are_an_error_on_every_rank)
         const bool apart = bucket == 0 || steps_before == 0;
         EXPECT_THAT(message, HasSubstr(apart ? "emb" : "gradient reduction"));
       });
+    }
+  }
+}
+
+// Copies gather for themselves, and reduce together.
+TEST(ForwardCode, branches_that_differ_between_copies_are_an_error_on_every_rank) {
+  for (const auto strategy :
+       {ShardingStrategy::kHybridShard, ShardingStrategy::kHybridShardZero2}) {
+    for (const std::int64_t bucket : {std::int64_t{0}, std::int64_t{4} << 20}) {
+      for (const int steps_before : {0, 2}) {
+        spawn_ranks(4, [&](const Group& group) {
+          FsdpOptions options = options_over(group, always_wrap_policy());
+          options.sharding_strategy = strategy;
+          options.node_size = 2;
+          options.bucket_bytes = bucket;
+          FullyShardedDataParallel<Branch> sharded(Branch(), options);
+          for (int step = 0; step < steps_before; ++step) sharded.forward(input(), true).backward();
+          const std::string message =
+              error_of([&] { sharded.forward(input(), group->rank() < 2).backward(); });
+          EXPECT_THAT(message, AllOf(HasSubstr("rank "), HasSubstr("one order"),
+                                     HasSubstr("gradient reduction"), HasSubstr("over replicas")))
+              << steps_before << " steps before, rank " << group->rank();
+        });
+      }
     }
   }
 }

@@ -18,6 +18,7 @@
 namespace fsdp {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -258,6 +259,26 @@ TEST(Strategy, a_full_checkpoint_is_one_file_and_resumes_anywhere) {
 
 TEST(Strategy, a_sharded_checkpoint_is_a_folder_and_resumes_anywhere) {
   expect_resumes(StateDictType::kSharded);
+}
+
+TEST(Strategy, storage_options_are_refused_before_anything_is_written) {
+  const test::TempDir folder;
+  on_ranks(2, [&](StrategyOptions options) {
+    for (const auto type : {StateDictType::kFull, StateDictType::kSharded}) {
+      options.state_dict_type = type;
+      Strategy<Steps> strategy(options);
+      strategy.setup_environment();
+      strategy.setup(Steps(), adamw);
+      const auto path = folder.path() / "a.ckpt";
+      for (const StateDict& given : {StateDict(), StateDict{{"compression", "zstd"}}}) {
+        EXPECT_THAT(
+            error_of([&] { strategy.save_checkpoint(strategy.dump_checkpoint(), path, given); }),
+            AllOf(HasSubstr("storage_options"), HasSubstr("leave storage_options out")));
+      }
+      EXPECT_FALSE(std::filesystem::exists(path));
+      strategy.teardown();
+    }
+  });
 }
 
 TEST(Strategy, full_state_is_on_rank_0_and_by_number_as_in_lightnings_files) {

@@ -103,8 +103,6 @@ def public_models(world, model):
         yield {"strategy": "SHARD_GRAD_OP", "use_orig_params": True, "peer": "ddp" if model == "dcgan" else "fsdp1"}
         yield {"strategy": "NO_SHARD"}
         return
-    if model == "pixelsnail" and world > 1:
-        return
     peer = {"peer": "ddp" if model == "pixelsnail" else "fsdp1"}
     yield {"optimizer": "adam", "clip": 0.5, **peer}
     yield {"strategy": "SHARD_GRAD_OP", "use_orig_params": True, "optimizer": "sgd", "clip": 0.5, **peer}

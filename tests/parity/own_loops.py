@@ -70,7 +70,7 @@ def train_dcgan(module, shard, case, data, steps):
         generator_loss = F.binary_cross_entropy(fake_output, torch.ones_like(fake_labels))
         generator_loss.backward()
         generator_optimizer.step()
-        losses.append([real_loss.item(), fake_loss.item(), generator_loss.item()])
+        losses.append([real_loss.item(), (real_loss + fake_loss).item(), generator_loss.item()])
     return {"generator.": generator, "discriminator.": discriminator}, {"losses": losses, "norms": [], "evaluations": []}
 
 
@@ -97,7 +97,6 @@ def text(generator, lead):
 
 def train_language_model(module, shard, case, data, steps):
     model = shard(module)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     hidden = (torch.zeros(2, 3, HIDDEN), torch.zeros(2, 3, HIDDEN))
     losses, norms = [], []
     for step in range(steps):
@@ -107,7 +106,9 @@ def train_language_model(module, shard, case, data, steps):
         loss = F.nll_loss(found, data["y"][step, 0].flatten())
         loss.backward()
         norms.append(model.clip_grad_norm_(0.25).item())
-        optimizer.step()
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.data.add_(parameter.grad, alpha=-1.0)
         losses.append([loss.item()])
     return {"": model}, {"losses": losses, "norms": norms, "evaluations": []}
 

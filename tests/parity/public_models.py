@@ -196,8 +196,7 @@ class CausalConv2d(nn.Module):
 
     def forward(self, x):
         x = F.pad(x, (self.reach, self.reach, self.reach, 0))
-        with torch.no_grad():
-            self.conv.v[:, :, -1, self.reach:] = 0
+        self.conv.v.data[:, :, -1, self.reach:].zero_()
         return self.conv(x)
 
 

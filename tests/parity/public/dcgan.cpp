@@ -95,7 +95,7 @@ Training train_dcgan(const ParityCase& wanted, const ParityInputs& inputs,
   Training training;
   for (std::int64_t step = 0; step < inputs.steps; ++step) {
     // The discriminator, with real images.
-    discriminator_optimizer.zero_grad();
+    discriminator->zero_grad();
     const at::Tensor real_labels = batch("labels", step);
     const at::Tensor real_output =
         discriminator.forward(batch("real", step)).reshape(real_labels.sizes());
@@ -109,10 +109,11 @@ Training train_dcgan(const ParityCase& wanted, const ParityInputs& inputs,
         discriminator.forward(fake_images.detach()).reshape(fake_labels.sizes());
     const at::Tensor d_loss_fake = torch::binary_cross_entropy(fake_output, fake_labels);
     d_loss_fake.backward();
+    const at::Tensor d_loss = d_loss_real + d_loss_fake;
     discriminator_optimizer.step();
 
     // The generator.
-    generator_optimizer.zero_grad();
+    generator->zero_grad();
     fake_labels.fill_(1);
     fake_output = discriminator.forward(fake_images).reshape(fake_labels.sizes());
     const at::Tensor g_loss = torch::binary_cross_entropy(fake_output, fake_labels);
@@ -120,7 +121,7 @@ Training train_dcgan(const ParityCase& wanted, const ParityInputs& inputs,
     generator_optimizer.step();
 
     training.losses.push_back(
-        {d_loss_real.item<float>(), d_loss_fake.item<float>(), g_loss.item<float>()});
+        {d_loss_real.item<float>(), d_loss.item<float>(), g_loss.item<float>()});
   }
   add(training, "generator.", generator);
   add(training, "discriminator.", discriminator);

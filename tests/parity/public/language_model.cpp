@@ -15,6 +15,7 @@ constexpr std::int64_t kVocabulary = 53;
 constexpr std::int64_t kWidth = 12;
 constexpr std::int64_t kLayers = 2;
 constexpr double kClip = 0.25;
+constexpr double kRate = 1;
 
 RNNModelImpl::Hidden repackaged(const RNNModelImpl::Hidden& hidden) {
   return {std::get<0>(hidden).detach(), std::get<1>(hidden).detach()};
@@ -49,7 +50,6 @@ Training train_language_model(const ParityCase& wanted, const ParityInputs& inpu
   RNNModel plain(kVocabulary, kWidth, kLayers);
   for (auto& item : plain->named_modules()) initialize(*item.value(), item.key(), inputs.tensors);
   FullyShardedDataParallel<RNNModel> model(plain, case_options(wanted, group));
-  torch::optim::SGD optimizer(model.parameters(), /*lr=*/1.0);
   const at::Tensor x = inputs.tensors.at("x").select(1, group->rank()).select(1, 0);
   const at::Tensor y = inputs.tensors.at("y").select(1, group->rank()).select(1, 0);
 
@@ -57,13 +57,15 @@ Training train_language_model(const ParityCase& wanted, const ParityInputs& inpu
   auto hidden = model->init_hidden(x.size(-1));
   for (std::int64_t step = 0; step < inputs.steps; ++step) {
     hidden = repackaged(hidden);
-    optimizer.zero_grad();
+    model->zero_grad();
     at::Tensor found;
     std::tie(found, hidden) = model.forward(x[step], hidden);
     const at::Tensor loss = torch::nll_loss(found, y[step].flatten());
     loss.backward();
     training.norms.push_back(model.clip_grad_norm_(kClip).item<double>());
-    optimizer.step();
+    for (const at::Tensor& parameter : model.parameters()) {
+      if (parameter.grad().defined()) parameter.data().add_(parameter.grad(), -kRate);
+    }
     training.losses.push_back({loss.item<float>()});
   }
   training.tensors = full_tensors(model);

@@ -46,10 +46,7 @@ CausalConv2dImpl::CausalConv2dImpl(std::int64_t channels_in, std::int64_t channe
 
 at::Tensor CausalConv2dImpl::forward(const at::Tensor& x) {
   const at::Tensor padded = torch::constant_pad_nd(x, {reach, reach, reach, 0});
-  {
-    const torch::NoGradGuard no_grad;
-    conv->v.index_put_({Slice(), Slice(), -1, Slice(reach, None)}, 0.0);
-  }
+  conv->v.data().index({Slice(), Slice(), -1, Slice(reach, None)}).zero_();
   return conv(padded);
 }
 
