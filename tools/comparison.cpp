@@ -173,16 +173,18 @@ class Comparer {
     Progress progress(streams_.err, streams_.show_progress, "diff", total_bytes_);
     formats::VisitOptions visit = visit_options(options_.common, progress);
     visit.block_bytes = kBlockBytes;
-    const auto result = formats::visit_pairs(
-        pieces_[0], pieces_[1], visit, [&](const formats::TensorBlockPair& block) {
-          const Pair& pair = pairs_[block.piece];
-          TensorDifference found;
-          formats::compare_elements(pair.left, block.left, pair.right, block.right, block.first,
-                                    pair.tolerance, found);
-          const std::lock_guard lock(mutex);
-          formats::merge(figures_[block.piece], found);
-        });
-    result_.unchecked_bytes = result.unchecked_bytes;
+    const auto compare = [&](const formats::TensorBlockPair& block) {
+      const Pair& pair = pairs_[block.piece];
+      TensorDifference found;
+      formats::compare_elements(pair.left, block.left, pair.right, block.right, block.first,
+                                pair.tolerance, found);
+      const std::lock_guard lock(mutex);
+      formats::merge(figures_[block.piece], found);
+    };
+    read_or_say_exclude([&] {
+      result_.unchecked_bytes =
+          formats::visit_pairs(pieces_[0], pieces_[1], visit, compare).unchecked_bytes;
+    });
   }
 
   void add_tensor_differences() {

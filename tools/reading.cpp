@@ -52,6 +52,15 @@ formats::VisitOptions visit_options(const CommonOptions& common, Progress& progr
   return options;
 }
 
+void read_or_say_exclude(const std::function<void()>& read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    throw Error(error.code(), cat(error.what(), "; leave it out with --exclude"));
+  }
+}
+
 std::uint64_t tensor_bytes(const formats::Index& index) {
   std::uint64_t bytes = 0;
   for (const formats::TensorEntry& tensor : index.tensors) bytes += tensor.bytes();

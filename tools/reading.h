@@ -28,6 +28,10 @@ std::unique_ptr<formats::Checkpoint> open_to_read(
 // How tensors are visited within --threads and --max-memory.  Lifetime: that of `progress`.
 formats::VisitOptions visit_options(const CommonOptions& common, Progress& progress);
 
+// Calls `read`.  Where it meets a tensor of a kind that is not read (kUnsupported), the error says
+// how to go on without it.
+void read_or_say_exclude(const std::function<void()>& read);
+
 // Bytes of the tensors of an index, each dense.
 std::uint64_t tensor_bytes(const formats::Index& index);
 

@@ -356,7 +356,8 @@ class StatsVerb : public Verb {
     if (!gates.empty()) refuse_hidden_tensors(*checkpoint);
     const std::vector<std::size_t> order = natural_order(index);
     Outcome outcome;
-    outcome.stats = read_stats(*checkpoint, common, streams, outcome.unchecked_bytes);
+    read_or_say_exclude(
+        [&] { outcome.stats = read_stats(*checkpoint, common, streams, outcome.unchecked_bytes); });
     checkpoint->check_unchanged();
     outcome.failures = failures_of(outcome.stats, order, gates);
     if (common.json) {

@@ -206,6 +206,15 @@ TEST_F(Producers, weights_of_torchao_are_kept_whole_in_a_file_of_pytorch) {
                   AllOf(HasSubstr(cls), HasSubstr("consolidate to a .pt file keeps it"),
                         HasSubstr("leave it out with --exclude")));
     }
+    // Nor do verbs that look at elements know what to do with it.
+    for (const auto& words : {std::vector<std::string>{"stats", source},
+                              std::vector<std::string>{"diff", source, source}}) {
+      const CliResult refused = run_cli(words);
+      EXPECT_EQ(refused.status, 2);
+      EXPECT_THAT(refused.err,
+                  AllOf(HasSubstr(cls), HasSubstr("takes apart; leave it out with --exclude")));
+    }
+    EXPECT_EQ(run_cli({"stats", source, "--exclude", "model.0.weight"}).status, 0);
     consolidated(source, {"--exclude", "model.0.weight"});
     // Folders under other names share the item as it is.
     EXPECT_EQ(
