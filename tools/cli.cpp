@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <new>
 #include <utility>
 
 #include <CLI/CLI.hpp>
 
+#include "formats/base/atomic_output.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
@@ -306,11 +308,12 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
   }
   TypedCommon typed;
   CLI::App app(kDescription, "fsdp-ckpt");
-  app.set_version_flag("--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
+  CLI::Option* const version =
+      app.set_version_flag("--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
   app.require_subcommand(1);
   app.footer(kFooter);
   app.get_help_ptr()->description("Print this help");
-  app.get_option("--version")->description("Print the version");
+  version->description("Print the version");
   const auto verbs = all_verbs();
   std::vector<CLI::App*> subcommands;
   for (const auto& verb : verbs) subcommands.push_back(add_verb(app, *verb, typed));
@@ -336,10 +339,19 @@ int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::
                            err);
 }
 
+// `committed`: the outputs of this process when the run began.
+std::string no_memory_words(std::uint64_t committed) {
+  const std::string placed = placed_text();
+  if (!placed.empty()) return "out of memory" + placed;
+  return formats::outputs_committed() == committed ? "out of memory; nothing was written"
+                                                   : "out of memory; the new output is in place";
+}
+
 }  // namespace
 
 int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const bool json = wants_json(args);
+  const std::uint64_t committed = formats::outputs_committed();
   forget_placed();
   try {
     return parse_and_run(args, out, err);
@@ -347,10 +359,11 @@ int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& e
     print_error(error.code(), error.what() + placed_text(), json, out, err);
     if (error.code() == ErrorCode::kInterrupted) return interrupted_status();
   } catch (const std::bad_alloc&) {
-    const std::string placed = placed_text();
-    print_error(ErrorCode::kOutOfMemory,
-                "out of memory" + (placed.empty() ? "; nothing was written" : placed), json, out,
-                err);
+    print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err);
+  } catch (const std::filesystem::filesystem_error& error) {
+    const bool memory = error.code() == std::errc::not_enough_memory;
+    print_error(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo,
+                formats::escape(error.what()) + placed_text(), json, out, err);
   } catch (const std::exception& error) {
     print_error(ErrorCode::kIo, formats::escape(error.what()) + placed_text(), json, out, err);
   }

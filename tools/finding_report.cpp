@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/finding_report.h"
 
+#include <algorithm>
 #include <ostream>
+
+#include "formats/base/no_answer.h"
+#include "formats/base/text.h"
 
 namespace fsdp::cli {
 
@@ -12,6 +16,24 @@ void print_finding(const formats::Finding& finding, std::ostream& out) {
   if (finding.bytes && finding.message.find("byte") == std::string::npos)
     out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
   out << '\n';
+}
+
+void throw_if_unread(const formats::Findings& findings, const std::string& path,
+                     std::ostream* out) {
+  const auto unread = [](const formats::Finding& finding) {
+    return formats::is_no_answer(finding.code);
+  };
+  const auto first = std::find_if(findings.begin(), findings.end(), unread);
+  if (first == findings.end()) return;
+  const auto others = std::count_if(first + 1, findings.end(), unread);
+  if (out != nullptr) {
+    for (const formats::Finding& finding : findings) {
+      if (!unread(finding)) print_finding(finding, *out);
+    }
+  }
+  std::string message = path + ": " + formats::finding_text(*first);
+  if (others != 0) message += formats::cat("; and ", others, " more could not be read");
+  throw Error(first->code, message);
 }
 
 formats::Json finding_json(const formats::Finding& finding) {

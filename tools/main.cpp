@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt: from the process to cli::run and back.
 #include <iostream>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,11 @@
 
 int main(int argc, char** argv) {
   fsdp::cli::prepare_process();
-  const int status =
-      fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+  int status = 0;
+  try {
+    status = fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+  } catch (const std::bad_alloc&) {
+    status = fsdp::cli::report_no_memory();
+  }
   return fsdp::cli::finish_process(status);
 }

@@ -6,6 +6,8 @@
 #include <set>
 #include <system_error>
 
+#include "formats/base/error.h"
+#include "formats/base/file.h"
 #include "formats/base/text.h"
 
 namespace fsdp::cli {
@@ -43,17 +45,25 @@ void add_file(const fs::path& path, InputSize& size) {
   if (is_metadata(path.filename())) size.metadata_bytes += bytes;
 }
 
-void add_folder(const fs::path& path, InputSize& size) {
-  std::error_code error;
-  std::size_t files = 0;
-  fs::recursive_directory_iterator at(path, fs::directory_options::skip_permission_denied, error);
-  const fs::recursive_directory_iterator end;
-  for (; !error && at != end && files < kMaxFiles; at.increment(error)) {
-    if (at.depth() >= kMaxDepth) at.disable_recursion_pending();
+// `files`: that were counted so far.  Not recursive_directory_iterator, which ends the process
+// where memory runs out while it goes on.
+void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int depth = 0) {
+  std::vector<std::string> names;
+  try {
+    names = formats::Directory::open(path).list();
+  } catch (const Error&) {
+    return;  // opening the checkpoint meets the same, and says so
+  }
+  for (const std::string& name : names) {
+    if (files >= kMaxFiles) return;
+    const fs::path inner = path / name;
     std::error_code ignored;
-    if (!at->is_regular_file(ignored)) continue;
-    ++files;
-    add_file(at->path(), size);
+    if (fs::is_regular_file(fs::status(inner, ignored))) {
+      ++files;
+      add_file(inner, size);
+    } else if (depth < kMaxDepth && fs::is_directory(fs::symlink_status(inner, ignored))) {
+      add_folder(inner, size, files, depth + 1);
+    }
   }
 }
 
@@ -65,13 +75,14 @@ InputSize size_of(const std::vector<std::string>& paths) {
   for (const fs::path path : distinct) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
+    std::size_t files = 0;
     if (fs::is_directory(status)) {
-      add_folder(path, size);
+      add_folder(path, size, files);
     } else if (fs::is_regular_file(status)) {
       // These stand for the folder that they lie in.
       const bool part = is_metadata(path.filename()) || path.extension() == ".distcp";
       if (part) {
-        add_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), size);
+        add_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), size, files);
       } else {
         add_file(path, size);
       }

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <exception>
 #include <iostream>
 #include <string_view>
-#include <system_error>
 #include <thread>
 
 #include "formats/base/atomic_output.h"
@@ -65,7 +65,7 @@ void start_waiting_for_signals() {
   if (::sem_init(&asked_to_stop, 0, 0) != 0) return;
   try {
     std::thread(end_when_asked).detach();
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     // No thread to be had: loops notice all the same.
   }
 }
@@ -101,6 +101,14 @@ void prepare_process() {
 
 int interrupted_status() noexcept {
   return kSignalBase + formats::interrupt_signal.load();
+}
+
+int report_no_memory() noexcept {
+  // Literals alone: there is no memory to put words together.
+  std::cerr << "fsdp-ckpt: error[OUT_OF_MEMORY]: out of memory; "
+            << (formats::outputs_committed() == 0 ? "nothing was written\n"
+                                                  : "the new output is in place\n");
+  return kFailedStatus;
 }
 
 int finish_process(int status) {

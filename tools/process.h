@@ -15,6 +15,10 @@ void prepare_process();
 // What a run ends with that a signal asked to stop: 128 + its number, as a shell tells it.
 int interrupted_status() noexcept;
 
+// Says that there was no memory, and whether an output is in place; takes none itself.  Returns the
+// exit status.
+int report_no_memory() noexcept;
+
 // Flushes standard output.  Returns `status`, or 141 where the reader of the pipe went away, or 2
 // where what was printed could not be written; says on standard error what is in place all the
 // same.

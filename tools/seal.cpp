@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <ostream>
-#include <system_error>
 
 #include "formats/base/atomic_file.h"
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 #include "formats/layout/seal_check.h"
 #include "formats/open.h"
@@ -48,8 +48,7 @@ class SealVerb : public Verb {
                   "not apply");
     place_ = formats::seal_place(common.path);
     shown_ = formats::escape((place_.folder / place_.name).native());
-    std::error_code ignored;
-    const bool sealed = fs::exists(fs::symlink_status(place_.folder / place_.name, ignored));
+    const bool sealed = formats::exists_at(place_.folder / place_.name);
     if (sealed && !force_) {
       throw Error(ErrorCode::kExists,
                   shown_ +
@@ -58,6 +57,8 @@ class SealVerb : public Verb {
     }
     formats::FileCrcs crcs;
     examine(common, streams, crcs);
+    throw_if_unread(report_.findings, formats::escape(common.path),
+                    common.json ? nullptr : &streams.out);
     const bool sound = std::none_of(report_.findings.begin(), report_.findings.end(), is_damage);
     if (sound && !dry_run_) write();
     if (common.json) {

@@ -4,6 +4,7 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 #include "formats/layout/torch_program.h"
 #include "formats/model/key_check.h"
@@ -37,14 +38,9 @@ bool is_no_finding(ErrorCode code) {
     case ErrorCode::kNotFound:
     case ErrorCode::kUnknownFormat:
     case ErrorCode::kUnsupported:
-    case ErrorCode::kIo:
-    case ErrorCode::kOutOfMemory:
-    case ErrorCode::kInterrupted:
-    case ErrorCode::kChanged:
-    case ErrorCode::kNoSpace:
       return true;
     default:
-      return false;
+      return formats::is_no_answer(code);
   }
 }
 
@@ -215,6 +211,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
 int verify(const VerifyCommand& command, const Streams& streams) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
+  throw_if_unread(findings, outcome.path, command.common.json ? nullptr : &streams.out);
   // A seal that matched is a checksum of everything.
   if (command.require_checksums && outcome.report.bytes_unchecked != 0 &&
       !matches_whole(outcome.sealing)) {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <new>
 #include <random>
 #include <utility>
 #include <vector>
@@ -148,6 +149,7 @@ struct AtomicDirectory::Impl : Unfinished {
   // The new folder is in place.
   void end(std::unique_lock<std::mutex>& committing) {
     committed = true;
+    note_committed();
     committing.unlock();
     folder.reset();  // and its lock, which would keep others from replacing it
     if (options.sync) sync_parent_after_rename(place);
@@ -193,8 +195,11 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
     // What someone put into the old folder between the look and the exchange would be lost.
     if (!place.stands_for(place.temporary(), old.get())) throw appeared(place);
     check_replaceable(old.get(), place.shown());
-  } catch (const Error&) {
-    if (!exchange()) committed = true;  // both folders stay, the new one in place
+  } catch (...) {
+    if (!exchange()) {  // both folders stay, the new one in place
+      committed = true;
+      note_committed();
+    }
     throw;
   }
   try {
@@ -202,14 +207,19 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
   } catch (const Error& e) {
     throw Error(e.code(), cat(e.what(), "; the old one is ", place.shown_temporary()));
   }
+  const auto left = [&](ErrorCode code, std::string_view why) {
+    return Error(code, cat(why, "; the new one is in place, the old one, ", place.shown_temporary(),
+                           ", is yet to be removed"));
+  };
   try {
     remove_files_in(old.get(), place.shown());
     if (::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR) != 0) {
       throw_errno(place.shown());
     }
   } catch (const Error& e) {
-    throw Error(e.code(), cat(e.what(), "; the new one is in place, the old one, ",
-                              place.shown_temporary(), ", is yet to be removed"));
+    throw left(e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    throw left(ErrorCode::kOutOfMemory, place.shown() + ": out of memory");
   }
 }
 
@@ -304,7 +314,7 @@ void AtomicDirectory::commit() {
     throw_errno(cat(place.shown(), "/", impl_->invitation));
   }
   for (const auto& added : impl_->files) added.file->finish(impl_->options.sync);
-  if (impl_->options.before_commit) impl_->options.before_commit(open_path(place));
+  look_before_commit(place, impl_->options);
   if (impl_->options.seal) impl_->write_seal();
   const auto sync = [&](const FileDescriptor& folder) {
     if (::fsync(folder.get()) != 0 && errno != EINVAL) throw_errno(place.shown() + ": fsync");

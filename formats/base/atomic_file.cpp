@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <mutex>
+#include <new>
 #include <span>
 #include <string>
 #include <utility>
@@ -97,7 +98,7 @@ AtomicFile::~AtomicFile() = default;
 void AtomicFile::commit() {
   const OutputPlace& place = impl_->place;
   file_->finish(impl_->options.sync);
-  if (impl_->options.before_commit) impl_->options.before_commit(open_path(place));
+  look_before_commit(place, impl_->options);
   if (!impl_->options.replace && place.existing()) throw appeared(place);
   impl_->check_destination();
   impl_->remove_old_seal();
@@ -111,6 +112,7 @@ void AtomicFile::commit() {
     throw appeared(place);
   }
   impl_->committed = true;
+  note_committed();
   lock.unlock();  // The seal is an output of its own.
   if (impl_->options.sync) sync_parent_after_rename(place);
   if (impl_->options.seal) write_seal();
@@ -118,6 +120,9 @@ void AtomicFile::commit() {
 
 void AtomicFile::write_seal() const {
   const OutputPlace& place = impl_->place;
+  const auto unsealed = [&](ErrorCode code, std::string_view why) {
+    return Error(code, cat(why, "; the new ", place.shown(), " is in place, without a seal"));
+  };
   try {
     const std::string text = seal_text({{place.name(), file_->bytes(), file_->crc()}});
     AtomicFile seal(impl_->destination.native() + sidecar_name(""),
@@ -125,8 +130,9 @@ void AtomicFile::write_seal() const {
     seal.file().write_at(0, std::as_bytes(std::span(text)));
     seal.commit();
   } catch (const Error& e) {
-    throw Error(e.code(),
-                cat(e.what(), "; the new ", place.shown(), " is in place, without a seal"));
+    throw unsealed(e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    throw unsealed(ErrorCode::kOutOfMemory, place.shown() + ": out of memory");
   }
 }
 

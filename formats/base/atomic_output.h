@@ -29,6 +29,9 @@ struct OutputOptions {
 // waits for that end.
 void abandon_outputs() noexcept;
 
+// How many outputs of this process have come into their places.
+std::uint64_t outputs_committed() noexcept;
+
 // Free bytes for this user on the file system that holds `folder`.  Throws: kIo, kNotFound.
 std::uint64_t free_bytes(const std::filesystem::path& folder);
 

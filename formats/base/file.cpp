@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/base/file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <sys/stat.h>
@@ -221,16 +220,7 @@ std::shared_ptr<File> Directory::open_member(const std::string& relative_path) c
 }
 
 std::vector<std::string> Directory::list() const {
-  // A fresh descriptor: readdir moves the position of the one it is given.
-  const int fd = ::openat(fd_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) throw_errno(escape(path_.native()));
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd), &::closedir);
-  if (!stream) throw_errno(escape(path_.native()));
-  std::vector<std::string> names;
-  while (const dirent* entry = ::readdir(stream.get())) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
-  }
+  std::vector<std::string> names = names_in(fd_.get(), escape(path_.native()));
   std::sort(names.begin(), names.end(),
             [](const auto& a, const auto& b) { return natural_less(a, b); });
   return names;
@@ -238,7 +228,13 @@ std::vector<std::string> Directory::list() const {
 
 bool Directory::is_directory(const std::string& name) const {
   struct stat info {};
-  return ::fstatat(fd_.get(), name.c_str(), &info, 0) == 0 && S_ISDIR(info.st_mode);
+  if (::fstatat(fd_.get(), name.c_str(), &info, 0) == 0) return S_ISDIR(info.st_mode);
+  // A link that leads nowhere is no folder.
+  if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG ||
+      errno == EACCES) {
+    return false;
+  }
+  throw_errno(escape((path_ / name).native()));
 }
 
 std::vector<std::string> Directory::list_files() const {

@@ -4,6 +4,10 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+
+#include "formats/base/text.h"
+
 namespace fsdp::formats {
 namespace {
 
@@ -29,10 +33,12 @@ FileTimes times_of(const File& file) {
 
 std::optional<FileTimes> times_at(const std::filesystem::path& path) {
   struct statx info {};
-  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, kWanted, &info) != 0 ||
-      !S_ISREG(info.stx_mode)) {
-    return std::nullopt;
+  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, kWanted, &info) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == EACCES)
+      return std::nullopt;
+    throw_errno(escape(path.native()));
   }
+  if (!S_ISREG(info.stx_mode)) return std::nullopt;
   return times_from(info);
 }
 

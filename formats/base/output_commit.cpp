@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -17,12 +19,20 @@ namespace {
 
 std::mutex unfinished_mutex;
 std::vector<Unfinished*> unfinished;
+std::atomic<std::uint64_t> committed{0};
 
 }  // namespace
 
 std::mutex& commit_mutex() {
   static std::mutex mutex;
   return mutex;
+}
+
+void note_committed() noexcept {
+  ++committed;
+}
+std::uint64_t outputs_committed() noexcept {
+  return committed;
 }
 
 void note_unfinished(Unfinished& output) {
@@ -40,9 +50,23 @@ void abandon_outputs() noexcept {
   for (Unfinished* const output : unfinished) output->abandon();
 }
 
-std::filesystem::path open_path(const OutputPlace& place) {
-  return std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) /
-         place.temporary();
+void look_before_commit(const OutputPlace& place, const OutputOptions& options) {
+  if (!options.before_commit) return;
+  const std::filesystem::path opened =
+      std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) / place.temporary();
+  const auto renamed = [&](std::string text) {
+    const std::string name = escape(opened.native());
+    for (std::size_t at = 0; (at = text.find(name, at)) != text.npos; at += place.shown().size())
+      text.replace(at, name.size(), place.shown());
+    return text;
+  };
+  try {
+    options.before_commit(opened);
+  } catch (const Error& error) {
+    throw Error(error.code(), renamed(error.what()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    throw Error(ErrorCode::kIo, cat(place.shown(), ": ", error.code().message()));
+  }
 }
 
 bool flag_unsupported() {

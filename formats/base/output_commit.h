@@ -3,9 +3,9 @@
 // atomic_directory alone.
 #pragma once
 
-#include <filesystem>
 #include <mutex>
 
+#include "formats/base/atomic_output.h"
 #include "formats/base/error.h"
 #include "formats/base/output_place.h"
 
@@ -22,14 +22,19 @@ struct Unfinished {
   virtual void abandon() noexcept = 0;
 };
 
+// An output has come into its place.
+void note_committed() noexcept;
+
 // Held by a commit from before its rename until the output knows that it was committed.
 std::mutex& commit_mutex();
 // An output knows of itself that it may have to be abandoned, from its first moment to its last.
 void note_unfinished(Unfinished& output);
 void forget_unfinished(Unfinished& output) noexcept;
 
-// The temporary by way of the open folder it lies in, whatever that is renamed to.
-std::filesystem::path open_path(const OutputPlace& place);
+// Calls `options.before_commit`, if there is one, with the temporary by way of the open folder that
+// it lies in, whatever that is renamed to.  In messages it has the name of the destination.
+// Throws: what it throws; kIo for an error of the file system.
+void look_before_commit(const OutputPlace& place, const OutputOptions& options);
 
 // Whether the last renameat2 failed because the file system or kernel does not know its flag.
 bool flag_unsupported();

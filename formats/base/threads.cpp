@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/base/threads.h"
 
-#include <system_error>
+#include <exception>
 
 namespace fsdp::formats {
 
@@ -12,7 +12,7 @@ std::vector<std::jthread> start_helpers(std::size_t count,
   for (std::size_t i = 1; i <= count; ++i) {
     try {
       helpers.emplace_back([body, i] { body(i); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       break;
     }
   }

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lays an HDF5 file out: libhdf5 writes it into memory, where the data are left out.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string_view>
 #include <unordered_set>
 
 #include "formats/base/budget.h"
+#include "formats/base/byte_reader.h"
+#include "formats/base/file.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/container/hdf5_file.h"
 #include "formats/container/hdf5_library.h"
+#include "formats/container/hdf5_sandbox.h"
 #include "formats/container/hdf5_types.h"
 
 namespace fsdp::formats::hdf5 {
@@ -299,11 +308,85 @@ class Layout {
   FileImage image_;
 };
 
+// The image as the child sends it: numbers of eight bytes, little-endian.
+std::string encoded(const FileImage& image) {
+  std::string out;
+  const auto number = [&](std::uint64_t value) {
+    for (unsigned i = 0; i < 8; ++i) out += static_cast<char>(value >> (8 * i) & 0xFFU);
+  };
+  number(image.bytes);
+  number(image.places.size());
+  for (const DatasetPlace& place : image.places) {
+    number(place.address);
+    number(place.chunks.size());
+    for (const std::uint64_t chunk : place.chunks) number(chunk);
+  }
+  number(image.structure.size());
+  for (const auto& [address, bytes] : image.structure) {
+    number(address);
+    number(bytes.size());
+    out += bytes;
+  }
+  return out;
+}
+
+FileImage decoded(std::string_view sent) {
+  ByteReader in(std::as_bytes(std::span(sent)));
+  // Each of them takes at least `bytes`.
+  const auto count = [&](std::uint64_t bytes) {
+    const std::uint64_t value = in.u64("image");
+    if (value > in.remaining() / bytes)
+      throw Error(ErrorCode::kH5ReaderFailed, "the process that lays HDF5 out sent no image");
+    return static_cast<std::size_t>(value);
+  };
+  FileImage image;
+  image.bytes = in.u64("image");
+  image.places.resize(count(16));
+  for (DatasetPlace& place : image.places) {
+    place.address = in.u64("image");
+    place.chunks.resize(count(8));
+    for (std::uint64_t& chunk : place.chunks) chunk = in.u64("image");
+  }
+  image.structure.resize(count(16));
+  for (auto& [address, bytes] : image.structure) {
+    address = in.u64("image");
+    bytes = in.text(count(1), "image");
+  }
+  return image;
+}
+
+// Of the child: generous, for the plan is ours.
+SandboxLimits limits_for(const FilePlan& plan) {
+  const std::uint64_t objects = plan.datasets.size() + plan.links.size() + plan.texts.size();
+  constexpr unsigned kSeconds = 3600;
+  return {.memory_bytes = (std::uint64_t{4} << 30U) + 4 * kBytesPerObject * objects,
+          .cpu_seconds = kSeconds,
+          .wall_seconds = 2 * kSeconds,
+          .output_bytes = INT64_MAX};
+}
+
 }  // namespace
 
+// In a child process, as files are read: where memory runs out, libhdf5 does not give up but
+// crashes, and what it held is then in no state to go on with.
 FileImage lay_out(const FilePlan& plan) {
-  const Library library;
-  return Layout(plan).run();
+  const FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (nothing.get() < 0) throw_errno("/dev/null");
+  const std::string sent = [&] {
+    std::unique_lock lock(library_mutex());
+    return run_sandboxed(nothing.get(), limits_for(plan), [&] {
+      lock.unlock();  // the child's copy
+      try {
+        const Library library;
+        return encoded(Layout(plan).run());
+      } catch (const std::bad_alloc&) {
+        throw Error(ErrorCode::kOutOfMemory,
+                    "laying the HDF5 file out takes more memory than there is; --max-memory SIZE "
+                    "allows more");
+      }
+    });
+  }();
+  return decoded(sent);
 }
 
 }  // namespace fsdp::formats::hdf5

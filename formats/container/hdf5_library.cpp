@@ -7,7 +7,10 @@
 
 #include <cstddef>
 #include <memory>
+#include <new>
+#include <optional>
 
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats::hdf5 {
@@ -26,6 +29,26 @@ OpenFile& open_file(H5FD_t* base) {
 }
 const OpenFile& open_file(const H5FD_t* base) {
   return *reinterpret_cast<const OpenFile*>(base);
+}
+
+// What reading or writing the file threw, of which the library only learns that it failed.
+// Guarded by library_mutex.
+std::optional<Error> thrown;
+bool memory_ran_out = false;
+
+// Calls what may throw, at the border to C.
+template <typename Call>
+herr_t told(const Call& call) {
+  try {
+    return call() ? 0 : -1;
+  } catch (const Error& error) {
+    thrown = error;
+  } catch (const std::bad_alloc&) {
+    memory_ran_out = true;
+  } catch (const std::exception&) {
+    // the library has its own words
+  }
+  return -1;
 }
 
 H5FD_t* driver_open(const char* /*name*/, unsigned /*flags*/, hid_t access, haddr_t /*most*/) {
@@ -60,29 +83,19 @@ haddr_t driver_size(const H5FD_t* base, H5FD_mem_t /*type*/) {
 
 herr_t driver_read(H5FD_t* base, H5FD_mem_t /*type*/, hid_t /*transfer*/, haddr_t address,
                    std::size_t bytes, void* out) {
-  try {
-    return open_file(base).file->read(address, out, bytes) ? 0 : -1;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  return told([&] { return open_file(base).file->read(address, out, bytes); });
 }
 
 herr_t driver_write(H5FD_t* base, H5FD_mem_t /*type*/, hid_t /*transfer*/, haddr_t address,
                     std::size_t bytes, const void* in) {
-  try {
-    return open_file(base).file->write(address, in, bytes) ? 0 : -1;
-  } catch (const std::exception&) {
-    return -1;
-  }
+  return told([&] { return open_file(base).file->write(address, in, bytes); });
 }
 
 herr_t driver_truncate(H5FD_t* base, hid_t /*transfer*/, hbool_t /*closing*/) {
-  try {
+  return told([&] {
     open_file(base).file->resize(open_file(base).end);
-    return 0;
-  } catch (const std::exception&) {
-    return -1;
-  }
+    return true;
+  });
 }
 
 // The value is one of those the HDF Group leaves to testing.
@@ -137,6 +150,8 @@ herr_t add_words(unsigned n, const H5E_error2_t* error, void* to) {
       (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC)) {
     words.out_of_memory = true;
   }
+  // What some of its parts say instead.
+  if (text.find("memory allocation failed") != text.npos) words.out_of_memory = true;
   return 0;
 }
 
@@ -160,8 +175,12 @@ std::mutex& library_mutex() {
 }
 
 Library::Library() : lock_(library_mutex()) {
+  thrown.reset();
+  memory_ran_out = false;
+  // Where memory ran out, what the library does at the end of the process crashes it.
+  (void)H5dont_atexit();
   const bool started = H5open() >= 0 && driver_id() >= 0;
-  if (!started) throw Error(ErrorCode::kUnsupported, "libhdf5 does not start");
+  if (!started) throw_library_error(ErrorCode::kUnsupported, "libhdf5 does not start");
   (void)H5Eget_auto2(H5E_DEFAULT, &report_, &report_data_);
   (void)H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
 }
@@ -180,6 +199,8 @@ std::string library_words() {
 }
 
 void throw_library_error(ErrorCode code, const std::string& what) {
+  if (thrown && is_no_answer(thrown->code())) throw thrown->in(what);
+  if (memory_ran_out) throw std::bad_alloc();
   const Words words = words_now();
   throw Error(words.out_of_memory ? ErrorCode::kH5ReaderFailed : code,
               what + ": " + text_of(words));

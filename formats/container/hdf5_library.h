@@ -38,7 +38,8 @@ void forbid_other_files();
 
 // Of the last failed call, escaped: its outermost and innermost descriptions.
 std::string library_words();
-// Throws `code` with `what` and library_words; kH5ReaderFailed where memory ran out.
+// Throws `code` with `what` and library_words; kH5ReaderFailed where memory ran out; where the file
+// could not be read or written, what reading it threw.
 [[noreturn]] void throw_library_error(ErrorCode code, const std::string& what);
 
 // An identifier, closed with it.

@@ -286,8 +286,8 @@ void check_status(int status, const SandboxLimits& limits) {
     if (number == SIGXCPU)
       failed(cat("was ended: more than ", limits.cpu_seconds, " seconds of processor time"));
     if (number == SIGKILL) failed("was killed from outside, as the kernel does without memory");
-    failed(
-        cat("crashed with signal ", number, " (", ::strsignal(number), "); the file is malformed"));
+    failed(cat("crashed with signal ", number, " (", ::strsignal(number),
+               "), as libhdf5 does over a malformed file, or where memory runs out"));
   }
   switch (WEXITSTATUS(status)) {
     case 0:

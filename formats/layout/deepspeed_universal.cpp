@@ -317,10 +317,9 @@ class UniversalCheckpoint : public ModelFiles {
 
 bool has_parameter_folders(const fs::path& folder) {
   const fs::path zero = folder / kZero;
-  std::error_code error;
-  if (!fs::is_directory(zero, error)) return false;
+  if (!fs::is_directory(zero)) return false;
   for (const std::string& name : Directory::open(zero).list()) {
-    if (fs::is_regular_file(zero / name / cat(kWeights, kSuffix), error)) return true;
+    if (fs::is_regular_file(zero / name / cat(kWeights, kSuffix))) return true;
   }
   return false;
 }

@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/no_answer.h"
 #include "formats/layout/fairscale_metadata.h"
 #include "formats/layout/torch_file.h"
 
@@ -21,7 +22,8 @@ std::optional<TorchFile> first_file(const fs::path& folder, const RankFiles& set
     const TorchStream stream = sniff_torch_stream(*file);
     if (stream != TorchStream::kZip && stream != TorchStream::kLegacy) return std::nullopt;
     return read_torch_file(*file);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     return std::nullopt;
   }
 }
@@ -48,7 +50,8 @@ std::vector<ShardSet> shard_sets(const fs::path& folder, std::vector<std::string
         Metadata metadata = read_metadata(*shard->metadata);
         bare.emplace_back(std::move(set), std::move(metadata));
       }
-    } catch (const Error&) {
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
       sets.push_back({std::move(set), std::nullopt});  // opening it says what is wrong
     }
   }

@@ -106,7 +106,7 @@ class Hdf5Output : public Output {
     };
     pickle_ = write_pickle(root, pickle);
     add_hidden();
-    image_ = lay_out(file_);
+    image_ = laid_out();
     plan_.format = "hdf5";
     plan_.files = {{destination.filename().native(), image_.bytes}};
     count_leaves(source, content);
@@ -326,9 +326,17 @@ class Hdf5Output : public Output {
     out.write_at(offset, bytes);
   }
 
+  FileImage laid_out() const {
+    try {
+      return lay_out(file_);
+    } catch (const Error& error) {
+      throw error.in(escape(destination_.native()));
+    }
+  }
+
   // The same file once more, now with the CRCs that its attributes hold.
   void write_structure(OutputFile& out) {
-    const FileImage known = lay_out(file_);
+    const FileImage known = laid_out();
     const auto same = [](const DatasetPlace& a, const DatasetPlace& b) {
       return a.address == b.address && a.chunks == b.chunks;
     };

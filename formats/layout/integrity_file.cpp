@@ -12,6 +12,7 @@
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/json.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/sha256.h"
 #include "formats/base/text.h"
 #include "formats/layout/parallel_check.h"
@@ -108,8 +109,7 @@ std::optional<Finding> compare(const Directory& folder, const ListedFile& listed
 
 std::optional<std::string> find_integrity_file(const fs::path& path) {
   for (const std::string_view name : {kMegatronName, kTorchCheckpointingName}) {
-    std::error_code ignored;
-    if (fs::exists(fs::symlink_status(path / name, ignored))) return std::string(name);
+    if (exists_at(path / name)) return std::string(name);
   }
   return std::nullopt;
 }
@@ -124,6 +124,7 @@ SealReport check_integrity_file(const fs::path& folder, const std::string& name,
   try {
     listed = read_list(*directory.open_member(name));
   } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     Finding finding = finding_from(error, report.seal);
     finding.code = ErrorCode::kSeal;
     finding.file = name;

@@ -2,13 +2,16 @@
 #include "formats/layout/newer_data.h"
 
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
 #include "formats/base/file_times.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 #include "formats/layout/dcp_names.h"
 
@@ -106,11 +109,13 @@ Findings newer_data(const fs::path& folder) {
     const std::vector<std::string> names = directory.list();
     look_into(folder, "", names, findings);
     for (const std::string& name : names) {
-      if (directory.is_directory(name))
+      const bool hidden = ::access((folder / name).c_str(), R_OK | X_OK) != 0 && errno == EACCES;
+      if (!hidden && directory.is_directory(name))
         look_into(folder / name, name + "/", Directory::open(folder / name).list(), findings);
     }
-  } catch (const Error&) {
-    // A folder that may not be looked into.
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+    // A folder that went away meanwhile.
   }
   return findings;
 }

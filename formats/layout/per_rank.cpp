@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "formats/base/error.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 #include "formats/layout/joined_checkpoint.h"
 #include "formats/layout/sharded_value.h"
@@ -240,7 +241,8 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
     const std::vector<Leaf> leaves = leaves_of(read_torch_file(*file).root);
     return std::any_of(leaves.begin(), leaves.end(),
                        [](const Leaf& leaf) { return special_tensor(leaf.value) == "sharded"; });
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     return false;  // its own reader says what is wrong with it
   }
 }

@@ -16,6 +16,7 @@
 #include "formats/base/atomic_directory.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/seal.h"
 #include "formats/base/shared_files.h"
 #include "formats/base/text.h"
@@ -300,7 +301,8 @@ class Rewriting : public RewrittenDcp {
           plan_shared(name, above);
           continue;
         }
-      } catch (const Error&) {
+      } catch (const Error& error) {
+        if (is_no_answer(error.code())) throw;
         // A link that leads elsewhere, a socket: not of the checkpoint.
       }
       left_behind_.push_back(name);

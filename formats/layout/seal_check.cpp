@@ -14,6 +14,7 @@
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/output_place.h"
 #include "formats/base/text.h"
 #include "formats/layout/dcp_names.h"
@@ -49,11 +50,6 @@ fs::path parent_of(const fs::path& path) {
 
 fs::path without_slash(const fs::path& folder) {
   return folder.has_filename() || !folder.has_relative_path() ? folder : folder.parent_path();
-}
-
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
 }
 
 // A checkpoint's files, opened one after the other, and their checksums from what is known and what
@@ -198,7 +194,7 @@ class SealCheck {
       }
       return true;
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted) throw;
+      if (is_no_answer(error.code())) throw;
       Finding finding = finding_from(error, report_.seal);
       finding.code = ErrorCode::kSeal;
       finding.file = place_.name;
@@ -286,10 +282,10 @@ SealPlace seal_place(const fs::path& path) {
 
 std::optional<SealPlace> find_seal(const fs::path& path) {
   const SealPlace own = seal_place(path);
-  if (is_file(own.folder / own.name)) return own;
+  if (exists_at(own.folder / own.name)) return own;
   // One folder above, where that one's seal speaks of it.
   const fs::path above = own.single ? own.folder : parent_of(own.folder);
-  if (!is_file(above / kSealName)) return std::nullopt;
+  if (!exists_at(above / kSealName)) return std::nullopt;
   SealPlace place{above, std::string(kSealName), own.only, false};
   if (!own.single)
     place.only = fs::absolute(own.folder).lexically_normal().filename().native() + "/";
@@ -299,7 +295,8 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
       return own.single ? file.name == place.only : file.name.starts_with(place.only);
     });
     if (!lists) return std::nullopt;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     // Whether it speaks of this one, nobody can tell: checking it says what is wrong with it.
   }
   return place;

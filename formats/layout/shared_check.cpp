@@ -5,6 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/shared_files.h"
 #include "formats/base/text.h"
 #include "formats/layout/parallel_check.h"
@@ -36,6 +37,7 @@ Findings check_shared_files(const std::filesystem::path& folder) {
            .bytes = {}});
     }
   } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     Finding finding = finding_from(error, record);
     finding.code = ErrorCode::kSeal;
     finding.file = kSharedName;

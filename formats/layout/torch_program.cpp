@@ -3,6 +3,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 #include "formats/layout/parallel_check.h"
 #include "formats/layout/torch_file.h"
@@ -109,7 +110,8 @@ std::unique_ptr<Checkpoint> open_torch_program(const std::filesystem::path& path
     const ZipReader zip(ends);
     if (torch_program(zip, folder_of(zip)).empty()) return nullptr;
     return std::make_unique<TorchProgram>(std::move(file), zip);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     return nullptr;
   }
 }

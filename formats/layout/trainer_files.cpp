@@ -9,6 +9,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 #include "formats/layout/torch_file.h"
 #include "formats/layout/torch_globals.h"
@@ -40,12 +41,6 @@ bool is_plain(const fs::path& path) {
   const auto file = File::open(path);
   if (sniff_torch_stream(*file) == TorchStream::kLegacy) return false;
   return read_torch_file(*file).unknown_globals.empty();
-}
-
-// Whether the error says something of the file, rather than of the machine.
-bool is_damage(ErrorCode code) {
-  return code != ErrorCode::kIo && code != ErrorCode::kOutOfMemory &&
-         code != ErrorCode::kInterrupted;
 }
 
 }  // namespace
@@ -91,7 +86,7 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
                               .one_value = one_value,
                               .folder = {}});
     } catch (const Error& error) {
-      if (!is_damage(error.code())) throw;
+      if (is_no_answer(error.code())) throw;
       if (error.code() == ErrorCode::kUnsupported) {
         others.push_back(name);
         continue;

@@ -10,6 +10,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/file.h"
+#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
 #include "formats/layout/joined_checkpoint.h"
 #include "formats/layout/safetensors_checkpoint.h"
@@ -29,7 +30,8 @@ constexpr std::array<const char*, 2> kOptimizers = {"optimizer.pt", "optimizer.b
 bool is_torch_file(const fs::path& path) {
   try {
     return sniff_torch_stream(*File::open(path)) != TorchStream::kOther;
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
     return false;
   }
 }

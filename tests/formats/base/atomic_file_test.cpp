@@ -12,6 +12,7 @@
 #include <atomic>
 #include <functional>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -50,6 +51,23 @@ TEST(AtomicFile, destroyed_before_commit_leaves_nothing) {
   TempDir dir;
   { AtomicFile output(dir / "x.bin", {}); }
   EXPECT_TRUE(names(dir.path()).empty());
+}
+
+TEST(AtomicFile, the_last_look_at_it_names_the_destination_and_not_the_way_there) {
+  TempDir dir;
+  const auto look = [](const std::filesystem::path& temporary) {
+    throw Error(ErrorCode::kIo, temporary.native() + ": reading 8 bytes: Input/output error");
+  };
+  AtomicFile output(dir / "x.bin", {.before_commit = look});
+  expect_error(ErrorCode::kIo, (dir / "x.bin").native() + ": reading 8 bytes",
+               [&] { output.commit(); });
+  const auto stat = [](const std::filesystem::path& temporary) {
+    throw std::filesystem::filesystem_error("status", temporary,
+                                            std::make_error_code(std::errc::io_error));
+  };
+  AtomicFile other(dir / "y.bin", {.before_commit = stat});
+  expect_error(ErrorCode::kIo, (dir / "y.bin").native() + ": Input/output error",
+               [&] { other.commit(); });
 }
 
 TEST(AtomicFile, an_existing_destination_is_refused_or_replaced_as_asked) {

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""System calls of every verb fail, and the process is killed there; whatever happens, what invariants.py says holds.
+
+  python3 check_every_call.py --tool PATH --injector PATH --data tests/data [--runs N | --every | --every-way] [--seed S] [CASE | writing | reading ...]
+
+--runs N: N faults a case, picked by the seed; each call and each way it can fail is among them before one occurs twice.
+--every: each occurrence of each call fails, in the ways of call_errors.py by turns (the seed says which comes first), and is killed at.
+--every-way: each occurrence, in each way.
+Exit 0: passed, 1: failed, 77: nothing can be traced here.
+"""
+import argparse
+import collections
+import os
+import random
+import sys
+import tempfile
+import time
+
+from call_errors import faults_of
+from injector import Fault, Injector, Skipped
+from invariants import States, Violation, tree
+from verb_cases import chosen
+
+
+def all_faults(case, calls):
+    for call, count in sorted(calls.items()):
+        for at in range(1, count + 1):
+            if case.writes() and call != "futex_other":
+                yield Fault(call, at, "kill")
+            for what, stays in faults_of(call):
+                yield Fault(call, at, what, stays)
+
+
+def by_turns(faults, seed):
+    """Each kill, and one failure of each occurrence."""
+    ways = collections.defaultdict(list)
+    for fault in faults:
+        if fault.what == "kill":
+            yield fault
+        else:
+            ways[fault.call, fault.at].append(fault)
+    for (_, at), failures in ways.items():
+        yield failures[(at + seed) % len(failures)]
+
+
+def picked(faults, count, random_numbers):
+    """`count` of them, as even over (call, what) as can be."""
+    groups = collections.defaultdict(list)
+    for fault in faults:
+        groups[fault.call, fault.what, fault.stays].append(fault)
+    for group in groups.values():
+        random_numbers.shuffle(group)
+    keys = list(groups)
+    random_numbers.shuffle(keys)
+    chosen = []
+    while len(chosen) < count and any(groups.values()):
+        for key in keys:
+            if groups[key] and len(chosen) < count:
+                chosen.append(groups[key].pop())
+    return chosen
+
+
+class Sweep:
+    def __init__(self, options, work):
+        self.options, self.work = options, work
+        self.injector = Injector(os.path.abspath(options.injector), os.path.abspath(options.tool), work)
+        self.counts = collections.Counter()
+        self.failures = []
+
+    def run(self, case):
+        begun, before = time.time(), collections.Counter(self.counts)
+        case.prepare(self.injector.tool, os.path.abspath(self.options.data), os.path.join(self.work, case.name))
+        clean = self.injector.run(case.args)
+        if clean.status != case.status:
+            raise Violation(f"undisturbed: {clean.words()}")
+        states = States(case, clean.out)
+        states.new, left = tree(case.words["out"])
+        case.reset()
+        states.old, _ = tree(case.words["out"])
+        inputs = tree(case.words["in"])
+        if left or (case.writes() and states.old == states.new):
+            raise Violation(f"undisturbed: {left} left, or nothing was written")
+        again = self.injector.run(case.args)
+        if states.which() != ("new", []) or again.out != clean.out:
+            raise Violation(f"two undisturbed runs differ: {states.differences()}\n{clean.out!r}\n{again.out!r}")
+        faults = list(all_faults(case, clean.calls))
+        if self.options.every:
+            faults = list(by_turns(faults, self.options.seed))
+        elif not self.options.every_way:
+            faults = picked(faults, self.options.runs, random.Random(f"{self.options.seed} {case.name}"))
+        for fault in faults:
+            self.strike(case, states, fault)
+        if tree(case.words["in"]) != inputs:
+            self.failures.append(f"{case.name}: the input was changed")
+        now = self.counts - before
+        print(f"{case.name}: {sum(clean.calls.values())} calls of {len(clean.calls)} kinds; {now['kills']} kills ({now['kills after']} after the new "
+              f"output was in place), {now['failures']} failing calls ({now['refused']} refused), {now['not reached']} not reached; "
+              f"{time.time() - begun:.0f} s", flush=True)
+
+    def strike(self, case, states, fault):
+        case.reset()
+        ended = self.injector.run(case.args, fault)
+        try:
+            if ended.reached == 0:
+                self.counts["not reached"] += 1
+            if fault.what == "kill" and ended.signal == 9:
+                self.counts["kills"] += 1
+                self.counts["kills after"] += states.check_killed()
+                again = True
+            else:
+                self.counts["failures"] += 1
+                self.counts["refused"] += states.check_ended(ended, fault)
+                again = states.which()[1] != []
+            if again:
+                states.check_next_run(lambda: self.injector.run(case.args))
+        except Violation as violation:
+            self.failures.append(f"{case.name}: {fault}: {violation}\n  {ended.words()}")
+            print(f"FAILED {self.failures[-1]}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--injector", required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--every", action="store_true")
+    parser.add_argument("--every-way", action="store_true")
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    # Where fsync costs nothing: what a power cut leaves is another test's.
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=memory) as work:
+        sweep = Sweep(options, work)
+        try:
+            for case in chosen(options.cases):
+                sweep.run(case)
+        except Skipped as reason:
+            print(f"skipped: {reason}")
+            return 77
+    print(f"in all {sweep.counts['kills']} kills, {sweep.counts['failures']} failing calls, {sweep.counts['refused']} of them refused")
+    if sweep.failures:
+        print(f"FAILED: {len(sweep.failures)}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

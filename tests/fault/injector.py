@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the tool with one system call failing (failing_call.cpp), and says how it ended."""
+import errno
+import os
+import subprocess
+from dataclasses import dataclass
+
+SKIPPED = 77
+
+
+class Skipped(Exception):
+    """Nothing can be tried on this machine; the reason."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to occurrence `at` of a call, and to all later ones where it `stays`."""
+    call: str
+    at: int
+    what: str
+    stays: bool = False
+
+    def __str__(self):
+        kind, _, value = self.what.partition("=")
+        if kind in ("error", "done"):
+            value = errno.errorcode[int(value)]
+        return f"{self.call} #{self.at}: {kind}{' ' if value else ''}{value}{', and all later ones' if self.stays else ''}"
+
+
+@dataclass
+class Ended:
+    """How a run ended.  `status` is None where a signal ended it or it `hung`."""
+    status: int
+    signal: int
+    hung: bool
+    reached: int   # how often the fault was done: 0 where the run made fewer such calls
+    calls: dict    # by name, how many calls were counted
+    out: str
+    err: str
+
+    def words(self):
+        how = "no end" if self.hung else f"signal {self.signal}" if self.signal else f"status {self.status}"
+        return f"{how}\n  stdout: {self.out[-600:]!r}\n  stderr: {self.err[-600:]!r}"
+
+
+class Injector:
+    """Requires: `work`, a folder of its own for reports."""
+
+    def __init__(self, program, tool, work, seconds=30):
+        self.program, self.tool, self.seconds = program, tool, seconds
+        self.report = os.path.join(work, "report")
+
+    def run(self, args, fault=None, **kw):
+        command = [self.program, "--report", self.report, "--seconds", str(self.seconds)]
+        if fault:
+            command += ["--call", fault.call, "--at", str(fault.at), "--do", fault.what] + (["--stays"] if fault.stays else [])
+        done = subprocess.run([*command, "--", self.tool, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              errors="backslashreplace", **kw)
+        if done.returncode == SKIPPED:
+            raise Skipped(done.stderr.strip())
+        if done.returncode != 0:
+            raise RuntimeError(f"{command}: {done.returncode}: {done.stderr}")
+        ended = Ended(None, 0, False, 0, {}, done.stdout, done.stderr)
+        with open(self.report) as file:
+            for line in file:
+                kind, *words = line.split()
+                if kind == "calls":
+                    ended.calls[words[0]] = int(words[1])
+                elif kind == "reached":
+                    ended.reached = int(words[0])
+                elif kind == "exit":
+                    ended.status = int(words[0])
+                elif kind == "signal":
+                    ended.signal = int(words[0])
+                elif kind == "hung":
+                    ended.hung = True
+        return ended

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold however a run was disturbed (docs/reliability.md): outputs whole, statuses and words true, nothing left behind."""
+import os
+import re
+
+# A message, or what the dynamic loader and the C library say where they cannot go on.
+MESSAGE = re.compile(r"^fsdp-ckpt: error\[([A-Z0-9_]+)\]: (.*)", re.MULTILINE)
+
+
+class Violation(Exception):
+    pass
+
+
+def expect(condition, what):
+    if not condition:
+        raise Violation(what)
+
+
+def tree(folder):
+    """By path, the bytes of every file below, None for folders; temporaries apart."""
+    found, left = {}, []
+    for above, folders, files in os.walk(folder):
+        for name in list(folders):
+            if is_temporary(name):
+                left.append(os.path.relpath(os.path.join(above, name), folder))
+                folders.remove(name)
+            else:
+                found[os.path.relpath(os.path.join(above, name), folder)] = None
+        for name in files:
+            path = os.path.join(above, name)
+            if is_temporary(name):
+                left.append(os.path.relpath(path, folder))
+                continue
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, folder)] = file.read()
+    return found, sorted(left)
+
+
+def is_temporary(name):
+    return name.startswith(".") and name.endswith(".fsdp-tmp")
+
+
+def unsealed(files):
+    """A file's seal stands beside it, so that the two cannot be replaced at once: it is removed before, and written after."""
+    return {path: content for path, content in files.items() if "/" in path or not path.endswith(".fsdp_seal.json")}
+
+
+# What of a folder is shared, and since when, depends on what could be shared.
+RECORD = "fsdp_shared.json"
+
+
+def alike(now, expected):
+    def rest(files):
+        return {path: content for path, content in files.items() if os.path.basename(path) != RECORD}
+    return rest(now) == rest(expected)
+
+
+class States:
+    """The output of a case: what it was, what it becomes, and what may stand there in between."""
+
+    def __init__(self, case, clean_out):
+        self.case, self.clean_out = case, clean_out
+        self.old = self.new = None
+
+    def which(self):
+        """'old', 'new', 'unsealed' or 'torn', and the temporaries beside it."""
+        now, left = tree(self.case.words["out"])
+        for name, content in (("new", self.new), ("old", self.old)):
+            if alike(now, content):
+                return name, left
+        if now in (unsealed(self.old), unsealed(self.new)):
+            return "unsealed", left
+        return "torn", left
+
+    def check_killed(self):
+        which, _ = self.which()
+        expect(which != "torn", f"torn: {self.differences()}")
+        return which == "new"
+
+    def differences(self):
+        now, left = tree(self.case.words["out"])
+        words = []
+        for name, content in (("old", self.old), ("new", self.new)):
+            other = [path for path in {*now, *content} if now.get(path, "") != content.get(path, "")]
+            words.append(f"unlike the {name} one in {sorted(other)}")
+        return f"{'; '.join(words)}; beside it {left}"
+
+    def check_next_run(self, run):
+        """The same command once more finishes the work, whatever the last one left."""
+        done = run()
+        expect(done.status == self.case.status, f"the next run: {done.words()}")
+        which, left = self.which()
+        expect(which == "new" and left == [], f"after the next run: {which}, {self.differences()}")
+
+    def check_ended(self, ended, fault):
+        """A run that came to its own end.  Returns whether it refused."""
+        expect(not ended.hung, "hung")
+        expect(ended.signal == 0, "crashed")
+        which, left = self.which()
+        if ended.status == self.case.status and not MESSAGE.search(ended.err):
+            expect(which == "new", f"status {ended.status}, but the output is {which}: {self.differences()}")
+            expect(same_answer(ended.out, self.clean_out), f"status {ended.status} and another answer, expected {self.clean_out[-400:]!r}")
+            expect(left == [], f"status {ended.status}, and {left} left")
+            return False
+        if self.case.incomplete is not None and ended.status == self.case.incomplete:
+            expect("fsdp-ckpt: warning[" in ended.err, "incomplete, and no warning says what is missing")
+            return True
+        expect(ended.status == 2, "neither done nor refused")
+        message = MESSAGE.search(ended.err)
+        if fault.call == "write" and (fault.stays or not ended.out):
+            return True  # standard error itself could not be written
+        expect(message, "no message")
+        names_file = any(place in message[2] for place in self.places()) and "/proc/self" not in message[2]
+        expect(names_file, "the message names no file")
+        if not self.case.writes():
+            expect(which == "new" and left == [], f"wrote something: {self.differences()}")
+            return True
+        in_place = "in place" in message[2]
+        if in_place:
+            expect(which in ("new", "unsealed"), f"the message says the new one is in place, found {which}")
+        else:
+            expect(which in ("old", "unsealed"), f"refused, but the output is {which}: {self.differences()}")
+        for name in left if not fault.stays else []:  # else removing failed as well
+            expect(os.path.basename(name) in message[2], f"{name} is left, and the message does not say so")
+        return True
+
+    def places(self):
+        # The last: a folder on the way to one of them, as the C++ library names it.
+        return [self.case.words["in"], self.case.words["out"], self.case.words["data"], "standard output", "temporary file", "out of memory", " [/"]
+
+
+def same_answer(out, clean):
+    """But for how much of it is shared with the source, and how fast it went."""
+    def rest(text):
+        text = re.sub(r", [0-9.]+ [KMG]?i?B/s", "", text)
+        return re.sub(r"[0-9.,]+ [KMG]?i?B in [0-9]+ files(, .* shared with the source)?(, all data matched its CRC-32)?", "", text)
+    return rest(out) == rest(clean)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs that faults are injected into: each verb, what it reads, and what it replaces."""
+import os
+import shutil
+import subprocess
+
+
+class Case:
+    """A run of the tool in a folder of its own.
+
+    Inputs lie in <folder>/in and are made once; what the run writes or replaces lies in <folder>/out.  `args` and `before`
+    (a command that makes the old output) hold {in}, {out} and {data}.
+    """
+
+    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None):
+        self.name, self.args_, self.before, self.inputs, self.status = name, args, before, inputs, status
+        self.incomplete = incomplete   # the status of an answer that says of itself that something is missing
+
+    def prepare(self, tool, data, folder):
+        self.tool, self.folder = tool, folder
+        self.words = {"data": data, "in": os.path.join(folder, "in"), "out": os.path.join(folder, "out")}
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(self.words["in"])
+        os.makedirs(self.words["out"])
+        for command in self.inputs:
+            self.must(command)
+        if self.before:
+            self.must(self.before)
+        os.rename(self.words["out"], os.path.join(folder, "old"))
+        self.args = self.filled(self.args_)
+        self.reset()
+
+    def reset(self):
+        """What lies in `out` is what lay there before the run."""
+        shutil.rmtree(self.words["out"], ignore_errors=True)
+        shutil.copytree(os.path.join(self.folder, "old"), self.words["out"], symlinks=True)
+
+    def filled(self, command):
+        return [word.format(**self.words) for word in command.split()]
+
+    def must(self, command):
+        words = self.filled(command)
+        if words[0] == "cp":
+            shutil.copytree(words[1], words[2]) if os.path.isdir(words[1]) else shutil.copy(words[1], words[2])
+            return
+        done = subprocess.run([self.tool, *words], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"{words}: {done.returncode}: {done.stderr}")
+
+    def writes(self):
+        return "{out}" in self.args_
+
+
+SHARDS = "cp {data}/golden/2.11.0/shards/ckpt {in}/ckpt"
+MINIMAL = "{data}/golden/2.11.0/minimal/ckpt"
+PT, H5, ST = "consolidate {in}/ckpt {in}/a.pt", "convert {in}/ckpt {in}/a.h5", "convert {in}/ckpt {in}/a.safetensors --drop-values"
+ONE = "--force --threads 1"
+ROWS = "-k *row*"
+
+
+def writing(name, what, before, *inputs, **kw):
+    return Case(name, f"{what} {ONE}", before, inputs or (SHARDS,), **kw)
+
+
+def reading(name, what, *inputs, **kw):
+    return Case(name, f"{what} --threads 1", None, inputs or (SHARDS,), **kw)
+
+
+def chosen(names):
+    """The cases of these names; `writing` and `reading` are all of a kind.  Throws: KeyError."""
+    known = {case.name for case in CASES} | {"writing", "reading"}
+    for name in names:
+        if name not in known:
+            raise KeyError(f"no case is named {name}")
+    return [case for case in CASES if not names or case.name in names or ("writing" if case.writes() else "reading") in names]
+
+
+CASES = [
+    writing("consolidate", "consolidate {in}/ckpt {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),
+    writing("consolidate_sealed", f"consolidate {{in}}/ckpt {{out}}/o.pt --seal {ROWS}", f"consolidate {MINIMAL} {{out}}/o.pt --seal"),
+    writing("consolidate_new", f"consolidate {{in}}/ckpt {{out}}/o.pt {ROWS}", None),
+    writing("consolidate_folder", f"consolidate {{in}}/ckpt {{out}}/o.safetensors.d --max-shard-size 100B {ROWS} --to safetensors",
+            f"consolidate {MINIMAL} {{out}}/o.safetensors.d --to safetensors --max-shard-size 1MB -k w"),
+    writing("reshard", "reshard {in}/ckpt {out}/o --world-size 3 --seal", f"reshard {MINIMAL} {{out}}/o --world-size 2 --seal"),
+    writing("reshard_new", f"reshard {{in}}/ckpt {{out}}/o --world-size 2 {ROWS}", None),
+    writing("shard", "shard {in}/a.pt {out}/o --world-size 2", f"reshard {MINIMAL} {{out}}/o --world-size 2", SHARDS, PT),
+    writing("convert_safetensors", f"convert {{in}}/ckpt {{out}}/o.safetensors {ROWS}", f"convert {MINIMAL} {{out}}/o.safetensors -k w"),
+    writing("convert_hdf5", "convert {in}/ckpt {out}/o.h5", f"convert {MINIMAL} {{out}}/o.h5"),
+    writing("convert_from_hdf5", "convert {in}/a.h5 {out}/o.pt", f"convert {MINIMAL} {{out}}/o.pt", SHARDS, H5),
+    writing("rename_file", "rename {in}/a.pt {out}/o.pt --rename grid=net", f"consolidate {MINIMAL} {{out}}/o.pt", SHARDS, PT),
+    writing("rename_links", "rename {in}/ckpt {out}/o --rename grid=net", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
+    writing("rename_copy", "rename {in}/ckpt {out}/o --rename grid=net --copy --seal", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
+    writing("rekey", "rekey {in}/ckpt {out}/o --to id -k app.optim.**", f"rename {MINIMAL} {{out}}/o --rename w=v --copy",
+            "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
+    writing("seal", "seal {out}/ckpt", "cp {data}/golden/2.11.0/shards/ckpt {out}/ckpt"),
+    writing("seal_file", "seal {out}/a.pt", f"consolidate {MINIMAL} {{out}}/a.pt"),
+    writing("extract", "extract {in}/ckpt rows {out}/o.npy", f"extract {MINIMAL} w {{out}}/o.npy"),
+    writing("inspect_html", "inspect {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html"),
+    reading("inspect", "inspect {in}/ckpt --chunks"),
+    reading("inspect_globals", "inspect {in}/ckpt --globals", incomplete=1),
+    reading("verify", "verify {in}/ckpt --json"),
+    reading("verify_sealed", "verify {in}/sealed", SHARDS, "reshard {in}/ckpt {in}/sealed --world-size 2 --seal"),
+    reading("verify_linked", "verify {in}/linked", SHARDS, "rename {in}/ckpt {in}/linked --rename grid=net"),
+    reading("verify_hdf5", "verify {in}/a.h5", SHARDS, H5),
+    reading("verify_deepspeed", "verify {data}/golden/frameworks/deepspeed_zero2_w2/ckpt"),
+    reading("verify_safetensors", "verify {data}/golden/2.11.0/hf_sharded/ckpt"),
+    reading("diff_same", "diff {in}/ckpt {in}/a.pt", SHARDS, PT),
+    reading("diff_other", "diff {in}/ckpt {in}/a.pt", SHARDS, "rename {in}/ckpt {in}/b --rename grid=net", "consolidate {in}/b {in}/a.pt", status=1),
+    reading("stats", "stats {in}/ckpt"),
+    reading("extract_text", "extract {in}/ckpt rows"),
+]
