@@ -58,7 +58,8 @@ def worker(rank, world, kind, dtype, rows, more, port):
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
     dist.barrier()
-    dcp.save({"optim": states, "bias": weights["0.bias"]}, checkpoint_id=ckpt)
+    os.chdir(folder)   # so that no path of this machine is saved
+    dcp.save({"optim": states, "bias": weights["0.bias"]}, checkpoint_id="ckpt")
     low = [k for k, s in states["state"].items() for v in s.values()
            if type(v._local_tensor if hasattr(v, "_local_tensor") else v).__name__.startswith("OptimState")]
     print(f"torchao_{kind}_w{world}, rank {rank}: {len(low)} states are torchao's", flush=True)
