@@ -84,8 +84,13 @@ std::vector<dcp::PartTensor> part_tensors(const StateContent& content, const Par
   std::vector<dcp::PartTensor> result;
   std::size_t sharded = 0;
   for (const StateTensor& tensor : content.tensors) {
-    dcp::PartTensor part{dtype_of(tensor.local.scalar_type()), tensor.shape().vec(), nullptr};
-    if (tensor.sharded != nullptr) part.writers = writers.of(*tensor.sharded, sharded++);
+    dcp::PartTensor part;
+    part.dtype = dtype_of(tensor.local.scalar_type());
+    part.shape = tensor.shape().vec();
+    if (tensor.sharded != nullptr) {
+      part.writers = writers.of(*tensor.sharded, sharded++);
+      part.row_dims = static_cast<std::size_t>(tensor.sharded->layout.row_dims);
+    }
     result.push_back(std::move(part));
   }
   return result;

@@ -94,10 +94,12 @@ class ShardedModule {
   const std::shared_ptr<torch::nn::Module>& module() const noexcept;
   const FsdpOptions& options() const noexcept;
 
-  // What the optimizer takes: with use_orig_params each parameter's rows on this rank
-  // ([rows, ...], [0] where it has none of a 0-dimensional one), in the order of the module; else
-  // flat tensors, one a unit and dtype.  Frozen ones are included.  Ignored parameters come last,
-  // as they are.  Stable for the life of this object.
+  // What the optimizer takes: with use_orig_params each parameter's rows on this rank, in the order
+  // of the module; else flat tensors, one a unit and dtype.  Rows are those of dimension 0,
+  // [rows, ...]; of a parameter that has fewer of them than there are ranks, they are counted over
+  // as many leading dimensions as it takes ([8, 512, 64] on 16 ranks: [256, 64]), at last elements;
+  // [0] where a rank has nothing of a 0-dimensional one.  Frozen ones are included.  Ignored
+  // parameters come last, as they are.  Stable for the life of this object.
   std::vector<at::Tensor> parameters() const;
   // The same with names: of the parameters, or "<unit>._flat_param" (with a dtype behind it where a
   // unit has several).

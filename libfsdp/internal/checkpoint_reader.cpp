@@ -21,20 +21,16 @@ CheckpointReader::CheckpointReader(const std::filesystem::path& path)
     : checkpoint_(formats::open_checkpoint(path)), content_(formats::content_of(*checkpoint_)) {}
 
 void CheckpointReader::want(std::size_t number, const at::Tensor& target,
-                            std::optional<Rows> rows) {
+                            std::optional<Part> part) {
   const formats::TensorEntry& entry = tensor(number);
-  formats::Box box = formats::whole_box(entry.shape);
-  if (rows && !entry.shape.empty()) {
-    box.offset[0] = rows->first;
-    box.size[0] = rows->count;
-  }
   if (target.numel() == 0) return;
   Wanted wanted;
+  wanted.alone = part && part->alone;
   wanted.piece =
       formats::box_piece(std::make_shared<formats::TensorSource>(*checkpoint_, number, chunks_),
-                         std::move(box), dtype_of(target.scalar_type()));
+                         part ? std::move(part->box) : formats::whole_box(entry.shape),
+                         dtype_of(target.scalar_type()));
   wanted.target = target;
-  wanted.alone = rows && rows->alone;
   if (entry.chunks.size() != 0) {
     const formats::Location& location = entry.chunks.location(0);
     wanted.place = {checkpoint_->index().files[location.file].name, location.offset};

@@ -16,6 +16,7 @@
 #include "formats/container/pickle_value.h"
 #include "formats/layout/checkpoint.h"
 #include "formats/layout/source_pieces.h"
+#include "formats/model/box.h"
 #include "formats/model/memory_reader.h"
 #include "libfsdp/internal/tensor_bridge.h"
 #include "libfsdp/process_group.h"
@@ -38,15 +39,14 @@ class CheckpointReader {
   const formats::TensorEntry& tensor(std::size_t number) const {
     return checkpoint_->index().tensors[number];
   }
-  // Notes that these rows of the tensor, all of its columns, go into `target`, converted where it
-  // is of another dtype: all rows where `rows` is not given. Requires: `target` has the shape of
-  // the rows; dtypes are equal or can be cast.
-  struct Rows {
-    std::int64_t first;
-    std::int64_t count;
-    bool alone;  // no other rank wants them
+  // Notes that this box of the tensor goes into `target`, converted where that is of another dtype:
+  // the whole where `part` is not given. Requires: `target` has as many elements, in the same
+  // order; dtypes are equal or can be cast.
+  struct Part {
+    formats::Box box;
+    bool alone;  // no other rank wants it
   };
-  void want(std::size_t number, const at::Tensor& target, std::optional<Rows> rows = std::nullopt);
+  void want(std::size_t number, const at::Tensor& target, std::optional<Part> part = std::nullopt);
 
   // A value of content(), read, and its tensors, which are filled by read().  What has no
   // counterpart is left out and noted, see state_value().

@@ -14,6 +14,7 @@
 #include "formats/layout/content.h"
 #include "formats/layout/object_fields.h"
 #include "formats/layout/state_tree.h"
+#include "formats/model/shard_spec.h"
 
 namespace fsdp {
 namespace {
@@ -137,10 +138,23 @@ void LoadPlan::fill(const std::string& key, std::size_t number, const StateValue
   }
   if (sharded == nullptr) return reader_.want(number, local);
   const ShardLayout& layout = sharded->layout;
-  if (layout.rows_of(sharded->part) == 0) return;
-  reader_.want(number, local,
-               CheckpointReader::Rows{layout.first_row(sharded->part),
-                                      layout.rows_of(sharded->part), sharded->replica_count == 1});
+  const std::int64_t count = layout.rows_of(sharded->part);
+  if (local.sizes() != at::IntArrayRef(layout.shape_of(sharded->part))) {
+    return problem(c10::str("'", key, "': part ", sharded->part, " of ", layout.world_size,
+                            " has shape ", at::IntArrayRef(layout.shape_of(sharded->part)),
+                            ", but found ", local.sizes()));
+  }
+  if (local.numel() == 0) return;
+  const auto row_dims = static_cast<std::size_t>(layout.row_dims);
+  std::int64_t row = 0;  // of the part
+  for (formats::Box& box :
+       formats::boxes_of_rows(layout.shape, row_dims, layout.first_row(sharded->part), count)) {
+    const std::int64_t rows = formats::count_rows(box.size, row_dims);
+    // A tensor without dimensions has no rows to narrow to.
+    reader_.want(number, rows == count ? local : local.narrow(0, row, rows),
+                 CheckpointReader::Part{std::move(box), sharded->replica_count == 1});
+    row += rows;
+  }
 }
 
 void LoadPlan::check() const {

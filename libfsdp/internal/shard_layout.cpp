@@ -4,6 +4,28 @@
 #include <algorithm>
 
 namespace fsdp {
+namespace {
+
+// Of a tensor's elements, as one part of so many: what padding may take where a choice is left.
+constexpr std::int64_t kPaddingPart = 8;
+
+// Counts rows over `row_dims` dimensions.
+void count_rows_over(ShardLayout& layout, int row_dims) {
+  const auto split = layout.shape.begin() + row_dims;
+  layout.row_dims = row_dims;
+  layout.rows = 1;
+  std::for_each(layout.shape.begin(), split, [&](std::int64_t size) { layout.rows *= size; });
+  layout.row_numel = 1;
+  std::for_each(split, layout.shape.end(), [&](std::int64_t size) { layout.row_numel *= size; });
+  layout.chunk_rows = (layout.rows + layout.world_size - 1) / layout.world_size;
+}
+
+bool pads_little(const ShardLayout& layout) {
+  const std::int64_t padding = layout.chunk_rows * layout.world_size - layout.rows;
+  return padding * kPaddingPart < layout.rows;
+}
+
+}  // namespace
 
 std::int64_t ShardLayout::first_row(int rank) const noexcept {
   return std::min(rows, rank * chunk_rows);
@@ -14,23 +36,22 @@ std::int64_t ShardLayout::rows_of(int rank) const noexcept {
 }
 
 std::vector<std::int64_t> ShardLayout::shape_of(int rank) const {
-  std::vector<std::int64_t> result = shape;
-  if (!result.empty()) {
-    result[0] = rows_of(rank);
-  } else if (rows_of(rank) == 0) {
-    result = {0};
-  }
+  if (row_dims == 0 && rows_of(rank) == 1) return {};
+  std::vector<std::int64_t> result{rows_of(rank)};
+  result.insert(result.end(), shape.begin() + row_dims, shape.end());
   return result;
 }
 
+// See Note [rows].
 ShardLayout shard_layout(std::span<const std::int64_t> shape, int world_size) {
   ShardLayout layout;
   layout.shape.assign(shape.begin(), shape.end());
   layout.world_size = world_size;
-  layout.rows = shape.empty() ? 1 : shape[0];
-  layout.row_numel = 1;
-  for (std::size_t d = 1; d < shape.size(); ++d) layout.row_numel *= shape[d];
-  layout.chunk_rows = (layout.rows + world_size - 1) / world_size;
+  const int dims = static_cast<int>(shape.size());
+  count_rows_over(layout, std::min(dims, 1));
+  if (layout.rows >= world_size || layout.numel() == 0) return layout;
+  while (layout.row_dims < dims && !pads_little(layout))
+    count_rows_over(layout, layout.row_dims + 1);
   return layout;
 }
 

@@ -1,6 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one tensor is cut along dimension 0, as torch.chunk cuts it: every rank gets the rounded-up
-// share of rows until none are left, so that the last ranks may have fewer, or none.
+// How one tensor is cut over ranks.
+//
+// Note [rows]: a rank has some rows, as torch.chunk gives them out: every rank the rounded-up share
+// until none are left, so that the last ranks may have fewer, or none.  Rows are those of
+// dimension 0, as in PyTorch's FSDP2, wherever it has one for each rank.  Where it has not (a stack
+// of 8 experts, a table [1, N, D] on 64 ranks), most ranks would have nothing, and every rank the
+// memory of a whole row all the same, since shares have one size in a collective.  There rows are
+// counted over several leading dimensions, as few as it takes for the padding to be less than an
+// eighth of the tensor; if no number is enough, each element is a row.  A share stays one run of
+// elements, so that nothing but this file, and what names boxes of the whole tensor, knows of it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +20,8 @@ namespace fsdp {
 struct ShardLayout {
   std::vector<std::int64_t> shape;  // of the whole tensor
   int world_size = 1;
-  std::int64_t rows = 0;        // size of dimension 0; 1 for a 0-dimensional tensor
+  int row_dims = 0;       // leading dimensions that rows are counted over; 0 where there are none
+  std::int64_t rows = 0;  // 1 for a 0-dimensional tensor
   std::int64_t row_numel = 0;   // elements of one row
   std::int64_t chunk_rows = 0;  // rows of a full share
 
@@ -22,7 +31,7 @@ struct ShardLayout {
   std::int64_t first_row(int rank) const noexcept;
   std::int64_t rows_of(int rank) const noexcept;
   std::int64_t numel_of(int rank) const noexcept { return rows_of(rank) * row_numel; }
-  // [rows_of(rank), ...]; [] or [0] for a 0-dimensional tensor.
+  // [rows_of(rank), what a row has of dimensions...]; [] or [0] for a 0-dimensional tensor.
   std::vector<std::int64_t> shape_of(int rank) const;
 };
 

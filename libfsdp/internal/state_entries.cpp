@@ -93,8 +93,11 @@ std::string layout_text(const FlatGroup& group, int rank) {
   for (const Parameter* parameter : group.parameters) {
     if (parameter == group.parameters.front())
       text << "rank " << rank << " of " << parameter->layout.world_size;
-    text << separator << parameter->name() << ' ' << at::IntArrayRef(parameter->layout.shape)
-         << " at " << parameter->offset;
+    const ShardLayout& layout = parameter->layout;
+    text << separator << parameter->name() << ' ' << at::IntArrayRef(layout.shape);
+    // Other ways of cutting may give the same offsets.
+    if (layout.row_dims > 1) text << " in rows of " << layout.row_numel;
+    text << " at " << parameter->offset;
     separator = ", ";
   }
   return text.str();

@@ -136,7 +136,10 @@ class Describer {
   }
 
   static Value reference(std::size_t number, c10::ScalarType type, at::IntArrayRef shape) {
-    return formats::dcp::part_reference(number, {dtype_of(type), shape.vec(), nullptr});
+    formats::dcp::PartTensor tensor;
+    tensor.dtype = dtype_of(type);
+    tensor.shape = shape.vec();
+    return formats::dcp::part_reference(number, tensor);
   }
 
   using Bytes = std::tuple<const void*, c10::ScalarType, std::int64_t>;

@@ -118,6 +118,17 @@ TEST(Engine, odd_sizes_and_unused_parameters_train_alike) {
   expect_same_training(regression<Odd>({4, 7}, nullptr));
 }
 
+TEST(Engine, stacks_of_fewer_rows_than_ranks_train_alike) {
+  auto test = regression<Stacks>({4, 7}, nullptr);
+  expect_same_training(test, {1, 2, 3, 4, 5});
+  test.no_sync = true;
+  test.micro_steps = 2;
+  expect_same_training(test, {4});
+  test.options.use_orig_params = false;
+  test.options.sharding_strategy = ShardingStrategy::kHybridShard;
+  expect_same_training(test, {4});
+}
+
 TEST(Engine, a_tied_weight_trains_alike) {
   ShardedCase<Tied> test;
   test.build = built<Tied>();

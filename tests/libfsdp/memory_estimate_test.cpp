@@ -83,6 +83,31 @@ TEST(MemoryEstimate, a_module_on_the_meta_device_takes_none) {
   EXPECT_EQ(estimate.parameters, (std::int64_t{1} << 32) + 64);
 }
 
+// A mixture of experts, a table of places and a single number, of fewer rows than ranks.
+TEST(MemoryEstimate, stacks_take_their_share_on_many_ranks) {
+  struct Stack : nn::Module {
+    Stack() {
+      register_parameter("experts", torch::empty({8, 4096, 512}));
+      register_parameter("places", torch::empty({1, 2048, 512}));
+      register_parameter("gain", torch::empty({1}));
+    }
+  };
+  const auto build = [] {
+    const MetaDevice meta;
+    return std::make_shared<Stack>();
+  };
+  const auto module = build();
+  const std::int64_t bytes = (8 * 4096 + 2048) * 512 * 4;
+  for (const int world_size : {64, 1024}) {
+    const auto estimate = estimate_memory(*module, {}, {.world_size = world_size});
+    // Beside their share, 64 bytes for the gain and as many for the unit's id.
+    EXPECT_EQ(estimate.parameters, bytes / world_size + 2 * 64);
+    EXPECT_EQ(estimate.gradients, bytes / world_size + 64);
+    EXPECT_EQ(estimate.optimizer_state, 2 * estimate.gradients);
+    EXPECT_EQ(estimate.units[0].full_bytes, bytes + world_size * 64);
+  }
+}
+
 TEST(MemoryEstimate, strategies_shard_what_they_say) {
   const test::Gpt gpt(3);
   FsdpOptions options;

@@ -109,13 +109,31 @@ struct OddImpl : nn::Module {
         unused(register_module("unused", nn::Linear(3, 3))) {
     scale = register_parameter("scale", torch::ones({}));
     empty = register_parameter("empty", torch::ones({0, 3}));
-    spare = register_parameter("spare", torch::ones({2, 2}));
+    spare = register_parameter("spare", torch::ones({2, 3, 3}));
   }
   Tensor forward(const Tensor& x) { return b(torch::tanh(a(x))) * scale + empty.sum(); }
   nn::Linear a, b, unused;
   Tensor scale, empty, spare;
 };
 TORCH_MODULE(Odd);
+
+// Stacks of matrices, a table of one row of rows, and single numbers.
+struct StacksImpl : nn::Module {
+  StacksImpl() {
+    up = register_parameter("up", torch::ones({3, 7, 5}));
+    down = register_parameter("down", torch::ones({2, 1, 5, 7}));
+    table = register_parameter("table", torch::ones({1, 4, 7}));
+    gain = register_parameter("gain", torch::ones({1}));
+    shift = register_parameter("shift", torch::ones({}));
+  }
+  Tensor forward(const Tensor& x) {
+    const Tensor hidden = torch::tanh(torch::matmul(x, up)).sum(0);
+    const Tensor y = torch::matmul(hidden, down).flatten(0, 1).sum(0) * gain;
+    return y + table.flatten(0, 1).sum(0) + shift;
+  }
+  Tensor up, down, table, gain, shift;
+};
+TORCH_MODULE(Stacks);
 
 struct TiedImpl : nn::Module {
   TiedImpl()

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/state_dict.h"
 
+#include <map>
+#include <string>
+#include <vector>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -23,6 +27,7 @@ using test::keys_of;
 using test::kStrategies;
 using test::Odd;
 using test::options_for;
+using test::Stacks;
 using test::Tied;
 using test::Zoo;
 using testing::AllOf;
@@ -54,6 +59,7 @@ TEST(StateDict, whole_tensors_are_those_of_the_unsharded_module) {
   for (const int world_size : {1, 2, 3, 4}) {
     for (const bool use_orig_params : {false, true}) {
       expect_whole_state<Odd>(world_size, ShardingStrategy::kFullShard, use_orig_params);
+      expect_whole_state<Stacks>(world_size, ShardingStrategy::kFullShard, use_orig_params);
       expect_whole_state<Zoo>(world_size, ShardingStrategy::kFullShard, use_orig_params);
     }
   }
@@ -119,6 +125,35 @@ TEST(StateDict, sharded_tensors_are_the_rows_and_share_memory_with_them) {
       barrier(group, "end of the test");
     });
   }
+}
+
+// As a user sees them: fewer rows than ranks are counted over further dimensions.
+TEST(StateDict, rows_of_stacks_are_rows_of_matrices_or_elements) {
+  spawn_ranks(4, [](const Group& group) {
+    FullyShardedDataParallel<Stacks> sharded(filled<Stacks>(), options_for(group, true));
+    const bool last = group->rank() == 3;
+    std::map<std::string, std::vector<std::int64_t>> shapes;
+    for (const auto& [name, shard] : sharded.named_parameters()) shapes[name] = shard.sizes().vec();
+    using Shape = std::vector<std::int64_t>;
+    // 3 and 2 matrices of rows, of which 21 and 10 would be padded to 24 and 12: elements.
+    EXPECT_EQ(shapes["up"], (last ? Shape{24} : Shape{27}));
+    EXPECT_EQ(shapes["down"], (last ? Shape{16} : Shape{18}));
+    EXPECT_EQ(shapes["table"], (Shape{1, 7}));
+    EXPECT_EQ(shapes["gain"], group->rank() == 0 ? Shape{1} : Shape{0});
+    EXPECT_EQ(shapes["shift"], group->rank() == 0 ? Shape{} : Shape{0});
+  });
+}
+
+// What is the same but for how it is cut says so.
+TEST(StateDict, local_state_tells_how_stacks_are_cut) {
+  spawn_ranks(2, [](const Group& group) {
+    FullyShardedDataParallel<Stacks> sharded(filled<Stacks>(), options_for(group));
+    set_state_dict_type(sharded, StateDictType::kLocal);
+    const StateDict state = sharded.state_dict();
+    EXPECT_THAT(
+        *state.at("_flat_param._layout").as_string(),
+        AllOf(HasSubstr("table [1, 4, 7] in rows of 7 at "), HasSubstr("up [3, 7, 5] at ")));
+  });
 }
 
 TEST(StateDict, local_state_is_each_units_flat_buffer) {

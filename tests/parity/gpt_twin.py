@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What samples/train_gpt.cpp does, by PyTorch's FSDP1 and FSDP2: the same model, order of tokens and optimizer.
 
-A training is made of a kind ("fsdp1", "fsdp2"), a world and Sizes.  All functions run on every rank.
+A training is made of a kind ("fsdp1", "fsdp2"), a world, Sizes, and another model where that is wanted.  All functions run on every rank.
 """
 from dataclasses import dataclass
 
@@ -57,20 +57,21 @@ def read(folder):
 
 
 class Training:
-    def __init__(self, kind, sizes, tokens, use_orig_params=True):
-        """With weights of its own, which something has to be loaded over."""
+    def __init__(self, kind, sizes, tokens, use_orig_params=True, build=GPT, unit=Block):
+        """With weights of its own, which something has to be loaded over.  `unit`: the class of what is sharded by itself."""
         self.kind, self.sizes, self.step = kind, sizes, 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.tokens = torch.from_numpy(numpy.fromfile(tokens, dtype="<u2").astype("int64"))
         torch.manual_seed(4321)
-        model = GPT(sizes)
+        model = build(sizes)
         if kind == "fsdp1":
             model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=use_orig_params,
-                                             auto_wrap_policy=ModuleWrapPolicy({Block}))
+                                             auto_wrap_policy=ModuleWrapPolicy({unit}))
             FullyShardedDataParallel.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(), ShardedOptimStateDictConfig())
         else:
-            for block in model.blocks:
-                fully_shard(block)
+            for module in list(model.modules()):
+                if isinstance(module, unit):
+                    fully_shard(module)
             fully_shard(model)
         self.model = model
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=sizes.lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=sizes.weight_decay)

@@ -8,6 +8,7 @@
 #include "tests/parity/public/resnet.h"
 #include "tests/parity/public/unet.h"
 #include "tests/parity/public/vit.h"
+#include "tests/parity/stacks.h"
 
 namespace fsdp::test {
 namespace {
@@ -156,6 +157,7 @@ std::shared_ptr<ParityModel> make_model(const std::string& name) {
   if (name == "lstm") return std::make_shared<RecurrentImpl>();
   if (name == "conv") return std::make_shared<ConvolutionalImpl>();
   if (name == "odd") return std::make_shared<OddImpl>();
+  if (name == "stacks") return std::make_shared<StacksImpl>();
   if (name == "unused") return std::make_shared<UnusedImpl>();
   if (name == "resnet") return std::make_shared<ResNetImpl>();
   if (name == "llama") return std::make_shared<LlamaImpl>();
@@ -168,9 +170,9 @@ std::shared_ptr<ParityModel> make_model(const std::string& name) {
 bool is_unit(const torch::nn::Module& module) {
   return module.as<BlockImpl>() != nullptr || module.as<nn::LSTMImpl>() != nullptr ||
          module.as<StageImpl>() != nullptr || module.as<LayerImpl>() != nullptr ||
-         module.as<BasicBlockImpl>() != nullptr || module.as<TransformerBlockImpl>() != nullptr ||
-         module.as<EncoderBlockImpl>() != nullptr || module.as<DoubleConvImpl>() != nullptr ||
-         module.as<GatedResBlockImpl>() != nullptr;
+         module.as<ExpertsImpl>() != nullptr || module.as<BasicBlockImpl>() != nullptr ||
+         module.as<TransformerBlockImpl>() != nullptr || module.as<EncoderBlockImpl>() != nullptr ||
+         module.as<DoubleConvImpl>() != nullptr || module.as<GatedResBlockImpl>() != nullptr;
 }
 
 }  // namespace fsdp::test

@@ -122,6 +122,39 @@ class Odd(nn.Module):
         return self.out(x + self.shift.sum(0))
 
 
+class Experts(nn.Module):
+    """Every expert answers, and the answers are weighed."""
+
+    def __init__(self, count, width, hidden):
+        super().__init__()
+        self.gate = nn.Parameter(torch.randn(count, width) * 0.3)
+        self.up, self.down = (nn.Parameter(torch.randn(count, *shape) * 0.3) for shape in ((width, hidden), (hidden, width)))
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x):
+        flat = x.flatten(0, 1)
+        weights = torch.softmax(flat.matmul(self.gate.t()), -1)
+        answers = torch.matmul(torch.tanh(torch.matmul(flat, self.up)), self.down)
+        weighed = (answers * weights.t().unsqueeze(-1)).sum(0)
+        return x + weighed.view_as(x) * self.scale
+
+
+class Stacks(nn.Module):
+    """Parameters of fewer rows than ranks: stacks of experts [E, D, F], a table [1, N, D], single numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.emb, self.places = nn.Embedding(VOCABULARY, 10), nn.Parameter(torch.zeros(1, CONTEXT, 10))
+        self.blocks = nn.ModuleList([Experts(2, 10, 7), Experts(3, 10, 7)])
+        self.head = Linear(10, VOCABULARY)
+
+    def forward(self, x):
+        x = self.emb(x) + self.places
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
 class Unused(nn.Module):
     """One unit that forward never calls, and one parameter that nothing reads in a unit that is called."""
 
@@ -154,5 +187,6 @@ MODELS = {
     "lstm": Model(Recurrent, (nn.LSTM,), tokens),
     "conv": Model(Convolutional, (Stage,), images),
     "odd": Model(Odd, (Layer,), vectors),
+    "stacks": Model(Stacks, (Experts,), tokens),
     "unused": Model(Unused, (Layer,), vectors),
 }

@@ -19,6 +19,7 @@ warnings.simplefilter("ignore")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, "../../support"))
 
+import numpy
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -43,6 +44,12 @@ def raw(dtype, *shape):
     return torch.randint(256, (numel * size,), dtype=torch.uint8).view(dtype).reshape(shape)
 
 
+def random_shapes():
+    """Few rows and many, of every number of dimensions: what ranks have of most of them is several boxes."""
+    random = numpy.random.default_rng(11)
+    return [tuple(int(size) for size in random.integers(1, 8, random.integers(1, 6))) for _ in range(60)]
+
+
 def made_state():
     torch.manual_seed(7)
     shared = torch.randn(6, 3)
@@ -52,6 +59,8 @@ def made_state():
             "scalar": torch.tensor(3.5), "no_rows": torch.empty(0, 4), "no_columns": torch.empty(5, 0), "vector": torch.randn(13),
             "columns": torch.randn(4, 6).t(), "step": torch.tensor(12), "tied": shared, "tied_too": shared,
         },
+        "stacks": {"experts": torch.randn(3, 5, 7), "table": torch.randn(1, 6, 4), "deep": torch.randn(2, 1, 3, 5), "one": torch.randn(1, 1, 1)},
+        "shapes": {f"{at}": torch.randn(shape) for at, shape in enumerate(random_shapes())},
         "dtypes": {str(dtype): raw(dtype, 5, 3) for dtype in DTYPES},
         "optimizer": {"state": {"even": {"step": torch.tensor(4.0), "exp_avg": torch.randn(8, 3)}},
                       "param_groups": [{"params": ["even", "uneven"], "lr": 1e-3, "betas": (0.9, 0.95), "foreach": None}]},
@@ -139,9 +148,10 @@ class Check:
 
     def load_by_dcp(self, folder, state):
         """As a training script of PyTorch loads it: into tensors that are there."""
-        empty = {key: torch.full_like(tensor, 1) for key, tensor in state["model"].items()}
-        dcp.load({"model": empty}, checkpoint_id=folder)
-        compare("dcp.load", plain(state["model"]), plain(empty))
+        for part in "model", "stacks", "shapes":
+            empty = {key: torch.full_like(tensor, 1) for key, tensor in state[part].items()}
+            dcp.load({part: empty}, checkpoint_id=folder)
+            compare("dcp.load", plain(state[part]), plain(empty))
 
 
 def main():
@@ -156,10 +166,12 @@ def main():
         state = made_state()
         made = os.path.join(folder, "made.pt")
         torch.save(state, made)
-        for ranks, copies in ((1, 1), (2, 1), (3, 1), (4, 1), (4, 2), (3, 3)):
+        for ranks, copies in ((1, 1), (2, 1), (3, 1), (4, 1), (4, 2), (3, 3), (5, 1), (6, 1), (7, 1), (8, 2), (9, 1)):
             check.to_file(made, plain(state), ranks, copies)
             saved = check.to_folder(made, plain(state), ranks, copies)
             check.load_by_dcp(saved, state)
+            # What libfsdp cut, at another number of ranks.
+            check.to_file(saved, plain(state), ranks % 5 + 1)
         sources = [os.path.join(args.data, "golden", name, "ckpt") for name in GOLDEN]
         if args.corpus:
             sources += [os.path.join(args.corpus, name, "ckpt") for name in CORPUS]

@@ -27,7 +27,7 @@ class Odd(torch.nn.Module):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.ones([]))
         self.empty = torch.nn.Parameter(torch.ones(0, 3))
-        self.spare = torch.nn.Parameter(torch.ones(2, 2))
+        self.spare = torch.nn.Parameter(torch.ones(2, 3, 3))
         self.a = torch.nn.Linear(7, 5)
         self.b = torch.nn.Linear(5, 1)
         self.unused = torch.nn.Linear(3, 3)

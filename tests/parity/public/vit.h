@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A vision transformer: patches by a convolution, and parameters of one row, the class token and
-// the places, which most ranks have nothing of.
+// the places.
 #pragma once
 
 #include <torch/nn/modules/container/sequential.h>
