@@ -14,6 +14,7 @@
 //   return=N   is not made and returns N;                      short=N  is made for at most N bytes
 //   kill       the process that makes it gets SIGKILL
 //   cut=F:DIR  power fails: EXT4_IOC_SHUTDOWN with flags F at the file system DIR, then SIGKILL
+//              to the program
 //
 // --stays: so do all later ones of that name.  A futex is called futex_wait where it may wait, for
 // only then can it fail.
@@ -262,7 +263,7 @@ class Tracer {
   bool strike(pid_t pid, user_regs_struct registers) {
     if (plan_.what == "kill" || plan_.what == "cut") {
       if (plan_.what == "cut") cut();
-      (void)::kill(process_of(pid), SIGKILL);
+      (void)::kill(plan_.what == "cut" ? program_ : process_of(pid), SIGKILL);
       return false;
     }
     before_[pid] = registers;
