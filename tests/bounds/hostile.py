@@ -18,67 +18,6 @@ import hostile_trainers  # noqa: F401
 from registry import REGISTRY
 
 
-@hostile("")
-def bin_index(path):
-    """20,000 files that are not there."""
-    os.makedirs(path)
-    with open(os.path.join(path, "pytorch_model.bin.index.json"), "w") as f:
-        json.dump({"metadata": {}, "weight_map": {f"k{i}": f"f{i}.bin" for i in range(20_000)}}, f)
-
-
-@hostile("")
-def bin_index_of_other_keys(path):
-    """10,000 keys in each of two files, of which the index knows none."""
-    os.makedirs(path)
-    one = archive(stream(mapping({f"k{i}": number(i % 200) for i in range(10_000)})))
-    for name_of_file in ("a.bin", "b.bin"):
-        write(os.path.join(path, name_of_file), one)
-    with open(os.path.join(path, "pytorch_model.bin.index.json"), "w") as f:
-        json.dump({"weight_map": {f"m{i}": "ab"[i % 2] + ".bin" for i in range(20_000)}}, f)
-
-
-def fairscale(path, names_of_all, entries):
-    """A flat parameter of many names, and a state of many entries, each of which stands under every name."""
-    os.makedirs(path)
-    names = LIST + MARK + b"".join(text(f"p{i}") for i in range(names_of_all)) + APPENDS
-    shapes = LIST + MARK + row([1]) * names_of_all + APPENDS
-    numels = LIST + MARK + number(1) * names_of_all + APPENDS
-    params = mapping({"flat_param_0": mapping({"names": names, "shapes": shapes, "numels": numels, "padding": number(0)})})
-    unit = mapping({"fsdp_path": text(""), "params": params, "shared_param_info": LIST, "no_broadcast_optim_state": b"\x89"})
-    meta = mapping({"param_metadata": LIST + MARK + unit + APPENDS, "buffer_names": LIST})
-    flat, data = small(names_of_all)
-    state = DICT + MARK + number(0) + mapping({f"k{i}": number(i % 200) for i in range(entries)}) + SETITEMS
-    group = LIST + MARK + mapping({"params": LIST + MARK + number(0) + APPENDS}) + APPENDS
-    saved = mapping({"model": mapping({"flat_param_0": flat}), "meta": meta, "optim": mapping({"state": state, "param_groups": group})})
-    write(os.path.join(path, "shard_0.pt"), archive(stream(saved), {"0": data}))
-
-
-@hostile("")
-def fairscale_states(path):
-    fairscale(path, 3_000, 20_000)
-
-
-@hostile("")
-def fairscale_names(path):
-    fairscale(path, 24_000, 16)
-
-
-@hostile("")
-def low_bit(path):
-    """torchao's states, one scale an element, in records that are packed."""
-    numel = 4_000_000
-
-    def flat(kind, key, size):
-        return tensor([size], [1], size, key, kind=kind)
-
-    made = MARK + name("torchao.optim.subclass_8bit", "OptimState8bit") + name("torch", "float32") + row([numel]) + row([1]) + TUPLE
-    attributes = mapping({"codes": flat("ByteStorage", "0", numel), "scale": flat("FloatStorage", "1", numel), "qmap": flat("FloatStorage", "2", 256)})
-    call = MARK + name("torch._utils", "_rebuild_wrapper_subclass") + name("torchao.optim.subclass_8bit", "OptimState8bit") + made + attributes + TUPLE
-    item = archive(stream(name("torch._tensor", "_rebuild_from_type_v2") + call + REDUCE),
-                   {"0": b"\0" * numel, "1": b"\0" * (4 * numel), "2": b"\0" * 1024}, deflate=True)
-    dcp_folder(path, dcp_metadata({"a": ([numel], [([0], [numel])])}, items={("a", 0): ("__0_0.distcp", 0, len(item))}), item)
-
-
 def paths(folder, only=None):
     """Where they are, by name."""
     return {function.__name__: os.path.join(folder, file) for file, function in REGISTRY if not only or function.__name__ in only}
