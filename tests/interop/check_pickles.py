@@ -145,6 +145,14 @@ class Recorder(pickle._Unpickler):
             raise pickle.UnpicklingError("pickle data was truncated")
         return line
 
+    def load_inst(self):
+        """The same of a MARK, which is looked for before the name."""
+        if not self.metastack:
+            raise pickle.UnpicklingError("could not find MARK")
+        super().load_inst()
+
+    dispatch = {**pickle._Unpickler.dispatch, pickle.INST[0]: load_inst}
+
     def find_class(self, module, name):
         module = {"__builtin__": "builtins", "copy_reg": "copyreg"}.get(module, module)
         self.names.add(f"{module}.{name}")

@@ -204,10 +204,10 @@ class Case:
         """Without a look at what it leaves."""
         return runner.Run(self.args.tool, words, self.as_nobody)
 
-    def write(self, verb, name, *words):
-        """A run that writes; the path of the output, or None where there is none."""
+    def write(self, verb, name, *words, key=None):
+        """A run that writes, of `key` where one is given; the path of the output, or None where there is none."""
         out = os.path.join(self.out, name)
-        run = self.run(verb, self.path, out, "--no-sync", "-q", *words)
+        run = self.run(verb, self.path, *([key] if key is not None else []), out, "--no-sync", "-q", *words)
         left = sorted(os.listdir(self.out))
         if run.status == 0 and left != [name] or run.status != 0 and left:
             self.fail(verb, *words, f"status {run.status}, and there is {left}")

@@ -209,10 +209,11 @@ def extract(case, verdict, read, written):
     if not keys:
         return
     key = case.drawn.choice(keys)
-    _, out = case.write("extract", "out.pt", key)
+    _, out = case.write("extract", "out.pt", key=key)
     if out is None:
         return
     got = case.subject.reader.read("file", out)
+    case.counts["extracted"] += 1
     allowed = [tensors(c).get(key) for c in (case.subject.truth, read, written) if c is not None]
     if got is None or list(got.values())[0] not in allowed:
         case.fail("extract", key, got, allowed)
