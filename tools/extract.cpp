@@ -213,6 +213,7 @@ class ExtractVerb : public Verb {
   void print_tensor(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
                     const Streams& streams) const {
     std::ostringstream held;
+    held.exceptions(std::ios::badbit);  // out of memory
     const bool hold = !all_ || extraction.numel() <= kMaxHeld;
     std::ostream& out = hold ? held : streams.out;
     if (common.json) {

@@ -270,6 +270,7 @@ class TextWriter {
 
  private:
   void write_value(std::nullptr_t /*value*/) { out_ += "null"; }
+  void write_value(const Unheld& /*never*/) {}
   void write_value(bool value) { out_ += value ? "true" : "false"; }
   void write_value(std::int64_t value) { out_ += std::to_string(value); }
   void write_value(std::uint64_t value) { out_ += std::to_string(value); }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "formats/base/error.h"
+#include "formats/base/unheld.h"
 
 namespace fsdp::formats {
 
@@ -22,7 +23,7 @@ class Json {
   // Unsigned integers above 2^63 - 1 are held as such; numbers with a fraction or exponent, and -0,
   // as double.
   using Storage = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double,
-                               std::string, Array, Object>;
+                               std::string, Array, Object, Unheld>;
 
   Json() : value_(nullptr) {}
   // NOLINTBEGIN(google-explicit-constructor): literals read as JSON.

@@ -14,6 +14,8 @@ namespace fsdp::formats {
 template <typename... Args>
 std::string cat(const Args&... args) {
   std::ostringstream out;
+  // Else a stream that runs out of memory gives the beginning of its text for the whole.
+  out.exceptions(std::ios::badbit);
   (out << ... << args);
   return std::move(out).str();
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "formats/base/dtype.h"
+#include "formats/base/unheld.h"
 
 namespace fsdp::formats::hdf5 {
 
@@ -78,7 +79,7 @@ struct Dataset {
   std::uint64_t chunk_bytes() const;
 };
 
-using Scalar = std::variant<bool, std::int64_t, std::uint64_t, double, std::string>;
+using Scalar = std::variant<bool, std::int64_t, std::uint64_t, double, std::string, Unheld>;
 
 // A plain attribute of a group.
 struct Attribute {

@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "formats/base/dtype.h"
+#include "formats/base/unheld.h"
 #include "formats/model/box.h"
 
 namespace fsdp::formats {
 
 // One step into a nested state dict: a key of a mapping, or a position in a list.
-using PathStep = std::variant<std::string, std::int64_t>;
+using PathStep = std::variant<std::string, std::int64_t, Unheld>;
 using KeyPath = std::vector<PathStep>;
 
 // A byte range of a file of the checkpoint.  What the bytes are (a zip archive, raw elements) is

@@ -38,6 +38,7 @@ void check_crc(const PartialRead& storage, std::uint32_t computed) {
 
 std::string text_of(std::span<const PartialRead> reads) {
   std::ostringstream out;
+  out.exceptions(std::ios::badbit);  // out of memory
   out << reads.size() << ' ';
   for (const PartialRead& read : reads) {
     put_text(out, read.file);
