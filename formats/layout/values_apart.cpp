@@ -26,7 +26,9 @@ bool is_container(const Value& value) {
   return sequence && !value.items().empty();
 }
 
-// Whether a dense tensor lies in containers of the value.  Each shared part is looked at once.
+// Whether a dense tensor lies in containers of the value.  Each shared part is looked at once; it
+// is known by its place in memory, so that a search is for one value and its parts, while that
+// lives.
 class TensorSearch {
  public:
   bool operator()(const Value& value) {
@@ -151,6 +153,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
     const ValueEntry& entry = from.values[ref.position];
     if (rule_.wanted(entry.key)) {
       const Value value = source_->value(entry);
+      has_tensor_ = {};
       if (is_container(value) && (!rule_.only_with_tensors || has_tensor_(value))) {
         ValueEntry at = entry;
         became_.push_back(taken_apart(value, at));
@@ -239,12 +242,11 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
 std::unique_ptr<Checkpoint> with_values_apart(std::unique_ptr<Checkpoint> source,
                                               const ApartRule& rule) {
   // An index of many ranks is large: no second one is made without need.
-  TensorSearch has_tensor;
   const auto& values = source->index().values;
   const bool any = std::any_of(values.begin(), values.end(), [&](const ValueEntry& entry) {
     if (!rule.wanted(entry.key)) return false;
     const Value value = source->value(entry);
-    return is_container(value) && (!rule.only_with_tensors || has_tensor(value));
+    return is_container(value) && (!rule.only_with_tensors || TensorSearch()(value));
   });
   if (!any) return source;
   return std::make_unique<ApartCheckpoint>(std::move(source), rule);

@@ -88,5 +88,44 @@ TEST(ValuesApart, what_nobody_wants_apart_is_not_read) {
       same);
 }
 
+// Makes each value when it is asked for, so that one lies in the memory that the one before it
+// left.
+class OneByOne : public Checkpoint {
+ public:
+  OneByOne() : source_(folder()) {
+    for (const Leaf& leaf : leaves_of(with_values(*source_, content_of(*source_)))) {
+      if (dense_tensor(leaf.value)) tensor_ = leaf.value;
+    }
+    index_.files = source_->index().files;
+    for (int i = 0; i < 100; ++i)
+      index_.add(ValueEntry{std::to_string(i), {std::to_string(i)}, {}});
+  }
+  static bool has_tensor(const ValueEntry& value) { return std::stoi(value.key) % 2 == 1; }
+  Value value(const ValueEntry& value) const override {
+    return Value::list({has_tensor(value) ? tensor_ : Value()});
+  }
+  ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    return source_->chunk(tensor, chunk);
+  }
+  ChunkData storage(const StorageRef& storage) const override { return source_->storage(storage); }
+  VerifyReport verify(const VerifyOptions& options) const override {
+    return source_->verify(options);
+  }
+  void check_unchanged() const override {}
+
+ private:
+  std::unique_ptr<Checkpoint> source_;
+  Value tensor_;
+};
+
+TEST(ValuesApart, a_value_is_not_taken_for_the_one_whose_memory_it_has) {
+  const OneByOne source;
+  std::vector<std::string> wanted;
+  for (const ValueEntry& value : source.index().values) {
+    if (OneByOne::has_tensor(value)) wanted.push_back(value.key + ".0");
+  }
+  EXPECT_EQ(keys(*with_values_apart(std::make_unique<OneByOne>(), kWithTensors), true), wanted);
+}
+
 }  // namespace
 }  // namespace fsdp::formats
