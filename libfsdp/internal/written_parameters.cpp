@@ -1,46 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/written_parameters.h"
 
-#include <bit>
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "formats/base/crc32.h"
 #include "libfsdp/internal/own_work.h"
 #include "libfsdp/internal/whole.h"
 
 namespace fsdp {
 namespace {
 
-// Of a number and the bytes that follow on it: another one if any bit is another.
-std::uint64_t mixed(std::uint64_t state, std::uint64_t word) noexcept {
-  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;  // 2^64 over the golden ratio
-  return (std::rotl(state, 29) ^ word) * kOdd;
-}
-
-std::uint64_t mixed(std::uint64_t state, const at::Tensor& whole) {
-  const auto* bytes = static_cast<const char*>(whole.const_data_ptr());
-  std::size_t left = whole.nbytes();
-  for (; left >= sizeof(std::uint64_t); left -= sizeof(std::uint64_t)) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes, sizeof(word));
-    state = mixed(state, word);
-    bytes += sizeof(word);
-  }
-  std::uint64_t word = 0;
-  if (left != 0) std::memcpy(&word, bytes, left);
-  return mixed(state, word);
-}
-
 void note_written(const Parameter& parameter, const at::Tensor& whole) {
   Unit& unit = *parameter.unit;
   unit.last_written = &parameter;
   if (parameter.layout.world_size == 1 || !unit.local.is_cpu() || !whole.is_cpu()) return;
   Trailer& trailer = trailer_of(unit);
-  trailer.written = mixed(mixed(trailer.written, static_cast<std::uint64_t>(parameter.offset)),
-                          whole.contiguous());
+  const at::Tensor dense = whole.contiguous();
+  const auto sum = [&](const void* bytes, std::size_t count) {
+    trailer.written = formats::crc32(static_cast<std::uint32_t>(trailer.written),
+                                     {static_cast<const std::byte*>(bytes), count});
+  };
+  sum(&parameter.offset, sizeof(parameter.offset));
+  sum(dense.const_data_ptr(), dense.nbytes());
 }
 
 // Elements that `rows` has changed are zero in it, and become zero in the shard.

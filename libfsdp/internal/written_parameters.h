@@ -11,7 +11,7 @@
 // to a parameter that a graph has saved, with sharding as without.
 //
 // Every rank has to write the same, as it computed with all of what it wrote, but keeps its rows.
-// So the trailer of a unit's block holds a number made of what a rank wrote since it was wrapped,
+// So the trailer of a unit's block holds a CRC-32 of what a rank wrote since it was wrapped,
 // and ranks that share a copy of the parameters compare it where the unit is gathered next.  On an
 // accelerator the trailers are not looked at.
 //
