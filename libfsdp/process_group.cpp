@@ -20,6 +20,7 @@
 #include "libfsdp/internal/meeting_place.h"
 #include "libfsdp/internal/network_address.h"
 #include "libfsdp/internal/peer_error.h"
+#include "libfsdp/internal/pipe_signal.h"
 #include "libfsdp/internal/rank_monitor.h"
 #include "libfsdp/internal/rendezvous.h"
 #include "libfsdp/internal/store_client.h"
@@ -118,6 +119,7 @@ void Group::start() {
   if (size() == 1 && !kind.for_one_rank) return;
   const auto wanted = request();
   agree(shared_from_this(), "starting " + job_->backend, [&] { kind.check(wanted); });
+  const PipeSignalBlocked in_its_threads;
   try {
     backend_ = kind.make(wanted);
   } catch (const std::exception& error) {
@@ -270,6 +272,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
   TORCH_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
               options.timeout.count(), " ms");
   const Place place = place_of(options);
+  const PipeSignalBlocked in_threads_started_here;
   auto job = std::make_shared<Job>();
   job->backend = options.backend;
   job->timeout = options.timeout;

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -137,6 +138,17 @@ TEST_F(ProcessFaults, a_stopped_rank_that_wakes_when_the_others_have_ended_ends_
     }
     ranks.send(victim, SIGCONT);
     EXPECT_EQ(ranks.wait(victim), 1) << ranks.output(victim);
+  }
+}
+
+// A write to one that has ended is an error that names it, and not the end of the writer.
+TEST_F(ProcessFaults, no_thread_of_the_library_takes_the_signal_of_broken_pipes) {
+  start(3, "look at signals", 0, 20'000);
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks_.wait(rank), 0) << ranks_.output(rank);
+    EXPECT_THAT(ranks_.output(rank), HasSubstr("main thread: SIGPIPE is taken\n"));
+    EXPECT_THAT(ranks_.output(rank), HasSubstr("other thread: SIGPIPE is blocked\n"));
+    EXPECT_THAT(ranks_.output(rank), Not(HasSubstr("other thread: SIGPIPE is taken\n")));
   }
 }
 

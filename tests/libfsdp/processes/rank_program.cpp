@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank as a process of its own: rank_program <what happens> <the rank it happens to> <timeout,
 // ms>. Prints a line when it is about to wait for the others, and how it ended.
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <stdexcept>
 #include <string>
@@ -27,6 +30,18 @@ void gather(const std::shared_ptr<ProcessGroup>& group) {
   all_gather(group, output, at::full({1}, group->rank(), at::kLong), "all-gather of blocks.1")
       .wait();
   TORCH_CHECK(at::equal(output, at::arange(group->size(), at::kLong)), output);
+}
+
+// Whether a thread of /proc blocks a signal.
+bool blocks(const std::filesystem::path& thread, int signal) {
+  std::ifstream status(thread / "status");
+  std::string line;
+  while (std::getline(status, line)) {
+    if (line.rfind("SigBlk:", 0) == 0) {
+      return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+  }
+  throw std::runtime_error("no mask of signals in " + thread.string());
 }
 
 // Until it is killed.
@@ -56,6 +71,14 @@ void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& 
       gather(group);
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
+  } else if (event == "look at signals") {
+    const auto subgroup = group->subgroup({0, 1, 2});
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+      const bool own = thread.path().filename() == std::to_string(getpid());
+      std::cout << (own ? "main" : "other") << " thread: SIGPIPE is "
+                << (blocks(thread.path(), SIGPIPE) ? "blocked" : "taken") << std::endl;
+    }
+    agree(group, "last words", [] {});
   } else if (event == "throw") {
     if (hit) {
       // As an engine does whose forward threw, in a process that then goes on for a while.
