@@ -29,21 +29,23 @@ std::uint64_t OutputWindows::bytes_of(std::uint64_t max_bytes) {
   return windows < kLeastWindows ? 0 : windows * kWindowBytes;
 }
 
-void OutputWindows::write_at(OutputFile& file, std::uint64_t offset,
-                             std::span<const std::byte> bytes, std::uint32_t crc) {
+void OutputWindows::write(OutputFile& file, PendingWrite what, std::uint32_t crc) {
+  const std::uint64_t offset = what.offset;
+  const std::uint64_t bytes = what.bytes.size();
   Target& target = target_of(file);
-  const auto past_cache = [&] { return choice_.past_cache() && target.direct.get() >= 0; };
-  bool written = false;
-  if (!past_cache()) {
-    const std::lock_guard turn(target.turn);
-    // It may have turned out to be slow in the meantime.
-    if (!past_cache()) {
-      choice_.put(file, offset, bytes);
-      written = true;
-    }
+  if (goes_past_cache(file, target)) {
+    fill(file, target, offset, what.bytes);
+  } else {
+    target.turns.write(std::move(what), [&](const PendingWrite& part) {
+      // It may have turned out to be slow in the meantime.
+      if (goes_past_cache(file, target)) {
+        fill(file, target, part.offset, part.bytes);
+      } else {
+        choice_.put(file, part.offset, part.bytes);
+      }
+    });
   }
-  if (!written) fill(file, target, offset, bytes);
-  file.add_crc(offset, bytes.size(), crc);
+  file.add_crc(offset, bytes, crc);
 }
 
 void OutputWindows::flush() {
@@ -56,13 +58,18 @@ void OutputWindows::flush() {
 
 OutputWindows::Target& OutputWindows::target_of(OutputFile& file) {
   const std::lock_guard lock(mutex_);
-  Target& target = targets_[&file];
+  return targets_[&file];
+}
+
+bool OutputWindows::goes_past_cache(OutputFile& file, Target& target) {
+  if (most_windows_ == 0 || !choice_.past_cache()) return false;
+  const std::lock_guard lock(mutex_);
   // Not before it is needed: with many files descriptors are few.
-  if (most_windows_ != 0 && choice_.past_cache() && !target.asked) {
+  if (!target.asked) {
     target.asked = true;
     target.direct = file.open_direct();
   }
-  return target;
+  return target.direct.get() >= 0;
 }
 
 void OutputWindows::fill(OutputFile& file, Target& target, std::uint64_t offset,

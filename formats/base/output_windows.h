@@ -17,15 +17,13 @@
 #include "formats/base/direct_io.h"
 #include "formats/base/file.h"
 #include "formats/base/output_file.h"
+#include "formats/base/write_turns.h"
 
 namespace fsdp::formats {
 
-// Writes blocks of any length to any place of several files.  Thread-safe: write_at.
+// Writes blocks of any length to any place of several files.  Thread-safe: write.
 //
-// Through the page cache each file has one writer at a time: a file system lets one thread write a
-// file, and the others wait for it by spinning: on a machine with other work they spin away the
-// time that the one that writes would need, and two threads take longer than one.  So whoever wants
-// to write sleeps until it is its turn.
+// Through the page cache each file has one writer at a time, see WriteTurns.
 //
 // Past it, see Note [page cache or disk] in cache_use.h, blocks are put together in windows: memory
 // for kWindowBytes of a file that begin at a multiple of that.  A window that is full goes to the
@@ -49,18 +47,18 @@ class OutputWindows {
   // The memory it would take at most, of `max_bytes`.
   static std::uint64_t bytes_of(std::uint64_t max_bytes);
 
-  // `crc`: the CRC-32 of the bytes.  An error of an earlier write may be thrown here.
+  // `crc`: the CRC-32 of the bytes, which may be written later, by another thread, as long as
+  // `what.owner` is held.  An error of an earlier write may be thrown here.
   // Requires: no byte is written twice; the file outlives the last call.
   // Throws: kNoSpace, kIo.
-  void write_at(OutputFile& file, std::uint64_t offset, std::span<const std::byte> bytes,
-                std::uint32_t crc);
+  void write(OutputFile& file, PendingWrite what, std::uint32_t crc);
   // Hands the rest to the files; without it they lack parts.  Requires: no other call meanwhile.
   // Throws: kNoSpace, kIo.
   void flush();
 
  private:
   struct Target {
-    std::mutex turn;  // of whoever writes through the page cache
+    WriteTurns turns;  // of those that write through the page cache
     bool asked = false;
     FileDescriptor direct;  // none (-1) where it was not asked for, or cannot be had
   };
@@ -82,6 +80,7 @@ class OutputWindows {
   using Place = std::list<Window>::iterator;
 
   Target& target_of(OutputFile& file);
+  bool goes_past_cache(OutputFile& file, Target& target);
   void fill(OutputFile& file, Target& target, std::uint64_t offset,
             std::span<const std::byte> bytes);
   Place window_at(Lock& lock, OutputFile& file, Target& target, std::uint64_t begin);

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "formats/base/buffer_pool.h"
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/run_window.h"
@@ -143,20 +144,24 @@ class Schedule {
 };
 
 // The buffers of one thread: scratch, one a side, and one a side for what is cast.  The last of
-// them is not there where pieces have targets.
+// them is not there where pieces have targets, or where it is of a pool.
 class Worker {
  public:
-  Worker(Schedule::Sides sides, unsigned thread, std::uint64_t slab_bytes, std::size_t buffers)
+  Worker(Schedule::Sides sides, unsigned thread, std::uint64_t slab_bytes, std::size_t buffers,
+         BufferPool* pool)
       : sides_(sides),
         thread_(thread),
         bytes_(slab_bytes),
+        pool_(pool),
         // Not zeroed: pages that no slab needs are never touched.
         memory_(std::make_unique_for_overwrite<std::byte[]>(buffers * slab_bytes)) {}
 
   void run(Schedule& schedule, const std::function<void(const ReadBlock&)>& use) {
     while (const auto task = schedule.next()) {
+      if (pool_ != nullptr) given_ = pool_->take();
       read(*task);
       give(*task, use);
+      given_.reset();
       schedule.done(*task->piece);
     }
   }
@@ -171,8 +176,8 @@ class Worker {
       const BlockTarget& own = task.piece->target;
       const std::uint64_t written = item_bytes(target.written_dtype());
       const auto end = [&](std::size_t number) {
-        return own.out.empty() ? buffer(number).first(task.count * written)
-                               : own.out.subspan(task.first * written, task.count * written);
+        if (!own.out.empty()) return own.out.subspan(task.first * written, task.count * written);
+        return (given_ ? *given_ : buffer(number)).first(task.count * written);
       };
       const bool casts = target.written_dtype() != target.dtype;
       const auto out =
@@ -200,6 +205,7 @@ class Worker {
         const std::uint64_t item = item_bytes(sides_[s][block.piece].written_dtype());
         block.bytes[s] = read_[s].subspan(at * item, block.count * item);
       }
+      block.owner = given_;
       if (block.count == task.count) block.crc = crc_;
       block.thread = thread_;
       use(block);
@@ -209,7 +215,9 @@ class Worker {
   Schedule::Sides sides_;
   unsigned thread_;
   std::uint64_t bytes_;
+  BufferPool* pool_;
   std::unique_ptr<std::byte[]> memory_;
+  BufferPool::Buffer given_;  // what is read now goes there
   RunWindow window_;
   std::array<std::span<const std::byte>, kMaxSides> read_;
   std::optional<std::uint32_t> crc_;
@@ -227,19 +235,27 @@ BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
   for (const auto& side : sides) {
     for (const TargetPiece& piece : side) casts = casts || piece.written_dtype() != piece.dtype;
   }
-  const std::uint64_t each = (casts ? 2 : 1) - (options.target ? 1 : 0);
+  const bool pooled = options.kept_blocks != 0;
+  const std::uint64_t each = (casts ? 2 : 1) - (options.target || pooled ? 1 : 0);
   const std::uint64_t buffers = 1 + sides.size() * each;
-  const std::uint64_t most_threads =
-      std::max<std::uint64_t>(1, options.max_buffer_bytes / (buffers * used.block_bytes));
+  const std::uint64_t all_buffers = options.max_buffer_bytes / used.block_bytes;
+  const std::uint64_t most_threads = std::max<std::uint64_t>(
+      1, (all_buffers - std::min<std::uint64_t>(all_buffers, options.kept_blocks)) /
+             (buffers + (pooled ? 1 : 0)));
   const auto threads =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.threads, 1, most_threads));
-  const std::uint64_t slab_bytes =
-      std::max(used.block_bytes,
-               std::min(options.max_buffer_bytes / (buffers * threads), options.max_slab_bytes));
+  // One that is read into by each thread, and those that are kept.
+  const std::uint64_t pool_buffers = pooled ? threads + options.kept_blocks : 0;
+  const std::uint64_t slab_bytes = std::max(
+      used.block_bytes, std::min(options.max_buffer_bytes / (buffers * threads + pool_buffers),
+                                 options.max_slab_bytes));
   Schedule schedule(sides, used, slab_bytes, piece_done);
+  std::optional<BufferPool> pool;
+  if (pooled) pool.emplace(pool_buffers, slab_bytes);
   std::vector<std::unique_ptr<Worker>> workers;
   for (unsigned i = 0; i < threads; ++i)
-    workers.push_back(std::make_unique<Worker>(sides, i, slab_bytes, buffers));
+    workers.push_back(
+        std::make_unique<Worker>(sides, i, slab_bytes, buffers, pool ? &*pool : nullptr));
   std::mutex mutex;
   std::exception_ptr failure;
   const auto work = [&](Worker& worker) {

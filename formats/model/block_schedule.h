@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -21,7 +22,10 @@ struct ReadBlock {
   std::size_t piece;
   std::uint64_t first;
   std::uint64_t count;
-  std::array<std::span<const std::byte>, 2> bytes;  // of each side; valid during the call
+  // Of each side; valid during the call, the first side's as long as its owner is held, if it has
+  // one.
+  std::array<std::span<const std::byte>, 2> bytes;
+  std::shared_ptr<const void> owner;
   std::optional<std::uint32_t> crc;  // of the first side's bytes, where reading computed it
   unsigned thread;
 };
@@ -40,6 +44,9 @@ struct BlockOptions {
   std::uint64_t block_bytes = 1U << 20U;
   // Where chunks interleave, several blocks are read at once, of at most so many bytes.
   std::uint64_t max_slab_bytes = 16U << 20U;
+  // Of one side without targets: blocks have an owner, and where so many are held by nobody who
+  // reads, reading goes on.
+  unsigned kept_blocks = 0;
   bool verify = true;  // compare checksums
   // Storages of which only parts were read are returned; else they are read on their own.
   bool partial = false;

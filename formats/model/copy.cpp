@@ -22,6 +22,8 @@ constexpr std::uint64_t kMinBlockBytes = 64U << 10U;
 // Pieces whose chunks interleave are assembled in slabs of at most this size, with scratch of the
 // same size.
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
+// Those of one file that wait for the thread that writes it, and the one that it writes.
+constexpr unsigned kKeptBlocks = WriteTurns::kMostWaiting + 1;
 // One part in so many of the memory is for what goes past the page cache.
 constexpr std::uint64_t kWindowsShare = 3;
 
@@ -44,12 +46,14 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   const std::uint64_t share = blocks.max_buffer_bytes / (4 * std::max(1U, options.threads));
   blocks.block_bytes = std::clamp(share, kMinBlockBytes, kRunBlockBytes);
   blocks.max_slab_bytes = kMaxSlabBytes;
+  // On one thread nobody else writes what it leaves.
+  blocks.kept_blocks = options.threads > 1 ? kKeptBlocks : 0;
   blocks.cancelled = options.cancelled;
   const auto write = [&](const ReadBlock& block) {
     const TargetPiece& piece = pieces[block.piece];
     const std::uint64_t at = block.first * item_bytes(piece.written_dtype());
     const std::uint32_t crc = block.crc ? *block.crc : crc32(0, block.bytes[0]);
-    windows.write_at(*piece.file, piece.offset + at, block.bytes[0], crc);
+    windows.write(*piece.file, {piece.offset + at, block.bytes[0], block.owner}, crc);
     const std::lock_guard lock(mutex);
     ledgers[block.piece].add(at, block.bytes[0].size(), crc);
     result.bytes += block.bytes[0].size();

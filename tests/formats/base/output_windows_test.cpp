@@ -99,7 +99,7 @@ TEST_P(OutputWindowsTest, blocks_in_any_order_by_any_threads_are_where_they_belo
         if (block.header) {
           files[block.file]->write_at(block.offset, bytes, crc);
         } else {
-          windows.write_at(*files[block.file], block.offset, bytes, crc);
+          windows.write(*files[block.file], {block.offset, bytes, nullptr}, crc);
         }
       }
     };
@@ -128,7 +128,7 @@ TEST_P(OutputWindowsTest, a_failing_write_is_an_error_that_names_the_file) {
     const auto out = open_output(dir_ / "out", GetParam().synced);
     OutputWindows windows(GetParam().memory, GetParam().use);
     expect_error(ErrorCode::kNoSpace, "out: writing ", [&] {
-      for (int i = 0; i < 10; ++i) windows.write_at(*out, i * bytes.size(), bytes, 0);
+      for (int i = 0; i < 10; ++i) windows.write(*out, {i * bytes.size(), bytes, nullptr}, 0);
       windows.flush();
     });
   }
@@ -150,7 +150,7 @@ TEST_P(OutputWindowsTest, what_is_given_up_leaves_no_thread) {
   const auto out = open_output(dir_ / "out", GetParam().synced);
   {
     OutputWindows windows(GetParam().memory, GetParam().use);
-    for (int i = 0; i < 20; ++i) windows.write_at(*out, i * bytes.size(), bytes, 0);
+    for (int i = 0; i < 20; ++i) windows.write(*out, {i * bytes.size(), bytes, nullptr}, 0);
   }
   EXPECT_EQ(threads_now(), before);
 }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Buffers that several threads fill and others empty.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace fsdp::formats {
+
+// Thread-safe.
+class BufferPool {
+ public:
+  // A buffer until the last copy of it goes.
+  using Buffer = std::shared_ptr<const std::span<std::byte>>;
+
+  // Pages of a buffer that nobody writes take no memory.
+  // Throws: std::bad_alloc.
+  BufferPool(std::size_t count, std::size_t bytes);
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+  // Requires: no buffer is out.
+  ~BufferPool() = default;
+
+  // Waits until one is free.
+  // Throws: std::bad_alloc.
+  Buffer take();
+
+ private:
+  void give_back(const std::span<std::byte>* buffer);
+
+  std::unique_ptr<std::byte[]> memory_;
+  std::vector<std::span<std::byte>> buffers_;
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  std::vector<const std::span<std::byte>*> free_;
+};
+
+}  // namespace fsdp::formats
