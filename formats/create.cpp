@@ -6,12 +6,12 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/layout/content.h"
-#include "formats/layout/dcp_output.h"
-#include "formats/layout/framework_output.h"
-#include "formats/layout/hdf5_output.h"
-#include "formats/layout/safetensors_output.h"
-#include "formats/layout/torch_output.h"
+#include "formats/content/content.h"
+#include "formats/dcp/output.h"
+#include "formats/hdf5/output.h"
+#include "formats/safetensors/output.h"
+#include "formats/torch/output.h"
+#include "formats/trainers/framework_output.h"
 
 namespace fsdp::formats {
 namespace {

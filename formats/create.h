@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "formats/base/atomic_output.h"
-#include "formats/layout/output.h"
+#include "formats/content/output.h"
+#include "formats/files/atomic_output.h"
 
 namespace fsdp::formats {
 

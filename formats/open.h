@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 
 namespace fsdp::formats {
 

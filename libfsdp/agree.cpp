@@ -8,8 +8,8 @@
 #include <c10/util/Exception.h>
 #include <c10/util/hash.h>
 
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/peer_error.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/peer_error.h"
 
 namespace fsdp {
 namespace {

@@ -17,9 +17,9 @@
 #include "formats/base/huge_pages.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/stream_copy.h"
-#include "libfsdp/internal/tensor_bridge.h"
-#include "libfsdp/internal/training_parts.h"
+#include "libfsdp/internal/checkpoint/stream_copy.h"
+#include "libfsdp/internal/checkpoint/tensor_bridge.h"
+#include "libfsdp/internal/checkpoint/training_parts.h"
 
 namespace fsdp {
 namespace {

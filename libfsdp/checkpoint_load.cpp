@@ -4,8 +4,8 @@
 
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/checkpoint_reader.h"
-#include "libfsdp/internal/load_plan.h"
+#include "libfsdp/internal/checkpoint/checkpoint_reader.h"
+#include "libfsdp/internal/checkpoint/load_plan.h"
 
 namespace fsdp {
 

@@ -12,20 +12,20 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
-#include "formats/base/atomic_directory.h"
-#include "formats/base/atomic_file.h"
-#include "formats/base/joined_folder.h"
-#include "formats/base/seal.h"
-#include "formats/layout/content.h"
-#include "formats/layout/dcp_names.h"
-#include "formats/layout/dcp_parts.h"
-#include "formats/layout/dcp_sharding.h"
-#include "formats/layout/tensor_value.h"
+#include "formats/content/content.h"
+#include "formats/content/tensor_value.h"
+#include "formats/dcp/names.h"
+#include "formats/dcp/rank_writer.h"
+#include "formats/dcp/sharding.h"
+#include "formats/files/atomic_directory.h"
+#include "formats/files/atomic_file.h"
+#include "formats/files/joined_folder.h"
+#include "formats/files/seal.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/part_writers.h"
-#include "libfsdp/internal/tensor_bridge.h"
+#include "libfsdp/internal/checkpoint/part_writers.h"
+#include "libfsdp/internal/checkpoint/tensor_bridge.h"
+#include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
 namespace {
@@ -129,7 +129,7 @@ class FolderSave {
     require_same(group_, what_ + ": what the ranks hold", lines);
     exchange(*writers);
     const auto tensors = part_tensors(content, *writers);
-    std::optional<dcp::PartsLayout> layout;
+    std::optional<dcp::RankPlan> layout;
     const auto written = agree_and_tell(group_, what_, [&] {
       layout.emplace(content.root, tensors, group_->size(), first_);
       return write_own(*layout, content);
@@ -156,7 +156,7 @@ class FolderSave {
   }
 
   // Returns size and checksum of the file, where rank 0 does not know them.
-  std::string write_own(const dcp::PartsLayout& layout, const StateContent& content) const {
+  std::string write_own(const dcp::RankPlan& layout, const StateContent& content) const {
     const std::string name = dcp::data_file_name(group_->rank(), 0);
     HostBytes bytes;
     const auto write = [&](formats::OutputFile& file) {

@@ -10,8 +10,8 @@
 
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/lightning_meta.h"
-#include "libfsdp/internal/training_parts.h"
+#include "libfsdp/internal/checkpoint/lightning_meta.h"
+#include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

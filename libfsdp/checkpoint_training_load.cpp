@@ -9,34 +9,34 @@
 
 #include <c10/util/Exception.h>
 
-#include "formats/layout/framework_content.h"
-#include "formats/layout/object_fields.h"
-#include "formats/layout/state_roles.h"
-#include "formats/layout/state_tree.h"
+#include "formats/content/object_fields.h"
+#include "formats/content/state_parts.h"
+#include "formats/content/state_tree.h"
+#include "formats/trainers/framework_content.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/checkpoint_reader.h"
-#include "libfsdp/internal/load_plan.h"
-#include "libfsdp/internal/optimizer_load.h"
-#include "libfsdp/internal/training_parts.h"
+#include "libfsdp/internal/checkpoint/checkpoint_reader.h"
+#include "libfsdp/internal/checkpoint/load_plan.h"
+#include "libfsdp/internal/checkpoint/optimizer_load.h"
+#include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
 namespace {
 
-using formats::Role;
-using formats::RolePart;
+using formats::PartKind;
+using formats::StatePart;
 using formats::Value;
 
-bool is_optimizer(const RolePart& part) {
-  return part.role == Role::kOptimizer || part.role == Role::kFlattenedOptimizer;
+bool is_optimizer(const StatePart& part) {
+  return part.role == PartKind::kOptimizer || part.role == PartKind::kFlattenedOptimizer;
 }
 
 // `content` without its optimizers.
-Value without_optimizers(const Value& content, const std::vector<RolePart>& parts) {
+Value without_optimizers(const Value& content, const std::vector<StatePart>& parts) {
   std::vector<std::string> keys;
-  for (const RolePart& part : parts) {
+  for (const StatePart& part : parts) {
     if (is_optimizer(part)) keys.push_back(formats::joined(part.path));
   }
   return formats::pruned(content, [&](const std::string& leaf) {
@@ -49,7 +49,7 @@ Value without_optimizers(const Value& content, const std::vector<RolePart>& part
 // The model among those of `parts`.  Beside it there may be averages of its weights, and other
 // values that are tensors by names: then it is the one that is called what models are called.
 // Throws: c10::Error where that leaves none, or several.
-std::size_t chosen_model(const std::vector<RolePart>& models, const std::string& path) {
+std::size_t chosen_model(const std::vector<StatePart>& models, const std::string& path) {
   if (models.size() == 1) return 0;
   std::vector<std::size_t> named;
   for (std::size_t i = 0; i < models.size(); ++i) {
@@ -60,7 +60,7 @@ std::size_t chosen_model(const std::vector<RolePart>& models, const std::string&
   return named[0];
 }
 
-std::string prefix_of(const RolePart& part) {
+std::string prefix_of(const StatePart& part) {
   return part.path.empty() ? "" : formats::joined(part.path) + ".";
 }
 
@@ -87,11 +87,11 @@ class TrainingLoad {
       : state_(state), options_(options), reader_(path), plan_(reader_, options) {
     const StateDictTypeScope scope(*state.model, StateDictType::kSharded);
     model_ = state.model->state_dict();
-    const std::vector<RolePart> parts = formats::roles_of(reader_.content());
+    const std::vector<StatePart> parts = formats::state_parts_of(reader_.content());
     const formats::TrainerState rest =
         formats::trainer_state(without_optimizers(reader_.content(), parts));
-    std::vector<RolePart> models = parts;
-    std::erase_if(models, [](const RolePart& part) { return part.role != Role::kModel; });
+    std::vector<StatePart> models = parts;
+    std::erase_if(models, [](const StatePart& part) { return part.role != PartKind::kModel; });
     const std::size_t model = chosen_model(models, path.native());
     const Value& found = rest.models.at(model);
     const auto inner = unnested(found, model_);
@@ -122,9 +122,9 @@ class TrainingLoad {
   }
 
  private:
-  void plan_optimizers(const std::filesystem::path& path, const std::vector<RolePart>& parts) {
-    std::vector<const RolePart*> found;
-    for (const RolePart& part : parts) {
+  void plan_optimizers(const std::filesystem::path& path, const std::vector<StatePart>& parts) {
+    std::vector<const StatePart*> found;
+    for (const StatePart& part : parts) {
       if (is_optimizer(part)) found.push_back(&part);
     }
     const std::size_t wanted = state_.optimizers.size();
@@ -139,7 +139,7 @@ class TrainingLoad {
       }
       optimizers_.push_back(plan_optimizer(plan_, reader_, *state_.model, *state_.optimizers[i],
                                            *formats::at_path(reader_.content(), found[i]->path),
-                                           found[i]->role == Role::kFlattenedOptimizer, key,
+                                           found[i]->role == PartKind::kFlattenedOptimizer, key,
                                            left_out_));
     }
   }

@@ -10,8 +10,8 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/engine/engine.h"
 
 namespace fsdp {
 namespace {

@@ -8,7 +8,7 @@
 #include <ATen/ops/empty_like.h>
 #include <c10/util/Exception.h>
 
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/engine/engine.h"
 
 namespace fsdp {
 namespace {

@@ -8,10 +8,10 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/agree.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/engine.h"
-#include "libfsdp/internal/mesh.h"
-#include "libfsdp/internal/module_units.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/mesh.h"
+#include "libfsdp/internal/engine/module_units.h"
 #include "libfsdp/meta_device.h"
 
 namespace fsdp {

@@ -35,7 +35,7 @@
 
 #include "libfsdp/activation_checkpoint.h"
 #include "libfsdp/gathered.h"
-#include "libfsdp/internal/forward_inputs.h"
+#include "libfsdp/internal/engine/forward_inputs.h"
 #include "libfsdp/options.h"
 #include "libfsdp/state_dict.h"
 
@@ -171,7 +171,7 @@ class ShardedModule {
   // Throws: c10::Error where nothing was started, or the file cannot be written.
   void write_trace(const std::filesystem::path& path) const;
 
-  // The engine, for what is built on it.  See libfsdp/internal/engine.h.
+  // The engine, for what is built on it.  See libfsdp/internal/engine/engine.h.
   Engine& engine() const noexcept;
   // Ignored parameters.
   const std::vector<NamedTensor>& unmanaged() const noexcept { return unmanaged_; }

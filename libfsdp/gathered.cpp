@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "libfsdp/internal/engine.h"
-#include "libfsdp/internal/unit.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/unit.h"
 
 namespace fsdp {
 

@@ -12,7 +12,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "libfsdp/agree.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine.h"
-#include "libfsdp/internal/load_problems.h"
-#include "libfsdp/internal/outside_step.h"
-#include "libfsdp/internal/own_work.h"
-#include "libfsdp/internal/state_entries.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/outside_step.h"
+#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/state/load_problems.h"
+#include "libfsdp/internal/state/state_entries.h"
 
 namespace fsdp {
 namespace {

@@ -11,9 +11,9 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
-#include "libfsdp/internal/module_units.h"
-#include "libfsdp/internal/shard_layout.h"
-#include "libfsdp/internal/unit.h"
+#include "libfsdp/internal/engine/module_units.h"
+#include "libfsdp/internal/engine/shard_layout.h"
+#include "libfsdp/internal/engine/unit.h"
 
 namespace fsdp {
 namespace {

@@ -11,7 +11,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "formats/base/text.h"
-#include "libfsdp/internal/load_problems.h"
+#include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

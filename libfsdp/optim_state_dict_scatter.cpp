@@ -8,12 +8,12 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/engine.h"
-#include "libfsdp/internal/optim_targets.h"
-#include "libfsdp/internal/own_work.h"
-#include "libfsdp/internal/state_skeleton.h"
-#include "libfsdp/internal/whole.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/state/optim_targets.h"
+#include "libfsdp/internal/state/state_skeleton.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

@@ -12,12 +12,12 @@
 
 #include "formats/base/text.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine.h"
-#include "libfsdp/internal/load_problems.h"
-#include "libfsdp/internal/optim_targets.h"
-#include "libfsdp/internal/optimizer_schema.h"
-#include "libfsdp/internal/own_work.h"
-#include "libfsdp/internal/state_entries.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/state/load_problems.h"
+#include "libfsdp/internal/state/optim_targets.h"
+#include "libfsdp/internal/state/optimizer_schema.h"
+#include "libfsdp/internal/state/state_entries.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

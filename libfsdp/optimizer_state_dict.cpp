@@ -11,8 +11,8 @@
 #include <torch/optim/optimizer.h>
 
 #include "formats/base/text.h"
-#include "libfsdp/internal/load_problems.h"
-#include "libfsdp/internal/optimizer_schema.h"
+#include "libfsdp/internal/state/load_problems.h"
+#include "libfsdp/internal/state/optimizer_schema.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

@@ -13,17 +13,17 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "libfsdp/agree.h"
-#include "libfsdp/internal/backend_registry.h"
-#include "libfsdp/internal/call_state.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/lifeline.h"
-#include "libfsdp/internal/meeting_place.h"
-#include "libfsdp/internal/network_address.h"
-#include "libfsdp/internal/peer_error.h"
-#include "libfsdp/internal/pipe_signal.h"
-#include "libfsdp/internal/rank_monitor.h"
-#include "libfsdp/internal/rendezvous.h"
-#include "libfsdp/internal/store_client.h"
+#include "libfsdp/internal/comm/backend_registry.h"
+#include "libfsdp/internal/comm/call_state.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/lifeline.h"
+#include "libfsdp/internal/comm/network_address.h"
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/pipe_signal.h"
+#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/rendezvous.h"
+#include "libfsdp/internal/comm/store_client.h"
+#include "libfsdp/internal/comm/store_endpoint.h"
 
 namespace fsdp {
 namespace {
@@ -38,7 +38,7 @@ constexpr milliseconds kPause(5);
 
 // What all groups of a job share.
 struct Job {
-  MeetingPlace place;
+  StoreEndpoint place;
   // Ends behind the client, by which this rank says that it leaves.
   std::unique_ptr<Lifeline> lifeline;
   std::shared_ptr<StoreClient> client;
@@ -286,8 +286,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
   } else {
     const auto store = options.store.get();
     job->place =
-        store ? MeetingPlace{store, "rank 0", false}
-              : meeting_place(place.master_addr, place.master_port, place.rank, options.timeout);
+        store ? StoreEndpoint{store, "rank 0", false}
+              : store_endpoint(place.master_addr, place.master_port, place.rank, options.timeout);
     job->client = std::make_shared<StoreClient>(job->place.store->clone(), job->place.served_by);
     const auto deadline = Clock::now() + options.timeout;
     // Jobs may follow one another at one store.

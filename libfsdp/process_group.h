@@ -69,7 +69,7 @@ class ProcessGroup {
   // one call. Throws: c10::Error where a rank named another list than the ranks on it did.
   virtual std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) = 0;
 
-  // What the collectives of libfsdp/internal/collectives.h stand on.
+  // What the collectives of libfsdp/internal/comm/collectives.h stand on.
   virtual const std::string& name() const noexcept = 0;  // the same on all of its ranks
   // Null where there is no other rank to talk to.
   virtual const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept = 0;

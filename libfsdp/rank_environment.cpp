@@ -9,7 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "formats/base/crc32.h"
-#include "libfsdp/internal/node_list.h"
+#include "libfsdp/internal/comm/node_list.h"
 #include "libfsdp/process_group.h"
 
 namespace fsdp {

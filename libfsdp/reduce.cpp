@@ -4,7 +4,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
 

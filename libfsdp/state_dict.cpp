@@ -6,11 +6,11 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine.h"
-#include "libfsdp/internal/outside_step.h"
-#include "libfsdp/internal/own_work.h"
-#include "libfsdp/internal/state_entries.h"
-#include "libfsdp/internal/whole.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/engine/outside_step.h"
+#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/state/state_entries.h"
 
 namespace fsdp {
 namespace {

@@ -10,11 +10,11 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine.h"
-#include "libfsdp/internal/gradients.h"
-#include "libfsdp/internal/own_work.h"
-#include "libfsdp/internal/peer_error.h"
-#include "libfsdp/internal/whole.h"
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/engine/own_work.h"
 
 namespace fsdp {
 

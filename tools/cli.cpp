@@ -13,10 +13,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "formats/base/atomic_output.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "formats/files/atomic_output.h"
 #include "tools/common_options.h"
 #include "tools/completion.h"
 #include "tools/man_page.h"

@@ -8,9 +8,9 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/layout/key_text.h"
-#include "formats/layout/placed_leaves.h"
-#include "formats/layout/values_apart.h"
+#include "formats/content/key_text.h"
+#include "formats/content/placed_leaves.h"
+#include "formats/content/values_apart.h"
 #include "tools/reading.h"
 
 namespace fsdp::cli {

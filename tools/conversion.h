@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/model/name_map.h"
 #include "tools/common.h"
 #include "tools/verb.h"

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <array>
 
-#include "formats/base/atomic_file.h"
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/layout/source_pieces.h"
-#include "formats/layout/tensor_value.h"
-#include "formats/layout/torch_save_writer.h"
+#include "formats/checkpoint/source_pieces.h"
+#include "formats/content/tensor_value.h"
+#include "formats/files/atomic_file.h"
+#include "formats/torch/writer.h"
 #include "tools/reading.h"
 
 namespace fsdp::cli {

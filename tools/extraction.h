@@ -7,8 +7,8 @@
 #include <memory>
 #include <string>
 
-#include "formats/base/atomic_output.h"
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/files/atomic_output.h"
 #include "formats/model/tensor_reader.h"
 #include "tools/common.h"
 #include "tools/slice.h"

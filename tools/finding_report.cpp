@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <ostream>
 
-#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
+#include "formats/files/no_answer.h"
 
 namespace fsdp::cli {
 

@@ -9,7 +9,7 @@
 
 namespace fsdp::cli {
 
-// Throws the first finding that is no answer (formats/base/no_answer.h: a file could not be read)
+// Throws the first finding that is no answer (formats/files/no_answer.h: a file could not be read)
 // as an Error with `path` in front: neither "sound" nor "damaged" can be said then.  What else was
 // found is printed to `out` before, if there is one.
 void throw_if_unread(const formats::Findings& findings, const std::string& path, std::ostream* out);

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

@@ -7,7 +7,7 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/layout/globals.h"
+#include "formats/checks/globals.h"
 #include "formats/open.h"
 #include "tools/selection.h"
 #include "tools/table.h"

@@ -5,10 +5,10 @@
 #include <array>
 #include <vector>
 
-#include "formats/base/atomic_file.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "formats/files/atomic_file.h"
 #include "tools/value_text.h"
 
 namespace fsdp::cli {

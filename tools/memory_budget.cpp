@@ -7,8 +7,8 @@
 #include <system_error>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/text.h"
+#include "formats/files/file.h"
 
 namespace fsdp::cli {
 namespace {

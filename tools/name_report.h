@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/layout/rename.h"
+#include "formats/rewrite/rename.h"
 #include "tools/writing.h"
 
 namespace fsdp::cli {

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <thread>
 
-#include "formats/base/atomic_output.h"
 #include "formats/base/interrupt.h"
+#include "formats/files/atomic_output.h"
 #include "tools/placed.h"
 
 namespace fsdp::cli {

@@ -2,7 +2,7 @@
 #include "tools/producer_note.h"
 
 #include "formats/base/text.h"
-#include "formats/layout/producer_names.h"
+#include "formats/names/producer_names.h"
 
 namespace fsdp::cli {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/container/pickle_value.h"
-#include "formats/layout/content_check.h"
+#include "formats/checks/content_check.h"
+#include "formats/pickle/value.h"
 #include "tools/writing.h"
 
 namespace fsdp::cli {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/model/tensor_reader.h"
 #include "tools/common.h"
 #include "tools/progress.h"

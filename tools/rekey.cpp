@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt rekey: optimizer states by parameter name or by id.
-#include "formats/layout/rekey.h"
+#include "formats/rewrite/rekey.h"
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/layout/content.h"
+#include "formats/content/content.h"
 #include "formats/open.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"

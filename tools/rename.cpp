@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt rename: parameters and keys get other names.
-#include "formats/layout/rename.h"
+#include "formats/rewrite/rename.h"
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/layout/content.h"
+#include "formats/content/content.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"
 #include "tools/rewriting.h"

@@ -3,9 +3,9 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/layout/content.h"
-#include "formats/layout/content_check.h"
-#include "formats/layout/dcp_output.h"
+#include "formats/checks/content_check.h"
+#include "formats/content/content.h"
+#include "formats/dcp/output.h"
 #include "formats/model/shard_spec.h"
 #include "tools/conversion.h"
 #include "tools/producer_note.h"

@@ -5,13 +5,13 @@
 #include <array>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/checks/content_check.h"
+#include "formats/content/content.h"
 #include "formats/create.h"
-#include "formats/layout/content.h"
-#include "formats/layout/content_check.h"
-#include "formats/layout/rewritten_dcp.h"
+#include "formats/dcp/rewritten_dcp.h"
+#include "formats/files/file.h"
 #include "tools/producer_note.h"
 
 namespace fsdp::cli {

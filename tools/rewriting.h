@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 #include "tools/writing.h"

@@ -4,13 +4,13 @@
 #include <filesystem>
 #include <ostream>
 
-#include "formats/base/atomic_file.h"
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
-#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
-#include "formats/layout/seal_check.h"
+#include "formats/checks/seal_check.h"
+#include "formats/files/atomic_file.h"
+#include "formats/files/no_answer.h"
 #include "formats/open.h"
 #include "tools/finding_report.h"
 #include "tools/progress.h"

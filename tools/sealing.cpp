@@ -8,9 +8,9 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/layout/integrity_file.h"
-#include "formats/layout/newer_data.h"
-#include "formats/layout/shared_check.h"
+#include "formats/checks/integrity_file.h"
+#include "formats/checks/newer_data.h"
+#include "formats/checks/shared_check.h"
 
 namespace fsdp::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "formats/base/json.h"
-#include "formats/layout/seal_check.h"
+#include "formats/checks/seal_check.h"
 #include "tools/common.h"
 
 namespace fsdp::cli {

@@ -10,7 +10,7 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/layout/source_pieces.h"
+#include "formats/checkpoint/source_pieces.h"
 #include "formats/model/tensor_stats.h"
 #include "tools/reading.h"
 #include "tools/selection.h"

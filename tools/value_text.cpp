@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "formats/base/text.h"
-#include "formats/container/pickle_back_reference.h"
-#include "formats/layout/tensor_value.h"
+#include "formats/content/tensor_value.h"
+#include "formats/pickle/back_reference.h"
 #include "tools/float_text.h"
 
 namespace fsdp::cli {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "formats/base/json.h"
-#include "formats/container/pickle_value.h"
+#include "formats/pickle/value.h"
 
 namespace fsdp::cli {
 

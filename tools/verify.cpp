@@ -4,11 +4,11 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
-#include "formats/base/no_answer.h"
 #include "formats/base/text.h"
-#include "formats/layout/torch_program.h"
+#include "formats/files/no_answer.h"
 #include "formats/model/key_check.h"
 #include "formats/open.h"
+#include "formats/torch/program.h"
 #include "tools/finding_report.h"
 #include "tools/progress.h"
 #include "tools/sealing.h"

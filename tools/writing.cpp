@@ -8,9 +8,9 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/layout/output_names.h"
-#include "formats/layout/state_tree.h"
-#include "formats/layout/unsafe_names.h"
+#include "formats/checks/output_names.h"
+#include "formats/content/state_tree.h"
+#include "formats/names/unsafe_names.h"
 #include "tools/placed.h"
 #include "tools/progress.h"
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "formats/base/atomic_output.h"
 #include "formats/base/json.h"
-#include "formats/layout/output.h"
+#include "formats/content/output.h"
+#include "formats/files/atomic_output.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 

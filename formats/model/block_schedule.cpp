@@ -10,8 +10,8 @@
 #include "formats/base/buffer_pool.h"
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
-#include "formats/base/run_window.h"
 #include "formats/base/threads.h"
+#include "formats/files/run_window.h"
 #include "formats/model/piece_reader.h"
 
 namespace fsdp::formats {

@@ -8,8 +8,8 @@
 #include "formats/base/crc32.h"
 #include "formats/base/crc_ledger.h"
 #include "formats/base/error.h"
-#include "formats/base/output_windows.h"
 #include "formats/base/text.h"
+#include "formats/files/output_windows.h"
 #include "formats/model/block_schedule.h"
 
 namespace fsdp::formats {

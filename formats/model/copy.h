@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/output_file.h"
+#include "formats/files/output_file.h"
 #include "formats/model/box.h"
 #include "formats/model/chunk_data.h"
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "formats/base/run_window.h"
+#include "formats/files/run_window.h"
 
 namespace fsdp::formats {
 namespace {

@@ -5,7 +5,7 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "libfsdp/internal/backend_registry.h"
+#include "libfsdp/internal/comm/backend_registry.h"
 
 namespace fsdp {
 namespace {

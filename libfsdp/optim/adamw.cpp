@@ -16,7 +16,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
-#include "libfsdp/internal/gradients.h"
+#include "libfsdp/internal/engine/gradients.h"
 
 namespace fsdp::optim {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
-#include "formats/layout/dcp_metadata.h"
+#include "formats/dcp/metadata.h"
+#include "formats/files/file.h"
 
 int main(int argc, char** argv) {
   if (argc < 2) {

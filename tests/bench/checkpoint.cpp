@@ -18,7 +18,7 @@
 
 #include <torch/torch.h>
 
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/process_group.h"
 
 namespace {

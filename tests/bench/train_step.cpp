@@ -20,8 +20,8 @@
 #include <torch/torch.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
 #include "tests/bench/gpt.h"

@@ -11,7 +11,7 @@
 
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/layout/source_pieces.h"
+#include "formats/checkpoint/source_pieces.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/findings.h"
 #include "tests/support/golden.h"

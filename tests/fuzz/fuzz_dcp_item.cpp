@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/base/file.h"
-#include "formats/layout/dcp_item.h"
+#include "formats/dcp/item.h"
+#include "formats/files/file.h"
 #include "formats/model/box.h"
 
 namespace fsdp::formats {

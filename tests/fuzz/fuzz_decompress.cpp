@@ -5,8 +5,8 @@
 
 #include "formats/base/byte_source.h"
 #include "formats/base/error.h"
-#include "formats/container/decompress.h"
-#include "formats/container/inflate_stream.h"
+#include "formats/zip/decompress.h"
+#include "formats/zip/inflate_stream.h"
 
 namespace fsdp::formats {
 namespace {

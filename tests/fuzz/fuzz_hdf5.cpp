@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/container/hdf5_description.h"
-#include "formats/container/hdf5_filters.h"
+#include "formats/hdf5/description.h"
+#include "formats/hdf5/filters.h"
 
 namespace fsdp::formats::hdf5 {
 namespace {

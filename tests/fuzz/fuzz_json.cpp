@@ -6,7 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
-#include "formats/layout/safetensors_index.h"
+#include "formats/safetensors/index.h"
 
 namespace fsdp::formats {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "formats/base/byte_source.h"
 #include "formats/base/error.h"
-#include "formats/layout/dcp_merge.h"
-#include "formats/layout/dcp_metadata.h"
+#include "formats/dcp/merge.h"
+#include "formats/dcp/metadata.h"
 #include "formats/model/check.h"
 
 namespace fsdp::formats {

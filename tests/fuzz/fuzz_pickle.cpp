@@ -10,8 +10,8 @@
 
 #include "formats/base/byte_source.h"
 #include "formats/base/error.h"
-#include "formats/container/pickle_machine.h"
-#include "formats/container/pickle_writer.h"
+#include "formats/pickle/machine.h"
+#include "formats/pickle/writer.h"
 #include "tests/support/pickle_values.h"
 
 namespace fsdp::formats {

@@ -9,8 +9,8 @@
 
 #include "formats/base/byte_source.h"
 #include "formats/base/error.h"
-#include "formats/layout/safetensors.h"
-#include "formats/layout/safetensors_index.h"
+#include "formats/safetensors/file.h"
+#include "formats/safetensors/index.h"
 
 namespace fsdp::formats::safetensors {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/container/pickle_writer.h"
-#include "formats/layout/state_tree.h"
-#include "formats/layout/torch_file.h"
+#include "formats/content/state_tree.h"
+#include "formats/pickle/writer.h"
+#include "formats/torch/stream.h"
 #include "tests/support/torch_zip_builder.h"
 
 namespace fsdp::formats {

@@ -8,8 +8,8 @@
 #include "formats/base/byte_source.h"
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
-#include "formats/container/decompress.h"
-#include "formats/container/zip_reader.h"
+#include "formats/zip/decompress.h"
+#include "formats/zip/reader.h"
 
 namespace fsdp::formats {
 namespace {

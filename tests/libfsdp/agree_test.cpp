@@ -10,8 +10,8 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/peer_error.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/peer_error.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {

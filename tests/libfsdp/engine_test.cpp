@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sharded training against unsharded: gradients and weights after every step.
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/engine/engine.h"
 
 #include <optional>
 #include <thread>

@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/engine/engine.h"
 #include "tests/libfsdp/train_loop.h"
 
 namespace fsdp {

@@ -7,7 +7,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/activation_checkpoint.h"
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/engine/engine.h"
 #include "tests/libfsdp/train_loop.h"
 
 namespace fsdp {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/state_skeleton.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/state/state_skeleton.h"
 #include "libfsdp/optim_state_dict.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/state/trained.h"

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/state/trained.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/optim/adamw.h"
 #include "tests/libfsdp/train_loop.h"
 

@@ -14,9 +14,9 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/peer_error.h"
-#include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/rank_monitor.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"
 

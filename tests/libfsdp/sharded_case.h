@@ -14,7 +14,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/engine/engine.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {

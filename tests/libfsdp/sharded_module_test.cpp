@@ -11,7 +11,7 @@
 
 #include "libfsdp/agree.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/engine.h"
+#include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/meta_device.h"
 #include "tests/libfsdp/train_loop.h"
 

@@ -13,7 +13,7 @@
 #include "libfsdp/activation_checkpoint.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/grad_scaler.h"
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/meta_device.h"
 #include "libfsdp/optim/adamw.h"
 #include "tests/libfsdp/sharded_case.h"

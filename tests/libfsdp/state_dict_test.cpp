@@ -10,7 +10,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/libfsdp/models.h"
 #include "tests/libfsdp/sharded_case.h"

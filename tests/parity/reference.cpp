@@ -14,7 +14,7 @@
 
 #include "formats/base/byte_source.h"
 #include "formats/base/json.h"
-#include "formats/layout/safetensors.h"
+#include "formats/safetensors/file.h"
 
 namespace fsdp::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <torch/utils.h>
 
 #include "libfsdp/activation_checkpoint.h"
-#include "libfsdp/internal/collectives.h"
+#include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/meta_device.h"
 #include "tests/parity/case_options.h"
 #include "tests/parity/models.h"

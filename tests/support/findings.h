@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/model/finding.h"
 
 namespace fsdp::test {

@@ -16,8 +16,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/base/crc32.h"
-#include "formats/base/file.h"
-#include "formats/base/seal.h"
+#include "formats/files/file.h"
+#include "formats/files/seal.h"
 #include "tests/support/golden.h"
 
 namespace fsdp::test {

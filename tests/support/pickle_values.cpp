@@ -12,8 +12,8 @@
 #include "formats/base/byte_source.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/container/pickle_back_reference.h"
-#include "formats/container/pickle_text.h"
+#include "formats/pickle/back_reference.h"
+#include "formats/pickle/text.h"
 
 namespace fsdp::test {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "formats/container/pickle_machine.h"
-#include "formats/container/pickle_value.h"
+#include "formats/pickle/machine.h"
+#include "formats/pickle/value.h"
 
 namespace fsdp::test {
 

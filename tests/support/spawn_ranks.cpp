@@ -8,8 +8,8 @@
 
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "libfsdp/internal/peer_error.h"
-#include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/rank_monitor.h"
 
 namespace fsdp::test {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "formats/container/pickle_value.h"
-#include "formats/layout/tensor_value.h"
+#include "formats/content/tensor_value.h"
+#include "formats/pickle/value.h"
 
 namespace fsdp::test {
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats/layout/checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
 
 namespace fsdp::test {
 

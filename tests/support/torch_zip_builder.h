@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "formats/base/crc32.h"
-#include "formats/container/zip_writer.h"
+#include "formats/zip/writer.h"
 #include "tests/support/metadata_builder.h"
 
 namespace fsdp::test {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "formats/base/atomic_file.h"
 #include "formats/base/json.h"
+#include "formats/files/atomic_file.h"
 #include "formats/open.h"
 #include "tests/tools/run_cli.h"
 

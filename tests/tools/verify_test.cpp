@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/base/json.h"
-#include "formats/container/zip_reader.h"
+#include "formats/zip/reader.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {

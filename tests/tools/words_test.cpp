@@ -6,7 +6,7 @@
 
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/layout/placed_leaves.h"
+#include "formats/content/placed_leaves.h"
 #include "formats/open.h"
 #include "tests/support/no_threads.h"
 #include "tests/tools/run_cli.h"

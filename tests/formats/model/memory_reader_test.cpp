@@ -16,7 +16,7 @@
 
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
-#include "formats/base/file.h"
+#include "formats/files/file.h"
 #include "tests/support/temp_dir.h"
 
 namespace fsdp::formats {

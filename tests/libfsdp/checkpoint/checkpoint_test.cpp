@@ -19,8 +19,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "formats/base/file_link.h"
-#include "formats/base/seal.h"
+#include "formats/files/file_link.h"
+#include "formats/files/seal.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"
 #include "tests/support/temp_dir.h"

@@ -13,7 +13,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/checkpoint_reader.h"
+#include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {

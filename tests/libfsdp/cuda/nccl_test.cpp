@@ -5,9 +5,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/backend_registry.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/peer_error.h"
+#include "libfsdp/internal/comm/backend_registry.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/process_group.h"
 
 namespace fsdp {

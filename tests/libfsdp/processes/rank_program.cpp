@@ -16,9 +16,9 @@
 #include <torch/torch.h>
 
 #include "libfsdp/agree.h"
-#include "libfsdp/internal/collectives.h"
-#include "libfsdp/internal/peer_error.h"
-#include "libfsdp/internal/rank_monitor.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/process_group.h"
 
 namespace {

@@ -15,7 +15,7 @@
 
 #include <torch/torch.h>
 
-#include "libfsdp/internal/load_problems.h"
+#include "libfsdp/internal/state/load_problems.h"
 #include "tests/libfsdp/state/trained.h"
 
 namespace fsdp::test {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data files of a checkpoint folder: opened when needed, few at a time, and the same ones all
+// along.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "formats/files/file.h"
+#include "formats/model/index.h"
+
+namespace fsdp::formats {
+
+// Thread-safe.
+class FilePool {
+ public:
+  // Lifetime: `folder` outlives the pool.
+  explicit FilePool(const Directory& folder) : folder_(folder) {}
+
+  // Learns the sizes of the index's files and keeps what identifies each; missing ones stay without
+  // a size. Throws: kPath, kPathEscape, kNotRegular, kIo.
+  void examine(std::vector<FileEntry>& files);
+  // File number `file` of the index.  Throws: kShardMissing, kChanged where it is not the file
+  // examined.
+  std::shared_ptr<const File> get(std::uint32_t file);
+  // The same where no other file has to be closed for it, else null.
+  std::shared_ptr<const File> get_at_hand(std::uint32_t file);
+  // Throws: kChanged where a file that `get` gave is not what it was.
+  void check_unchanged();
+
+ private:
+  struct Known {
+    std::string name;
+    bool present = false;
+    bool used = false;
+    std::uint64_t bytes = 0;
+    std::int64_t mtime_ns = 0;
+    std::shared_ptr<const File> open;
+  };
+  std::shared_ptr<const File> reopen(Known& known);
+  std::shared_ptr<const File> get_locked(std::uint32_t file);
+
+  const Directory& folder_;
+  std::mutex mutex_;
+  std::vector<Known> files_;
+  std::list<std::uint32_t> open_;  // most recently used first
+};
+
+}  // namespace fsdp::formats

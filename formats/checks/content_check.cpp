@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/checks/content_check.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/content/content.h"
+#include "formats/content/tensor_objects.h"
+#include "formats/model/check.h"
+#include "formats/torch/low_bit_tensor.h"
+
+namespace fsdp::formats {
+namespace {
+
+// The index of what `content` refers to, in `narrowed` where that is not all of the checkpoint's:
+// an index of many ranks is large.  `numbers`: where its tensors stand in the checkpoint's.
+const Index& used_entries(const Checkpoint& checkpoint, const Value& content, Index& narrowed,
+                          std::vector<std::size_t>& numbers) {
+  const Index& index = checkpoint.index();
+  std::vector<bool> tensors(index.tensors.size());
+  std::vector<bool> values(index.values.size());
+  for (const Leaf& leaf : leaves_of(content)) {
+    if (const auto tensor = tensor_number(leaf.value)) tensors.at(*tensor) = true;
+    if (const auto value = deferred_number(leaf.value)) values.at(*value) = true;
+  }
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    if (tensors[t]) numbers.push_back(t);
+  }
+  const auto all = [](const std::vector<bool>& used) {
+    return std::find(used.begin(), used.end(), false) == used.end();
+  };
+  if (all(tensors) && all(values)) return index;
+  narrowed.files = index.files;
+  narrowed.transforms = index.transforms;
+  for (const std::size_t number : numbers) narrowed.add(index.tensors[number]);
+  for (std::size_t v = 0; v < values.size(); ++v) {
+    if (values[v]) narrowed.add(index.values[v]);
+  }
+  return narrowed;
+}
+
+std::string exclude_hint(const std::string& key) {
+  if (key.empty()) return {};
+  return "; leave it out with --exclude " + quote(key, 200);
+}
+
+// What is of a kind that cannot be joined, the user can do without; what a library's class holds
+// whole, an output of PyTorch's own can keep.
+class ChunkLook {
+ public:
+  ChunkLook(const Checkpoint& checkpoint, LibraryTensors library_tensors)
+      : checkpoint_(checkpoint), library_tensors_(library_tensors) {}
+
+  // `tensor` is an entry of what is used, `number` its place in the checkpoint's index.
+  void operator()(const TensorEntry& tensor, std::size_t number) {
+    std::string computed;
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
+      if (volume(tensor.chunks.box(c)) == 0) continue;
+      try {
+        const std::string cls = low_bit_class_of(checkpoint_.chunk(tensor, c));
+        if (!cls.empty()) computed = cls;
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kUnsupported) throw;
+        if (!keep(number)) throw Error(error.code(), error.what() + hint(tensor, number));
+      }
+    }
+    if (!computed.empty()) ++result_.computed[computed];
+  }
+
+  CopyCheck take() { return std::move(result_); }
+
+ private:
+  bool keep(std::size_t number) {
+    if (library_tensors_ != LibraryTensors::kKept) return false;
+    auto object = tensor_object(checkpoint_, number);
+    if (!object) return false;
+    result_.objects.emplace(number, std::move(*object));
+    return true;
+  }
+
+  std::string hint(const TensorEntry& tensor, std::size_t number) const {
+    const bool whole = library_tensors_ == LibraryTensors::kRefused &&
+                       tensor_object(checkpoint_, number).has_value();
+    return cat(whole ? "; consolidate to a .pt file keeps it as it is" : "",
+               exclude_hint(tensor.key));
+  }
+
+  const Checkpoint& checkpoint_;
+  LibraryTensors library_tensors_;
+  CopyCheck result_;
+};
+
+}  // namespace
+
+CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
+                            const std::function<bool()>& cancelled,
+                            LibraryTensors library_tensors) {
+  Index narrowed;
+  std::vector<std::size_t> numbers;
+  const Index& used = used_entries(checkpoint, content, narrowed, numbers);
+  std::unordered_set<std::string_view> keys;
+  for (const TensorEntry& tensor : used.tensors) keys.insert(tensor.key);
+  for (const ValueEntry& value : used.values) keys.insert(value.key);
+  Findings findings;
+  for (const Finding& finding : checkpoint.findings()) {
+    if (finding.key.empty() || keys.contains(finding.key)) findings.push_back(finding);
+  }
+  check_extents(used, findings);
+  for (const TensorEntry& tensor : used.tensors) check_coverage(tensor, findings);
+  throw_if_damaged(findings, checkpoint.description().path);
+  for (const Finding& finding : findings) {
+    if (finding.severity != Finding::Severity::kUnknown) continue;
+    throw Error(finding.code, cat(checkpoint.description().path, ": ", finding_text(finding),
+                                  exclude_hint(finding.key)));
+  }
+  check_expansion(used, checkpoint.description().path);
+  ChunkLook look(checkpoint, library_tensors);
+  for (std::size_t t = 0; t < used.tensors.size(); ++t) {
+    if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
+    look(used.tensors[t], numbers[t]);
+  }
+  return look.take();
+}
+
+Value with_objects(const Value& content, const CopyCheck& check) {
+  if (check.objects.empty()) return content;
+  return with_leaves(content, [&](const Leaf& leaf) -> std::optional<Value> {
+    const auto number = tensor_number(leaf.value);
+    const auto object = number ? check.objects.find(*number) : check.objects.end();
+    return object == check.objects.end() ? leaf.value : object->second;
+  });
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which parts of a nested state dict are a model's, which an optimizer's, and which neither.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/model/index.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats {
+
+enum class PartKind {
+  kModel,               // names of parameters and buffers to tensors
+  kOptimizer,           // {"state": ..., "param_groups": [...]}
+  kFlattenedOptimizer,  // "state.<fqn>.<name>" and "param_groups.<fqn>.<option>"
+  kOther
+};
+
+struct StatePart {
+  PartKind role;
+  KeyPath path;  // of the part within the state dict; empty: the whole of it
+};
+
+// The parts of `root` in its order: every member of the top level, those of members that are
+// containers of parts (Lightning's optimizer_states, {"app": {"model": ..., "optim": ...}}), or the
+// whole where it is a bare model or optimizer state dict.  What holds neither is one kOther part.
+//
+// torchtitan's folders hold model keys at the top level beside `optimizer`: where no member is a
+// model, those form one kModel part with an empty path, which comes first; the tensors and
+// `_extra_state` values of the top level belong to it, states of random number generators do not.
+// Integer keys stand in paths as text.
+std::vector<StatePart> state_parts_of(const Value& root);
+
+}  // namespace fsdp::formats

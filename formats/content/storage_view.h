@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor as a view of the storage it lies in.
+#pragma once
+
+#include "formats/content/tensor_value.h"
+#include "formats/model/chunk_data.h"
+
+namespace fsdp::formats {
+
+// Narrows a whole storage to the elements of a view of it, whose own storage is not looked at.
+void view_storage(ChunkData& storage, const TensorValue& view);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data file that a rewritten folder gets beside those of its source: items of changed values,
+// and copies of items that are to stand under several keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/files/file.h"
+#include "formats/files/output_file.h"
+#include "formats/model/index.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats {
+
+class AddedItems {
+ public:
+  // `file`: the number that the new file has in locations.
+  explicit AddedItems(std::uint32_t file) : file_(file) {}
+
+  // A value as a torch.save item.  `key` stands in messages.
+  // Throws: kUnsupported for tensors inside, what write_pickle throws.
+  Location add(const Value& value, const std::string& key);
+  // Another copy of an item of the source.
+  Location copy(const Location& source);
+
+  bool empty() const { return items_.empty(); }
+  std::uint64_t bytes() const { return bytes_; }
+  // Throws: what reading and writing throw.
+  void write(const Directory& folder, const Index& source, OutputFile& out) const;
+
+ private:
+  struct Item {
+    std::uint64_t offset = 0;
+    std::string bytes;               // the whole of it, or:
+    std::optional<Location> source;  // where it is copied from
+  };
+  Location place(std::uint64_t bytes);
+
+  std::uint32_t file_;
+  std::uint64_t bytes_ = 0;
+  std::vector<Item> items_;
+};
+
+}  // namespace fsdp::formats

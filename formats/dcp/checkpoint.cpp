@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/dcp/checkpoint.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <unordered_map>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/checkpoint/file_pool.h"
+#include "formats/content/object_fields.h"
+#include "formats/content/tensor_objects.h"
+#include "formats/dcp/item.h"
+#include "formats/dcp/megatron.h"
+#include "formats/dcp/merge.h"
+#include "formats/dcp/metadata.h"
+#include "formats/dcp/names.h"
+#include "formats/dcp/verify.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats::dcp {
+namespace {
+
+// A pickle of more bytes than this is no metadata of any checkpoint that exists.
+constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
+
+Metadata read_metadata_file(const Directory& folder, const std::string& name,
+                            const std::set<std::string>& allowed) {
+  const auto file = folder.open_member(name);
+  if (file->size() > kMaxMetadataBytes) {
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
+  }
+  try {
+    Metadata metadata = read_metadata(*file, name, allowed);
+    file->check_unchanged();
+    return metadata;
+  } catch (const Error& error) {
+    throw error.in(file->name());
+  }
+}
+
+// What is there instead of `.metadata`.
+[[noreturn]] void throw_no_metadata(const Directory& folder,
+                                    const std::vector<std::string>& names) {
+  std::string hint;
+  const bool temp = std::find(names.begin(), names.end(), kMetadataTempName) != names.end();
+  const bool data = std::any_of(names.begin(), names.end(),
+                                [](const auto& n) { return rank_of_data_file(n).has_value(); });
+  if (temp) {
+    hint = "; .metadata.tmp is there: the save was interrupted before it was complete";
+  } else if (data) {
+    hint = "; data files are there: the save was interrupted, or is still going on";
+  }
+  throw Error(ErrorCode::kNoMetadata, escape(folder.path().native()) + ": has no .metadata" + hint);
+}
+
+// The layout, from the keys and the neighbours.
+std::string layout_of(const Index& index, const std::vector<std::string>& names, bool rank_local) {
+  if (std::find(names.begin(), names.end(), kLightningMetaName) != names.end()) return "lightning";
+  if (rank_local) return "rank-local";
+  const auto top = [](const KeyPath& path) {
+    const auto* step = path.empty() ? nullptr : std::get_if<std::string>(&path[0]);
+    return step == nullptr ? std::string() : *step;
+  };
+  std::set<std::string> tops;
+  bool flattened_optimizer = false;
+  const auto note = [&](const KeyPath& path) {
+    tops.insert(top(path));
+    flattened_optimizer = flattened_optimizer || (path.size() == 2 && top(path) == "optimizer");
+  };
+  for (const TensorEntry& tensor : index.tensors) note(tensor.path);
+  for (const ValueEntry& value : index.values) note(value.path);
+  if (tops.contains("train_state") || flattened_optimizer) return "torchtitan";
+  return "generic";
+}
+
+class DcpCheckpoint : public Checkpoint, public TensorObjects {
+ public:
+  DcpCheckpoint(Directory folder, std::set<std::string> allowed)
+      : folder_(std::move(folder)), pool_(folder_) {
+    const std::vector<std::string> names = folder_.list();
+    const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
+    Metadata metadata;
+    if (central) {
+      metadata = read_metadata_file(folder_, std::string(kMetadataName), allowed);
+    } else {
+      bool first = true;
+      for (const std::string& name : names) {
+        if (!rank_of_local_metadata(name)) continue;
+        Metadata part = read_metadata_file(folder_, name, allowed);
+        if (first) {
+          metadata = std::move(part);
+        } else {
+          merge_metadata(metadata, std::move(part));
+        }
+        first = false;
+      }
+      if (first) throw_no_metadata(folder_, names);
+    }
+    index_ = std::move(metadata.index);
+    findings_ = std::move(metadata.findings);
+    examine_files(names, central);
+    description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central),
+                    metadata.version, count_ranks()};
+    if (auto megatron = megatron_folder(folder_, names)) {
+      description_.layout = "megatron";
+      if (megatron->version) description_.version = std::move(megatron->version);
+      std::move(megatron->findings.begin(), megatron->findings.end(),
+                std::back_inserter(findings_));
+    }
+    const std::string_view state_file = state_file_of(description_.layout);
+    if (!state_file.empty()) add_state_file(std::string(state_file));
+    all_values_ = index_.values;
+    all_entries_ = index_.order.size();
+    for (std::size_t i = 0; i < all_values_.size(); ++i)
+      value_numbers_.emplace(all_values_[i].key, i);
+  }
+
+  ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    const Location& location = tensor.chunks.location(chunk);
+    const Item item = open(location, tensor.key, 0);
+    return item_tensor(item, tensor.key, tensor.dtype, tensor.chunks.box(chunk).size, spill_);
+  }
+
+  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    try {
+      const Location& location = tensor.chunks.location(chunk);
+      if (const auto file = pool_.get_at_hand(location.file)) expect_item(*file, location);
+    } catch (const Error&) {
+      // Opening the chunk meets the same, and says so.
+    }
+  }
+
+  Value value(const ValueEntry& value) const override {
+    const Item item = open_value(value);
+    if (!is_state_file(index_.files[value.location.file].name)) return item.torch.root;
+    const Value* entry = member(item.torch.root, value.key);
+    return entry == nullptr ? Value() : *entry;
+  }
+
+  ChunkData storage(const StorageRef& storage) const override {
+    const std::uint64_t number = storage.archive - 1;
+    if (number < all_values_.size()) {
+      const Item item = open_value(all_values_[number]);
+      return storage_data(item.torch, storage, item.place, spill_);
+    }
+    const Item item = open_object(number - all_values_.size());
+    return storage_data(item.torch, storage, item.place, spill_);
+  }
+
+  std::optional<Value> tensor_object(std::size_t tensor) const override {
+    const TensorEntry& entry = index_.tensors.at(tensor);
+    if (entry.chunks.size() != 1 || volume(entry.chunks.box(0)) != entry.numel())
+      return std::nullopt;
+    const Item item = open_object(tensor);
+    return special_tensor(item.torch.root) == "subclass" ? std::optional(item.torch.root)
+                                                         : std::nullopt;
+  }
+
+  VerifyReport verify(const VerifyOptions& options) const override {
+    return verify_folder({index_, findings_, folder_, pool_, spill_,
+                          description_.layout == "rank-local", index_.order.size() != all_entries_},
+                         options);
+  }
+
+  void check_unchanged() const override { pool_.check_unchanged(); }
+
+ private:
+  Item open(const Location& location, const std::string& key, std::uint64_t archive) const {
+    return open_item(pool_.get(location.file), location, index_.transforms[location.transform], key,
+                     archive, spill_);
+  }
+
+  // Archives inside values are numbered by the value's place in the folder, from 1 on.
+  Item open_value(const ValueEntry& value) const {
+    return open(value.location, value.key, value_numbers_.at(value.key) + 1);
+  }
+
+  // Behind those of values come the archives of tensors that are objects of a library's.
+  Item open_object(std::size_t tensor) const {
+    const TensorEntry& entry = index_.tensors.at(tensor);
+    return open(entry.chunks.location(0), entry.key, all_values_.size() + tensor + 1);
+  }
+
+  // Sizes of the files the metadata names, and what lies beside them.
+  void examine_files(const std::vector<std::string>& names, bool central) {
+    pool_.examine(index_.files);
+    std::set<std::string> named;
+    for (const FileEntry& file : index_.files) named.insert(file.name);
+    const auto warn = [&](const std::string& file, std::string message) {
+      findings_.push_back({.code = ErrorCode::kExtraFile,
+                           .message = std::move(message),
+                           .file = file,
+                           .key = {},
+                           .bytes = {},
+                           .severity = Finding::Severity::kWarning});
+    };
+    for (const std::string& name : names) {
+      if (rank_of_data_file(name) && !named.contains(name)) {
+        const auto file = folder_.open_member_if_present(name);
+        // A rank with nothing to write leaves an empty file.
+        if (file && file->size() != 0)
+          warn(name, "no item lies in this file: it is left over from another save");
+      }
+      if (central && rank_of_local_metadata(name))
+        warn(name, "lies beside .metadata, which counts alone");
+      if (central && name == kMetadataTempName) {
+        warn(name,
+             "lies beside .metadata: a later save into this folder was interrupted, and may have "
+             "overwritten data");
+      }
+    }
+  }
+
+  std::int64_t count_ranks() const {
+    std::set<std::int64_t> ranks;
+    for (const FileEntry& file : index_.files) {
+      if (file.rank) ranks.insert(*file.rank);
+    }
+    return ranks.empty() ? 1 : static_cast<std::int64_t>(ranks.size());
+  }
+
+  // meta.pt or common.pt holds the rest of the trainer's state: each of its entries is a value of
+  // the checkpoint.
+  void add_state_file(const std::string& name) {
+    const auto number = static_cast<std::uint32_t>(index_.files.size());
+    index_.files.push_back({.name = name, .bytes = {}, .rank = {}});
+    pool_.examine(index_.files);
+    const Location location{number, 0, 0, index_.files.back().bytes.value_or(0)};
+    const Item item = open(location, name, 0);
+    const auto entries = mapping_entries(item.torch.root);
+    if (!entries) {
+      throw Error(ErrorCode::kMetaType,
+                  item.place.file + ": holds no dict, as those of " + description_.layout + " do");
+    }
+    for (const auto& [key, value] : *entries) {
+      if (key.as_string() == nullptr)
+        throw Error(ErrorCode::kKey, item.place.file + ": a key is no text");
+      index_.add(ValueEntry{*key.as_string(), {*key.as_string()}, location});
+    }
+  }
+
+  Directory folder_;
+  mutable FilePool pool_;
+  mutable Spill spill_;
+  std::vector<ValueEntry> all_values_;  // of the folder, whatever the index was narrowed to
+  std::unordered_map<std::string, std::uint64_t> value_numbers_;
+  std::size_t all_entries_ = 0;  // tensors and values
+};
+
+}  // namespace
+
+bool is_dcp_folder(const std::filesystem::path& folder) {
+  const std::vector<std::string> names = Directory::open(folder).list();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name == kMetadataName || rank_of_local_metadata(name).has_value();
+  });
+}
+
+std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
+                                     const std::set<std::string>& allowed_globals) {
+  return std::make_unique<DcpCheckpoint>(Directory::open(folder), allowed_globals);
+}
+
+}  // namespace fsdp::formats::dcp

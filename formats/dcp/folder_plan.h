@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The items of a torch.distributed.checkpoint folder that is about to be written: which one in
+// which rank's file at which byte.  Positions of chunks are counted out, not kept: a folder of
+// thousands of ranks has millions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/content/state_tree.h"
+#include "formats/dcp/metadata_writer.h"
+#include "formats/model/shard_spec.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats::dcp {
+
+struct ValueItem {
+  std::size_t entry;  // in FolderPlan::entries
+  std::int64_t rank;
+  std::uint64_t offset;
+  std::uint64_t bytes;
+  std::string encoded;  // the whole item; empty where it is made when it is written
+};
+
+// One chunk of a tensor, as an item of a rank's file.
+struct ChunkItem {
+  std::int64_t number;  // within the tensor
+  std::int64_t part;    // of the cut that it belongs to
+  std::int64_t rank;
+  const Box& box;
+  std::uint64_t bytes;  // of the item
+};
+
+struct TensorItem {
+  std::size_t entry;
+  std::size_t tensor;               // the number that the entry's value refers to
+  DType dtype;                      // as written
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  bool cut;
+  RowCut rows;               // cut
+  std::size_t row_dims = 1;  // cut: how many leading dimensions its rows are counted over
+  std::int64_t rank;         // not cut: where it is stored
+  std::shared_ptr<const std::vector<std::int64_t>>
+      writers;  // cut: of each part; null: rank p's is p
+
+  // Calls `visit` with a ChunkItem for each chunk: parts in their order, of each part its boxes in
+  // the order of their elements.  Requires: measure().
+  template <typename Visit>
+  void for_each_chunk(const Visit& visit) const;
+  // Counts the bytes of its items.
+  void measure();
+  // Elements of a part.
+  std::uint64_t numel_of(std::int64_t part) const;
+
+ private:
+  bool parts_are_boxes() const { return !cut || row_dims <= 1; }
+  std::int64_t part_count() const { return cut ? rows.ranks_with_rows : 1; }
+  std::int64_t rank_of(std::int64_t part) const {
+    if (!cut) return rank;
+    return writers ? (*writers)[static_cast<std::size_t>(part)] : part;
+  }
+  std::uint64_t bytes_of(std::int64_t part, const Box& box) const;
+
+  std::uint64_t bytes_;       // where parts are boxes: of the items of all parts but the last
+  std::uint64_t last_bytes_;  // and of that one's
+  // Where they are not: by the size of the box.  There are few different ones.
+  std::vector<std::pair<std::vector<std::int64_t>, std::uint64_t>> bytes_of_sizes_;
+};
+
+template <typename Visit>
+void TensorItem::for_each_chunk(const Visit& visit) const {
+  std::int64_t number = 0;
+  const auto add = [&](std::int64_t part, const Box& box) {
+    visit(ChunkItem{number++, part, rank_of(part), box, bytes_of(part, box)});
+  };
+  Box box = whole_box(shape);
+  for (std::int64_t part = 0; part < part_count(); ++part) {
+    if (parts_are_boxes()) {
+      if (cut) {
+        box.offset[0] = rows.begin(part);
+        box.size[0] = rows.count(part);
+      }
+      add(part, box);
+      continue;
+    }
+    for (const Box& one : boxes_of_rows(shape, row_dims, rows.begin(part), rows.count(part)))
+      add(part, one);
+  }
+}
+
+// The object of a chunk's item: a dense tensor of its shape over one storage.
+Value chunk_object(DType dtype, const std::vector<std::int64_t>& shape);
+
+// Every rank's file: values first, then tensors in the order of the entries, one behind the other.
+class FolderPlan {
+ public:
+  std::int64_t world_size() const { return world_size_; }
+  const std::vector<Leaf>& entries() const { return entries_; }
+  const std::vector<ValueItem>& values() const { return values_; }
+  // In the order of their items in every file: that of the entries.
+  const std::vector<TensorItem>& tensors() const { return tensors_; }
+  std::uint64_t file_bytes(std::int64_t rank) const {
+    return file_bytes_[static_cast<std::size_t>(rank)];
+  }
+
+  // Counts out the items of tensors: where the next item of each rank goes.
+  class Cursor {
+   public:
+    explicit Cursor(const FolderPlan& items) : ends_(items.value_bytes_) {}
+    // The offset of the rank's next item, of that many bytes.
+    std::uint64_t next(std::int64_t rank, std::uint64_t bytes);
+
+   private:
+    std::vector<std::uint64_t> ends_;
+  };
+
+  void write_metadata(const MetadataWriter::Sink& sink) const;
+
+ protected:
+  explicit FolderPlan(std::int64_t world_size) : world_size_(world_size) {}
+  // The item of a value that is written as it is.  `encode`: what it is written as is kept, as far
+  // as there is room.
+  void add_value(std::size_t entry, const Value& value, bool encode);
+  // Counts out offsets and sizes of files, once all items have their ranks.
+  void place_items();
+
+  std::int64_t world_size_;
+  std::vector<Leaf> entries_;
+  std::vector<ValueItem> values_;
+  std::vector<TensorItem> tensors_;
+
+ private:
+  std::uint64_t encoded_bytes_ = 0;
+  std::vector<std::uint64_t> value_bytes_;  // where the values of each rank's file end
+  std::vector<std::uint64_t> file_bytes_;
+};
+
+}  // namespace fsdp::formats::dcp

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// One item of a data file: the byte range a chunk or a value is stored in.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint/spill.h"
+#include "formats/files/file.h"
+#include "formats/model/index.h"
+#include "formats/safetensors/file.h"
+#include "formats/torch/stream.h"
+
+namespace fsdp::formats::dcp {
+
+// An item, opened: a torch.save stream, or a tensor of a safetensors blob that several items share.
+struct Item {
+  StreamPlace place;  // of the stream or the blob
+  std::shared_ptr<const ByteSource>
+      stream;       // the item's bytes alone, decompressed; null for safetensors
+  TorchFile torch;  // where `stream` is set
+  std::optional<safetensors::Tensor>
+      tensor;  // otherwise; positions count from the start of the file
+};
+
+// The bytes that `location` names, transforms undone: `place` and `stream` of an item.
+// Throws: kExtent, kUnsupported (a transform nobody knows), what decompressing throws.
+Item item_bytes(const std::shared_ptr<const File>& file, const Location& location,
+                const std::vector<std::string>& transforms, Spill& spill);
+
+// Opens the item that `location` names.  `key` picks the tensor of a safetensors blob; `archive` is
+// put into storage references. Throws: kExtent, kUnsupported (a transform nobody knows), kZipEocd
+// where the bytes are neither; what read_torch_file and safetensors::read_header throw.  Messages
+// begin with file and key.
+Item open_item(const std::shared_ptr<const File>& file, const Location& location,
+               const std::vector<std::string>& transforms, const std::string& key,
+               std::uint64_t archive, Spill& spill);
+
+// open_item() is going to be called for it: its ends may be fetched from the disk meanwhile.
+void expect_item(const File& file, const Location& location) noexcept;
+
+// Where the elements of the chunk lie that the item holds.
+// `dtype` and `shape` are what the metadata says of the chunk.
+// Throws: kDtype, kShape, kUnsupported (quantized, sparse, ...), kType where the item holds no
+// tensor.
+ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
+                      std::span<const std::int64_t> shape, Spill& spill);
+
+}  // namespace fsdp::formats::dcp

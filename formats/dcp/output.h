@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a torch.distributed.checkpoint folder laid out as FSDP would have saved it at a given
+// number of ranks: parameters and their optimizer states cut along dimension 0 by torch.chunk's
+// rule, everything else stored once and spread over the ranks as DCP does.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "formats/content/output.h"
+#include "formats/dcp/sharding.h"
+#include "formats/files/atomic_directory.h"
+
+namespace fsdp::formats {
+
+struct DcpOutputOptions {
+  std::int64_t world_size = 1;
+  dcp::ShardingChoice choice;  // see Note [which tensors are cut]
+  std::string folder;          // inside the destination, "" or with a slash behind it
+  // What goes into a meta.pt beside it, instead of what the source has there; none where it is
+  // empty.
+  std::optional<Value> meta;
+  // Called for each value once it was read, before anything is written; may throw to refuse it.
+  std::function<void(const std::string& key, const Value& value)> on_value;
+};
+
+// One `__R_0.distcp` a rank (empty where a rank has nothing): values first, then tensors, one
+// behind the other, each what torch.save writes.  `.metadata` comes last.  What Lightning keeps in
+// meta.pt stays there.
+//
+// `content` is what content_of gave, edited or not.  Lifetime: the source outlives the output.
+// Memory: a few hundred bytes an entry and 16 a rank, whatever the tensors hold.
+// Throws: kUsage (world size), what entries_of and ShardingRule throw, and what reading values
+// throws.
+class DcpOutput : public Output {
+ public:
+  std::int64_t cut_tensors() const { return cut_tensors_; }
+  std::int64_t whole_tensors() const { return whole_tensors_; }
+  // Adds the files to a folder that is committed with others; `total` counts what is copied.
+  virtual void write_into(AtomicDirectory& parent, const CopyOptions& options,
+                          CopyResult& total) = 0;
+
+ protected:
+  std::int64_t cut_tensors_ = 0;
+  std::int64_t whole_tensors_ = 0;
+};
+std::unique_ptr<DcpOutput> plan_dcp_output(const Checkpoint& source, const Value& content,
+                                           const std::filesystem::path& destination,
+                                           const OutputOptions& options,
+                                           const DcpOutputOptions& dcp);
+std::unique_ptr<Output> plan_dcp_output(const Checkpoint& source, const Value& content,
+                                        const std::filesystem::path& destination,
+                                        const OutputOptions& options, std::int64_t world_size);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A torch.distributed.checkpoint folder written by many processes, of which each holds some parts:
+// every one lays out the same folder and writes its own file of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/dcp/folder_plan.h"
+#include "formats/files/output_file.h"
+#include "formats/files/output_stream.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats::dcp {
+
+// A tensor as the ranks hold it.
+struct PartTensor {
+  DType dtype = DType::kFloat32;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  // Which rank writes part p of so many, cut by torch.chunk's rule along rows; null: every rank has
+  // the whole.
+  std::shared_ptr<const std::vector<std::int64_t>> writers;
+  // Leading dimensions that rows are counted over (shard_spec.h): 1 for those of dimension 0.
+  std::size_t row_dims = 1;
+};
+
+// The dense tensor that stands for tensor `number` of a list, as content_of has tensors of an
+// index: over a kTensorArchive storage.
+Value part_reference(std::size_t number, const PartTensor& tensor);
+
+// Values are in rank 0's file, whole tensors spread over the ranks as DCP does it (dcp/balance.h).
+// A part is a chunk, or several where its rows are more than one box (boxes_of_rows).  Parts
+// without rows have none; tensors without dimensions or elements are in the file of the rank that
+// has the first part.
+class RankPlan : public FolderPlan {
+ public:
+  // `content`: a nested dict whose tensors are references to `tensors`.  The same on every rank but
+  // for plain values, which only rank 0 has to have: they are encoded where `with_values`.
+  // Throws: kUsage (world size), kUnsupported naming a value (a tuple) that holds a tensor in
+  // parts; what entries_of and write_pickle throw.
+  RankPlan(const Value& content, std::span<const PartTensor> tensors, std::int64_t world_size,
+           bool with_values);
+};
+
+// The bytes of tensor `number` on this rank, dense and row-major: its part, or the whole.
+// Lifetime: until the next call.
+using PartBytes = std::function<std::span<const std::byte>(std::size_t number)>;
+
+// Writes what of the folder is `rank`'s, after taking the room for it; does not finish the file.
+// `use`: see OutputStream.
+// Throws: kNoSpace, kIo; what `bytes` throws; kShape where it gives another number of bytes than
+// the layout has; kExtent where anything else does not lie where the layout has it.
+void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank,
+                     const PartBytes& bytes, CacheUse use);
+
+// Writes `.metadata`.
+void write_metadata_file(OutputFile& file, const FolderPlan& items);
+
+// Writes `root`, whose tensors are references to whole tensors, as a torch.save file.
+void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, CacheUse use);
+
+}  // namespace fsdp::formats::dcp

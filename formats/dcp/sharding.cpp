@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/dcp/sharding.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/content/content.h"
+#include "formats/content/tensor_value.h"
+#include "formats/model/select.h"
+
+namespace fsdp::formats::dcp {
+namespace {
+
+// Buffers of common modules that are floating: batch norm, rotary embeddings, causal masks.
+constexpr std::array<std::string_view, 13> kBufferNames = {
+    "running_mean", "running_var", "num_batches_tracked", "inv_freq",   "original_inv_freq",
+    "freqs_cis",    "cos_cached",  "sin_cached",          "rope_cache", "attn_mask",
+    "causal_mask",  "masked_bias", "position_ids"};
+
+// A value with each tuple replaced by a name that stands for it, so that leaves_of does not take
+// it apart.
+class TupleHider {
+ public:
+  Value hide(const Value& value) {
+    const bool sequence = value.kind() == ValueKind::kList;
+    const auto entries = mapping_entries(value);
+    if (value.kind() == ValueKind::kTuple) {
+      Value name = Value::global("tuple", "tuple");
+      originals_.emplace(name.identity(), value);
+      return name;
+    }
+    if (!sequence && !entries) return value;
+    if (const auto known = known_.find(value.identity()); known != known_.end())
+      return known->second;
+    Value out;
+    if (entries) {
+      std::vector<Value::Entry> hidden;
+      hidden.reserve(entries->size());
+      for (const auto& [key, child] : *entries) hidden.emplace_back(key, hide(child));
+      out = Value::dict(std::move(hidden));
+    } else {
+      std::vector<Value> hidden;
+      hidden.reserve(value.items().size());
+      for (const Value& child : value.items()) hidden.push_back(hide(child));
+      out = Value::list(std::move(hidden));
+    }
+    known_.emplace(value.identity(), out);
+    originals_.emplace(out.identity(), value);
+    return out;
+  }
+  // What the value was before.
+  Value original(const Value& value) const {
+    const auto found = originals_.find(value.identity());
+    return found != originals_.end() ? found->second : value;
+  }
+
+ private:
+  std::unordered_map<const void*, Value> originals_;  // by the identity of what stands for them
+  std::unordered_map<const void*, Value> known_;
+};
+
+bool is_floating(DType dtype) {
+  const std::string_view name = torch_name(dtype);
+  return name.starts_with("float") || name.starts_with("bfloat") || name.starts_with("complex");
+}
+
+std::string_view last_name(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  return dot == std::string_view::npos ? name : name.substr(dot + 1);
+}
+
+// The name that "state.<name>.<slot>" and "param_groups.<name>.<option>" hold; nothing where it is
+// neither.
+std::optional<std::string> name_within(std::string_view step) {
+  for (const std::string_view head :
+       {std::string_view("state."), std::string_view("param_groups.")}) {
+    if (!step.starts_with(head)) continue;
+    step.remove_prefix(head.size());
+    const std::size_t dot = step.rfind('.');
+    if (dot != std::string_view::npos) return std::string(step.substr(0, dot));
+  }
+  return std::nullopt;
+}
+
+const std::string* text_at(const KeyPath& path, std::size_t at) {
+  return at < path.size() ? std::get_if<std::string>(&path[at]) : nullptr;
+}
+
+// The parameter that an entry of an optimizer belongs to, by the entry's path within it.
+std::optional<std::string> parameter_of(const StatePart& part, const KeyPath& path) {
+  const std::string* first = text_at(path, part.path.size());
+  if (first == nullptr) return std::nullopt;
+  if (part.role == PartKind::kFlattenedOptimizer) return name_within(*first);
+  const std::string* second = text_at(path, part.path.size() + 1);
+  if (*first != "state" || second == nullptr) return std::nullopt;
+  return *second;
+}
+
+// Whether the tensor lies in more than one chunk.
+bool is_cut(const TensorEntry& tensor) {
+  std::size_t chunks = 0;
+  for (std::size_t c = 0; c < tensor.chunks.size() && chunks < 2; ++c)
+    chunks += volume(tensor.chunks.box(c)) != 0 ? 1U : 0U;
+  return chunks > 1;
+}
+
+bool matches_any(const std::vector<std::string>& globs, const std::string& key) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const std::string& glob) { return glob_matches(glob, key); });
+}
+
+}  // namespace
+
+std::vector<Leaf> entries_of(const Value& content) {
+  const auto top = mapping_entries(content);
+  if (!top) {
+    throw Error(ErrorCode::kUnsupported,
+                cat("the object is a ", kind_name(content.kind()),
+                    ", and a folder of torch.distributed.checkpoint holds a dict"));
+  }
+  if (top->empty()) return {};
+  TupleHider hider;
+  std::vector<Leaf> entries = leaves_of(hider.hide(content));
+  std::unordered_set<std::string_view> keys;
+  for (Leaf& entry : entries) {
+    entry.value = hider.original(entry.value);
+    if (!keys.insert(entry.key).second) {
+      throw Error(ErrorCode::kKey,
+                  cat(quote(entry.key, 200), ": two paths of the state dict join to this key"));
+    }
+    const std::string special = special_tensor_text(entry.value);
+    if (!special.empty()) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(quote(entry.key, 200), ": the tensor is ", special,
+                      ", and a folder of torch.distributed.checkpoint holds dense ones; leave it "
+                      "out with --exclude"));
+    }
+  }
+  return entries;
+}
+
+ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
+                           const std::vector<Leaf>& entries, ShardingChoice choice)
+    : source_(source), choice_(std::move(choice)), parts_(state_parts_of(content)) {
+  const auto& tensors = source.index().tensors;
+  // DeepSpeed cuts flat tensors, wherever one parameter ends and the next begins.
+  shown_ = source.description().ranks > 1 && source.description().format != "deepspeed" &&
+           std::any_of(tensors.begin(), tensors.end(), is_cut);
+  for (const Leaf& entry : entries) {
+    const StatePart* part = part_of(entry.path);
+    if (part == nullptr) continue;
+    if (part->role == PartKind::kModel) {
+      const auto number = tensor_number(entry.value);
+      if (!number) continue;
+      const KeyPath rest(entry.path.begin() + static_cast<std::ptrdiff_t>(part->path.size()),
+                         entry.path.end());
+      parameters_.try_emplace(joined(rest), Parameter{*number, &entry});
+    } else if (part->role != PartKind::kOther) {
+      learn_names(entry, *part);
+    }
+  }
+  names_known_ = std::any_of(optimized_.begin(), optimized_.end(),
+                             [&](const std::string& name) { return parameters_.contains(name); });
+  check_choice(entries);
+}
+
+// The part with the longest path that `path` goes through.
+const StatePart* ShardingRule::part_of(const KeyPath& path) const {
+  const StatePart* found = nullptr;
+  for (const StatePart& part : parts_) {
+    const bool within = part.path.size() <= path.size() &&
+                        std::equal(part.path.begin(), part.path.end(), path.begin());
+    if (within && (found == nullptr || part.path.size() > found->path.size())) found = &part;
+  }
+  return found;
+}
+
+void ShardingRule::learn_names(const Leaf& entry, const StatePart& part) {
+  if (auto name = parameter_of(part, entry.path)) {
+    optimized_.insert(std::move(*name));
+    return;
+  }
+  if (part.role != PartKind::kOptimizer) return;
+  const std::string* first = text_at(entry.path, part.path.size());
+  if (first == nullptr || *first != "param_groups") return;
+  const std::string* last = text_at(entry.path, entry.path.size() - 1);
+  if (last != nullptr && (*last == "params" || last == first))
+    learn_group_names(resolved(source_, entry.value));
+}
+
+// A list of names, or the groups themselves, which PyTorch before 2.4 keeps as one value.
+void ShardingRule::learn_group_names(const Value& value) {
+  for (const Value& item : value.items()) {
+    if (const std::string* name = item.as_string()) {
+      optimized_.insert(*name);
+    } else if (const auto group = mapping_entries(item)) {
+      for (const auto& [key, option] : *group) {
+        if (key.as_string() != nullptr && *key.as_string() == "params") learn_group_names(option);
+      }
+    }
+  }
+}
+
+bool ShardingRule::is_parameter(const std::string& name, DType dtype) const {
+  if (!is_floating(dtype)) return false;
+  if (optimized_.contains(name)) return true;
+  const std::string_view last = last_name(name);
+  if (names_known_) return last == "weight" || last == "bias";
+  return std::find(kBufferNames.begin(), kBufferNames.end(), last) == kBufferNames.end();
+}
+
+bool ShardingRule::cuts_state(const std::string& parameter, const TensorEntry& state) const {
+  const auto found = parameters_.find(parameter);
+  if (found == parameters_.end()) return is_floating(state.dtype);
+  const TensorEntry& tensor = source_.index().tensors[found->second.tensor];
+  return tensor.shape == state.shape && cuts(*found->second.entry);
+}
+
+bool ShardingRule::cuts(const Leaf& entry) const {
+  const auto number = tensor_number(entry.value);
+  if (!number) return false;
+  const TensorEntry& tensor = source_.index().tensors[*number];
+  if (tensor.shape.empty() || tensor.numel() == 0) return false;
+  if (matches_any(choice_.replicate, entry.key)) return false;
+  if (matches_any(choice_.shard, entry.key)) return true;
+  if (shown_ && tensor.shape[0] > 1) return is_cut(tensor);
+  const StatePart* part = part_of(entry.path);
+  if (part != nullptr && part->role != PartKind::kModel && part->role != PartKind::kOther) {
+    const auto parameter = parameter_of(*part, entry.path);
+    return parameter && cuts_state(*parameter, tensor);
+  }
+  const std::size_t above = part == nullptr ? 0 : part->path.size();
+  const KeyPath rest(entry.path.begin() + static_cast<std::ptrdiff_t>(above), entry.path.end());
+  return is_parameter(joined(rest), tensor.dtype);
+}
+
+void ShardingRule::check_choice(const std::vector<Leaf>& entries) const {
+  const auto check_list = [&](const std::vector<std::string>& globs, std::string_view option) {
+    for (const std::string& glob : globs) {
+      const bool meets = std::any_of(entries.begin(), entries.end(), [&](const Leaf& entry) {
+        return tensor_number(entry.value) && glob_matches(glob, entry.key);
+      });
+      if (!meets)
+        throw Error(ErrorCode::kUsage, cat(option, " ", quote(glob), " matches no tensor"));
+    }
+  };
+  check_list(choice_.shard, "--shard");
+  check_list(choice_.replicate, "--replicate");
+  if (choice_.shard.empty() || choice_.replicate.empty()) return;
+  for (const Leaf& entry : entries) {
+    if (matches_any(choice_.shard, entry.key) && matches_any(choice_.replicate, entry.key)) {
+      throw Error(ErrorCode::kUsage,
+                  cat(quote(entry.key, 200), ": both --shard and --replicate match it"));
+    }
+  }
+}
+
+}  // namespace fsdp::formats::dcp

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/dcp/source_plan.h"
+
+#include <utility>
+
+#include "formats/content/content.h"
+#include "formats/content/tensor_value.h"
+#include "formats/dcp/balance.h"
+#include "formats/dcp/names.h"
+
+namespace fsdp::formats::dcp {
+
+SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::int64_t world_size,
+                       const ShardingChoice& choice, const ValueCheck& on_value)
+    : FolderPlan(world_size),
+      source_(source),
+      lightning_(source.description().layout == "lightning") {
+  check_world_size(world_size);
+  for (Leaf& entry : entries_of(content)) {
+    if (!is_lightning_meta(entry)) {
+      entries_.push_back(std::move(entry));
+      continue;
+    }
+    lightning_meta_.emplace_back(Value::string(entry.key), resolved(source, entry.value));
+    if (on_value) on_value(entry.key, lightning_meta_.back().second);
+  }
+  const ShardingRule rule(source, content, entries_, choice);
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    if (tensor_number(entries_[e].value)) {
+      add_tensor(e, rule);
+    } else {
+      read_value(e, on_value);
+    }
+  }
+  choose_ranks();
+  place_items();
+}
+
+bool SourcePlan::is_lightning_meta(const Leaf& entry) const {
+  const auto number = deferred_number(entry.value);
+  if (!lightning_ || !number) return false;
+  const Index& index = source_.index();
+  return index.files[index.values[*number].location.file].name == kLightningMetaName;
+}
+
+void SourcePlan::read_value(std::size_t entry, const ValueCheck& on_value) {
+  const Value value = resolved(source_, entries_[entry].value);
+  if (on_value) on_value(entries_[entry].key, value);
+  add_value(entry, value, true);
+}
+
+void SourcePlan::add_tensor(std::size_t entry, const ShardingRule& rule) {
+  const Leaf& leaf = entries_[entry];
+  const std::size_t number = *tensor_number(leaf.value);
+  TensorItem item{};
+  item.entry = entry;
+  item.tensor = number;
+  item.dtype = dense_tensor(leaf.value)->dtype;
+  item.shape = source_.index().tensors[number].shape;
+  item.cut = rule.cuts(leaf);
+  if (item.cut) item.rows = cut_rows(item.shape[0], world_size_);
+  item.measure();
+  tensors_.push_back(std::move(item));
+}
+
+void SourcePlan::choose_ranks() {
+  const auto& source_tensors = source_.index().tensors;
+  Balance balance(world_size_);
+  std::size_t value = 0;
+  std::size_t tensor = 0;
+  for (std::size_t e = 0; e < entries_.size(); ++e) {
+    if (value < values_.size() && values_[value].entry == e) {
+      values_[value++].rank = balance.place(0);
+      continue;
+    }
+    TensorItem& item = tensors_[tensor++];
+    const std::uint64_t bytes = source_tensors[item.tensor].numel() * item_bytes(item.dtype);
+    if (item.cut) {
+      balance.add_cut(bytes);
+    } else {
+      item.rank = balance.place(bytes);
+    }
+  }
+}
+
+}  // namespace fsdp::formats::dcp

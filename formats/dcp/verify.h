@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that can be checked of a torch.distributed.checkpoint folder.
+#pragma once
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/file_pool.h"
+#include "formats/checkpoint/spill.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats::dcp {
+
+struct FolderUnderTest {
+  const Index& index;
+  const Findings& opening;  // what reading the metadata found
+  const Directory& folder;
+  FilePool& pool;
+  Spill& spill;
+  bool rank_local;  // replicated items may lie in several files
+  bool narrowed;    // the index lacks items, so that bytes without one say nothing
+};
+
+// Coverage and extents from the metadata alone; then (not `fast`) every item: its archive's
+// structure, each record's CRC, dtype and shape against the metadata, the names in its pickle.
+// Throws: kInterrupted, kIo.
+VerifyReport verify_folder(const FolderUnderTest& folder, const VerifyOptions& options);
+
+}  // namespace fsdp::formats::dcp

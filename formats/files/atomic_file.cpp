@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/files/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <utility>
+
+#include <climits>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/files/output_commit.h"
+#include "formats/files/output_place.h"
+#include "formats/files/seal.h"
+
+namespace fsdp::formats {
+
+struct AtomicFile::Impl : Unfinished {
+  Impl(const std::filesystem::path& path, const OutputOptions& chosen)
+      : destination(path), options(chosen), place(path, OutputKind::kFile) {
+    note_unfinished(*this);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() override {
+    forget_unfinished(*this);
+    abandon();
+  }
+  void abandon() noexcept override {
+    if (lock.get() < 0 || committed) return;
+    if (place.stands_for(place.temporary(), lock.get()))
+      ::unlinkat(place.parent(), place.temporary().c_str(), 0);
+  }
+
+  void check_destination() const {
+    const auto info = place.existing();
+    if (!info) return;
+    if (S_ISDIR(info->st_mode))
+      throw Error(ErrorCode::kNotRegular, place.shown() + ": is a folder, expected a file");
+    if (S_ISLNK(info->st_mode)) {
+      throw Error(ErrorCode::kNotRegular,
+                  place.shown() + ": is a symbolic link; name the file it leads to");
+    }
+    if (!S_ISREG(info->st_mode)) {
+      throw Error(ErrorCode::kNotRegular,
+                  place.shown() + ": is no regular file and cannot be replaced by one");
+    }
+    if (!options.replace) throw already_exists(place);
+  }
+
+  // The seal's name, and its temporary's, have to fit as well: better known now than at the end.
+  void check_seal_name() const {
+    const std::size_t bytes = OutputPlace::temporary_of(sidecar_name(place.name())).size();
+    if (!options.seal || bytes <= NAME_MAX) return;
+    throw Error(ErrorCode::kUsage, cat(place.shown(),
+                                       ": the name is too long for a seal beside it; its temporary "
+                                       "would have ",
+                                       bytes, " bytes, at most ", NAME_MAX));
+  }
+
+  void remove_old_seal() const {
+    const std::string name = sidecar_name(place.name());
+    if (::unlinkat(place.parent(), name.c_str(), 0) != 0) {
+      if (errno == ENOENT || errno == ENAMETOOLONG) return;
+      throw_errno(cat(place.shown(), ": removing the seal of the old one, ", quote(name)));
+    }
+    // Else a power cut could bring it back beside the new file.
+    if (options.sync) place.sync_parent();
+  }
+
+  const std::filesystem::path destination;
+  const OutputOptions options;
+  const OutputPlace place;
+  FileDescriptor
+      lock;  // shares the lock of the file being written, and keeps it over the file's close
+  bool committed = false;
+};
+
+AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
+    : impl_(std::make_unique<Impl>(destination, options)) {
+  impl_->check_destination();
+  impl_->check_seal_name();
+  impl_->lock = impl_->place.claim();
+  FileDescriptor fd(::fcntl(impl_->lock.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
+  if (fd.get() < 0) throw_errno(impl_->place.shown());
+  file_ =
+      std::make_unique<OutputFile>(std::move(fd), impl_->place.shown(), options.sync, options.seal);
+}
+
+AtomicFile::~AtomicFile() = default;
+
+void AtomicFile::commit() {
+  const OutputPlace& place = impl_->place;
+  file_->finish(impl_->options.sync);
+  look_before_commit(place, impl_->options);
+  if (!impl_->options.replace && place.existing()) throw appeared(place);
+  impl_->check_destination();
+  impl_->remove_old_seal();
+  std::unique_lock lock(commit_mutex());  // See Note [abandoning outputs].
+  if (impl_->options.replace) {
+    if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
+                   place.name().c_str()) != 0) {
+      throw_errno(place.shown() + ": renaming the finished output");
+    }
+  } else if (!rename_to_free_name(place, OutputKind::kFile)) {
+    throw appeared(place);
+  }
+  impl_->committed = true;
+  note_committed();
+  lock.unlock();  // The seal is an output of its own.
+  if (impl_->options.sync) sync_parent_after_rename(place);
+  if (impl_->options.seal) write_seal();
+}
+
+void AtomicFile::write_seal() const {
+  const OutputPlace& place = impl_->place;
+  const auto unsealed = [&](ErrorCode code, std::string_view why) {
+    return Error(code, cat(why, "; the new ", place.shown(), " is in place, without a seal"));
+  };
+  try {
+    const std::string text = seal_text({{place.name(), file_->bytes(), file_->crc()}});
+    AtomicFile seal(impl_->destination.native() + sidecar_name(""),
+                    {.replace = true, .sync = impl_->options.sync});
+    seal.file().write_at(0, std::as_bytes(std::span(text)));
+    seal.commit();
+  } catch (const Error& e) {
+    throw unsealed(e.code(), e.what());
+  } catch (const std::bad_alloc&) {
+    throw unsealed(ErrorCode::kOutOfMemory, place.shown() + ": out of memory");
+  }
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Input and output past the page cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+
+#include "formats/base/huge_pages.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats {
+
+// What goes past the page cache begins in memory and in the file at multiples of it, and is a
+// multiple of it: the largest block that disks have.
+inline constexpr std::uint64_t kDiskBlockBytes = 4096;
+
+// Huge pages, where the kernel has some: what lies together in memory is one request to the disk.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  // Requires: a multiple of 2 MiB.
+  explicit AlignedBuffer(std::size_t bytes)
+      : memory_(static_cast<std::byte*>(std::aligned_alloc(kHugePageBytes, bytes))), bytes_(bytes) {
+    if (!memory_) throw std::bad_alloc();
+    advise_huge(memory_.get(), bytes);
+  }
+  explicit operator bool() const { return memory_ != nullptr; }
+  std::span<std::byte> bytes() const { return {memory_.get(), bytes_}; }
+
+ private:
+  static constexpr std::size_t kHugePageBytes = 2U << 20U;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t bytes_ = 0;
+};
+
+// A second way into the open file `fd`, past the page cache: none (-1) where its file system is not
+// one that is known to gain by it, which are ext4 and XFS.  `access`: O_RDONLY or O_WRONLY.
+FileDescriptor open_direct(int fd, int access);
+
+}  // namespace fsdp::formats

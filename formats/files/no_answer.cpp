@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/files/no_answer.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "formats/base/text.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats {
+
+bool is_no_answer(ErrorCode code) noexcept {
+  switch (code) {
+    case ErrorCode::kIo:
+    case ErrorCode::kNoSpace:  // of a temporary file that is read through
+    case ErrorCode::kChanged:
+    case ErrorCode::kInterrupted:
+    case ErrorCode::kOutOfMemory:
+    case ErrorCode::kH5ReaderFailed:  // libhdf5 never came to say what the file holds
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool exists_at(const std::filesystem::path& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == EACCES) return false;
+  throw_errno(escape(path.native()));
+}
+
+}  // namespace fsdp::formats

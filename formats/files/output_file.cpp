@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/files/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "formats/base/crc32.h"
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/files/direct_io.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Written data start on their way to the disk in portions of this size: large enough for the disk
+// to stream, small enough that little is left when the final fsync begins.
+constexpr std::uint64_t kWritebackBytes = 32U << 20U;
+// What was written without telling its checksum is read in portions of this size.
+constexpr std::uint64_t kReadBackBytes = 1U << 20U;
+
+}  // namespace
+
+void OutputFile::reserve(std::uint64_t bytes) {
+  if (bytes > static_cast<std::uint64_t>(INT64_MAX)) {
+    throw Error(ErrorCode::kNoSpace,
+                cat(name_, ": ", bytes, " bytes are wanted, more than any file can hold"));
+  }
+  const auto length = static_cast<off_t>(bytes);
+  int rc = 0;
+  // Not posix_fallocate: where the file system cannot reserve, that one writes the zeros itself.
+  if (length != 0) {
+    do {
+      rc = ::fallocate(fd_.get(), 0, 0, length);
+    } while (rc != 0 && errno == EINTR);
+  }
+  if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) rc = ::ftruncate(fd_.get(), length);
+  if (rc == 0) return;
+  const int number = errno;
+  std::string what = cat(name_, ": ", bytes, " bytes (", human_bytes(bytes), ") are wanted");
+  struct statvfs info {};
+  if (::fstatvfs(fd_.get(), &info) == 0) {
+    const std::uint64_t free = std::uint64_t{info.f_bavail} * info.f_frsize;
+    what += cat(", ", free, " bytes (", human_bytes(free), ") are free");
+  }
+  errno = number;
+  throw_errno(what);
+}
+
+void OutputFile::start_writeback(std::uint64_t written) {
+  if (!synced_ || since_writeback_.fetch_add(written) + written < kWritebackBytes) return;
+  since_writeback_ = 0;
+  // Only a start: it waits for nothing, and what fails is for fsync to tell.
+  (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
+}
+
+void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes,
+                          std::optional<std::uint32_t> crc) {
+  put_at(offset, bytes);
+  if (summed_) add_crc(offset, bytes.size(), crc ? *crc : crc32(0, bytes));
+}
+
+void OutputFile::add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc) {
+  if (!summed_) return;
+  const std::lock_guard lock(mutex_);
+  written_.add(offset, bytes, crc);
+}
+
+void OutputFile::put_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (bytes.size() > static_cast<std::uint64_t>(INT64_MAX) ||
+      offset > static_cast<std::uint64_t>(INT64_MAX) - bytes.size()) {
+    throw Error(ErrorCode::kNoSpace, cat(name_, ": ", bytes.size(), " bytes at byte ", offset,
+                                         " are beyond what any file can hold"));
+  }
+  const std::uint64_t count = bytes.size();
+  while (!bytes.empty()) {
+    const ssize_t written =
+        ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) {
+      if (written == 0) errno = EIO;
+      throw_errno(cat(name_, ": writing ", bytes.size(), " bytes at byte ", offset));
+    }
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  start_writeback(count);
+}
+
+void OutputFile::put_direct(const FileDescriptor& direct, std::uint64_t offset,
+                            std::span<const std::byte> bytes) {
+  const std::uint64_t behind = offset % kDiskBlockBytes;
+  if (behind != 0) {
+    const auto head = bytes.first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), kDiskBlockBytes - behind)));
+    put_at(offset, head);
+    offset += head.size();
+    bytes = bytes.subspan(head.size());
+  }
+  while (bytes.size() >= kDiskBlockBytes && offset % kDiskBlockBytes == 0) {
+    const std::size_t wanted = bytes.size() / kDiskBlockBytes * kDiskBlockBytes;
+    const ssize_t written =
+        ::pwrite(direct.get(), bytes.data(), wanted, static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    // The file system had no objection when the file was opened, but has now.
+    if (written < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) break;
+    if (written <= 0) {
+      if (written == 0) errno = EIO;
+      throw_errno(cat(name_, ": writing ", wanted, " bytes at byte ", offset));
+    }
+    offset += static_cast<std::uint64_t>(written);
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  if (!bytes.empty()) put_at(offset, bytes);
+}
+
+FileDescriptor OutputFile::open_direct() const {
+  return synced_ ? formats::open_direct(fd_.get(), O_WRONLY) : FileDescriptor();
+}
+
+void OutputFile::finish(bool sync) {
+  if (failed_)
+    throw Error(ErrorCode::kIo,
+                name_ + ": could not be finished before, and cannot be finished now");
+  if (fd_.get() < 0) return;
+  failed_ = true;
+  if (summed_) sum_up();
+  FileDescriptor fd = std::move(fd_);
+  if (sync && ::fsync(fd.get()) != 0) throw_errno(name_ + ": fsync");
+  // Linux closes the descriptor whatever close returns, EINTR included.
+  if (::close(fd.release()) != 0 && errno != EINTR) throw_errno(name_ + ": close");
+  failed_ = false;
+}
+
+std::uint32_t OutputFile::read_crc(std::uint64_t begin, std::uint64_t end) const {
+  std::vector<std::byte> buffer(
+      static_cast<std::size_t>(std::min<std::uint64_t>(end - begin, kReadBackBytes)));
+  std::uint32_t crc = 0;
+  while (begin < end) {
+    const std::size_t wanted =
+        static_cast<std::size_t>(std::min<std::uint64_t>(end - begin, buffer.size()));
+    const ssize_t got = ::pread(fd_.get(), buffer.data(), wanted, static_cast<off_t>(begin));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      if (got == 0) errno = EIO;
+      throw_errno(cat(name_, ": reading back ", wanted, " bytes at byte ", begin));
+    }
+    crc = crc32(crc, std::span<const std::byte>(buffer).first(static_cast<std::size_t>(got)));
+    begin += static_cast<std::uint64_t>(got);
+  }
+  return crc;
+}
+
+void OutputFile::sum_up() {
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);
+  bytes_ = static_cast<std::uint64_t>(info.st_size);
+  std::uint64_t at = 0;
+  crc_ = 0;
+  for (const CrcLedger::Run& run : written_.runs()) {
+    // Written twice: what lies there now is the later one, whichever that was.
+    if (run.begin < at || run.begin + run.bytes > bytes_) {
+      crc_ = read_crc(0, bytes_);
+      return;
+    }
+    if (run.begin != at) crc_ = crc32_combine(crc_, read_crc(at, run.begin), run.begin - at);
+    crc_ = crc32_combine(crc_, run.crc, run.bytes);
+    at = run.begin + run.bytes;
+  }
+  if (at != bytes_) crc_ = crc32_combine(crc_, read_crc(at, bytes_), bytes_ - at);
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A file that is being written, by position, and what is known of it when it is complete.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "formats/base/crc_ledger.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats {
+
+// One file being written.  Thread-safe: `write_at`, `put_at`, `put_direct`, `add_crc`.
+class OutputFile {
+ public:
+  // `name` stands in messages.
+  // `synced`: the file will be; what is written starts on its way to the disk while more is being
+  // written.
+  // `summed`: its checksum will be wanted; `fd` is open for reading as well.
+  OutputFile(FileDescriptor fd, std::string name, bool synced = false, bool summed = false)
+      : fd_(std::move(fd)), name_(std::move(name)), synced_(synced), summed_(summed) {}
+  // Makes the file `bytes` long and takes the disk space for it at once, so that a full disk is an
+  // early error.
+  // Throws: kNoSpace saying what is wanted and free, kIo.
+  void reserve(std::uint64_t bytes);
+  // `crc`: the CRC-32 of the bytes, where the caller has it.
+  // Throws: kNoSpace, kIo.
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes,
+                std::optional<std::uint32_t> crc = std::nullopt);
+  // As write_at; what was written is told by add_crc.
+  void put_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // As put_at: whole blocks of the disk past the page cache by `direct`, from open_direct, and what
+  // is left at both ends through it.
+  // Requires: `bytes` begins as far behind a multiple of kDiskBlockBytes in memory as in the file.
+  void put_direct(const FileDescriptor& direct, std::uint64_t offset,
+                  std::span<const std::byte> bytes);
+  void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
+  // Whether the file's checksum is wanted.
+  bool summed() const { return summed_; }
+  // See open_direct in direct_io.h; none (-1) where the file will not be synced.
+  FileDescriptor open_direct() const;
+  // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped what it
+  // could not write, and a second one would say that all is well.  Finishing what is finished does
+  // nothing.
+  // Where the checksum is wanted it is put together from those of what was written; what nobody
+  // told, such as padding that was left as it is, is read.
+  // Throws: kIo, kNoSpace.
+  void finish(bool sync);
+  // Size and checksum.  Requires: it is summed and was finished.
+  std::uint64_t bytes() const { return bytes_; }
+  std::uint32_t crc() const { return crc_; }
+  const std::string& name() const { return name_; }
+
+ private:
+  void start_writeback(std::uint64_t written);
+  void sum_up();
+  std::uint32_t read_crc(std::uint64_t begin, std::uint64_t end) const;
+
+  FileDescriptor fd_;
+  std::string name_;
+  bool synced_;
+  bool summed_;
+  std::mutex mutex_;  // of the checksums
+  CrcLedger written_;
+  std::uint64_t bytes_ = 0;
+  std::uint32_t crc_ = 0;
+  std::atomic<std::uint64_t> since_writeback_{0};  // bytes written since it was last started
+  bool failed_ = false;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/names/plain_names.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <unordered_map>
+
+#include "formats/base/dtype.h"
+#include "formats/base/text.h"
+#include "formats/names/producer_names.h"
+
+namespace fsdp::formats {
+
+struct PlainUseBits {
+  static constexpr std::uint32_t kArgumentRule = PlainUses::kArgumentRule;
+  static constexpr std::uint32_t kTakesFunction = PlainUses::kTakesFunction;
+};
+
+namespace {
+
+// Uses, as bits of PlainUses.
+constexpr unsigned bit(NameUse use) {
+  return 1U << static_cast<unsigned>(use);
+}
+constexpr unsigned kValue = bit(NameUse::kValue);
+constexpr unsigned kCall = bit(NameUse::kCall);
+constexpr unsigned kNew = bit(NameUse::kNew);
+constexpr unsigned kState = bit(NameUse::kState);
+constexpr unsigned kItems = bit(NameUse::kItems);
+// Further marks.
+constexpr unsigned kRuled = PlainUseBits::kArgumentRule;
+constexpr unsigned kTakesFunction = PlainUseBits::kTakesFunction;
+constexpr unsigned kRebuild = 1U << 16U;     // the function of _rebuild_from_type_v2
+constexpr unsigned kTensorType = 1U << 17U;  // the class of a tensor
+
+// A class or constant that stands for itself.
+constexpr unsigned kType = kValue;
+// A class whose instances copyreg pickles: NEWOBJ and BUILD.
+constexpr unsigned kInstances = kValue | kNew | kState;
+// A class that is called with its value: an enumeration, a path, a date.
+constexpr unsigned kCalled = kValue | kCall;
+// A function: nothing but called.
+constexpr unsigned kFunction = kCall;
+constexpr unsigned kRebuilder = kCall | kRebuild;
+
+struct Group {
+  unsigned uses;
+  std::string_view module;
+  std::string_view names;  // with a space between them
+};
+
+// What PyTorch, its distributed package, NumPy, Python and trainers put into checkpoints.
+// Constructing any of them runs no code that the file chooses, nor does setting its state.
+constexpr std::array kGroups = {
+    // Containers.
+    Group{kCalled | kNew | kState | kItems, "collections", "OrderedDict"},
+    Group{kCalled | kState | kItems, "collections", "Counter"},
+    Group{kCalled | kState | kItems | kRuled, "collections", "defaultdict"},
+    Group{kCalled | kState | kItems, "collections", "deque"},
+    Group{kInstances, "collections", "ChainMap"},
+    // Tensors.
+    Group{kCalled, "torch", "Size device"},
+    Group{kType | kTensorType, "torch", "Tensor"},
+    Group{kType | kTensorType, "torch.nn.parameter", "Parameter Buffer"},
+    Group{kType, "torch",
+          "per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric "
+          "per_channel_affine_float_qparams contiguous_format preserve_format channels_last "
+          "channels_last_3d"},
+    Group{kFunction, "torch.serialization", "_get_layout"},
+    Group{kCalled | kNew | kState, "torch.torch_version", "TorchVersion"},
+    Group{kRebuilder, "torch._utils",
+          "_rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter "
+          "_rebuild_parameter_with_state _rebuild_qtensor _rebuild_sparse_tensor "
+          "_rebuild_sparse_csr_tensor _rebuild_meta_tensor_no_storage _rebuild_nested_tensor "
+          "_rebuild_device_tensor_from_numpy _rebuild_device_tensor_from_cpu_tensor "
+          "_rebuild_xla_tensor"},
+    // Jagged nested tensors.
+    Group{kType | kTensorType, "torch.nested._internal.nested_tensor", "NestedTensor"},
+    Group{kRebuilder, "torch.nested._internal.nested_tensor", "_rebuild_njt"},
+    Group{kInstances, "torch._dynamo.decorators", "_DimRange"},
+    Group{kRebuilder | kRuled, "torch._utils", "_rebuild_wrapper_subclass"},
+    Group{kFunction | kRuled | kTakesFunction, "torch._tensor", "_rebuild_from_type_v2"},
+    // Sharded tensors saved by each rank on its own.
+    Group{kInstances | kTensorType, "torch.distributed._shard.sharded_tensor.api", "ShardedTensor"},
+    Group{kInstances, "torch.distributed._shard.sharded_tensor.api",
+          "ShardedTensor.ProcessGroupState"},
+    Group{kInstances, "torch.distributed._shard.sharded_tensor.shard", "Shard"},
+    Group{kInstances, "torch.distributed._shard.sharded_tensor.metadata",
+          "ShardedTensorMetadata TensorProperties"},
+    Group{kCalled, "torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"},
+    Group{kType, "torch.distributed._shard.sharded_tensor.metadata",
+          "MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT MEM_FORMAT_ENCODING.TORCH_CHANNELS_LAST "
+          "MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT"},
+    Group{kInstances, "torch.distributed._shard.metadata", "ShardMetadata"},
+    Group{kInstances, "torch.distributed._shard.sharding_spec.api", "EnumerableShardingSpec"},
+    Group{kInstances, "torch.distributed._shard.sharding_spec.chunk_sharding_spec",
+          "ChunkShardingSpec"},
+    Group{kInstances, "torch.distributed.remote_device", "_remote_device"},
+    Group{kType | kTensorType, "torch.distributed.tensor", "DTensor"},
+    Group{kType | kTensorType, "torch.distributed._tensor", "DTensor"},
+    Group{kType | kTensorType, "torch.distributed._tensor.api", "DTensor"},
+    Group{kInstances, "torch.distributed.tensor._dtensor_spec",
+          "DTensorSpec TensorMeta ShardOrderEntry"},
+    Group{kInstances, "torch.distributed._tensor.placement_types", "DTensorSpec TensorMeta"},
+    Group{kInstances | kCall, "torch.distributed.tensor.placement_types",
+          "Shard Replicate _StridedShard Partial"},
+    Group{kInstances | kCall, "torch.distributed._tensor.placement_types",
+          "Shard Replicate _StridedShard Partial"},
+    Group{kInstances, "torch.distributed.device_mesh", "DeviceMesh"},
+    Group{kInstances, "torch.distributed._mesh_layout", "_MeshLayout"},
+    // The `.metadata` of torch.distributed.checkpoint.
+    Group{kInstances, "torch.distributed.checkpoint.metadata",
+          "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata "
+          "BytesStorageMetadata MetadataIndex StorageMeta"},
+    Group{kCalled, "torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING"},
+    Group{kType, "torch.distributed.checkpoint.metadata",
+          "_MEM_FORMAT_ENCODING.TORCH_CONTIGUOUS_FORMAT _MEM_FORMAT_ENCODING.TORCH_CHANNELS_LAST "
+          "_MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT"},
+    Group{kInstances, "torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+    // Plans in it, for Megatron-Core's next save.
+    Group{kInstances, "torch.distributed.checkpoint.planner",
+          "SavePlan WriteItem TensorWriteData BytesIOWriteData"},
+    Group{kCalled, "torch.distributed.checkpoint.planner", "WriteItemType"},
+    Group{kType, "torch.distributed.checkpoint.planner",
+          "WriteItemType.TENSOR WriteItemType.SHARD WriteItemType.BYTE_IO"},
+    Group{kInstances, "torch.distributed._shard.checkpoint.metadata",
+          "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata "
+          "BytesStorageMetadata MetadataIndex StorageMeta"},
+    Group{kInstances, "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo"},
+    // Python's own data.
+    Group{kCalled, "builtins", "complex set frozenset range slice bytearray bytes"},
+    Group{kType, "builtins", "Ellipsis NotImplemented"},
+    Group{kType, "builtins", "list dict tuple int float bool str"},
+    Group{kValue | kNew, "builtins", "object"},
+    Group{kFunction | kRuled, "builtins", "getattr"},
+    Group{kFunction | kRuled, "_codecs", "encode"},
+    Group{kFunction | kRuled, "copyreg", "_reconstructor"},
+    Group{kInstances, "argparse", "Namespace"},
+    Group{kInstances | kCall, "types", "SimpleNamespace"},
+    Group{kCalled, "datetime", "datetime date time timedelta timezone"},
+    Group{kCalled, "decimal", "Decimal"},
+    Group{kCalled, "fractions", "Fraction"},
+    Group{kInstances, "uuid", "UUID"},
+    Group{kCalled, "pathlib", "Path PosixPath WindowsPath PurePosixPath PureWindowsPath"},
+    Group{kCalled, "pathlib._local", "PosixPath WindowsPath PurePosixPath PureWindowsPath"},
+    // NumPy 1 and 2.
+    Group{kFunction, "numpy.core.multiarray", "scalar"},
+    Group{kFunction, "numpy._core.multiarray", "scalar"},
+    Group{kFunction | kRuled, "numpy.core.multiarray", "_reconstruct"},
+    Group{kFunction | kRuled, "numpy._core.multiarray", "_reconstruct"},
+    Group{kCalled | kState, "numpy", "dtype"},
+    Group{kType | kState, "numpy", "ndarray"},
+    Group{kCalled, "numpy.dtypes",
+          "BoolDType Int8DType UInt8DType Int16DType UInt16DType Int32DType UInt32DType Int64DType "
+          "UInt64DType ByteDType UByteDType ShortDType UShortDType IntDType UIntDType LongDType "
+          "ULongDType LongLongDType ULongLongDType Float16DType Float32DType Float64DType "
+          "LongDoubleDType Complex64DType Complex128DType CLongDoubleDType ObjectDType BytesDType "
+          "StrDType VoidDType DateTime64DType TimeDelta64DType StringDType"},
+};
+
+// The longest path that getattr is followed to: calls of it on each other make longer and longer
+// ones.
+constexpr std::size_t kMaxMemberBytes = 512;
+
+std::string key_of(std::string_view module, std::string_view name) {
+  return cat(module, "\n", name);
+}
+
+std::unordered_map<std::string, unsigned> make_table() {
+  std::unordered_map<std::string, unsigned> table;
+  for (const Group& group : kGroups) {
+    for (std::string_view rest = group.names; !rest.empty();) {
+      const std::size_t space = std::min(rest.find(' '), rest.size());
+      table.emplace(key_of(group.module, rest.substr(0, space)), group.uses);
+      rest.remove_prefix(std::min(space + 1, rest.size()));
+    }
+  }
+  return table;
+}
+
+unsigned uses_of(ProducerUse use) {
+  switch (use) {
+    case ProducerUse::kType:
+      return kType;
+    case ProducerUse::kInstances:
+      return kInstances;
+    case ProducerUse::kCalled:
+      return kCalled;
+    case ProducerUse::kTensor:
+      return kType | kTensorType;
+  }
+  return 0;
+}
+
+// The uses of a name, 0 where it is not in the list.
+unsigned uses_of(const GlobalName& name) {
+  static const std::unordered_map<std::string, unsigned> table = make_table();
+  const auto found = table.find(key_of(name.module, name.name));
+  if (found != table.end()) return found->second;
+  // Dtypes and storages, as many as there are.
+  if (name.module == "torch" && dtype_from_torch_name(name.name)) return kType;
+  if (is_storage_class(name)) return kType;
+  const ProducerName* const producer = producer_name(name.module, name.name);
+  return producer == nullptr ? 0 : uses_of(producer->use);
+}
+
+using Kind = NameArgument::Kind;
+using IsAllowed = std::function<bool(const GlobalName&)>;
+
+bool is_name(const std::vector<NameArgument>& args, std::size_t index) {
+  return index < args.size() && args[index].kind == Kind::kName;
+}
+
+CallJudgement unsound(const GlobalName& name) {
+  return {{name}, {}, {}};
+}
+
+// getattr(class, 'member'): exactly those pairs that are in the list.
+CallJudgement judge_getattr(const GlobalName& callable, const std::vector<NameArgument>& args,
+                            const IsAllowed& is_allowed) {
+  if (args.size() != 2 || !is_name(args, 0) || args[1].kind != Kind::kText)
+    return unsound(callable);
+  if (args[0].name.name.size() + args[1].text.size() > kMaxMemberBytes) return unsound(callable);
+  GlobalName member{args[0].name.module, cat(args[0].name.name, ".", args[1].text)};
+  CallJudgement judgement;
+  if (uses_of(member) == 0 && !is_allowed(member)) judgement.unsafe.push_back(member);
+  judgement.name = std::move(member);
+  return judgement;
+}
+
+// _reconstructor(cls, object, None), as protocols 0 and 1 have instances.
+CallJudgement judge_reconstructor(const GlobalName& callable, const std::vector<NameArgument>& args,
+                                  const IsAllowed& is_allowed) {
+  if (args.size() != 3 || !is_name(args, 0) || !is_name(args, 1)) return unsound(callable);
+  const GlobalName& cls = args[0].name;
+  const bool is_sound = (uses_of(cls) & kNew) != 0 && args[1].name.dotted() == "builtins.object";
+  if (!is_sound && !is_allowed(cls)) return unsound(callable);
+  return {{}, {}, cls};
+}
+
+// _rebuild_from_type_v2(function, class, arguments, state).
+CallJudgement judge_from_type(const GlobalName& callable, const std::vector<NameArgument>& args,
+                              const IsAllowed& is_allowed) {
+  if (args.size() != 4 || !is_name(args, 0) || !is_name(args, 1)) return unsound(callable);
+  CallJudgement judgement;
+  const GlobalName& function = args[0].name;
+  const GlobalName& cls = args[1].name;
+  const bool is_rebuild = (uses_of(function) & kRebuild) != 0;
+  if (!is_rebuild && !is_allowed(function)) judgement.unsafe.push_back(function);
+  if ((uses_of(cls) & kTensorType) == 0 && !is_allowed(cls)) judgement.unsafe.push_back(cls);
+  if (is_rebuild && (uses_of(function) & kRuled) != 0) {
+    const CallJudgement inner = judge_call(function, args[2].items, is_allowed);
+    judgement.unsafe.insert(judgement.unsafe.end(), inner.unsafe.begin(), inner.unsafe.end());
+  }
+  return judgement;
+}
+
+// _rebuild_wrapper_subclass(class, ...).
+CallJudgement judge_wrapper(const GlobalName& callable, const std::vector<NameArgument>& args,
+                            const IsAllowed& is_allowed) {
+  if (!is_name(args, 0)) return unsound(callable);
+  const GlobalName& cls = args[0].name;
+  if ((uses_of(cls) & kTensorType) == 0 && !is_allowed(cls)) return unsound(cls);
+  return {};
+}
+
+// defaultdict(factory): None, or a container or number of Python's own.
+CallJudgement judge_defaultdict(const std::vector<NameArgument>& args,
+                                const IsAllowed& is_allowed) {
+  if (args.empty() || args[0].kind != Kind::kName) return {};
+  const GlobalName& factory = args[0].name;
+  const bool is_sound = (factory.module == "builtins" || factory.module == "collections") &&
+                        (uses_of(factory) & kValue) != 0;
+  return is_sound || is_allowed(factory) ? CallJudgement() : unsound(factory);
+}
+
+// encode(text, 'latin1'): other codecs may be anything that was registered.
+CallJudgement judge_encode(const GlobalName& callable, const std::vector<NameArgument>& args) {
+  const bool is_sound = args.size() == 2 && args[0].kind == Kind::kText &&
+                        args[1].kind == Kind::kText && args[1].text == "latin1";
+  return is_sound ? CallJudgement() : unsound(callable);
+}
+
+// _reconstruct(ndarray, shape, type).
+CallJudgement judge_reconstruct(const GlobalName& callable, const std::vector<NameArgument>& args,
+                                const IsAllowed& is_allowed) {
+  if (!is_name(args, 0)) return unsound(callable);
+  const GlobalName& cls = args[0].name;
+  if (cls.dotted() != "numpy.ndarray" && !is_allowed(cls)) return unsound(cls);
+  return {{}, {}, cls};
+}
+
+}  // namespace
+
+GlobalName python_3_name(std::string_view module, std::string_view name) {
+  if (module == "__builtin__") {
+    module = "builtins";
+    // What Python 3 calls the types that Python 2 had, as protocol 2 writes them.
+    if (name == "long") name = "int";
+    if (name == "unicode") name = "str";
+    if (name == "xrange") name = "range";
+  }
+  if (module == "copy_reg") module = "copyreg";
+  return {std::string(module), std::string(name)};
+}
+
+bool is_storage_class(const GlobalName& name) {
+  const bool has_storages =
+      name.module == "torch" || name.module == "torch.cuda" || name.module == "torch.storage";
+  return has_storages && (dtype_from_storage_class(name.name) || name.name == "UntypedStorage");
+}
+
+PlainUses plain_uses(const GlobalName& name) {
+  return PlainUses(uses_of(name));
+}
+
+CallJudgement judge_call(const GlobalName& callable, const std::vector<NameArgument>& args,
+                         const IsAllowed& is_allowed) {
+  if (callable.name == "getattr") return judge_getattr(callable, args, is_allowed);
+  if (callable.name == "_reconstructor") return judge_reconstructor(callable, args, is_allowed);
+  if (callable.name == "_rebuild_from_type_v2") return judge_from_type(callable, args, is_allowed);
+  if (callable.name == "_rebuild_wrapper_subclass")
+    return judge_wrapper(callable, args, is_allowed);
+  if (callable.name == "defaultdict") return judge_defaultdict(args, is_allowed);
+  if (callable.name == "encode") return judge_encode(callable, args);
+  return judge_reconstruct(callable, args, is_allowed);
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/names/unsafe_names.h"
+
+#include <optional>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "formats/names/name_scan.h"
+#include "formats/names/plain_names.h"
+#include "formats/pickle/parts.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Calls whose arguments matter nest no deeper: function, class, (arguments); getattr on getattr.
+constexpr int kMaxArgumentDepth = 4;
+// Arguments that a rule looks at.
+constexpr std::size_t kMaxArguments = 8;
+
+bool nothing_allowed(const GlobalName& /*name*/) {
+  return false;
+}
+
+std::optional<GlobalName> name_of(const Value& value, int depth);
+
+NameArgument argument_of(const Value& value, int depth) {
+  NameArgument argument;
+  if (depth > kMaxArgumentDepth) return argument;
+  if (const std::string* text = value.as_string()) {
+    argument.kind = NameArgument::Kind::kText;
+    // Longer ones are no name; a tensor's data may be such a text.
+    if (text->size() <= 1024) argument.text = *text;
+  } else if (auto name = name_of(value, depth)) {
+    argument.kind = NameArgument::Kind::kName;
+    argument.name = *std::move(name);
+  } else if (value.kind() == ValueKind::kTuple) {
+    argument.kind = NameArgument::Kind::kTuple;
+    for (const Value& item : value.items()) {
+      if (argument.items.size() == kMaxArguments) break;
+      argument.items.push_back(argument_of(item, depth + 1));
+    }
+  }
+  return argument;
+}
+
+// The name that a value is: written as one, or taken from a class by getattr.
+std::optional<GlobalName> name_of(const Value& value, int depth) {
+  if (const GlobalName* name = value.as_global()) return python_3_name(name->module, name->name);
+  const ObjectData* object = value.as_object();
+  if (object == nullptr || object->by_new || depth > kMaxArgumentDepth) return std::nullopt;
+  const GlobalName* callable = object->callable.as_global();
+  if (callable == nullptr ||
+      python_3_name(callable->module, callable->name).dotted() != "builtins.getattr") {
+    return std::nullopt;
+  }
+  return judge_call({"builtins", "getattr"}, argument_of(object->args, depth + 1).items,
+                    // Whatever it is: its name is what is asked for.
+                    [](const GlobalName&) { return true; })
+      .name;
+}
+
+class Visitor {
+ public:
+  UnknownGlobals run(const Value& root) {
+    open_.push_back({root, Place::kValue});
+    while (!open_.empty()) {
+      const auto [value, place] = std::move(open_.back());
+      open_.pop_back();
+      // Names are looked at in each of their places; what holds others, once.
+      if (value.kind() == ValueKind::kGlobal) {
+        if (place == Place::kValue) use(*name_of(value, 0), NameUse::kValue);
+        continue;
+      }
+      if (place == Place::kValue && value.kind() == ValueKind::kObject) {
+        if (const auto name = name_of(value, 0)) use(*name, NameUse::kValue);
+      }
+      if (value.identity() != nullptr && !seen_.insert(value.identity()).second) continue;
+      if (value.kind() == ValueKind::kObject) {
+        visit_object(value);
+      } else {
+        for_each_part(value, [&](const Value& part) { open_.push_back({part, Place::kValue}); });
+      }
+    }
+    return std::move(unsafe_);
+  }
+
+ private:
+  enum class Place { kValue, kCallable };
+
+  void use(const GlobalName& name, NameUse use) {
+    if (!plain_uses(name).has(use)) unsafe_.insert(name.dotted());
+  }
+
+  void visit_object(const Value& value) {
+    const ObjectData& object = *value.as_object();
+    const auto name = name_of(object.callable, 0);
+    bool judged = false;  // argument 0 is a function, which the rule of the call covers
+    GlobalName cls = name.value_or(GlobalName());
+    if (name) {
+      use(*name, object.by_new ? NameUse::kNew : NameUse::kCall);
+      const PlainUses uses = plain_uses(*name);
+      if (!object.by_new && uses.has_argument_rule()) {
+        const CallJudgement judgement =
+            judge_call(*name, argument_of(object.args, 0).items, nothing_allowed);
+        for (const GlobalName& unsafe : judgement.unsafe) unsafe_.insert(unsafe.dotted());
+        if (judgement.cls) cls = *judgement.cls;
+        judged = uses.takes_function();
+      }
+    } else if (const ObjectData* made = object.callable.as_object()) {
+      // What a call made is called: nothing in the list makes callables.
+      unsafe_.insert(
+          name_of(made->callable, 0).value_or(GlobalName{"builtins", "getattr"}).dotted());
+    }
+    if (object.built) use(cls, NameUse::kState);
+    if (!object.list_items.empty() || !object.dict_items.empty()) use(cls, NameUse::kItems);
+    for_each_part(value, [&](const Value& part) {
+      if (&part == &object.callable) return open_.push_back({part, Place::kCallable});
+      if (&part != &object.args) return open_.push_back({part, Place::kValue});
+      for (const Value& arg : part.items()) {
+        const bool is_judged = judged && &arg == &part.items()[0];
+        open_.push_back({arg, is_judged ? Place::kCallable : Place::kValue});
+      }
+    });
+  }
+
+  std::vector<std::pair<Value, Place>> open_;
+  std::unordered_set<const void*> seen_;
+  UnknownGlobals unsafe_;
+};
+
+}  // namespace
+
+UnknownGlobals unknown_globals_in(const Value& value) {
+  return Visitor().run(value);
+}
+
+UnknownGlobals unknown_globals_in(const ByteSource& source, std::uint64_t offset, int count) {
+  const std::set<std::string> none;
+  NameScanner scanner(none);
+  for (int i = 0; i < count; ++i) offset = scanner.scan(source, offset);
+  UnknownGlobals unsafe;
+  for (const ScannedName& scanned : scanner.names()) {
+    if (scanned.status == NameStatus::kUnsafe) unsafe.insert(scanned.name.dotted());
+  }
+  return unsafe;
+}
+
+}  // namespace fsdp::formats

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which containers of a pickle stream are referred to before they are complete: those that hold
+// themselves.
+// See Note [cycles] in pickle/back_reference.h.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "formats/base/byte_source.h"
+#include "formats/pickle/memo.h"
+
+namespace fsdp::formats {
+
+class PickleCycles {
+ public:
+  PickleCycles() = default;
+  // Follows the stream at `offset` with nothing but the memo slots of what stands on the stack.
+  // `fetched`: of scan_pickle, which has accepted the stream.  At most `max_values` on the stack.
+  // Throws: kLimitNodes; kOpcode, kTruncated and their like where the file has changed since.
+  PickleCycles(const ByteSource& source, std::uint64_t offset, SlotSet fetched,
+               std::uint64_t max_values);
+
+  bool empty() const { return rows_.empty(); }
+  // The number of the container in the memo slot, where the stream still changes it at
+  // `opcode_offset` or behind, and refers to it before it does; nothing for all others.
+  std::optional<std::uint32_t> incomplete(std::uint64_t slot, std::uint64_t opcode_offset) const {
+    if (rows_.empty() || !fetched_.contains(slot)) return std::nullopt;
+    const Row& row = rows_[object_[fetched_.rank(slot)]];
+    if (row.number == 0 || opcode_offset >= row.last_change) return std::nullopt;
+    return row.number;
+  }
+
+ private:
+  class Walk;
+  struct Row {
+    std::uint64_t last_change = 0;  // offset of the last opcode that changes it once it was fetched
+    std::uint32_t number = 0;       // 0: it does not hold itself
+    bool fetched = false;
+  };
+  SlotSet fetched_;
+  std::vector<std::uint32_t> object_;  // by rank of a slot: the rank of the first slot of its value
+  std::vector<Row> rows_;              // by that rank; empty where nothing holds itself
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads pickle streams of protocols 2 to 5 without running anything.
+// Source: the opcode documentation in CPython's Lib/pickletools.py.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "formats/base/byte_source.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats {
+
+// Says what the names in a stream mean.  The defaults build inert values, so a host overrides only
+// what it folds into something smaller or refuses.
+class PickleHost {
+ public:
+  virtual ~PickleHost() = default;
+  // The stream names module.name (called once per distinct pair), as it stands in the stream:
+  // protocol 2 says __builtin__ where Python 3 says builtins, protocol 4 has names with dots.
+  // Returns a tag >= 0 of the host's own, kept in the value, or -1.
+  // Throws: kGlobal to refuse it.
+  virtual std::int32_t global(std::string_view module, std::string_view name) = 0;
+  // REDUCE: callable(*args).  `callable` is a kGlobal, kObject or kOpaque, `args` a tuple (checked
+  // before).  Default: a kObject.
+  virtual Value reduce(const Value& callable, Value args);
+  // NEWOBJ: cls.__new__(cls, *args).  Default: a kObject with by_new.
+  virtual Value new_object(const Value& cls, Value args);
+  // BUILD: `object` is the kObject or kOpaque made before.  Returns what stands on the stack in its
+  // place: `object` itself where `shared`, since the memo then has another reference to it (kBuild
+  // otherwise); any value where not.
+  // Default: sets `state`; a second BUILD, or one on anything but a kObject, is kBuild.
+  virtual Value build(Value object, Value state, bool shared);
+  // A container of the stream holds itself, and the stream is to be read once more from its
+  // beginning (see Note [cycles]).  Returns false where the host does without such streams, which
+  // are then refused (kCycle): the default.
+  virtual bool restart() { return false; }
+  // BINPERSID.  Default: kPersid.
+  virtual Value persistent_id(Value id);
+};
+
+struct PickleLimits {
+  std::uint64_t max_depth = 1'000;
+  std::uint64_t max_nodes = 50'000'000;  // values alive at once, folded ones not counted
+  std::uint64_t max_string_bytes = 1U << 30U;
+};
+
+// Reads one pickle that begins at byte 0 of `source` and must end with it (STOP is its last byte).
+//
+// The machine holds to CPython's semantics for the opcodes that PyTorch and Python's pickler write;
+// all others are refused by name and offset.  Strings of Python 2 become kString where they are
+// ASCII, else kBytes.  A container that anything refers to no longer changes, so that no value
+// holds itself: what refers to one that is not complete becomes a back-reference, where the host
+// restarts (kCycle otherwise).  Frames must nest as the protocol says.  The stream is read in
+// blocks and twice: a first pass finds which memo slots are ever fetched, so that the second keeps
+// only those; memory is that of the result, not of the memo.  Lengths are compared with the bytes
+// left before anything is allocated.
+//
+// Throws: kEmpty, kTruncated, kTrailing, kOpcode, kProto, kGlobal, kMemo, kReduce, kBuild, kType,
+// kStack, kFrame, kIntRange, kUtf8, kCycle, kKey, kPersid, kLimitDepth, kLimitNodes, kLimitSize;
+// whatever the host throws.  Messages name the opcode and its byte.
+Value read_pickle(const ByteSource& source, PickleHost& host, const PickleLimits& limits = {});
+
+// As read_pickle for a pickle that other bytes follow (legacy torch.save files): reads the one that
+// begins at `offset`, and moves `offset` behind its STOP.
+Value read_pickle_prefix(const ByteSource& source, std::uint64_t& offset, PickleHost& host,
+                         const PickleLimits& limits = {});
+
+}  // namespace fsdp::formats

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/pickle/trace.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "formats/base/byte_reader.h"
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/pickle/literals.h"
+#include "formats/pickle/opcodes.h"
+#include "formats/pickle/reader.h"
+
+namespace fsdp::formats {
+namespace {
+
+// The longest text that is looked at as a name; the same one may be fetched over and over.
+constexpr std::uint64_t kMaxNameBytes = 1024;
+// An opcode and the length of a text.
+constexpr std::uint64_t kMaxHeadBytes = 9;
+// Terms in tuples, 16 bytes each.
+constexpr std::size_t kMaxTupleTerms = 50'000'000;
+// Names of one stream; real ones have some dozens.
+constexpr std::size_t kMaxNames = 10'000;
+
+using Kind = Term::Kind;
+
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+std::uint64_t PickleTrace::number_of(std::string_view module, std::string_view name) {
+  std::string key;
+  key.append(module).append("\n").append(name);
+  const auto [at, fresh] = numbers_.try_emplace(std::move(key), names_.size());
+  if (fresh) {
+    if (names_.size() == kMaxNames)
+      throw Error(ErrorCode::kLimitNodes, cat("more than ", kMaxNames, " names"));
+    names_.push_back({std::string(module), std::string(name)});
+    host_.name(names_.back());
+  }
+  return at->second;
+}
+
+std::optional<std::string> PickleTrace::text(Term term) const {
+  if (term.kind != Kind::kText) return std::nullopt;
+  // The stream was followed past it, so that all of its bytes are there.
+  const auto at_most = [&](std::uint64_t offset, std::uint64_t count) {
+    return read_bytes(source_, offset, std::min(count, source_.size() - offset));
+  };
+  const std::vector<std::byte> head = at_most(term.at, kMaxHeadBytes);
+  const MemorySource head_source(head);
+  PickleReader reader(head_source, 0);
+  const PickleOp op = reader.opcode();
+  const auto text = [&](std::uint64_t length) -> std::optional<std::string> {
+    if (length > kMaxNameBytes) return std::nullopt;
+    return text_of(at_most(term.at + reader.offset(), length));
+  };
+  switch (op) {
+    case PickleOp::kShortBinString:
+    case PickleOp::kShortBinUnicode:
+      return text(reader.u8());
+    case PickleOp::kBinString:
+      return text(reader.signed_length());
+    case PickleOp::kBinUnicode:
+      return text(reader.u32());
+    case PickleOp::kBinUnicode8:
+      return text(reader.u64());
+    default:
+      break;
+  }
+  const std::string line = text_of(at_most(term.at + 1, kMaxNameBytes));
+  const std::size_t end = line.find('\n');
+  if (end == std::string::npos) return std::nullopt;
+  const auto content = std::string_view(line).substr(0, end);
+  return static_cast<PythonOp>(op) == PythonOp::kUnicode ? raw_unicode(content)
+                                                         : quoted_text(content);
+}
+
+std::span<const Term> PickleTrace::items(Term term) const {
+  if (term.kind != Kind::kTuple) return {};
+  const TupleRange& range = tuples_[term.at];
+  return std::span(tuple_items_).subspan(range.begin, range.size);
+}
+
+Term PickleTrace::tuple(std::span<const Term> terms) {
+  const bool plain = std::all_of(terms.begin(), terms.end(), [](const Term& term) {
+    return term.kind == Kind::kData || term.kind == Kind::kObject;
+  });
+  if (plain) return {};
+  if (tuple_items_.size() > kMaxTupleTerms) {
+    throw Error(ErrorCode::kLimitNodes, cat("more than ", kMaxTupleTerms, " values in tuples"));
+  }
+  tuples_.push_back({tuple_items_.size(), terms.size(), false});
+  tuple_items_.insert(tuple_items_.end(), terms.begin(), terms.end());
+  return {Kind::kTuple, tuples_.size() - 1};
+}
+
+void PickleTrace::report_value(Term term) {
+  if (term.kind == Kind::kName) return host_.value(term.at);
+  if (term.kind != Kind::kTuple) return;
+  // Tuples may hold each other in many ways: each is looked into once, without recursion.
+  std::vector<std::uint64_t> open = {term.at};
+  while (!open.empty()) {
+    TupleRange& range = tuples_[open.back()];
+    open.pop_back();
+    if (std::exchange(range.reported, true)) continue;
+    for (const Term& item : std::span(tuple_items_).subspan(range.begin, range.size)) {
+      if (item.kind == Kind::kName) host_.value(item.at);
+      if (item.kind == Kind::kTuple) open.push_back(item.at);
+    }
+  }
+}
+
+}  // namespace fsdp::formats

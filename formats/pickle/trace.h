@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Follows any pickle stream that Python would run, of every protocol, to tell which names it refers
+// to and what it does with them.  Nothing is built, nothing is refused.
+// Source: the opcode documentation in CPython's Lib/pickletools.py; Modules/_pickle.c.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/base/byte_source.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats {
+
+// What stands on the stack of a traced stream, as far as names go.
+struct Term {
+  enum class Kind : std::uint8_t {
+    kData,    // nothing that names are in, or a container whose names were reported
+    kText,    // a str that stands in the stream
+    kName,    // a name
+    kObject,  // what came of calling a name
+    kTuple,   // of terms, a text, name or tuple among them
+  };
+  Kind kind = Kind::kData;
+  std::uint64_t at = 0;  // kText: its byte; kName, kObject: number of the name; kTuple: its number
+};
+
+// How a callable is used.
+enum class PickleCall : std::uint8_t {
+  kCalled,  // REDUCE, OBJ, INST: callable(*args)
+  kNew,     // NEWOBJ, NEWOBJ_EX: cls.__new__(cls, *args)
+};
+
+class PickleTrace;
+
+// Hears what a stream does.  Names are known by numbers, in the order in which they first occur.
+class PickleTraceHost {
+ public:
+  virtual ~PickleTraceHost() = default;
+  // The stream refers to a name for the first time; its number is the count of those before.
+  virtual void name(const GlobalName& name) = 0;
+  // `callable` is called.  `args`: a kTuple, or kData where it has no term of interest.  Returns
+  // what stands for the result.
+  virtual Term call(PickleTrace& trace, PickleCall how, Term callable, Term args) = 0;
+  // The name stands as a value: in a container, a key, a state, as the whole.
+  virtual void value(std::uint64_t name) = 0;
+  // Items are put into `target`, or it gets a state: a kName or kObject.
+  virtual void items(Term target) = 0;
+  virtual void state(Term target) = 0;
+  // The stream takes a name whose text does not stand in it, or from the registry of extensions.
+  // `what` says which.
+  virtual void hidden_name(const std::string& what) = 0;
+};
+
+// One stream.  Each name is reported before anything is done with it.
+//
+// Memory: some 16 bytes for each value on the stack, in the memo or in a tuple; texts are not kept.
+// Lifetime: source and host outlive it.
+class PickleTrace {
+ public:
+  PickleTrace(const ByteSource& source, PickleTraceHost& host) : source_(source), host_(host) {}
+
+  // Follows the pickle that begins at `offset`; returns where its STOP ends.
+  // Throws where Python would stop as well, or where the stream cannot be followed any further:
+  // kTruncated, kOpcode, kStack, kMemo, kProto, kGlobal, kIntRange, kLimitNodes; whatever the host
+  // throws.  What was reported before holds.
+  std::uint64_t run(std::uint64_t offset);
+
+  // For hosts.
+  const GlobalName& name(std::uint64_t number) const { return names_[number]; }
+  // The number of a name, which is reported where it is new.
+  std::uint64_t number_of(std::string_view module, std::string_view name);
+  // The text of a kText; nothing where it is longer than any name, or not to be read as text.
+  std::optional<std::string> text(Term term) const;
+  // The items of a kTuple; nothing for others.
+  std::span<const Term> items(Term term) const;
+  // The terms as one tuple.
+  Term tuple(std::span<const Term> terms);
+  // Reports the names in `term`, which stands as a value.
+  void report_value(Term term);
+
+ private:
+  class Run;
+  struct TupleRange {
+    std::uint64_t begin = 0;
+    std::uint64_t size = 0;
+    bool reported = false;
+  };
+
+  const ByteSource& source_;
+  PickleTraceHost& host_;
+  std::vector<GlobalName> names_;
+  std::unordered_map<std::string, std::uint64_t> numbers_;  // by "module\nname"
+  std::vector<Term> tuple_items_;
+  std::vector<TupleRange> tuples_;
+};
+
+}  // namespace fsdp::formats

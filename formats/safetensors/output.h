@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes a checkpoint as safetensors: one file, or a folder of files with a Hugging Face index.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "formats/content/output.h"
+#include "formats/safetensors/writer.h"
+
+namespace fsdp::formats::safetensors {
+
+// `content` as content_of gives it.  Lifetime: the source outlives the output.
+// Throws: kUnsupported naming a key that is no tensor unless `drop_values`, and where no tensor is
+// left; what Writer throws.
+std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
+                                    const std::filesystem::path& destination,
+                                    const OutputOptions& options, const WriterOptions& how,
+                                    bool drop_values);
+
+}  // namespace fsdp::formats::safetensors

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lays the tensors of a checkpoint out as one safetensors file, or as several with a Hugging Face
+// index.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/files/output_file.h"
+#include "formats/model/copy.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats::safetensors {
+
+struct WriterOptions {
+  // Most bytes of tensors a file; a larger tensor has a file of its own.  Nothing: one file for
+  // all.
+  std::optional<std::uint64_t> max_shard_bytes;
+};
+
+class Writer {
+ public:
+  struct File {
+    std::string name;  // within the output folder; unused for a single file
+    std::string header;
+    std::vector<StorageRef> tensors;    // in file order, references of the content
+    std::vector<std::uint64_t> begins;  // of each one's bytes
+    std::uint64_t bytes = 0;
+  };
+
+  // `content` as content_of gives it; its leaves that are no tensors are left out.  Tied tensors
+  // are written once: the names left out stand in __metadata__ with the name that was kept, as
+  // safetensors' own save_model does.  Lifetime: the checkpoint outlives the writer.
+  // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStHeader.
+  Writer(const Checkpoint& checkpoint, const Value& content, const WriterOptions& options);
+
+  const std::vector<File>& files() const { return files_; }
+  // The text of model.safetensors.index.json; empty for a single file without a limit on its size.
+  const std::string& index() const { return index_; }
+  // Left out, and the name that holds its bytes.
+  const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
+
+  // One piece a tensor.  `outputs` are the files, in the order of `files`.
+  std::vector<TargetPiece> pieces(const std::vector<OutputFile*>& outputs) const;
+  // Writes the headers.
+  void finish(const std::vector<OutputFile*>& outputs) const;
+
+ private:
+  const Checkpoint& checkpoint_;
+  std::vector<File> files_;
+  std::string index_;
+  std::vector<std::pair<std::string, std::string>> tied_;
+};
+
+}  // namespace fsdp::formats::safetensors

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/torch/file_set.h"
+
+#include <map>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/checkpoint/parallel_check.h"
+#include "formats/model/check.h"
+#include "formats/model/flat_range.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Entry `entry` of the archive of file `file`.
+struct EntryRef {
+  std::uint32_t file;
+  std::size_t entry;
+};
+
+}  // namespace
+
+std::string TorchFileSet::path_of(std::uint32_t file) const {
+  return escape((folder_.path() / index_.files[file].name).native());
+}
+
+StreamPlace TorchFileSet::place(std::uint32_t file) const {
+  return {pool_.get(file), path_of(file), 0, 0};
+}
+
+std::uint32_t TorchFileSet::add_file(const std::string& name, std::optional<std::int64_t> rank) {
+  const auto number = static_cast<std::uint32_t>(index_.files.size());
+  index_.files.push_back({.name = name, .bytes = {}, .rank = rank});
+  pool_.examine(index_.files);
+  const auto file = pool_.get(number);
+  try {
+    torch_.push_back(read_torch_file(*file, number + 1));
+  } catch (const Error& error) {
+    throw error.in(path_of(number));
+  }
+  return number;
+}
+
+TorchFileSet::Part TorchFileSet::part_of(Box box, std::uint32_t file, const TensorValue& view) {
+  Part part{std::move(box), file, view, *view.storage};
+  part.view.storage = nullptr;
+  return part;
+}
+
+void TorchFileSet::add_flat_parts(std::vector<Part>& parts, std::span<const std::int64_t> shape,
+                                  std::int64_t begin, std::int64_t end, std::uint32_t file,
+                                  const TensorValue& view, std::int64_t from) {
+  for (Box& box : flat_range_boxes(shape, begin, end)) {
+    const auto count = static_cast<std::int64_t>(volume(box.view()));
+    TensorValue inner = view;
+    inner.storage_offset += static_cast<std::uint64_t>(from * view.strides[0]);
+    inner.shape = box.size;
+    inner.strides = row_major_strides(box.size);
+    for (std::int64_t& stride : inner.strides) stride *= view.strides[0];
+    parts.push_back(part_of(std::move(box), file, inner));
+    from += count;
+  }
+}
+
+std::string TorchFileSet::fresh_key(const KeyPath& path) const {
+  std::string key = joined(path);
+  if (parts_.contains(key) || values_.contains(key)) {
+    throw Error(ErrorCode::kKey, cat(escape(folder_.path().native()), ": ", quote(key, 200),
+                                     ": two entries have this name"));
+  }
+  return key;
+}
+
+void TorchFileSet::add_tensor(KeyPath path, DType dtype, std::vector<std::int64_t> shape,
+                              std::vector<Part> parts) {
+  std::string key = fresh_key(path);
+  TensorEntry entry{key, std::move(path), dtype, std::move(shape), ChunkList()};
+  entry.chunks = ChunkList(entry.shape.size());
+  entry.chunks.reserve(parts.size());
+  for (const Part& part : parts) {
+    const StorageRecord& record = torch_[part.file].records.at(part.storage.key);
+    Location location{part.file, 0, record.offset, record.compressed_bytes};
+    if (!record.deflated && part.view.strides == row_major_strides(part.box.size)) {
+      location.offset += part.view.storage_offset * item_bytes(dtype);
+      location.length = volume(part.box.view()) * item_bytes(dtype);
+    }
+    entry.chunks.add(part.box.offset, part.box.size, location);
+  }
+  parts_.emplace(std::move(key), std::move(parts));
+  index_.add(std::move(entry));
+}
+
+void TorchFileSet::add_value(KeyPath path, Value value, std::uint32_t file) {
+  std::string key = fresh_key(path);
+  values_.emplace(key, std::move(value));
+  index_.add(ValueEntry{std::move(key), std::move(path), {file, 0, 0, 0}});
+}
+
+ChunkData TorchFileSet::chunk(const TensorEntry& tensor, std::size_t chunk) const {
+  const Part& part = parts_.at(tensor.key).at(chunk);
+  TensorValue view = part.view;
+  view.storage = &part.storage;
+  return tensor_data(torch_[part.file], view, place(part.file), spill_);
+}
+
+ChunkData TorchFileSet::storage(const StorageRef& storage) const {
+  const auto file = static_cast<std::uint32_t>(storage.archive - 1);
+  return storage_data(torch_.at(file), storage, place(file), spill_);
+}
+
+VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
+  VerifyReport report;
+  report.findings = findings_;
+  check_extents(index_, report.findings);
+  for (const TensorEntry& tensor : index_.tensors) check_coverage(tensor, report.findings);
+  for (const ValueEntry& value : index_.values) {
+    if (!torch_[value.location.file].cyclic) continue;
+    const std::string& name = index_.files[value.location.file].name;
+    if (auto finding = cycle_finding(values_.at(value.key), name, value.key))
+      report.findings.push_back(std::move(*finding));
+  }
+  std::vector<EntryRef> entries;
+  for (std::uint32_t file = 0; file < torch_.size(); ++file) {
+    const TorchFile& torch = torch_[file];
+    for (const std::string& global : torch.unknown_globals) {
+      if (!options.allowed_globals.contains(global))
+        report.findings.push_back(global_finding(global, index_.files[file].name, {}));
+    }
+    if (torch.legacy || torch.without_crcs) {
+      report.items += torch.storages.size();
+      for (const auto& [key, record] : torch.records) report.bytes_unchecked += record.bytes;
+      continue;
+    }
+    for (std::size_t entry = 0; entry < torch.entries.size(); ++entry)
+      entries.push_back({file, entry});
+  }
+  if (options.fast) {
+    report.items += entries.size();
+    return report;
+  }
+  std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> keys;
+  for (const TensorEntry& tensor : index_.tensors) {
+    for (const Part& part : parts_.at(tensor.key)) {
+      keys.try_emplace({part.file, torch_[part.file].records.at(part.storage.key).offset},
+                       tensor.key);
+    }
+  }
+  const auto key_of = [&](const EntryRef& ref) {
+    const auto key = keys.find({ref.file, torch_[ref.file].entries[ref.entry].data_offset});
+    return key == keys.end() ? std::string() : key->second;
+  };
+  run_checks(
+      entries.size(), options, report,
+      [&](std::size_t i, std::span<std::byte> buffer) {
+        const EntryRef& ref = entries[i];
+        TorchFile one;
+        one.entries = {torch_[ref.file].entries[ref.entry]};
+        CheckResult result;
+        const auto file = pool_.get(ref.file);
+        const auto note = [&](const ZipEntry& entry, std::uint32_t computed) {
+          options.crcs->add(*file, entry.data_offset, entry.compressed_bytes, computed);
+        };
+        result.bytes_checked = check_entries(
+            *file, one, buffer,
+            [&](const ZipEntry& bad, std::uint32_t computed) {
+              result.findings.push_back(
+                  {.code = ErrorCode::kZipCrc,
+                   .message =
+                       cat("record ", quote(bad.name), " at byte ", bad.data_offset,
+                           ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
+                   .file = index_.files[ref.file].name,
+                   .key = key_of(ref),
+                   .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
+            },
+            options.crcs != nullptr ? EntryCrc(note) : EntryCrc());
+        return result;
+      },
+      [&](std::size_t i, const Error& error) {
+        Finding finding = finding_from(error, path_of(entries[i].file));
+        finding.file = index_.files[entries[i].file].name;
+        finding.key = key_of(entries[i]);
+        return finding;
+      });
+  return report;
+}
+
+}  // namespace fsdp::formats

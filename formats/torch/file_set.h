@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several torch.save files read as one checkpoint: tensors whose parts lie in different files.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/file_pool.h"
+#include "formats/files/file.h"
+#include "formats/model/box.h"
+#include "formats/torch/stream.h"
+
+namespace fsdp::formats {
+
+// What readers of such checkpoints build on: they add files, look into them, and say which tensors
+// lie where.
+class TorchFileSet : public Checkpoint {
+ public:
+  ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
+  Value value(const ValueEntry& value) const override { return values_.at(value.key); }
+  ChunkData storage(const StorageRef& storage) const override;
+  VerifyReport verify(const VerifyOptions& options) const override;
+  void check_unchanged() const override { pool_.check_unchanged(); }
+
+ protected:
+  // A region of a tensor, and the dense tensor of a file that holds it.
+  struct Part {
+    Box box;
+    std::uint32_t file = 0;
+    TensorValue view;    // of box's size; its storage is `storage`
+    StorageRef storage;  // of that file
+  };
+
+  explicit TorchFileSet(Directory folder) : folder_(std::move(folder)), pool_(folder_) {}
+
+  // Reads a file of the folder; storages in it carry its number and one as archive.
+  // Throws: what opening and read_torch_file throw, beginning with the path.
+  std::uint32_t add_file(const std::string& name, std::optional<std::int64_t> rank);
+  const TorchFile& torch(std::uint32_t file) const { return torch_[file]; }
+  // Frees what `torch(file).root` holds, once nothing of it is wanted any more.
+  void drop_object(std::uint32_t file) { torch_[file].root = {}; }
+  // The path of a file, escaped, for messages.
+  std::string path_of(std::uint32_t file) const;
+  const Directory& folder() const { return folder_; }
+
+  // `view` says what dense_tensor said of a value of `file`.
+  static Part part_of(Box box, std::uint32_t file, const TensorValue& view);
+  // Elements begin to end of the flattened tensor of `shape` lie in `view`, from its element
+  // `from` on.  Requires: view has one dimension and holds them.
+  static void add_flat_parts(std::vector<Part>& parts, std::span<const std::int64_t> shape,
+                             std::int64_t begin, std::int64_t end, std::uint32_t file,
+                             const TensorValue& view, std::int64_t from);
+
+  // Throws: kKey where there is an entry of that key.
+  void add_tensor(KeyPath path, DType dtype, std::vector<std::int64_t> shape,
+                  std::vector<Part> parts);
+  void add_value(KeyPath path, Value value, std::uint32_t file);
+
+ private:
+  std::string fresh_key(const KeyPath& path) const;
+  StreamPlace place(std::uint32_t file) const;
+
+  Directory folder_;
+  mutable FilePool pool_;
+  mutable Spill spill_;
+  std::vector<TorchFile> torch_;
+  std::unordered_map<std::string, std::vector<Part>> parts_;  // by key, as the chunks
+  std::unordered_map<std::string, Value> values_;
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/torch/output.h"
+
+#include "formats/content/content.h"
+#include "formats/files/atomic_file.h"
+#include "formats/torch/writer.h"
+
+namespace fsdp::formats {
+namespace {
+
+class TorchOutput : public Output {
+ public:
+  TorchOutput(const Checkpoint& source, const Value& content,
+              const std::filesystem::path& destination, const OutputOptions& options)
+      : source_(source),
+        destination_(destination),
+        options_(options),
+        writer_(source, with_own_tensors(source, with_values(source, content))) {
+    plan_.format = "pt";
+    plan_.files = {{destination.filename().native(), writer_.file_bytes()}};
+    count_leaves(source, content);
+  }
+
+  CopyResult write(const CopyOptions& options) override {
+    AtomicFile output(destination_, options_);
+    output.file().reserve(writer_.file_bytes());
+    auto result = copy_pieces(writer_.pieces(output.file()), options);
+    writer_.finish(output.file(), result.crcs);
+    source_.check_unchanged();
+    output.commit();
+    return result;
+  }
+
+ private:
+  const Checkpoint& source_;
+  std::filesystem::path destination_;
+  OutputOptions options_;
+  TorchSaveWriter writer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Output> plan_torch_output(const Checkpoint& source, const Value& content,
+                                          const std::filesystem::path& destination,
+                                          const OutputOptions& options) {
+  return std::make_unique<TorchOutput>(source, content, destination, options);
+}
+
+}  // namespace fsdp::formats

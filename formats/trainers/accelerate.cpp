@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/trainers/accelerate.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/content/combined_checkpoint.h"
+#include "formats/dcp/checkpoint.h"
+#include "formats/files/file.h"
+#include "formats/torch/checkpoint.h"
+#include "formats/trainers/per_rank.h"
+#include "formats/trainers/trainer_files.h"
+
+namespace fsdp::formats::accelerate {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kModel = "pytorch_model_fsdp";
+constexpr std::string_view kOptimizer = "optimizer";
+
+// "" -> 0, "_3" -> 3.
+std::optional<std::int64_t> number_behind(std::string_view text) {
+  if (text.empty()) return 0;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data() + 1, text.data() + text.size(), number);
+  if (text[0] != '_' || error != std::errc() || end != text.data() + text.size() || number < 0)
+    return std::nullopt;
+  return number;
+}
+
+// One model or optimizer.
+struct Member {
+  bool optimizer = false;
+  std::int64_t number = 0;
+  std::string folder;              // DCP
+  std::string file;                // one file
+  std::optional<RankFiles> ranks;  // a file a rank
+};
+
+std::optional<Member> member_named(std::string_view stem) {
+  for (const std::string_view base : {kModel, kOptimizer}) {
+    if (!stem.starts_with(base)) continue;
+    if (const auto number = number_behind(stem.substr(base.size())))
+      return Member{.optimizer = base == kOptimizer,
+                    .number = *number,
+                    .folder = {},
+                    .file = {},
+                    .ranks = {}};
+  }
+  return std::nullopt;
+}
+
+// What the folder holds, models first.  Where several layouts lie side by side, the sharded one
+// counts: it is what a later save into the folder would have replaced.
+std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* others = nullptr) {
+  const Directory folder = Directory::open(path);
+  std::map<std::pair<bool, std::int64_t>, Member> found;
+  const auto add = [&](Member member) {
+    return found.try_emplace({member.optimizer, member.number}, std::move(member)).second;
+  };
+  const std::vector<std::string> names = folder.list();
+  std::vector<std::string> rest;
+  for (const std::string& name : names) {
+    auto member = folder.is_directory(name) ? member_named(name) : std::nullopt;
+    if (member && dcp::is_dcp_folder(path / name)) {
+      member->folder = name;
+      add(std::move(*member));
+    } else {
+      rest.push_back(name);
+    }
+  }
+  std::vector<std::string> unused;
+  for (RankFiles& set : rank_files(rest)) {
+    auto member = set.files[0].second.ends_with(".bin") ? member_named(set.name) : std::nullopt;
+    if (!member) continue;
+    for (const auto& [rank, name] : set.files) std::erase(rest, name);
+    std::string first = set.files[0].second;
+    member->ranks = std::move(set);
+    if (!add(std::move(*member))) unused.push_back(std::move(first));
+  }
+  for (const std::string& name : rest) {
+    auto member = name.ends_with(".bin") && !folder.is_directory(name)
+                      ? member_named(std::string_view(name).substr(0, name.size() - 4))
+                      : std::nullopt;
+    if (!member) {
+      unused.push_back(name);
+      continue;
+    }
+    member->file = name;
+    if (!add(std::move(*member))) unused.push_back(name);
+  }
+  if (others != nullptr) *others = std::move(unused);
+  std::vector<Member> members;
+  for (auto& [key, member] : found) members.push_back(std::move(member));
+  return members;
+}
+
+// Whether everything stands below one key: {"model": ...}, as all but very old releases have it.
+bool is_wrapped(const Checkpoint& checkpoint, std::string_view name) {
+  const auto under = [&](const KeyPath& path) {
+    const auto* step = path.size() < 2 ? nullptr : std::get_if<std::string>(&path[0]);
+    return step != nullptr && *step == name;
+  };
+  const Index& index = checkpoint.index();
+  return std::all_of(index.tensors.begin(), index.tensors.end(),
+                     [&](const TensorEntry& tensor) { return under(tensor.path); }) &&
+         std::all_of(index.values.begin(), index.values.end(),
+                     [&](const ValueEntry& value) { return under(value.path); });
+}
+
+}  // namespace
+
+bool is_accelerate_folder(const fs::path& folder) {
+  const std::vector<Member> members = members_of(folder);
+  // optimizer.bin alone says nothing: everybody calls it so.
+  return std::any_of(members.begin(), members.end(), [](const Member& member) {
+    return !member.optimizer || !member.folder.empty();
+  });
+}
+
+std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
+                                            const std::set<std::string>& allowed_globals) {
+  std::vector<std::string> others;
+  std::vector<CheckpointPart> parts;
+  std::string layout;
+  bool trees = true;
+  for (const Member& member : members_of(path, &others)) {
+    const std::string base = member.optimizer ? "optimizer" : "model";
+    CheckpointPart part;
+    part.name = member.number == 0 ? base : cat(base, "_", member.number);
+    if (!member.folder.empty()) {
+      part.checkpoint = dcp::open_dcp(path / member.folder, allowed_globals);
+      part.folder = member.folder + "/";
+      part.unwrap = is_wrapped(*part.checkpoint, base);
+      layout = "sharded";
+    } else if (member.ranks) {
+      part.checkpoint = open_rank_files(path, *member.ranks);
+      if (layout.empty()) layout = "per-rank";
+    } else {
+      part.checkpoint = open_torch_save(path / member.file);
+      if (layout.empty()) layout = "full";
+    }
+    trees = trees && part.checkpoint->tree().has_value();
+    parts.push_back(std::move(part));
+  }
+  TrainerFiles beside = trainer_files(path, others, !trees);
+  std::move(beside.parts.begin(), beside.parts.end(), std::back_inserter(parts));
+  return combine_checkpoints(std::move(parts),
+                             {escape(path.native()), "accelerate", layout, std::nullopt, 1},
+                             std::move(beside.findings));
+}
+
+}  // namespace fsdp::formats::accelerate

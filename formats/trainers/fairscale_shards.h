@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The shards that the ranks of FairScale's FSDP saved, opened, and which parts of a parameter they
+// hold.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/torch/file_set.h"
+#include "formats/trainers/fairscale_metadata.h"
+#include "formats/trainers/fairscale_sets.h"
+
+namespace fsdp::formats::fairscale {
+
+// What the reader of such checkpoints builds on.
+class Shards : public TorchFileSet {
+ protected:
+  struct Rank {
+    std::uint32_t file = 0;
+    Value metadata_object;  // of the file with the metadata: what `shard` points into
+    Value weights_object;
+    Shard shard;
+    Metadata metadata;
+    Weights weights;
+  };
+
+  // A rank's part of a backing parameter, or of what is cut as one.
+  struct Held {
+    std::uint32_t file;
+    TensorValue tensor;
+    std::int64_t begin;  // of the backing parameter
+    std::int64_t count;  // without padding
+  };
+
+  // Throws: kShardMissing, kMetaType; what reading a file throws.
+  Shards(Directory opened, const ShardSet& set);
+
+  const std::map<std::int64_t, Rank>& ranks() const { return ranks_; }
+  const Rank& first() const { return ranks_.begin()->second; }
+  [[noreturn]] void fail(std::uint32_t file, ErrorCode code, const std::string& why) const;
+  // The text of a key beside the weights.  Throws: kMetaType where it is none.
+  std::string joined_key(const Value& key, std::uint32_t file) const;
+
+  // The parts of backing parameter `number`: `value_of` gives what a rank has in its shape, or
+  // nullptr where it has nothing.  `what` stands in messages.
+  // Throws: kType, kDtype, kShape.
+  using ValueOf = std::function<const Value*(const Rank&, const Backing&)>;
+  std::vector<Held> held_of(std::size_t number, const std::string& what,
+                            const ValueOf& value_of) const;
+
+  // The parameter that begins at element `begin` of the backing one.
+  void add_original(const KeyPath& path, const std::string& name, const Original& original,
+                    std::int64_t begin, const std::vector<Held>& held);
+  void add(KeyPath path, const std::string& name, DType dtype, std::vector<std::int64_t> shape,
+           std::vector<Part> parts);
+
+ private:
+  void read(std::int64_t rank, const std::string& name, const ShardSet& set);
+  void check_alike(const Rank& rank) const;
+  void note_ranks();
+
+  std::map<std::int64_t, Rank> ranks_;
+};
+
+}  // namespace fsdp::formats::fairscale

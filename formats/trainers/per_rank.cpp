@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/trainers/per_rank.h"
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+#include <unordered_map>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/content/combined_checkpoint.h"
+#include "formats/content/state_tree.h"
+#include "formats/files/no_answer.h"
+#include "formats/torch/file_set.h"
+#include "formats/trainers/sharded_value.h"
+
+namespace fsdp::formats {
+namespace {
+
+// Missing ranks named in a message, at most.
+constexpr std::size_t kMaxNamed = 8;
+
+// FSDP1 puts all parameters of a unit into one, under this name.
+bool is_flat_parameter(const std::string& key) {
+  return key.ends_with("_flat_param");
+}
+
+class PerRankCheckpoint : public TorchFileSet {
+ public:
+  PerRankCheckpoint(Directory opened, const RankFiles& set) : TorchFileSet(std::move(opened)) {
+    for (const auto& [rank, name] : set.files) read(rank, name);
+    for (Entry& entry : entries_) add(entry);
+    entries_.clear();
+    note_missing(set);
+    const bool one = set.files.size() == 1;
+    description_ = {
+        escape((one ? folder().path() / set.files[0].second : folder().path()).native()),
+        "per-rank", one && ranks_ > 1 ? "one-rank" : "sharded-tensors", std::nullopt,
+        std::max(ranks_, static_cast<std::int64_t>(set.files.size()))};
+  }
+
+  ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    if (flat_.contains(tensor.key)) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(description_.path, ": ", quote(tensor.key, 200),
+                      ": is a flat parameter of FSDP's LOCAL_STATE_DICT, and the names and shapes "
+                      "of the parameters in it are not in the checkpoint; save with "
+                      "SHARDED_STATE_DICT"));
+    }
+    return TorchFileSet::chunk(tensor, chunk);
+  }
+
+  // The first file's object, where no other has more in it.
+  std::optional<Value> tree() const override {
+    return same_keys_ ? std::optional(torch(0).root) : std::nullopt;
+  }
+
+ private:
+  struct Entry {
+    KeyPath path;
+    bool tensor = false;
+    bool sharded = false;
+    DType dtype = DType::kFloat32;
+    std::vector<std::int64_t> shape;
+    std::vector<Part> parts;
+    std::set<std::vector<std::int64_t>> places;  // of the parts: replicas hold the same
+    Value value;
+    std::uint32_t file = 0;
+  };
+
+  void read(std::int64_t rank, const std::string& name) {
+    const std::uint32_t file = add_file(name, rank);
+    std::vector<Leaf> leaves;
+    try {
+      leaves = leaves_of(torch(file).root);
+    } catch (const Error& error) {
+      throw error.in(path_of(file));
+    }
+    for (Leaf& leaf : leaves) {
+      try {
+        read(file, leaf);
+      } catch (const Error& error) {
+        throw error.in(cat(path_of(file), ": ", quote(leaf.key, 200)));
+      }
+    }
+    if (file != 0) drop_object(file);
+  }
+
+  void read(std::uint32_t file, Leaf& leaf) {
+    const auto sharded = sharded_value(leaf.value);
+    const auto [at, fresh] = by_key_.try_emplace(leaf.key, entries_.size());
+    if (fresh) {
+      same_keys_ = same_keys_ && file == 0;
+      entries_.emplace_back();
+      Entry& entry = entries_.back();
+      entry.path = leaf.path;
+      entry.file = file;
+      if (sharded) {
+        entry.tensor = entry.sharded = true;
+        entry.dtype = sharded->dtype;
+        entry.shape = sharded->shape;
+      } else if (const auto tensor = dense_tensor(leaf.value)) {
+        entry.tensor = true;
+        entry.dtype = tensor->dtype;
+        entry.shape = tensor->shape;
+        entry.parts.push_back(part_of(whole_box(tensor->shape), file, *tensor));
+      } else {
+        entry.value = leaf.value;
+      }
+    } else if (entries_[at->second].file == file) {
+      throw Error(ErrorCode::kKey, "two entries have this name");
+    }
+    if (!sharded) return;
+    Entry& entry = entries_[at->second];
+    if (!entry.sharded || entry.dtype != sharded->dtype || entry.shape != sharded->shape) {
+      throw Error(
+          entry.dtype != sharded->dtype ? ErrorCode::kDtype : ErrorCode::kShape,
+          cat("is ", torch_name(sharded->dtype), " ", shape_text(sharded->shape),
+              ", in another rank's file ", torch_name(entry.dtype), " ", shape_text(entry.shape)));
+    }
+    ranks_ = std::max(ranks_, sharded->ranks);
+    for (const ShardedValue::Local& local : sharded->locals) {
+      std::vector<std::int64_t> place = local.box.offset;
+      place.insert(place.end(), local.box.size.begin(), local.box.size.end());
+      if (entry.places.insert(std::move(place)).second)
+        entry.parts.push_back(part_of(local.box, file, local.tensor));
+    }
+  }
+
+  void add(Entry& entry) {
+    if (!entry.tensor) {
+      add_value(std::move(entry.path), std::move(entry.value), entry.file);
+      return;
+    }
+    add_tensor(std::move(entry.path), entry.dtype, std::move(entry.shape), std::move(entry.parts));
+    const std::string& key = index_.tensors.back().key;
+    if (entry.sharded && is_flat_parameter(key)) flat_.insert(key);
+  }
+
+  // Replicas may be missing without harm; where they are not, there are holes beside this.
+  void note_missing(const RankFiles& set) {
+    std::set<std::int64_t> present;
+    for (const auto& [rank, name] : set.files) present.insert(rank);
+    std::string named;
+    std::size_t missing = 0;
+    for (std::int64_t rank = 0; rank < ranks_; ++rank) {
+      if (present.contains(rank)) continue;
+      if (++missing <= kMaxNamed) named += cat(missing == 1 ? "" : ", ", rank);
+    }
+    if (missing == 0) return;
+    if (missing > kMaxNamed) named += cat(" and ", missing - kMaxNamed, " more");
+    findings_.push_back({.code = ErrorCode::kShardMissing,
+                         .message = cat("the tensors are laid out for ", ranks_,
+                                        " ranks; not among the files: rank ", named),
+                         .file = {},
+                         .key = {},
+                         .bytes = {},
+                         .severity = Finding::Severity::kWarning});
+  }
+
+  std::vector<Entry> entries_;  // while opening
+  std::unordered_map<std::string, std::size_t> by_key_;
+  std::set<std::string> flat_;
+  bool same_keys_ = true;
+  std::int64_t ranks_ = 1;
+};
+
+// The name before the rank and the rank; nothing where `name` says none.
+std::optional<std::pair<std::string, std::int64_t>> rank_in(std::string_view name) {
+  const std::size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::string_view suffix = name.substr(dot);
+  if (suffix != ".pt" && suffix != ".pth" && suffix != ".bin" && suffix != ".ckpt" &&
+      suffix != ".torch")
+    return std::nullopt;
+  std::string_view stem = name.substr(0, dot);
+  std::size_t digits = stem.size();
+  while (digits > 0 && stem[digits - 1] >= '0' && stem[digits - 1] <= '9') --digits;
+  std::int64_t rank = 0;
+  const auto [end, error] = std::from_chars(stem.data() + digits, stem.data() + stem.size(), rank);
+  if (digits == stem.size() || error != std::errc()) return std::nullopt;
+  stem = stem.substr(0, digits);
+  const auto drop_separator = [&] {
+    if (stem.ends_with('_') || stem.ends_with('-') || stem.ends_with('.')) stem.remove_suffix(1);
+  };
+  drop_separator();
+  if (stem.ends_with("rank") || stem.ends_with("shard")) {
+    stem.remove_suffix(stem.ends_with("rank") ? 4 : 5);
+    drop_separator();
+  } else if (stem != "checkpoint") {
+    return std::nullopt;
+  }
+  return std::pair(std::string(stem) + std::string(suffix), rank);
+}
+
+// What stands before a suffix and before "_world_size_8".
+std::string short_name(const std::string& name) {
+  std::string out = name.substr(0, name.rfind('.'));
+  out = out.substr(0, out.find("_world_size"));
+  return out.empty() ? "ranks" : out;
+}
+
+std::vector<RankFiles> sharded_sets(const std::filesystem::path& folder,
+                                    std::vector<std::string>* others = nullptr) {
+  std::vector<RankFiles> sets;
+  for (RankFiles& set : rank_files(Directory::open(folder).list())) {
+    if (holds_sharded_tensors(folder / set.files[0].second)) {
+      sets.push_back(std::move(set));
+    } else if (others != nullptr) {
+      others->push_back(set.files[0].second);
+    }
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::vector<RankFiles> rank_files(const std::vector<std::string>& names) {
+  std::vector<RankFiles> sets;
+  std::vector<std::string> keys;
+  for (const std::string& name : names) {
+    const auto said = rank_in(name);
+    if (!said) continue;
+    const auto known = std::find(keys.begin(), keys.end(), said->first);
+    if (known == keys.end()) {
+      keys.push_back(said->first);
+      sets.push_back({short_name(said->first), {{said->second, name}}});
+    } else {
+      sets[static_cast<std::size_t>(known - keys.begin())].files.emplace_back(said->second, name);
+    }
+  }
+  for (RankFiles& set : sets) std::sort(set.files.begin(), set.files.end());
+  return sets;
+}
+
+bool holds_sharded_tensors(const std::filesystem::path& path) {
+  try {
+    const auto file = File::open(path);
+    if (sniff_torch_stream(*file) != TorchStream::kZip) return false;
+    const std::vector<Leaf> leaves = leaves_of(read_torch_file(*file).root);
+    return std::any_of(leaves.begin(), leaves.end(),
+                       [](const Leaf& leaf) { return special_tensor(leaf.value) == "sharded"; });
+  } catch (const Error& error) {
+    if (is_no_answer(error.code())) throw;
+    return false;  // its own reader says what is wrong with it
+  }
+}
+
+std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
+                                            const RankFiles& set) {
+  return std::make_unique<PerRankCheckpoint>(Directory::open(folder), set);
+}
+
+bool is_rank_folder(const std::filesystem::path& folder) {
+  return !sharded_sets(folder).empty();
+}
+
+std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder) {
+  std::vector<std::string> others;
+  const std::vector<RankFiles> sets = sharded_sets(folder, &others);
+  if (sets.empty()) {
+    throw Error(ErrorCode::kUnknownFormat,
+                cat(escape(folder.native()), ": no file of a rank holds sharded tensors"));
+  }
+  if (sets.size() == 1) return open_rank_files(folder, sets[0]);
+  std::vector<CheckpointPart> parts;
+  for (const RankFiles& set : sets)
+    parts.push_back({.checkpoint = open_rank_files(folder, set), .name = set.name, .folder = {}});
+  Findings findings;
+  for (const std::string& name : others) {
+    findings.push_back({.code = ErrorCode::kExtraFile,
+                        .message = "is of a rank too, but holds no sharded tensors: left out",
+                        .file = name,
+                        .key = {},
+                        .bytes = {},
+                        .severity = Finding::Severity::kWarning});
+  }
+  return combine_checkpoints(
+      std::move(parts), {escape(folder.native()), "per-rank", "sharded-tensors", std::nullopt, 1},
+      std::move(findings));
+}
+
+}  // namespace fsdp::formats

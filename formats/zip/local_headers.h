@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The local headers and data descriptors of a zip archive, compared with its directory: the second
+// part of ZipReader.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "formats/base/byte_source.h"
+#include "formats/zip/directory.h"
+#include "formats/zip/records.h"
+
+namespace fsdp::formats {
+
+// What a local header says that the directory does not.
+struct ZipLocalFacts {
+  zip::LocalHeader header;
+  bool padded = false;              // its last extra field is "FB"
+  std::uint16_t padding_bytes = 0;  // 'Z's in there
+  bool has_other_extra = false;     // it has extra fields other than zip64's and "FB"
+};
+
+// Reads every local header, in small pieces, and fills in data_offset of every entry.  Returns the
+// facts of the entries in the order of the directory. Throws: as the constructor of ZipReader.
+std::vector<ZipLocalFacts> read_zip_local_headers(const ByteSource& source,
+                                                  ZipDirectory& directory);
+
+}  // namespace fsdp::formats

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/zip/reader.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "formats/zip/directory.h"
+#include "formats/zip/local_headers.h"
+#include "formats/zip/records.h"
+
+namespace fsdp::formats {
+namespace {
+
+// torch.save writes through miniz, which leaves the fields that describe a file in a file system 0;
+// only PyTorch pads with "FB".  More than one entry shows each mark, so that a flipped bit does not
+// hide them all.
+bool is_by_torch(const ZipDirectory& directory, const std::vector<ZipLocalFacts>& facts) {
+  const bool padded =
+      std::any_of(facts.begin(), facts.end(), [](const ZipLocalFacts& f) { return f.padded; });
+  const bool by_miniz =
+      std::any_of(directory.headers.begin(), directory.headers.end(), [](const auto& header) {
+        return header.version_made_by == 0 && header.common.version_needed == 0;
+      });
+  return padded && by_miniz;
+}
+
+void check_torch_entry(const ZipEntry& entry, const zip::CentralHeader& central,
+                       bool has_other_extra, const ZipLocalFacts& local) {
+  const auto check = [&](std::string_view field, std::uint64_t found, std::uint64_t expected) {
+    if (found == expected) return;
+    throw zip_error(ErrorCode::kZipMismatch, "entry ", quote(entry.name), " says ", field, " ",
+                    found, ", expected ", expected, " in an archive by torch.save");
+  };
+  const std::uint16_t version = entry.deflated ? 20 : 0;
+  const std::uint16_t flags =
+      entry.uncompressed_bytes == 0 ? zip::kFlagUtf8 : zip::kFlagUtf8 | zip::kFlagDescriptor;
+  check("version_made_by", central.version_made_by, 0);
+  check("version_needed", central.common.version_needed, version);
+  check("local version_needed", local.header.common.version_needed, version);
+  check("flags", central.common.flags, flags);
+  check("comment_bytes", central.comment_bytes, 0);
+  check("internal_attributes", central.internal_attributes, 0);
+  check("external_attributes", central.external_attributes, entry.name.ends_with('/') ? 0x10 : 0);
+  check("local crc", local.header.common.crc, 0);
+  check("local compressed_bytes", local.header.common.compressed_bytes, 0);
+  check("local uncompressed_bytes", local.header.common.uncompressed_bytes, 0);
+  if (!local.padded || local.has_other_extra || has_other_extra) {
+    throw zip_error(ErrorCode::kZipPadding, "entry ", quote(entry.name),
+                    " has extra fields other than zip64 and padding, or no padding, unlike an "
+                    "archive by torch.save");
+  }
+}
+
+void check_torch_archive(const ZipDirectory& directory, const std::vector<ZipLocalFacts>& facts) {
+  if (directory.zip64) {
+    constexpr std::uint16_t kMadeBy = 0x031E;
+    constexpr std::uint16_t kNeeded = 45;
+    if (directory.zip64->version_made_by != kMadeBy || directory.zip64->version_needed != kNeeded) {
+      throw zip_error(ErrorCode::kZip64, "the zip64 end record says versions ",
+                      directory.zip64->version_made_by, " and ", directory.zip64->version_needed,
+                      ", expected ", kMadeBy, " and ", kNeeded, " in an archive by torch.save");
+    }
+  }
+  std::uint16_t most_padding = 0;
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    check_torch_entry(directory.entries[i], directory.headers[i], directory.has_other_extra[i],
+                      facts[i]);
+    most_padding = std::max(most_padding, facts[i].padding_bytes);
+  }
+  // The alignment is a power of two above every padding, and so at least this much.
+  const std::uint64_t alignment = std::bit_ceil(std::uint64_t{most_padding} + 1);
+  for (const ZipEntry& entry : directory.entries) {
+    if (entry.data_offset % alignment == 0) continue;
+    throw zip_error(ErrorCode::kZipPadding, "entry ", quote(entry.name),
+                    " has its payload at byte ", entry.data_offset,
+                    ", which its padding should align to ", alignment);
+  }
+}
+
+}  // namespace
+
+ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits) {
+  ZipDirectory directory = read_zip_directory(source, limits);
+  by_name_.resize(directory.entries.size());
+  std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
+  const auto name = [&](std::size_t i) -> const std::string& { return directory.entries[i].name; };
+  std::sort(by_name_.begin(), by_name_.end(),
+            [&](std::size_t a, std::size_t b) { return name(a) < name(b); });
+  const auto twice =
+      std::adjacent_find(by_name_.begin(), by_name_.end(),
+                         [&](std::size_t a, std::size_t b) { return name(a) == name(b); });
+  if (twice != by_name_.end()) {
+    throw zip_error(ErrorCode::kZipDuplicate, "entry ", quote(name(*twice)),
+                    " is in the directory twice");
+  }
+  const std::vector<ZipLocalFacts> facts = read_zip_local_headers(source, directory);
+  if (is_by_torch(directory, facts)) check_torch_archive(directory, facts);
+  entries_ = std::move(directory.entries);
+  const auto any = [&](auto&& test) { return std::any_of(entries_.begin(), entries_.end(), test); };
+  without_crcs_ = any([](const ZipEntry& e) { return e.uncompressed_bytes != 0; }) &&
+                  !any([](const ZipEntry& e) { return e.crc != 0; });
+}
+
+const ZipEntry* ZipReader::find(std::string_view name) const {
+  const auto found = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [&](std::size_t i, std::string_view wanted) { return entries_[i].name < wanted; });
+  return found != by_name_.end() && entries_[*found].name == name ? &entries_[*found] : nullptr;
+}
+
+}  // namespace fsdp::formats

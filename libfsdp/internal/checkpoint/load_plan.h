@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a checkpoint goes where in a state dict, and everything that does not fit, found before
+// anything is written to.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/model/index.h"
+#include "formats/pickle/value.h"
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/internal/checkpoint/checkpoint_reader.h"
+#include "libfsdp/state_value.h"
+
+namespace fsdp {
+
+class LoadPlan {
+ public:
+  // Lifetime: the reader outlives the plan.
+  LoadPlan(CheckpointReader& reader, const LoadOptions& options)
+      : reader_(reader), options_(options) {}
+
+  // Holds `state` against a part of the checkpoint's content, and notes what is to be read.  Keys
+  // are those of the state, behind `prefix` in messages.  Lists that hold tensors, dicts, or such
+  // lists are taken apart, tuples are values.
+  // Lifetime: `state` outlives finish().
+  void match(StateDict& state, const formats::Value& content, const std::string& prefix = "");
+  // A tensor of the checkpoint goes into a tensor here.
+  void fill(const std::string& key, std::size_t number, const StateValue& target);
+
+  void missing(const std::string& key) { report_.missing.push_back(key); }
+  void unexpected(const std::string& key) { report_.unexpected.push_back(key); }
+  // Something that is wrong whatever the options say.
+  void problem(const std::string& text) { problems_.push_back(text); }
+
+  // Throws: c10::Error naming all that was found.
+  void check() const;
+  // After everything was read: puts plain values into the state.
+  LoadReport finish();
+
+ private:
+  struct Leaf {
+    std::string key;
+    formats::KeyPath path;
+    StateValue* value;
+  };
+  static void leaves(StateDict& state, const std::string& prefix, const formats::KeyPath& path,
+                     std::vector<Leaf>& out);
+  static void leaves(StateValue& value, const std::string& key, const formats::KeyPath& path,
+                     std::vector<Leaf>& out);
+
+  CheckpointReader& reader_;
+  const LoadOptions options_;
+  LoadReport report_;
+  std::vector<std::string> problems_;
+  std::vector<std::pair<StateValue*, StateValue>> values_;  // where to, what
+};
+
+}  // namespace fsdp

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/comm/call_state.h"
+
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/rank_monitor.h"
+
+namespace fsdp {
+
+void enter_collective(ProcessGroup& group, const std::string& what) {
+  group.monitor().entered(group.name(), ++group.calls().sequence, what);
+}
+
+void throw_lost(ProcessGroup& group, const std::string& what, const std::string& why) {
+  group.monitor().lost();
+  const std::string diagnosis = group.monitor().diagnosis();
+  throw_peer_error(what + ": " + why + (diagnosis.empty() ? "" : "; " + diagnosis));
+}
+
+}  // namespace fsdp

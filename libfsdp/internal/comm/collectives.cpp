@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/comm/collectives.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <ATen/Functions.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "libfsdp/internal/comm/backend_registry.h"
+#include "libfsdp/internal/comm/call_state.h"
+#include "libfsdp/internal/comm/long_wait.h"
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/comm/store_client.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSlice(1000);
+
+// Backends run their tensor operations in threads of their own, with the thread-local state of
+// whoever issued the collective: no autograd, no observers, no tensors of InferenceMode there.
+struct BelowAutograd {
+  c10::InferenceMode no_inference{false};
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  at::NoGradGuard no_grad;
+  at::DisableRecordFunctionGuard no_observers;
+};
+
+// The tensor's elements as bytes: backends move fewer dtypes than there are.
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  return tensor.view({tensor.numel()}).view(at::kByte);
+}
+
+// Issuing is one at a time in the whole process, not in a group alone: LibTorch 2.11 has one map of
+// all groups (FlightRecorder::all_pg_status_), and changes it without a lock when a group issues
+// its first collective, while others look into it.
+std::mutex& issue_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+const BackendKind& kind_of(const ProcessGroup& group) {
+  return backend_kind(group.backend_name());
+}
+
+// "[file.cc:12] Connection closed by peer" without its place.
+std::string without_place(const std::string& message) {
+  const auto end = message.find("] ");
+  const bool has_place = message.starts_with('[') && end != std::string::npos;
+  const std::string first_line = message.substr(0, message.find('\n'));
+  return has_place && end < first_line.size() ? first_line.substr(end + 2) : first_line;
+}
+
+template <typename Issue>
+Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, const Issue& issue,
+               std::function<void()> finish = nullptr) {
+  std::string error;
+  {
+    const BelowAutograd guards;
+    const std::scoped_lock lock(issue_mutex(), group->calls().mutex);
+    enter_collective(*group, what);
+    try {
+      auto work = issue(*group->backend());
+      return {group, std::move(work), std::move(what), std::move(finish)};
+    } catch (const std::exception& caught) {
+      error = without_place(message_of(caught));
+    }
+  }
+  throw_lost(*group, what, error);
+}
+
+void check(bool ok, const std::string& what, const char* expected, const at::Tensor& output,
+           const at::Tensor& input) {
+  TORCH_CHECK(ok, what, ": expected ", expected, ", but got an output of ", output.numel(), " ",
+              output.scalar_type(), " and an input of ", input.numel(), " ", input.scalar_type());
+}
+
+c10d::ReduceOp op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kMax:
+      return c10d::ReduceOp::MAX;
+    case ReduceOp::kMin:
+      return c10d::ReduceOp::MIN;
+    case ReduceOp::kSum:
+      break;
+  }
+  return c10d::ReduceOp::SUM;
+}
+
+// Gloo gathers into a temporary that it makes anew each time, and copies; broadcasts write in
+// place, at half the cost. But there is one for each rank.
+constexpr int kMostBroadcasts = 8;
+
+bool gathers_by_broadcasts(const ProcessGroup& group) {
+  return group.size() <= kMostBroadcasts && kind_of(group).gathers_into_a_copy;
+}
+
+// Several of the backend's collectives as one.
+class AllOf final : public c10d::Work {
+ public:
+  explicit AllOf(std::vector<c10::intrusive_ptr<c10d::Work>> works) : works_(std::move(works)) {}
+
+  bool isCompleted() override {
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const auto& work) { return work->isCompleted(); });
+  }
+  bool isSuccess() const override {
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const auto& work) { return work->isSuccess(); });
+  }
+  // Each gets the whole time: who waits asks again and again, and looks at the clock itself.
+  bool wait(milliseconds timeout) override {
+    for (const auto& work : works_) {
+      if (!work->wait(timeout)) return false;
+    }
+    return true;
+  }
+
+ private:
+  const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+// What all ranks said, reduced over the ranks.
+void reduce_parts(at::Tensor output, const at::Tensor& parts, ReduceOp op) {
+  auto flat_N = output.view({output.numel()});
+  const auto parts_WN = parts.view({-1, output.numel()});
+  switch (op) {
+    case ReduceOp::kSum:
+      at::sum_out(flat_N, parts_WN, {0}, false, output.scalar_type());
+      break;
+    case ReduceOp::kMax:
+      at::amax_out(flat_N, parts_WN, {0});
+      break;
+    case ReduceOp::kMin:
+      at::amin_out(flat_N, parts_WN, {0});
+      break;
+  }
+}
+
+}  // namespace
+
+Pending::Pending() = default;
+
+Pending::Pending(std::shared_ptr<ProcessGroup> group, c10::intrusive_ptr<c10d::Work> work,
+                 std::string what, std::function<void()> finish)
+    : group_(std::move(group)),
+      work_(std::move(work)),
+      what_(std::move(what)),
+      finish_(std::move(finish)) {}
+
+Pending::~Pending() {
+  abandon();
+}
+
+Pending::Pending(Pending&& other) noexcept {
+  *this = std::move(other);
+}
+
+Pending& Pending::operator=(Pending&& other) noexcept {
+  if (this == &other) return *this;
+  abandon();
+  group_ = std::exchange(other.group_, nullptr);
+  work_ = std::exchange(other.work_, nullptr);
+  what_ = std::move(other.what_);
+  finish_ = std::exchange(other.finish_, nullptr);
+  return *this;
+}
+
+Pending::operator bool() const noexcept {
+  return work_ != nullptr;
+}
+
+void Pending::abandon() noexcept {
+  if (!work_) return;
+  if (!work_->isCompleted()) {
+    const std::lock_guard lock(group_->calls().mutex);
+    auto& abandoned = group_->calls().abandoned;
+    std::erase_if(abandoned, [](const auto& work) { return work->isCompleted(); });
+    abandoned.push_back(work_);
+  }
+  work_.reset();
+}
+
+void Pending::wait() {
+  if (!work_) return;
+  // Whatever happens, there is nothing to wait for afterwards.
+  Pending ending = std::move(*this);
+  if (kind_of(*ending.group_).waits_on_stream) {
+    ending.wait_on_stream();
+  } else {
+    ending.wait_in_slices();
+  }
+  if (ending.finish_) {
+    const BelowAutograd guards;
+    ending.finish_();
+  }
+  ending.work_.reset();
+}
+
+void Pending::wait_on_stream() {
+  if (group_->monitor().any_failed()) throw_lost(*group_, what_, "another rank failed");
+  try {
+    work_->wait();
+  } catch (const std::exception& error) {
+    throw_lost(*group_, what_, without_place(message_of(error)));
+  }
+}
+
+void Pending::wait_in_slices() {
+  const auto began = Clock::now();
+  LongWait long_wait(*group_, what_);
+  while (true) {
+    const auto slice_began = Clock::now();
+    try {
+      work_->wait(kSlice);
+      return;
+    } catch (const std::exception& error) {
+      // Of several collectives as one, one may have failed while others have not ended.
+      const bool too_early_for_a_timeout = Clock::now() - slice_began < kSlice;
+      if (too_early_for_a_timeout || work_->isCompleted()) {
+        // It may have ended well just after the slice.
+        if (work_->isSuccess()) continue;
+        throw_lost(*group_, what_, without_place(message_of(error)));
+      }
+    }
+    long_wait.look();
+    if (group_->monitor().any_failed()) throw_lost(*group_, what_, "another rank failed");
+    if (Clock::now() - began >= group_->timeout()) {
+      throw_lost(*group_, what_, "not done within " + duration_text(group_->timeout()));
+    }
+  }
+}
+
+Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
+                   at::Tensor input_N, std::string what) {
+  check(output_WN.numel() == input_N.numel() * group->size() &&
+            output_WN.scalar_type() == input_N.scalar_type(),
+        what, "an output of one input per rank", output_WN, input_N);
+  if (input_N.numel() == 0) return {};
+  if (!group->backend()) {
+    const BelowAutograd guards;
+    as_bytes(output_WN).copy_(as_bytes(input_N));
+    return {};
+  }
+  return issued(group, std::move(what), [&](c10d::Backend& backend) {
+    auto output = as_bytes(output_WN);
+    auto input = as_bytes(input_N);
+    if (!gathers_by_broadcasts(*group)) return backend._allgather_base(output, input);
+    std::vector<c10::intrusive_ptr<c10d::Work>> works;
+    for (int rank = 0; rank < group->size(); ++rank) {
+      std::vector<at::Tensor> block{output.narrow(0, rank * input.numel(), input.numel())};
+      if (rank == group->rank()) block.front().copy_(input);
+      c10d::BroadcastOptions options;
+      options.rootRank = rank;
+      works.push_back(backend.broadcast(block, options));
+    }
+    return c10::intrusive_ptr<c10d::Work>(c10::make_intrusive<AllOf>(std::move(works)));
+  });
+}
+
+Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
+                   at::Tensor input_WN, std::string what) {
+  check(output_WN.numel() == input_WN.numel() && input_WN.numel() % group->size() == 0 &&
+            output_WN.scalar_type() == input_WN.scalar_type(),
+        what, "an output and an input of one block per rank", output_WN, input_WN);
+  if (input_WN.numel() == 0) return {};
+  if (!group->backend()) {
+    const BelowAutograd guards;
+    as_bytes(output_WN).copy_(as_bytes(input_WN));
+    return {};
+  }
+  return issued(group, std::move(what), [&](c10d::Backend& backend) {
+    auto output = as_bytes(output_WN);
+    auto input = as_bytes(input_WN);
+    std::vector<std::int64_t> even;
+    return backend.alltoall_base(output, input, even, even);
+  });
+}
+
+Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_N,
+                       at::Tensor input_WN, std::string what) {
+  check(input_WN.numel() == output_N.numel() * group->size() &&
+            output_N.scalar_type() == input_WN.scalar_type(),
+        what, "an input of one output per rank", output_N, input_WN);
+  if (output_N.numel() == 0) return {};
+  if (!group->backend()) {
+    const BelowAutograd guards;
+    as_bytes(output_N).copy_(as_bytes(input_WN));
+    return {};
+  }
+  if (reduces_while_scattering(*group)) {
+    return issued(group, std::move(what), [&](c10d::Backend& backend) {
+      auto output = output_N.view({output_N.numel()});
+      auto input = input_WN.view({input_WN.numel()});
+      return backend._reduce_scatter_base(output, input);
+    });
+  }
+  at::Tensor parts_WN;
+  {
+    const BelowAutograd guards;
+    parts_WN = at::empty({input_WN.numel()}, input_WN.options());
+  }
+  return issued(
+      group, std::move(what),
+      [&](c10d::Backend& backend) {
+        auto output = as_bytes(parts_WN);
+        auto input = as_bytes(input_WN);
+        std::vector<std::int64_t> even;
+        return backend.alltoall_base(output, input, even, even);
+      },
+      [output_N, parts_WN] { reduce_parts(output_N, parts_WN, ReduceOp::kSum); });
+}
+
+Pending all_reduce(const std::shared_ptr<ProcessGroup>& group, at::Tensor tensor, ReduceOp op,
+                   std::string what) {
+  if (tensor.numel() == 0 || !group->backend()) return {};
+  const auto& kind = kind_of(*group);
+  if (kind.reduces(static_cast<int>(tensor.scalar_type()), op == ReduceOp::kSum)) {
+    return issued(group, std::move(what), [&](c10d::Backend& backend) {
+      std::vector<at::Tensor> tensors{tensor.view({tensor.numel()})};
+      c10d::AllreduceOptions options;
+      options.reduceOp = op_of(op);
+      return backend.allreduce(tensors, options);
+    });
+  }
+  at::Tensor parts_WN;
+  {
+    const BelowAutograd guards;
+    parts_WN = at::empty({tensor.numel() * group->size()}, tensor.options());
+  }
+  return issued(
+      group, std::move(what),
+      [&](c10d::Backend& backend) {
+        auto output = as_bytes(parts_WN);
+        auto input = as_bytes(tensor);
+        return backend._allgather_base(output, input);
+      },
+      [tensor, parts_WN, op] { reduce_parts(tensor, parts_WN, op); });
+}
+
+Pending broadcast(const std::shared_ptr<ProcessGroup>& group, at::Tensor tensor, int root,
+                  std::string what) {
+  TORCH_CHECK(root >= 0 && root < group->size(), what, ": expected a rank below ", group->size(),
+              ", but got ", root);
+  if (tensor.numel() == 0 || !group->backend()) return {};
+  return issued(group, std::move(what), [&](c10d::Backend& backend) {
+    std::vector<at::Tensor> tensors{as_bytes(tensor)};
+    c10d::BroadcastOptions options;
+    options.rootRank = root;
+    return backend.broadcast(tensors, options);
+  });
+}
+
+void barrier(const std::shared_ptr<ProcessGroup>& group, const std::string& what) {
+  if (!group->backend()) return;
+  issued(group, what, [](c10d::Backend& backend) { return backend.barrier(); }).wait();
+}
+
+bool reduces_while_scattering(const ProcessGroup& group) {
+  return kind_of(group).reduces_while_scattering;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/comm/rank_monitor.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/rank_note.h"
+#include "libfsdp/internal/comm/store_client.h"
+
+namespace fsdp {
+namespace {
+
+using Clock = StoreClient::Clock;
+using std::chrono::milliseconds;
+
+// A rank whose heartbeat, sent once a second, stands still for so long is stopped or gone.
+constexpr milliseconds kSilence(3500);
+// How long diagnosis() looks at the others at most.
+constexpr milliseconds kLook(6000);
+// How long it takes to read every note twice.
+constexpr milliseconds kFirstLook(2500);
+// How long the others are watched after a waiting rank last asked.
+constexpr milliseconds kWatch(5000);
+// How long a rank that fails waits until the store knows.
+constexpr milliseconds kTell(2000);
+constexpr int kReadsPerSecond = 64;
+constexpr std::size_t kMessageLength = 2000;
+
+milliseconds since(Clock::time_point time) {
+  return std::chrono::duration_cast<milliseconds>(Clock::now() - time);
+}
+
+// What the thread of the store's client and those that ask share: it may outlive the monitor.
+struct Board {
+  Board(std::string key_prefix, int own_rank, int world)
+      : prefix(std::move(key_prefix)), rank(own_rank), others(static_cast<std::size_t>(world)) {
+    for (int r = 0; r < world; ++r) note_keys.push_back(prefix + "note/" + std::to_string(r));
+  }
+
+  struct Other {
+    RankNote note;
+    Clock::time_point moved;  // when its heartbeat was last seen to move
+  };
+
+  const std::string prefix;
+  const int rank;
+  std::vector<std::string> note_keys;
+
+  std::mutex mutex;
+  std::condition_variable read;
+  RankNote own;
+  std::int64_t failures = 0;  // of all ranks, this one included
+  std::vector<Other> others;
+  Clock::time_point watch_until{};
+  Clock::time_point next_read{};
+  std::optional<Clock::time_point> watching_since;
+  // Behind the first read of the last diagnosis(): what moves after that lives.  What moved in that
+  // read need not, for its last heartbeat may have waited there.
+  std::optional<Clock::time_point> look_began;
+
+  void exchange(c10d::Store& store);
+  void tell(c10d::Store& store, std::int64_t more_failures);
+  void take(const std::vector<std::vector<std::uint8_t>>& notes);
+};
+
+// Runs about once a second: says that this rank lives, and looks at the others while it waits.
+void Board::exchange(c10d::Store& store) {
+  bool watch = false;
+  {
+    const std::lock_guard lock(mutex);
+    ++own.beat;
+    const auto now = Clock::now();
+    watch = now < watch_until && now >= next_read;
+    if (now >= watch_until) watching_since.reset();
+  }
+  tell(store, 0);
+  if (!watch) return;
+  take(store.multiGet(note_keys));
+}
+
+void Board::tell(c10d::Store& store, std::int64_t more_failures) {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex);
+    text = encode(own);
+  }
+  store.set(note_keys[static_cast<std::size_t>(rank)], text);
+  const auto total = store.add(prefix + "failures", more_failures);
+  const std::lock_guard lock(mutex);
+  failures = total;
+}
+
+void Board::take(const std::vector<std::vector<std::uint8_t>>& notes) {
+  const std::lock_guard lock(mutex);
+  const auto now = Clock::now();
+  const bool first = !watching_since;
+  if (first) watching_since = now;
+  for (std::size_t r = 0; r < notes.size(); ++r) {
+    auto note = decode_rank_note({reinterpret_cast<const char*>(notes[r].data()), notes[r].size()});
+    if (first || note.beat != others[r].note.beat) others[r].moved = now;
+    others[r].note = std::move(note);
+  }
+  // With many ranks the notes are read less often, so that the store's server keeps up.
+  const auto ranks = static_cast<int>(notes.size());
+  next_read = now + milliseconds(1000) * (ranks / kReadsPerSecond);
+  read.notify_all();
+}
+
+class StoreMonitor final : public RankMonitor {
+ public:
+  StoreMonitor(std::shared_ptr<StoreClient> client, const std::string& prefix, int rank, int size)
+      : client_(std::move(client)), board_(std::make_shared<Board>(prefix, rank, size)) {
+    client_->set(board_->note_keys[static_cast<std::size_t>(rank)], encode(board_->own),
+                 Clock::now() + kLook);
+    client_->repeat([board = board_](c10d::Store& store) { board->exchange(store); });
+  }
+
+  ~StoreMonitor() override {
+    {
+      const std::lock_guard lock(board_->mutex);
+      board_->own.left = true;
+    }
+    client_->repeat(nullptr);
+    client_->post([board = board_](c10d::Store& store) { board->tell(store, 0); });
+  }
+
+  void entered(const std::string& group, std::uint64_t sequence, const std::string& what) override {
+    const std::lock_guard lock(board_->mutex);
+    auto& place = board_->own.places[group];
+    place.sequence = sequence;
+    place.what = what;
+  }
+
+  void failed(const std::string& message) noexcept override {
+    change(true, message.substr(0, kMessageLength));
+  }
+
+  void recovered() noexcept override { change(false, ""); }
+
+  void lost() noexcept override {
+    const std::lock_guard lock(board_->mutex);
+    board_->own.lost = true;
+  }
+
+  bool any_failed() noexcept override {
+    const std::lock_guard lock(board_->mutex);
+    return board_->failures > (board_->own.failed ? 1 : 0);
+  }
+
+  std::string elsewhere(const std::string& group) noexcept override {
+    const std::lock_guard lock(board_->mutex);
+    const auto mine = board_->own.places.find(group);
+    std::string result;
+    if (mine == board_->own.places.end() || !board_->watching_since) return result;
+    each_other([&](int rank, const Board::Other& other) {
+      const auto place = other.note.places.find(group);
+      if (!result.empty() || place == other.note.places.end() ||
+          place->second.sequence != mine->second.sequence ||
+          place->second.what == mine->second.what)
+        return;
+      result = "rank " + std::to_string(rank) + " is at " + place->second.what;
+    });
+    return result;
+  }
+
+  void watch() noexcept override {
+    const std::lock_guard lock(board_->mutex);
+    board_->watch_until = Clock::now() + kWatch;
+  }
+
+  void ended(int global_rank) noexcept override {
+    try {
+      client_->post([board = board_, global_rank](c10d::Store& store) {
+        const auto& key = board->note_keys[static_cast<std::size_t>(global_rank)];
+        const auto text = store.get(key);
+        auto note = decode_rank_note({reinterpret_cast<const char*>(text.data()), text.size()});
+        if (note.left || note.failed) return;
+        // In its place, for it will not write again.
+        note.failed = true;
+        note.message = "its process has ended: it was killed, crashed, or left without a word";
+        store.set(key, encode(note));
+        board->tell(store, 1);
+      });
+    } catch (const std::exception&) {
+      // Out of memory: its silence tells.
+    }
+  }
+
+  std::optional<std::string> suspects() noexcept override {
+    try {
+      const std::lock_guard lock(board_->mutex);
+      if (!board_->watching_since || since(*board_->watching_since) < kFirstLook)
+        return std::nullopt;
+      const std::string causes = first_causes();
+      return causes.empty() ? symptoms() : causes;
+    } catch (const std::exception& error) {
+      return message_of(error);
+    }
+  }
+
+  bool has_ended(int global_rank) noexcept override {
+    const std::lock_guard lock(board_->mutex);
+    return board_->watching_since &&
+           board_->others[static_cast<std::size_t>(global_rank)].note.left;
+  }
+
+  void linger() noexcept override {
+    const auto deadline = Clock::now() + kLook;
+    std::unique_lock lock(board_->mutex);
+    if (!board_->own.failed && !board_->own.lost) return;
+    board_->own.left = true;
+    while (Clock::now() < deadline && anyone_there()) {
+      board_->watch_until = Clock::now() + kWatch;
+      board_->read.wait_for(lock, milliseconds(200));
+    }
+  }
+
+  std::string diagnosis() noexcept override {
+    try {
+      return look();
+    } catch (const std::exception& error) {
+      return message_of(error);
+    }
+  }
+
+ private:
+  void change(bool failed, const std::string& message) noexcept {
+    try {
+      std::int64_t more = 0;
+      {
+        const std::lock_guard lock(board_->mutex);
+        if (failed == board_->own.failed) return;
+        more = failed ? 1 : -1;
+        board_->own.failed = failed;
+        board_->own.message = message;
+        if (!failed) board_->own.lost = false;
+      }
+      client_->post([board = board_, more](c10d::Store& store) { board->tell(store, more); });
+      // Behind that request, so that its answer says that the others can know.
+      client_->has(board_->prefix + "failures", Clock::now() + kTell);
+    } catch (const std::exception&) {
+      // Whoever asks for this rank's note learns that the store is gone.
+    }
+  }
+
+  std::string look() {
+    const auto began = Clock::now();
+    {
+      const std::lock_guard lock(board_->mutex);
+      board_->look_began.reset();
+    }
+    client_->post([board = board_](c10d::Store& store) {
+      {
+        const std::lock_guard lock(board->mutex);
+        board->watch_until = Clock::now() + kWatch;
+        board->next_read = {};
+      }
+      board->exchange(store);
+      const std::lock_guard lock(board->mutex);
+      board->look_began = Clock::now();
+    });
+    while (true) {
+      if (client_->gone()) {
+        return "the store of " + client_->served_by() + " is gone: " + client_->served_by() +
+               " has ended";
+      }
+      const auto silence = client_->silence();
+      if (silence >= kSilence) {
+        return client_->served_by() + " has given no sign of life for " + duration_text(silence) +
+               ": its store does not answer";
+      }
+      std::unique_lock lock(board_->mutex);
+      std::string causes = board_->watching_since ? first_causes() : "";
+      if (!causes.empty()) return causes;
+      if (all_are_known() || since(began) >= kLook) return symptoms();
+      board_->watch_until = Clock::now() + kWatch;
+      board_->read.wait_for(lock, milliseconds(200));
+    }
+  }
+
+  static void add(std::string& lines, const std::string& line) {
+    if (!lines.empty()) lines += "; ";
+    lines += line;
+  }
+
+  // Whether each of the others has given a sign of life since the look began, or none for too long.
+  bool all_are_known() const {
+    bool result = board_->look_began.has_value();
+    each_other([&](int, const Board::Other& other) {
+      const bool alive = result && other.moved > *board_->look_began;
+      if (!other.note.left && !alive && since(other.moved) < kSilence) result = false;
+    });
+    return result;
+  }
+
+  bool anyone_there() const {
+    bool result = !board_->watching_since;
+    each_other([&](int, const Board::Other& other) {
+      const bool silent = since(other.moved) >= kSilence;
+      if (!other.note.left && !silent) result = true;
+    });
+    return result;
+  }
+
+  // Ranks that failed or ended by themselves.
+  std::string first_causes() const {
+    std::string lines;
+    for (const bool failed : {true, false}) {
+      each_other([&](int rank, const Board::Other& other) {
+        const auto& note = other.note;
+        if (note.failed == failed && (failed || note.left) && !note.lost) {
+          add(lines, sentence(rank, note));
+        }
+      });
+    }
+    return lines;
+  }
+
+  static std::string sentence(int rank, const RankNote& note) {
+    const std::string name = "rank " + std::to_string(rank);
+    return note.failed ? name + " failed: " + note.message : name + " has ended";
+  }
+
+  std::string symptoms() const {
+    std::string lines;
+    each_other([&](int rank, const Board::Other& other) {
+      const auto silence = since(other.moved);
+      if (board_->watching_since && !other.note.left && silence >= kSilence) {
+        add(lines, "rank " + std::to_string(rank) + " has given no sign of life for " +
+                       duration_text(silence));
+      }
+    });
+    if (lines.empty()) lines = places_behind();
+    if (!lines.empty()) return lines;
+    // What followed from the loss of others, where nobody told of the loss itself.
+    each_other([&](int rank, const Board::Other& other) {
+      if (other.note.failed || other.note.left) add(lines, sentence(rank, other.note));
+    });
+    return lines;
+  }
+
+  std::string places_behind() const {
+    std::vector<std::pair<std::uint64_t, std::string>> behind;
+    each_other([&](int rank, const Board::Other& other) {
+      for (const auto& [group, mine] : board_->own.places) {
+        const auto found = other.note.places.find(group);
+        const bool entered = found != other.note.places.end();
+        // A rank without a note of a group need not be of that group, but for the group of all.
+        if (!entered && group + "/" != board_->prefix) continue;
+        const auto sequence = entered ? found->second.sequence : 0;
+        if (mine.sequence <= sequence) continue;
+        const auto count = mine.sequence - sequence;
+        behind.emplace_back(
+            count, "rank " + std::to_string(rank) + " is " +
+                       (entered ? "at " + found->second.what : "before its first collective") +
+                       ", " + std::to_string(count) +
+                       (count == 1 ? " collective behind" : " collectives behind"));
+      }
+    });
+    std::stable_sort(behind.begin(), behind.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
+    std::string lines;
+    for (const auto& [count, line] : behind) add(lines, line);
+    return lines;
+  }
+
+  template <typename F>
+  void each_other(const F& f) const {
+    for (std::size_t r = 0; r < board_->others.size(); ++r) {
+      if (static_cast<int>(r) != board_->rank) f(static_cast<int>(r), board_->others[r]);
+    }
+  }
+
+  const std::shared_ptr<StoreClient> client_;
+  const std::shared_ptr<Board> board_;
+};
+
+class LoneMonitor final : public RankMonitor {
+ public:
+  void entered(const std::string&, std::uint64_t, const std::string&) override {}
+  void failed(const std::string&) noexcept override {}
+  void recovered() noexcept override {}
+  void lost() noexcept override {}
+  std::string diagnosis() noexcept override { return ""; }
+  bool any_failed() noexcept override { return false; }
+  std::string elsewhere(const std::string&) noexcept override { return ""; }
+  void watch() noexcept override {}
+  void ended(int) noexcept override {}
+  std::optional<std::string> suspects() noexcept override { return std::nullopt; }
+  bool has_ended(int) noexcept override { return false; }
+  void linger() noexcept override {}
+};
+
+}  // namespace
+
+std::shared_ptr<RankMonitor> make_rank_monitor(std::shared_ptr<StoreClient> client,
+                                               const std::string& prefix, int rank, int size) {
+  return std::make_shared<StoreMonitor>(std::move(client), prefix, rank, size);
+}
+
+std::shared_ptr<RankMonitor> make_lone_monitor() {
+  return std::make_shared<LoneMonitor>();
+}
+
+}  // namespace fsdp

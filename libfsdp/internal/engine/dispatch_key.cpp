@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/dispatch_key.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include "libfsdp/internal/engine/meta_factories.h"
+#include "libfsdp/internal/engine/observer.h"
+
+namespace fsdp::internal {
+namespace {
+
+constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
+
+// The key is left out while the kernel runs: what the operator calls in turn is its own affair, and
+// everything that it may read was there before it began.
+void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  if (meta_factories_active()) send_factory_to_meta(op.schema(), *stack);
+  ObservedCall call(op, *stack);
+  if (call.answered()) return;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard without_key(kKey);
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+  }
+  call.ran(*stack);
+}
+
+}  // namespace
+
+c10::DispatchKey interception_key() noexcept {
+  return kKey;
+}
+
+}  // namespace fsdp::internal
+
+TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fsdp::internal::intercept>());
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/engine/gather.h"
+#include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/engine/written_parameters.h"
+
+namespace fsdp {
+namespace {
+
+bool frees_after_forward(ShardingStrategy strategy) {
+  return strategy == ShardingStrategy::kFullShard || strategy == ShardingStrategy::kHybridShard;
+}
+
+}  // namespace
+
+Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
+               std::shared_ptr<ProcessGroup> replicate_group, c10::Device compute_device,
+               std::vector<std::unique_ptr<Unit>> units)
+    : options_(std::move(options)),
+      shard_group_(std::move(shard_group)),
+      replicate_group_(std::move(replicate_group)),
+      frees_after_forward_(frees_after_forward(options_.sharding_strategy)),
+      units_(std::move(units)),
+      streams_(compute_device, options_.limit_all_gathers),
+      order_(shard_group_->size() == 1 && replicate_group_ ? replicate_group_ : shard_group_) {
+  life_->engine = this;
+  if (shard_group_->size() > 1 && replicate_group_) order_of_copies_.emplace(replicate_group_);
+  reduce_context_.shard_group = shard_group_;
+  reduce_context_.replicate_group = replicate_group_;
+  reduce_context_.streams = &streams_;
+  reduce_context_.flat = !options_.use_orig_params;
+  reduce_context_.keep_low_precision = options_.mixed_precision.keep_low_precision_grads;
+  for (const auto& unit : units_) {
+    unit->engine = this;
+    // One rank behaves as any other number of them; where nothing is to be sharded, the module is
+    // left as it is.
+    unit->always_live = unit->resident && options_.sharding_strategy == ShardingStrategy::kNoShard;
+    take_over(*unit, /*observed=*/!unit->always_live);
+    if (unit->always_live) make_live(*unit);
+    for (const auto& parameter : unit->parameters) {
+      if (parameter->trainable) hook_gradients(*parameter);
+    }
+  }
+}
+
+Engine::~Engine() {
+  life_->engine = nullptr;
+  for (const auto& unit : units_) {
+    unit->gather.reset();
+    release_stand_ins(*unit);
+    let_go(*unit);
+  }
+}
+
+void Engine::start_trace() {
+  const std::lock_guard lock(mutex_);
+  trace_ = std::make_unique<Trace>(options_.process_group->rank());
+  reduce_context_.trace = trace_.get();
+  computing_.clear();
+}
+
+void Engine::trace_compute(const Unit* unit, Phase phase) {
+  if (!trace_) return;
+  const auto now = Trace::Clock::now();
+  if (!computing_.empty()) trace_->add(TraceLane::kCompute, computing_, computing_since_, now);
+  computing_.clear();
+  if (unit == nullptr) return;
+  computing_ = phase == Phase::kForward ? "forward " : "backward ";
+  computing_ += unit->name.empty() ? "(root)" : unit->name;
+  computing_since_ = now;
+}
+
+void Engine::set_comm_hook(CommHook hook) {
+  TORCH_CHECK(!reduce_context_.hook, "a communication hook is registered already");
+  TORCH_CHECK(!replicate_group_ || shard_group_->size() == 1,
+              "a communication hook cannot be registered for a hybrid sharding strategy");
+  reduce_context_.hook = std::move(hook);
+}
+
+// ---- forward
+
+void Engine::begin_forward() {
+  TORCH_CHECK(!summoned_, "forward inside summon_full_params: end its scope first");
+  TORCH_CHECK(torch::autograd::get_current_graph_task_id() == -1,
+              "forward of a sharded module inside a backward: recompute parts of a module with "
+              "fsdp::checkpoint instead");
+  TORCH_CHECK(!in_forward_.exchange(true),
+              "forward of a sharded module inside its own forward, or in two threads at once: it "
+              "gathers and frees one set of parameters; call it in one thread, one call after the "
+              "other");
+  try {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK(spoiled_.empty(), spoiled_);
+    check_taken();
+    thread_ = std::this_thread::get_id();
+    if (!graph_tasks_.empty()) {
+      graph_tasks_.clear();
+      drop_abandoned();
+    }
+    if (failed_) options_.process_group->monitor().recovered();
+    failed_ = false;
+    for (const auto& unit : units_) {
+      unit->pins = 0;
+      // Shards may have been stepped since they were gathered.
+      if (!keep_units_ || unit->version() != unit->gathered_version) free(*unit);
+      for (const auto& parameter : unit->parameters) {
+        parameter->version = shard_version(*parameter);
+        // Graphs that saved it have no other way to know that it was changed.
+        if (parameter->replaced_at && parameter->replaced_at != parameter->version)
+          parameter->full.unsafeGetTensorImpl()->bump_version();
+        parameter->replaced_at.reset();
+      }
+    }
+    current_ = nullptr;
+    previous_ = nullptr;
+    streams_.order(Lane::kCompute, Lane::kUnshard);
+  } catch (...) {
+    in_forward_ = false;
+    throw;
+  }
+}
+
+void Engine::end_forward() {
+  const std::lock_guard lock(mutex_);
+  check_taken(/*replaceable=*/true);
+  TORCH_CHECK(strangers_ == 0,
+              "forward of a sharded module ends while another thread uses its "
+              "parameters: wait for the thread in forward");
+  in_forward_ = false;
+  current_ = nullptr;
+  trace_compute(nullptr, Phase::kForward);
+  // Without a backward nothing would free what is live, and an optimizer's step would make it
+  // stale.
+  if (!at::GradMode::is_enabled()) {
+    free_all();
+  } else {
+    // What was gathered ahead in vain still reads the shards.
+    for (const auto& unit : units_) {
+      if (unit->state == UnitState::kGathering) free(*unit);
+    }
+  }
+  take_replacements();
+}
+
+void Engine::abandon_forward(const char* what) noexcept {
+  in_forward_ = false;
+  current_ = nullptr;
+  const std::lock_guard lock(mutex_);
+  failed_ = true;
+  options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
+  for (const auto& unit : units_) {
+    // A gather in flight is not waited for: other ranks may never enter it.
+    if (unit->state == UnitState::kLive) free(*unit);
+    unit->gather.reset();
+    if (unit->state == UnitState::kGathering) unit->state = UnitState::kFreed;
+    unit->prefetched = false;
+    forget_written(*unit);
+  }
+  keep_replacements();
+}
+
+// A backward that threw ran none of its callbacks.
+void Engine::drop_abandoned() noexcept {
+  pending_.clear();
+  pending_bytes_ = 0;
+  in_flight_.clear();
+  for (const auto& unit : units_) {
+    unit->expected = unit->ready = 0;
+    for (FlatGroup& group : unit->groups) {
+      streams_.abandon(std::move(group.staging), Use::kGradients);
+      group.staging.reset();
+    }
+    for (const auto& parameter : unit->parameters) {
+      parameter->staged = parameter->kept_sent = false;
+      if (stand_in_of(parameter->full.grad()) == nullptr) parameter->full.mutable_grad().reset();
+    }
+    show_gradients(*unit);
+  }
+}
+
+void Engine::forget_order() noexcept {
+  order_.forget();
+  if (order_of_copies_) order_of_copies_->forget();
+}
+
+// ---- gathering
+
+bool Engine::use(const std::vector<Unit*>& units) {
+  const int task = torch::autograd::get_current_graph_task_id();
+  const bool own = task != -1 || thread_.load() == std::this_thread::get_id();
+  if (own && units.size() == 1 && units.front() == current_.load() &&
+      task == current_task_.load()) {
+    ++kernels_;
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  const Phase phase = task == -1 ? Phase::kForward : Phase::kBackward;
+  TORCH_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '",
+              units.front()->name,
+              "' is used outside of forward and backward of its sharded module, where it has no "
+              "memory; read or write parameters inside summon_full_params, and call submodules "
+              "through the forward of the module that was wrapped");
+  const auto two_threads = [&] {
+    return c10::str("parameters of unit '", units.front()->name, "' (", units.front()->first_name(),
+                    ") are used in another thread than the one that called forward: ranks would "
+                    "gather in different orders; run all of forward in one thread");
+  };
+  if (!own) {
+    const bool read_by_a_kernel =
+        kernels_ > 0 && std::all_of(units.begin(), units.end(), [](const Unit* unit) {
+          return unit->state == UnitState::kLive;
+        });
+    TORCH_CHECK(read_by_a_kernel, two_threads());
+    ++strangers_;
+    return false;
+  }
+  TORCH_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
+  if (phase == Phase::kBackward) enter_backward();
+  ++stats_.uses;
+  current_ = nullptr;
+  trace_compute(nullptr, phase);
+  free_unrelated(units, phase);
+  for (Unit* unit : units) {
+    if (unit->prefetched) ++stats_.prefetch_hits;
+    unit->prefetched = false;
+    if (unit->state == UnitState::kFreed) make_available(*unit, phase);
+  }
+  for (Unit* unit : units) {
+    if (unit->state != UnitState::kGathering) continue;
+    try {
+      unit->gather->finish(*unit);
+    } catch (...) {
+      forget_order();
+      throw;
+    }
+  }
+  Unit& last = *units.back();
+  remember_order(last, phase);
+  const bool ahead = phase == Phase::kForward
+                         ? options_.forward_prefetch
+                         : options_.backward_prefetch == BackwardPrefetch::kBackwardPre;
+  // Only a unit that has a place in the order tells what comes next.
+  if (ahead && previous_ == &last) prefetch_after(last, phase);
+  current_task_ = task;
+  current_ = &last;
+  trace_compute(&last, phase);
+  ++kernels_;
+  return true;
+}
+
+void Engine::make_available(Unit& unit, Phase phase) {
+  if (unit.resident) {
+    unit.gathered_version = unit.version();
+    make_live(unit);
+  } else {
+    start_gather(unit, phase);
+  }
+}
+
+void Engine::pin(Unit& unit, int pins) {
+  const std::lock_guard lock(mutex_);
+  unit.pins = std::max(unit.pins + pins, 0);
+}
+
+void Engine::start_gather(Unit& first, Phase phase) {
+  std::vector<Unit*> units{&first};
+  const std::int64_t world_size = shard_group_->size();
+  std::int64_t bytes = first.gather_bytes * world_size;
+  const auto next = [&](const Unit* unit) {
+    return phase == Phase::kForward ? unit->next_in_forward : unit->next_in_backward;
+  };
+  // The units that came after it the last time, as long as all fit together.
+  for (Unit* unit = next(&first); world_size > 1 && unit != nullptr; unit = next(unit)) {
+    bytes += unit->gather_bytes * world_size;
+    if (unit->state != UnitState::kFreed || bytes > options_.bucket_bytes ||
+        (phase == Phase::kBackward && unit->done()) ||
+        std::find(units.begin(), units.end(), unit) != units.end())
+      break;
+    units.push_back(unit);
+  }
+  order_.next(Gather::full_title(units));
+  for (Unit* unit : units) unit->gathered_version = unit->version();
+  Gather::start(shard_group_, streams_, units, units_, trace_.get());
+  ++stats_.gathers;
+  stats_.gathered_units += static_cast<std::int64_t>(units.size());
+  for (std::size_t i = 1; i < units.size(); ++i) {
+    units[i]->prefetched = true;
+    ++stats_.prefetched_units;
+  }
+}
+
+void Engine::prefetch_after(const Unit& unit, Phase phase) {
+  Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
+  if (next == nullptr || next->state != UnitState::kFreed || shard_group_->size() == 1) return;
+  if (phase == Phase::kBackward && next->done()) return;
+  streams_.throttle();
+  start_gather(*next, phase);
+  next->prefetched = true;
+  ++stats_.prefetched_units;
+}
+
+// The root's parameters are used between those of other units: it has no place in their order,
+// except as the first.
+void Engine::remember_order(Unit& unit, Phase phase) {
+  if (previous_phase_ != phase) previous_ = nullptr;
+  previous_phase_ = phase;
+  if (previous_ != nullptr && previous_ != &unit && unit.parent != nullptr)
+    (phase == Phase::kForward ? previous_->next_in_forward : previous_->next_in_backward) = &unit;
+  if (unit.parent != nullptr || previous_ == nullptr) previous_ = &unit;
+}
+
+void Engine::free(Unit& unit) {
+  unit.prefetched = false;
+  if (unit.state == UnitState::kGathering) unit.gather->discard(unit);
+  if (unit.state != UnitState::kLive || unit.always_live) return;
+  make_freed(unit);
+  if (unit.resident) return;
+  streams_.give(std::move(unit.full), Use::kParameters);
+  unit.full.reset();
+  streams_.freed();
+}
+
+void Engine::free_unrelated(const std::vector<Unit*>& units, Phase phase) {
+  if (phase == Phase::kForward && !frees_after_forward_) return;
+  for (const auto& unit : units_) {
+    if (unit->state != UnitState::kLive || unit->pins > 0) continue;
+    // Units that are kept from forward on may have their backward still before them.
+    if (!frees_after_forward_ && !(unit->done() && sync_)) continue;
+    const bool used = std::any_of(units.begin(), units.end(),
+                                  [&](const Unit* other) { return related(*unit, *other); });
+    if (!used) free(*unit);
+  }
+}
+
+void Engine::free_all() {
+  for (const auto& unit : units_) free(*unit);
+  current_ = nullptr;
+}
+
+// ---- outside of a step
+
+void Engine::begin_summon(const char* what) {
+  TORCH_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1, what,
+              " inside forward or backward");
+  TORCH_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
+  try {
+    const std::lock_guard lock(mutex_);
+    check_taken();
+    if (!graph_tasks_.empty()) {
+      graph_tasks_.clear();
+      drop_abandoned();
+    }
+    free_all();
+    keep_units_ = false;
+  } catch (...) {
+    summoned_ = false;
+    throw;
+  }
+}
+
+void Engine::zero_grad(bool set_to_none) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& unit : units_) zero_gradients(*unit, set_to_none);
+}
+
+void Engine::require_reduced(const char* what) const {
+  for (const auto& unit : units_) {
+    const Parameter* const parameter = first_kept(*unit);
+    TORCH_CHECK(parameter == nullptr, what, ": the gradient of parameter '", parameter->name(),
+                "' is not reduced yet: its last backward ran without synchronization (NoSync); run "
+                "a backward outside of NoSync before");
+  }
+}
+
+void Engine::spoil(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (spoiled_.empty()) spoiled_ = why;
+}
+
+}  // namespace fsdp

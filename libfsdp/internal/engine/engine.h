@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// What makes a step of a sharded module: when units are gathered, freed and reduced.
+//
+// Note [one step]:
+//   begin_forward   what a failed backward left is dropped; every unit is freed
+//   use             an operator takes parameters (see observer.h): their units are gathered, the
+//                   next unit's gather is started, units that are neither above nor below are freed
+//   end_forward     without gradients, every unit is freed; else those of the last operators stay
+//   first use or gradient of a backward
+//                   counts which gradients each unit will get; asks autograd for a call at the end
+//   gradient_ready  the gradient is staged and dropped; the last of a unit starts its reduction
+//   end_backward    what is left is reduced, every reduction is finished, every unit is freed
+//   backward_died   in its place, where the backward threw: what it left is dropped
+//
+// Note [one thread]: every rank must gather in one order, which two threads of one forward would
+// not keep.  Operators of a forward run in the thread that began it; those that a kernel runs in
+// threads of its own may read what is live while the kernel runs.
+//
+// Thread-safe: one mutex; autograd's threads and the caller's may differ.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "libfsdp/internal/comm/collective_order.h"
+#include "libfsdp/internal/engine/reduction.h"
+#include "libfsdp/internal/engine/streams.h"
+#include "libfsdp/internal/engine/trace.h"
+#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/options.h"
+
+namespace fsdp {
+
+// What an engine has done since it was made.
+struct EngineStats {
+  std::int64_t gathers = 0;  // collectives
+  std::int64_t gathered_units = 0;
+  std::int64_t prefetched_units = 0;  // started before their first use
+  std::int64_t prefetch_hits = 0;     // and then used
+  std::int64_t reductions = 0;        // collectives
+  std::int64_t uses = 0;              // operators seen
+};
+
+class Engine;
+
+// What outlives an engine: graphs and threads ask it whether there is still one.
+struct EngineLife {
+  Engine* engine = nullptr;
+};
+
+class Engine {
+ public:
+  // Takes the units over.  `groups`: see ReduceContext.
+  Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
+         std::shared_ptr<ProcessGroup> replicate_group, c10::Device compute_device,
+         std::vector<std::unique_ptr<Unit>> units);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  const FsdpOptions& options() const noexcept { return options_; }
+  const std::vector<std::unique_ptr<Unit>>& units() const noexcept { return units_; }
+  const std::shared_ptr<ProcessGroup>& shard_group() const noexcept { return shard_group_; }
+  const std::shared_ptr<ProcessGroup>& replicate_group() const noexcept { return replicate_group_; }
+  Streams& streams() noexcept { return streams_; }
+  const EngineStats& stats() const noexcept { return stats_; }
+  void begin_forward();
+  void end_forward();
+  // The forward threw.
+  void abandon_forward(const char* what) noexcept;
+
+  // An operator is about to run on parameters of these units (each once); end_use() when it has.
+  // Returns: whether it is one of the forward's or backward's own (see Note [one thread]).
+  // Throws: c10::Error outside forward, backward and summon_full_params, and in another thread than
+  // the forward's.
+  bool use(const std::vector<Unit*>& units);
+  void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
+  // The operator `writer` has written the live parameter, see written_parameters.h.
+  // Throws: c10::Error where the shard cannot take what was written.
+  void written(Parameter& parameter, const std::string& writer);
+  // Keeps a unit live from now on, which it is; or lets it go when its time comes.
+  void pin(Unit& unit, int pins);
+  const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }
+
+  // Drops all gradients, or makes them zero: reduced ones and kept ones.
+  void zero_grad(bool set_to_none);
+  // Throws: c10::Error naming a parameter whose gradient is kept without being reduced.
+  void require_reduced(const char* what) const;
+  // The next forward throws `why`: values were lost.
+  void spoil(const std::string& why);
+
+  void set_gradient_sync(bool sync) noexcept { sync_ = sync; }
+  bool gradient_sync() const noexcept { return sync_; }
+  void set_comm_hook(CommHook hook);
+
+  // While full parameters are summoned, or state is given or taken, no forward may run, and no unit
+  // has memory beyond its shards.  `what` the caller does, for errors.
+  // Throws: c10::Error inside forward or backward, or where it is so already.
+  void begin_summon(const char* what);
+  void end_summon() noexcept { summoned_ = false; }
+  // A parameter's tensor was replaced for a while and is back: autograd's nodes may be new ones.
+  void hook_gradients(Parameter& parameter);
+
+  // Keeps spans from now on; what was kept is dropped.
+  void start_trace();
+  // null: nothing is traced.
+  const Trace* trace() const noexcept { return trace_.get(); }
+
+  // Autograd, for a graph task of a backward, see engine_backward.cpp.
+  void gradient_comes(Parameter& parameter) noexcept;
+  void gradient_ready(Parameter& parameter);
+  void end_backward(int graph_task);
+  void backward_died(int graph_task) noexcept;
+
+ private:
+  enum class Phase { kForward, kBackward };
+
+  // `replaceable`: another tensor in a parameter's place is right where its values can be taken.
+  void check_taken(bool replaceable = false) const;
+  // Takes the values of such tensors, and gives the places back.
+  void take_replacements();
+  void keep_replacements() noexcept;
+  void start_gather(Unit& first, Phase phase);
+  void free(Unit& unit);
+  void free_unrelated(const std::vector<Unit*>& units, Phase phase);
+  void free_all();
+  void prefetch_after(const Unit& unit, Phase phase);
+  void remember_order(Unit& unit, Phase phase);
+  void enter_backward();
+  void begin_backward(int graph_task);
+  void stage_kept(Unit& unit);
+  void reduce(Unit& unit);
+  void start_pending_reductions();
+  void finish_reductions(std::size_t left);
+  void drop_abandoned() noexcept;
+  void forget_order() noexcept;
+  void make_available(Unit& unit, Phase phase);
+  // Ends the span of what the last used unit computed, and begins that of `unit` (null: none).
+  void trace_compute(const Unit* unit, Phase phase);
+
+  const FsdpOptions options_;
+  const std::shared_ptr<ProcessGroup> shard_group_;
+  const std::shared_ptr<ProcessGroup> replicate_group_;
+  const bool frees_after_forward_;
+  std::vector<std::unique_ptr<Unit>> units_;
+  Streams streams_;
+  ReduceContext reduce_context_;
+  CollectiveOrder order_;
+  // Of reductions, which copies of the parameters share; each copy gathers for itself.
+  std::optional<CollectiveOrder> order_of_copies_;
+  EngineStats stats_;
+  std::unique_ptr<Trace> trace_;
+
+  std::mutex mutex_;
+  std::atomic<bool> in_forward_ = false;
+  std::atomic<bool> summoned_ = false;
+  std::atomic<bool> sync_ = true;
+  std::atomic<std::thread::id> thread_;  // of the forward
+  std::atomic<int> kernels_ = 0;         // operators under way: of the forward or backward
+  std::atomic<int> strangers_ = 0;       // and of threads that are neither's
+  const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
+  std::string spoiled_;      // why the module cannot be used; empty: it can
+  bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
+  bool failed_ = false;      // other ranks were told so
+  // The unit the last operator used, live; further operators on it need nothing.
+  std::atomic<Unit*> current_ = nullptr;
+  std::atomic<int> current_task_ = -1;  // the graph task it was used in
+  Unit* previous_ = nullptr;            // the last unit used in this phase
+  Phase previous_phase_ = Phase::kForward;
+  std::vector<int> graph_tasks_;          // of this backward, reentrant ones last
+  std::vector<Reduction::Part> pending_;  // to be reduced together
+  std::int64_t pending_bytes_ = 0;
+  std::deque<Reduction> in_flight_;
+  std::string computing_;  // the name of the span that is open; empty: none is
+  Trace::Clock::time_point computing_since_;
+};
+
+}  // namespace fsdp

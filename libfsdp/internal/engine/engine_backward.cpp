@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an engine does in a backward: see Note [one step] in engine.h.
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/engine/written_parameters.h"
+
+namespace fsdp {
+namespace {
+
+// Reductions that may be under way while backward goes on: one hides behind the next unit's
+// gradients, more would only hold memory.
+constexpr std::size_t kReductionsInFlight = 1;
+
+// The end of a graph task, one way or the other: autograd calls back what ran to its end, and lets
+// go of what threw without a word.
+class TaskEnd {
+ public:
+  TaskEnd(std::weak_ptr<EngineLife> life, int graph_task)
+      : life_(std::move(life)), graph_task_(graph_task) {}
+  TaskEnd(const TaskEnd&) = delete;
+  TaskEnd& operator=(const TaskEnd&) = delete;
+  ~TaskEnd() {
+    if (reached_) return;
+    if (Engine* const engine = engine_alive()) engine->backward_died(graph_task_);
+  }
+
+  // Where this throws, the backward has died all the same.
+  void reached() {
+    if (Engine* const engine = engine_alive()) engine->end_backward(graph_task_);
+    reached_ = true;
+  }
+
+ private:
+  Engine* engine_alive() const {
+    const auto life = life_.lock();
+    return life ? life->engine : nullptr;
+  }
+
+  const std::weak_ptr<EngineLife> life_;
+  const int graph_task_;
+  bool reached_ = false;
+};
+
+struct BeforeGradient : torch::autograd::FunctionPreHook {
+  BeforeGradient(std::weak_ptr<EngineLife> of, Parameter* p) : life(std::move(of)), hooked(p) {}
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    const auto alive = life.lock();
+    if (alive && alive->engine != nullptr) alive->engine->gradient_comes(*hooked);
+    return gradients;
+  }
+  std::weak_ptr<EngineLife> life;
+  Parameter* hooked;
+};
+
+struct AfterGradient : torch::autograd::PostAccumulateGradHook {
+  AfterGradient(Engine* e, Parameter* p) : engine(e), hooked(p) {}
+  void operator()(const at::Tensor&) override { engine->gradient_ready(*hooked); }
+  Engine* engine;
+  Parameter* hooked;
+};
+
+}  // namespace
+
+void Engine::hook_gradients(Parameter& parameter) {
+  const c10::InferenceMode no_inference(false);
+  const at::AutoGradMode grad(true);
+  auto accumulator = torch::autograd::impl::grad_accumulator(parameter.full);
+  if (accumulator != parameter.accumulator) {
+    accumulator->add_pre_hook(std::make_unique<BeforeGradient>(life_, &parameter));
+    parameter.accumulator = std::move(accumulator);
+  }
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter.full,
+                                                 std::make_unique<AfterGradient>(this, &parameter));
+}
+
+// Reentrant backwards (checkpointing) come as graph tasks of their own, inside another one.
+void Engine::enter_backward() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (graph_tasks_.empty() || graph_tasks_.back() != task) begin_backward(task);
+}
+
+void Engine::begin_backward(int graph_task) {
+  graph_tasks_.push_back(graph_task);
+  if (graph_tasks_.size() == 1) {
+    previous_ = nullptr;
+    if (failed_) options_.process_group->monitor().recovered();
+    failed_ = false;
+  }
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  const auto* infos = torch::autograd::get_current_graph_task_exec_info();
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->parameters) {
+      torch::autograd::Node* node = parameter->accumulator.get();
+      if (node == nullptr || nodes == nullptr || nodes->count(node) == 0) continue;
+      if (infos != nullptr && !infos->empty()) {
+        // autograd::grad: only what leads to its inputs is computed.
+        const auto info = infos->find(node);
+        if (info == infos->end() || !info->second.needed_) continue;
+      }
+      ++unit->expected;
+    }
+  }
+  const auto task = std::make_shared<TaskEnd>(life_, graph_task);
+  torch::autograd::Engine::get_default_engine().queue_callback([task] { task->reached(); });
+}
+
+// Autograd would add to the stand-in.
+void Engine::gradient_comes(Parameter& parameter) noexcept {
+  hide_from_module(parameter);
+}
+
+void Engine::gradient_ready(Parameter& parameter) {
+  const std::lock_guard lock(mutex_);
+  enter_backward();
+  Unit& unit = *parameter.unit;
+  TORCH_CHECK(!parameter.replaced_at || parameter.replaced_at == unit.version(),
+              changed_since_forward(unit));
+  ++unit.ready;
+  if (sync_)
+    stage_gradient(reduce_context_, parameter);
+  else
+    keep_gradient(parameter);
+  if (!unit.done()) return;
+  if (sync_) {
+    stage_kept(unit);
+    reduce(unit);
+  }
+  if (unit.state == UnitState::kLive && unit.pins == 0 && (frees_after_forward_ || sync_)) {
+    if (current_ == &unit) current_ = nullptr;
+    free(unit);
+  }
+  if (options_.backward_prefetch == BackwardPrefetch::kBackwardPost)
+    prefetch_after(unit, Phase::kBackward);
+}
+
+// Gradients of backwards without synchronization, which this one did not add to.
+void Engine::stage_kept(Unit& unit) {
+  for (const auto& parameter : unit.parameters) {
+    if (parameter->kept.defined() && !parameter->kept_sent)
+      stage_gradient(reduce_context_, *parameter);
+  }
+}
+
+void Engine::reduce(Unit& unit) {
+  for (FlatGroup& group : unit.groups) {
+    const Reduction::Part part(&unit, &group);
+    if (!group.staging.defined() ||
+        std::find(pending_.begin(), pending_.end(), part) != pending_.end())
+      continue;
+    if (!pending_.empty() && pending_.front().second->reduce_dtype != group.reduce_dtype)
+      start_pending_reductions();
+    pending_.push_back(part);
+    pending_bytes_ += static_cast<std::int64_t>(group.staging.nbytes());
+    if (pending_bytes_ >= options_.bucket_bytes || reduce_context_.hook) start_pending_reductions();
+  }
+}
+
+void Engine::start_pending_reductions() {
+  if (pending_.empty()) return;
+  ++stats_.reductions;
+  pending_bytes_ = 0;
+  try {
+    const std::string title = Reduction::full_title(pending_);
+    order_.next(title);
+    if (order_of_copies_) order_of_copies_->next(title + " over replicas");
+  } catch (const std::exception& error) {
+    // Others wait for this rank in another collective: they are to know why it does not come.
+    failed_ = true;
+    options_.process_group->monitor().failed("its backward threw: " + message_of(error));
+    throw;
+  }
+  in_flight_.emplace_back(reduce_context_, std::exchange(pending_, {}));
+  finish_reductions(kReductionsInFlight);
+}
+
+void Engine::finish_reductions(std::size_t left) {
+  while (in_flight_.size() > left) {
+    Reduction reduction = std::move(in_flight_.front());
+    in_flight_.pop_front();
+    try {
+      reduction.finish();
+    } catch (...) {
+      forget_order();
+      throw;
+    }
+  }
+}
+
+void Engine::end_backward(int graph_task) {
+  const std::lock_guard lock(mutex_);
+  if (graph_tasks_.size() > 1) {
+    std::erase(graph_tasks_, graph_task);
+    return;
+  }
+  trace_compute(nullptr, Phase::kBackward);
+  if (sync_) {
+    for (const auto& unit : units_) {
+      stage_kept(*unit);
+      reduce(*unit);
+    }
+    start_pending_reductions();
+    finish_reductions(0);
+    streams_.order(Lane::kReduce, Lane::kCompute);
+  }
+  graph_tasks_.clear();
+  keep_units_ = !sync_ && !frees_after_forward_;
+  if (!keep_units_) free_all();
+  for (const auto& unit : units_) {
+    unit->expected = unit->ready = 0;
+    show_gradients(*unit);
+  }
+  current_ = nullptr;
+  previous_ = nullptr;
+  check_taken(/*replaceable=*/true);
+  take_replacements();
+}
+
+void Engine::backward_died(int graph_task) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::erase(graph_tasks_, graph_task) == 0 || !graph_tasks_.empty()) return;
+  failed_ = true;
+  options_.process_group->monitor().failed("its backward threw");
+  trace_compute(nullptr, Phase::kBackward);
+  drop_abandoned();
+  for (const auto& unit : units_) forget_written(*unit);
+  keep_replacements();
+  current_ = nullptr;
+  previous_ = nullptr;
+}
+
+}  // namespace fsdp

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/gradients.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/engine/dispatch_key.h"
+#include "libfsdp/internal/engine/own_work.h"
+
+namespace fsdp {
+
+// A stand-in without an owner is out of use: nothing happens when it goes.
+struct StandIn {
+  Parameter* parameter = nullptr;  // of full.grad, or of shard.grad
+  FlatGroup* group = nullptr;      // of flat.grad
+  bool in_module = false;
+};
+
+namespace {
+
+bool is_flat(const Parameter& parameter) {
+  return parameter.unit->flat;
+}
+
+FlatGroup& group_of(const Parameter& parameter) {
+  return parameter.unit->groups[parameter.group];
+}
+
+void take_off(at::Tensor& gradient) noexcept {
+  if (StandIn* stand_in = stand_in_of(gradient)) {
+    *stand_in = {};
+    gradient.reset();
+  }
+}
+
+void drop_kept(Parameter& parameter) noexcept {
+  parameter.kept.reset();
+  parameter.kept_sent = false;
+}
+
+at::Tensor segment(const at::Tensor& flat, const Parameter& parameter) {
+  return flat.narrow(0, parameter.offset, parameter.reserved);
+}
+
+// `parameter`'s part of the flat gradient; all of it once every parameter's is dropped.
+void drop_of_flat(Parameter& parameter) {
+  FlatGroup& group = group_of(parameter);
+  const bool all =
+      std::none_of(group.parameters.begin(), group.parameters.end(), [&](const Parameter* other) {
+        return other != &parameter && stand_in_of(other->full.grad()) != nullptr;
+      });
+  at::Tensor& flat = group.flat.mutable_grad();
+  if (all) {
+    take_off(flat);
+    flat.reset();
+    group.aside.reset();
+    return;
+  }
+  const at::Tensor& reduced = stand_in_of(flat) != nullptr ? group.aside : flat;
+  if (!reduced.defined()) return;
+  const OwnWork own;
+  segment(reduced, parameter).zero_();
+}
+
+// The last tensor of a stand-in is gone.
+void dropped(const StandIn& stand_in) {
+  if (stand_in.group != nullptr) {
+    for (Parameter* parameter : stand_in.group->parameters) {
+      drop_kept(*parameter);
+      take_off(parameter->full.mutable_grad());
+    }
+    stand_in.group->aside.reset();
+    return;
+  }
+  Parameter& parameter = *stand_in.parameter;
+  drop_kept(parameter);
+  if (!stand_in.in_module) {
+    parameter.aside.reset();
+    take_off(parameter.full.mutable_grad());
+  } else if (is_flat(parameter)) {
+    drop_of_flat(parameter);
+  } else {
+    take_off(parameter.shard.mutable_grad());
+    parameter.shard.mutable_grad().reset();
+    parameter.aside.reset();
+  }
+}
+
+void drop(void* context) {
+  const std::unique_ptr<StandIn> stand_in(static_cast<StandIn*>(context));
+  if (stand_in->parameter != nullptr || stand_in->group != nullptr) dropped(*stand_in);
+}
+
+at::Tensor make_stand_in(const at::Tensor& like, const StandIn& stand_in) {
+  const c10::InferenceMode no_inference(false);
+  at::DataPtr pointer(nullptr, new StandIn(stand_in), &drop, like.device());
+  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                       std::size_t{0}, std::move(pointer),
+                                                       /*allocator=*/nullptr, /*resizable=*/false);
+  const at::Tensor empty = at::empty({0}, like.options().requires_grad(false));
+  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(std::move(storage)), empty.key_set().add(internal::interception_key()),
+      like.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_contiguous(like.sizes());
+  return result;
+}
+
+void stand_in_module(Parameter& parameter) {
+  at::Tensor& gradient = parameter.full.mutable_grad();
+  if (stand_in_of(gradient) != nullptr) return;
+  const StandIn stand_in{&parameter, nullptr, true};
+  if (parameter.spare.defined()) {
+    *stand_in_of(parameter.spare) = stand_in;
+    gradient = std::move(parameter.spare);
+  } else {
+    gradient = make_stand_in(parameter.home, stand_in);
+  }
+}
+
+// Puts `reduced` aside for a stand-in.
+void set_aside(at::Tensor& reduced, at::Tensor& aside, const at::Tensor& like,
+               const StandIn& stand_in) {
+  if (stand_in_of(reduced) != nullptr) return;
+  aside = std::move(reduced);
+  reduced = make_stand_in(like, stand_in);
+}
+
+void put_back(at::Tensor& reduced, at::Tensor& aside) noexcept {
+  if (stand_in_of(reduced) == nullptr) return;
+  take_off(reduced);
+  reduced = std::move(aside);
+  aside.reset();
+}
+
+void clear(at::Tensor& gradient, bool set_to_none) {
+  if (!gradient.defined()) return;
+  if (set_to_none)
+    gradient.reset();
+  else
+    gradient.zero_();
+}
+
+}  // namespace
+
+StandIn* stand_in_of(const at::Tensor& tensor) noexcept {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  const at::DataPtr& pointer = tensor.unsafeGetTensorImpl()
+                                   ->unsafe_storage()
+                                   .unsafeGetStorageImpl()
+                                   ->_mutable_data_ptr_no_checks();
+  return pointer.get_deleter() == &drop ? static_cast<StandIn*>(pointer.get_context()) : nullptr;
+}
+
+std::string refusal(const StandIn& stand_in, const std::string& operation) {
+  if (stand_in.parameter == nullptr && stand_in.group == nullptr)
+    return operation + " a gradient that was kept from an earlier step and is not there any more";
+  const Parameter& parameter =
+      stand_in.group != nullptr ? *stand_in.group->parameters.front() : *stand_in.parameter;
+  const std::string name = "the gradient of parameter '" + parameter.name() + "'";
+  if (stand_in.in_module) {
+    return operation + " " + name +
+           " at the module's own parameter, but a sharded module has its gradients in its shards: "
+           "make optimizers from sharded.parameters(), after the wrapping; clip with "
+           "sharded.clip_grad_norm_(); read gradients at sharded.named_parameters(), or whole "
+           "inside summon_full_params with with_grads";
+  }
+  return operation + " " + name +
+         ", which is not reduced yet: its last backward ran without synchronization (NoSync); "
+         "run a backward outside of NoSync before the gradient is clipped, scaled, read or "
+         "stepped, or drop it with zero_grad()";
+}
+
+void make_zero(const StandIn& stand_in) {
+  const OwnWork own;
+  if (stand_in.parameter == nullptr && stand_in.group == nullptr) return;
+  FlatGroup* group = stand_in.group;
+  if (group == nullptr && is_flat(*stand_in.parameter)) {
+    // Only its own part of what all have in common.
+    Parameter& parameter = *stand_in.parameter;
+    FlatGroup& flat = group_of(parameter);
+    drop_kept(parameter);
+    const at::Tensor& gradient = flat.flat.grad();
+    const at::Tensor& reduced = stand_in_of(gradient) != nullptr ? flat.aside : gradient;
+    if (reduced.defined()) segment(reduced, parameter).zero_();
+    return;
+  }
+  if (group != nullptr) {
+    for (Parameter* parameter : group->parameters) drop_kept(*parameter);
+    if (group->aside.defined())
+      group->aside.zero_();
+    else
+      group->aside = at::zeros_like(group->flat);
+    put_back(group->flat.mutable_grad(), group->aside);
+    return;
+  }
+  Parameter& parameter = *stand_in.parameter;
+  drop_kept(parameter);
+  at::Tensor& gradient = parameter.shard.mutable_grad();
+  if (stand_in_of(gradient) != nullptr) {
+    if (!parameter.aside.defined()) parameter.aside = at::zeros_like(parameter.shard);
+    put_back(gradient, parameter.aside);
+  }
+  if (gradient.defined()) gradient.zero_();
+}
+
+void show_gradients(Unit& unit) {
+  for (FlatGroup& group : unit.groups) {
+    if (group.trainable_numel == 0) continue;
+    if (unit.flat && std::any_of(group.parameters.begin(), group.parameters.end(),
+                                 [](const Parameter* p) { return p->kept.defined(); }))
+      set_aside(group.flat.mutable_grad(), group.aside, group.flat, {nullptr, &group, false});
+    for (Parameter* parameter : group.parameters) {
+      if (!parameter->trainable) continue;
+      if (!unit.flat && parameter->kept.defined())
+        set_aside(parameter->shard.mutable_grad(), parameter->aside, parameter->shard,
+                  {parameter, nullptr, false});
+      const bool has = unit.flat ? group.flat.grad().defined() : parameter->shard.grad().defined();
+      if (has)
+        stand_in_module(*parameter);
+      else
+        take_off(parameter->full.mutable_grad());
+    }
+  }
+}
+
+void hide_from_module(Parameter& parameter) noexcept {
+  at::Tensor& gradient = parameter.full.mutable_grad();
+  StandIn* stand_in = stand_in_of(gradient);
+  if (stand_in == nullptr) return;
+  *stand_in = {};
+  // Kept for the next time, where nobody else has it.
+  if (gradient.use_count() == 1 && gradient.storage().use_count() == 1)
+    parameter.spare = std::move(gradient);
+  gradient.reset();
+}
+
+void check_dense(const Parameter& parameter, const at::Tensor& gradient) {
+  TORCH_CHECK(gradient.layout() == at::kStrided, "parameter '", parameter.name(), "' has a ",
+              gradient.layout(),
+              " gradient, but only dense ones can be reduced; build its module "
+              "with sparse(false), or ignore it with ignored_states");
+}
+
+void keep_gradient(Parameter& parameter) {
+  at::Tensor& gradient = parameter.full.mutable_grad();
+  if (!gradient.defined()) return;
+  check_dense(parameter, gradient);
+  const OwnWork own;
+  if (parameter.kept.defined())
+    parameter.kept.add_(gradient);
+  else
+    parameter.kept = gradient.detach();
+  gradient.reset();
+}
+
+void take_back_reduced(FlatGroup& group, bool flat) noexcept {
+  for (Parameter* parameter : group.parameters) {
+    drop_kept(*parameter);
+    if (!flat) put_back(parameter->shard.mutable_grad(), parameter->aside);
+  }
+  if (flat) put_back(group.flat.mutable_grad(), group.aside);
+}
+
+void zero_gradients(Unit& unit, bool set_to_none) {
+  const OwnWork own;
+  for (FlatGroup& group : unit.groups) {
+    if (group.trainable_numel == 0) continue;
+    take_back_reduced(group, unit.flat);
+    if (unit.flat) clear(group.flat.mutable_grad(), set_to_none);
+    for (Parameter* parameter : group.parameters) {
+      if (!unit.flat && parameter->trainable) clear(parameter->shard.mutable_grad(), set_to_none);
+    }
+  }
+  show_gradients(unit);
+}
+
+const Parameter* first_kept(const Unit& unit) noexcept {
+  for (const auto& parameter : unit.parameters) {
+    if (parameter->kept.defined()) return parameter.get();
+  }
+  return nullptr;
+}
+
+void release_stand_ins(Unit& unit) noexcept {
+  for (FlatGroup& group : unit.groups) {
+    take_back_reduced(group, unit.flat);
+    for (Parameter* parameter : group.parameters) {
+      take_off(parameter->full.mutable_grad());
+      parameter->spare.reset();
+    }
+  }
+}
+
+}  // namespace fsdp

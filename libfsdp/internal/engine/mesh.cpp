@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/mesh.h"
+
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+namespace fsdp {
+namespace {
+
+int node_size(const FsdpOptions& options) {
+  if (options.node_size) return *options.node_size;
+  const auto environment = rank_environment();
+  TORCH_CHECK(environment,
+              "a hybrid sharding strategy shards inside a node, but no launcher says "
+              "how many ranks one has: set node_size, or give process_group and replicate_group");
+  return environment->local_world_size;
+}
+
+}  // namespace
+
+Mesh mesh_of(const FsdpOptions& options) {
+  const auto& all = options.process_group;
+  const bool hybrid = options.sharding_strategy == ShardingStrategy::kHybridShard ||
+                      options.sharding_strategy == ShardingStrategy::kHybridShardZero2;
+  TORCH_CHECK(hybrid || !options.replicate_group,
+              "replicate_group is given, but the sharding strategy is not a hybrid one");
+  if (options.replicate_group)
+    return {all, options.replicate_group->size() > 1 ? options.replicate_group : nullptr};
+  if (options.sharding_strategy == ShardingStrategy::kNoShard) {
+    if (all->size() == 1) return {all, nullptr};
+    return {all->subgroup({all->rank()}), all};
+  }
+  if (!hybrid) return {all, nullptr};
+  const int ranks = node_size(options);
+  TORCH_CHECK(ranks >= 1 && all->size() % ranks == 0,
+              "a hybrid sharding strategy needs whole nodes: ", all->size(),
+              " ranks do not fill nodes of ", ranks);
+  const int node = all->rank() / ranks;
+  std::vector<int> inside;
+  for (int local = 0; local < ranks; ++local) inside.push_back(node * ranks + local);
+  std::vector<int> across;
+  for (int rank = all->rank() % ranks; rank < all->size(); rank += ranks) across.push_back(rank);
+  auto shard = ranks == all->size() ? all : all->subgroup(inside);
+  return {shard, across.size() > 1 ? all->subgroup(across) : nullptr};
+}
+
+}  // namespace fsdp

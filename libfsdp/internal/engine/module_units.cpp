@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/module_units.h"
+
+#include <algorithm>
+#include <sstream>
+#include <unordered_map>
+
+#include <c10/util/Exception.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include "libfsdp/internal/engine/dispatch_key.h"
+
+namespace fsdp {
+namespace {
+
+bool is_batch_norm(const torch::nn::Module& module) {
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::BatchNorm3dImpl*>(&module) != nullptr;
+}
+
+bool casts(const MixedPrecision& precision) {
+  return precision.param_dtype || precision.reduce_dtype || precision.buffer_dtype;
+}
+
+using Units = std::vector<std::unique_ptr<Unit>>;
+using UnitOfModule = std::unordered_map<const torch::nn::Module*, Unit*>;
+
+Unit& add_unit(Units& units, UnitOfModule& of_module, const torch::nn::Module& module,
+               const std::string& name) {
+  auto unit = std::make_unique<Unit>();
+  unit->name = name;
+  Unit& added = *unit;
+  of_module.emplace(&module, &added);
+  units.push_back(std::move(unit));
+  return added;
+}
+
+// Units without parameters yet.  A module registered in several places is one unit.
+Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
+                  const Ignored& ignored, UnitOfModule& of_module) {
+  Units units;
+  add_unit(units, of_module, module, "");
+  if (!options.auto_wrap_policy) return units;
+  std::vector<std::string> chosen = unit_names(module, options.auto_wrap_policy, ignored.modules,
+                                               options.ignored_states.parameters());
+  const auto left_alone = options.mixed_precision.module_classes_to_ignore
+                              ? options.mixed_precision.module_classes_to_ignore
+                              : is_batch_norm;
+  const bool casting = casts(options.mixed_precision);
+  for (const auto& child : module.named_modules("", /*include_self=*/false)) {
+    const bool is_ignored = std::find(ignored.modules.begin(), ignored.modules.end(),
+                                      child.value().get()) != ignored.modules.end();
+    if (is_ignored || of_module.count(child.value().get()) != 0) continue;
+    const bool full_precision = casting && left_alone(*child.value());
+    if (full_precision || std::find(chosen.begin(), chosen.end(), child.key()) != chosen.end())
+      add_unit(units, of_module, *child.value(), child.key()).mixed_precision = !full_precision;
+  }
+  return units;
+}
+
+// `path` without its last component; "" is the root.
+std::string parent_path(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : path.substr(0, dot);
+}
+
+// The unit of a module, by walking up from it.
+class UnitFinder {
+ public:
+  UnitFinder(const torch::nn::Module& root, const UnitOfModule& of_module) : of_module_(of_module) {
+    modules_.emplace("", &root);
+    for (const auto& child : root.named_modules("", /*include_self=*/false))
+      modules_.emplace(child.key(), child.value().get());
+  }
+
+  Unit& innermost(std::string path) const {
+    for (;; path = parent_path(path)) {
+      const auto module = modules_.find(path);
+      if (module == modules_.end()) continue;
+      const auto unit = of_module_.find(module->second);
+      if (unit != of_module_.end()) return *unit->second;
+    }
+  }
+
+ private:
+  const UnitOfModule& of_module_;
+  std::unordered_map<std::string, const torch::nn::Module*> modules_;
+};
+
+std::string quoted(const Unit& unit) {
+  return unit.name.empty() ? "the root unit" : "unit '" + unit.name + "'";
+}
+
+void check_parameter(const std::string& name, const at::Tensor& tensor, bool may_be_meta) {
+  TORCH_CHECK(parameter_of(tensor) == nullptr, "parameter '", name,
+              "' is sharded already: it lies in a module that was wrapped before, alone or inside "
+              "another; wrap the outermost module once, and say by auto_wrap_policy (or wrap()) "
+              "which modules in it are units");
+  TORCH_CHECK(!tensor.key_set().has(internal::interception_key()), "parameter '", name,
+              "' belonged to a sharded module that has been destroyed, and its values with it: "
+              "build the module anew");
+  TORCH_CHECK(may_be_meta || !tensor.is_meta(), "parameter '", name,
+              "' is on the meta device and nothing "
+              "initializes it; give param_init_fn");
+  TORCH_CHECK(tensor.layout() == at::kStrided, "parameter '", name, "' is ", tensor.layout(),
+              ", but only dense parameters can be sharded; ignore it with ignored_states");
+  TORCH_CHECK(tensor.is_floating_point() || tensor.is_complex(), "parameter '", name, "' is ",
+              tensor.scalar_type(),
+              ", but only floating-point and complex parameters can be "
+              "sharded; make it a buffer, or ignore it with ignored_states");
+  TORCH_CHECK(tensor.is_leaf(), "parameter '", name,
+              "' is the result of an operator; register a "
+              "leaf tensor (detach() it first)");
+}
+
+void group_by_dtype(Unit& unit, const FsdpOptions& options) {
+  for (const auto& parameter : unit.parameters) {
+    const c10::ScalarType dtype = parameter->full.scalar_type();
+    auto found = std::find_if(unit.groups.begin(), unit.groups.end(),
+                              [&](const FlatGroup& group) { return group.dtype == dtype; });
+    if (found == unit.groups.end()) {
+      FlatGroup group;
+      group.dtype = group.compute_dtype = group.reduce_dtype = dtype;
+      if (unit.mixed_precision && c10::isFloatingType(dtype)) {
+        const MixedPrecision& precision = options.mixed_precision;
+        group.compute_dtype = precision.param_dtype.value_or(dtype);
+        group.reduce_dtype = precision.reduce_dtype.value_or(group.compute_dtype);
+      }
+      found = unit.groups.insert(unit.groups.end(), std::move(group));
+    }
+    parameter->group = static_cast<std::size_t>(found - unit.groups.begin());
+    found->parameters.push_back(parameter.get());
+  }
+}
+
+void check_flat(const Unit& unit) {
+  const auto& parameters = unit.parameters;
+  const auto frozen = std::find_if(parameters.begin(), parameters.end(),
+                                   [](const auto& p) { return !p->trainable; });
+  const auto trainable = std::find_if(parameters.begin(), parameters.end(),
+                                      [](const auto& p) { return p->trainable; });
+  TORCH_CHECK(frozen == parameters.end() || trainable == parameters.end(), quoted(unit),
+              " mixes parameters that require a gradient ('", (*trainable)->name(),
+              "') with frozen ones ('", (*frozen)->name(),
+              "'), which one flat parameter cannot hold: set use_orig_params, or wrap the frozen "
+              "modules as units of their own");
+}
+
+// Units without parameters, but for the root; their children go to the units around them.
+void drop_empty(Units& units) {
+  const auto empty = [](const Unit& unit) {
+    return unit.parameters.empty() && unit.parent != nullptr;
+  };
+  for (const auto& unit : units) {
+    while (unit->parent != nullptr && empty(*unit->parent)) unit->parent = unit->parent->parent;
+  }
+  std::erase_if(units, [&](const auto& unit) { return empty(*unit); });
+}
+
+}  // namespace
+
+Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) {
+  TORCH_CHECK(options.ignored_modules.empty() || options.ignored_states.empty(),
+              "ignored_modules and ignored_states are both given: give at most one of them");
+  Ignored ignored;
+  const bool by_states = options.ignored_modules.empty();
+  const char* const option = by_states ? "ignored_states" : "ignored_modules";
+  for (const auto& root : by_states ? options.ignored_states.modules() : options.ignored_modules) {
+    TORCH_CHECK(root, option, " holds a null pointer");
+    TORCH_CHECK(root.get() != &module, option, " holds the module that is wrapped");
+    for (const auto& below : root->modules()) ignored.modules.push_back(below.get());
+    for (const at::Tensor& tensor : root->parameters())
+      ignored.tensors.insert(tensor.unsafeGetTensorImpl());
+    for (const at::Tensor& tensor : root->buffers())
+      ignored.tensors.insert(tensor.unsafeGetTensorImpl());
+  }
+  std::unordered_set<const c10::TensorImpl*> own;
+  for (const at::Tensor& tensor : module.parameters()) own.insert(tensor.unsafeGetTensorImpl());
+  for (const at::Tensor& tensor : options.ignored_states.parameters()) {
+    TORCH_CHECK(own.count(tensor.unsafeGetTensorImpl()) != 0,
+                "ignored_states holds a tensor that is no parameter of the module");
+    ignored.tensors.insert(tensor.unsafeGetTensorImpl());
+  }
+  return ignored;
+}
+
+std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
+                                            const FsdpOptions& options, const Ignored& ignored,
+                                            bool may_be_meta) {
+  UnitOfModule of_module;
+  Units units = empty_units(module, options, ignored, of_module);
+  const UnitFinder finder(module, of_module);
+  std::unordered_map<const c10::TensorImpl*, Parameter*> seen;
+  const at::Tensor* first = nullptr;
+  std::string first_name;
+  const auto named = module.named_parameters();
+  for (const auto& item : named) {
+    const std::string& name = item.key();
+    const at::Tensor& tensor = item.value();
+    if (!tensor.defined() || ignored.tensors.count(tensor.unsafeGetTensorImpl()) != 0) continue;
+    Unit& unit = finder.innermost(parent_path(name));
+    const auto known = seen.find(tensor.unsafeGetTensorImpl());
+    if (known != seen.end()) {
+      TORCH_CHECK(known->second->unit == &unit, "parameter '", known->second->name(), "' of ",
+                  quoted(*known->second->unit), " is shared with '", name, "' of ", quoted(unit),
+                  ": shared parameters must lie in one unit; wrap a module that holds both, or "
+                  "neither of them");
+      known->second->names.push_back(name);
+      continue;
+    }
+    check_parameter(name, tensor, may_be_meta);
+    if (first == nullptr) {
+      first = &tensor;
+      first_name = name;
+    }
+    TORCH_CHECK(tensor.device() == first->device(), "parameter '", name, "' is on ",
+                tensor.device(), ", but '", first_name, "' is on ", first->device(),
+                ": move the module to one device, or give device_id");
+    auto parameter = std::make_unique<Parameter>();
+    parameter->names = {name};
+    parameter->unit = &unit;
+    parameter->full = tensor;
+    parameter->trainable = tensor.requires_grad();
+    seen.emplace(tensor.unsafeGetTensorImpl(), parameter.get());
+    unit.parameters.push_back(std::move(parameter));
+  }
+  for (const auto& unit : units) {
+    if (!unit->name.empty()) unit->parent = &finder.innermost(parent_path(unit->name));
+  }
+  drop_empty(units);
+  for (std::size_t id = 0; id < units.size(); ++id) {
+    Unit& unit = *units[id];
+    unit.id = static_cast<std::int64_t>(id);
+    unit.flat = !options.use_orig_params;
+    group_by_dtype(unit, options);
+    if (!options.use_orig_params) check_flat(unit);
+  }
+  return units;
+}
+
+std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& units,
+                                     const FsdpOptions& options) {
+  std::vector<std::string> lines;
+  const auto line = [&](const auto&... parts) {
+    std::ostringstream text;
+    (text << ... << parts);
+    lines.push_back(text.str());
+  };
+  const auto dtype_name = [](const std::optional<c10::ScalarType>& dtype) {
+    return dtype ? c10::toString(*dtype) : "none";
+  };
+  line("sharding strategy ", name_of(options.sharding_strategy));
+  line("use_orig_params ", options.use_orig_params);
+  line("backward prefetch ", static_cast<int>(options.backward_prefetch));
+  line("forward prefetch ", options.forward_prefetch);
+  line("bucket bytes ", options.bucket_bytes);
+  line("mixed precision: parameters ", dtype_name(options.mixed_precision.param_dtype),
+       ", reduction ", dtype_name(options.mixed_precision.reduce_dtype));
+  line("sync_module_states ", options.sync_module_states);
+  for (const auto& unit : units) {
+    line("unit '", unit->name, "'");
+    for (const auto& parameter : unit->parameters) {
+      line("parameter '", parameter->name(), "' ", c10::toString(parameter->full.scalar_type()),
+           " ", parameter->full.sizes(), parameter->trainable ? "" : " frozen");
+    }
+  }
+  return lines;
+}
+
+}  // namespace fsdp

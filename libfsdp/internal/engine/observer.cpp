@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/observer.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "libfsdp/internal/engine/dispatch_key.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/engine/unit.h"
+
+namespace fsdp::internal {
+namespace {
+
+// Lent out for a call: an operator seldom takes parameters of more than one unit, and a fresh
+// vector for each would be an allocation for each.
+thread_local std::vector<Unit*> spare_units;
+
+// Calls f(tensor) for every tensor of an argument.
+template <typename F>
+void each_tensor(const c10::IValue& argument, const F& f) {
+  if (argument.isTensor()) {
+    f(argument.toTensor());
+  } else if (argument.isList()) {
+    for (const c10::IValue& element : argument.toListRef()) {
+      if (element.isTensor())
+        f(element.toTensor());
+      else if (!element.isNone())
+        break;  // a list of something else
+    }
+  }
+}
+
+bool writes(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Runs when a backward comes to an operator that took parameters.
+class SameValues final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit SameValues(const std::vector<Unit*>& units) {
+    for (Unit* unit : units) saved_.push_back({unit->engine->life(), unit, unit->version()});
+  }
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& gradients) override {
+    for (const Saved& saved : saved_) {
+      const auto life = saved.life.lock();
+      if (!life || life->engine == nullptr) continue;
+      TORCH_CHECK(saved.unit->version() == saved.version, changed_since_forward(*saved.unit));
+    }
+    return gradients;
+  }
+
+ private:
+  struct Saved {
+    std::weak_ptr<EngineLife> life;
+    const Unit* unit;
+    std::uint32_t version;
+  };
+  std::vector<Saved> saved_;
+};
+
+void watch(const at::Tensor& result, const std::vector<Unit*>& units,
+           const torch::autograd::Node*& last) {
+  // A view of a parameter is used by the operators that take it.
+  if (!result.defined() || !result.requires_grad() || parameter_of(result) != nullptr) return;
+  const auto& node = result.grad_fn();
+  if (node == nullptr || node.get() == last) return;
+  last = node.get();
+  node->add_pre_hook(std::make_unique<SameValues>(units));
+}
+
+}  // namespace
+
+ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack)
+    : schema_(operation.schema()) {
+  const auto& schema = schema_;
+  const std::size_t count = schema.arguments().size();
+  const auto arguments = torch::jit::last(stack, count);
+  units_.swap(spare_units);
+  units_.clear();
+  const Parameter* reshaped = nullptr;
+  const StandIn* stand_in = nullptr;
+  at::Tensor held;
+  for (std::size_t i = 0; i < count; ++i) {
+    each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (Parameter* const parameter = parameter_of(tensor)) {
+        if (std::find(units_.begin(), units_.end(), parameter->unit) == units_.end())
+          units_.push_back(parameter->unit);
+        if (!writes(schema.arguments()[i])) return;
+        // Of a view, only what the view is.
+        if (!operation.hasTag(at::Tag::inplace_view))
+          written_.push_back(parameter);
+        else if (tensor.is_same(parameter->full))
+          reshaped = parameter;
+      } else if (const StandIn* found = stand_in_of(tensor)) {
+        stand_in = found;
+        held = tensor;
+      }
+    });
+  }
+  if (stand_in != nullptr) {
+    const std::string& name = schema.name();
+    const bool zeroes = name == "aten::zero_";
+    TORCH_CHECK(zeroes || name == "aten::detach" || name == "aten::detach_",
+                refusal(*stand_in, "'" + name + "' reads or writes"));
+    if (zeroes) make_zero(*stand_in);
+    torch::jit::drop(stack, count);
+    torch::jit::push(stack, std::move(held));
+    answered_ = true;
+    return;
+  }
+  if (units_.empty()) return;
+  try {
+    // Says first, where that is so, that it is outside of forward.
+    use(units_);
+    TORCH_CHECK(
+        reshaped == nullptr, "'", schema.name(), "' changes parameter '", reshaped->name(),
+        "' itself, not its values, inside forward or backward of its sharded module, whose "
+        "shards have its shape: call it on a view of the parameter (data(), t()), or before "
+        "the module is wrapped");
+    raise(stack);
+  } catch (...) {
+    end_uses();
+    throw;
+  }
+}
+
+void ObservedCall::end_uses() noexcept {
+  for (const Used& used : used_) used.unit->engine->end_use(used.own);
+  used_.clear();
+}
+
+ObservedCall::~ObservedCall() {
+  end_uses();
+  units_.clear();
+  units_.swap(spare_units);
+}
+
+// Of one engine at a time; an operator on parameters of two sharded modules is rare.
+void ObservedCall::use(const std::vector<Unit*>& units) {
+  Engine* const engine = units.front()->engine;
+  const auto is_its = [&](const Unit* unit) { return unit->engine == engine; };
+  if (std::all_of(units.begin(), units.end(), is_its)) {
+    used_.push_back({units.front(), engine->use(units)});
+    return;
+  }
+  std::vector<Unit*> rest = units;
+  while (!rest.empty()) {
+    const Engine* const next = rest.front()->engine;
+    const auto others = std::stable_partition(
+        rest.begin(), rest.end(), [&](const Unit* unit) { return unit->engine == next; });
+    const std::vector<Unit*> its(rest.begin(), others);
+    use(its);
+    rest.erase(rest.begin(), others);
+  }
+}
+
+// As PyTorch does it for a module that mixed precision leaves alone: inputs are raised, and outputs
+// lowered again.  There it is done around the module, here around each operator on its parameters.
+void ObservedCall::raise(torch::jit::Stack& stack) {
+  const Unit& unit = *units_.front();
+  if (unit.mixed_precision || units_.size() > 1) return;
+  const auto low = unit.engine->options().mixed_precision.param_dtype;
+  const auto high = unit.groups.front().dtype;
+  if (!low || *low == high) return;
+  const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+  const std::size_t count = schema_.arguments().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    c10::IValue& argument = torch::jit::peek(stack, i, count);
+    if (writes(schema_.arguments()[i])) continue;
+    if (argument.isTensor() && argument.toTensor().defined() &&
+        argument.toTensor().scalar_type() == *low) {
+      argument = argument.toTensor().to(high);
+      lowered_ = low;
+    } else if (argument.isTensorList()) {
+      // Hidden states of recurrent layers, beside their weights.
+      auto tensors = argument.toTensorVector();
+      for (at::Tensor& tensor : tensors) {
+        if (!tensor.defined() || tensor.scalar_type() != *low) continue;
+        tensor = tensor.to(high);
+        lowered_ = low;
+      }
+      argument = tensors;
+    }
+  }
+}
+
+void ObservedCall::ran(torch::jit::Stack& stack) {
+  if (units_.empty()) return;
+  for (Parameter* parameter : written_)
+    parameter->unit->engine->written(*parameter, schema_.name());
+  const std::size_t count = schema_.returns().size();
+  if (lowered_) {
+    const auto high = units_.front()->groups.front().dtype;
+    const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+    for (std::size_t i = 0; i < count; ++i) {
+      c10::IValue& result = torch::jit::peek(stack, i, count);
+      // A parameter that was written is not an output.
+      if (result.isTensor() && result.toTensor().defined() &&
+          result.toTensor().scalar_type() == high && parameter_of(result.toTensor()) == nullptr)
+        result = result.toTensor().to(*lowered_);
+    }
+  }
+  if (!at::GradMode::is_enabled()) return;
+  const torch::autograd::Node* last_watched = nullptr;
+  for (const c10::IValue& result : torch::jit::last(stack, count))
+    each_tensor(result, [&](const at::Tensor& tensor) { watch(tensor, units_, last_watched); });
+}
+
+}  // namespace fsdp::internal

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/streams.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+namespace fsdp {
+namespace {
+
+constexpr std::int64_t kPage = 4096;
+constexpr std::int64_t kLargePage = std::int64_t{1} << 20;
+// Gathers let run ahead of what computes: the current unit's and the next one's.
+constexpr std::size_t kMostInFlight = 2;
+
+// Sizes in steps, so that buffers of gathers and reductions of like units are the same.
+std::int64_t size_class(std::int64_t bytes) {
+  const std::int64_t step = bytes < kLargePage ? kPage : kLargePage;
+  return std::max(step, (bytes + step - 1) / step * step);
+}
+
+}  // namespace
+
+Streams::Streams(c10::Device device, bool throttled) : device_(device), throttled_(throttled) {
+  if (on_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device_.type());
+  streams_[static_cast<std::size_t>(Lane::kUnshard)] =
+      guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
+  streams_[static_cast<std::size_t>(Lane::kReduce)] =
+      guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
+}
+
+c10::Stream Streams::stream(Lane lane) const {
+  const auto& own = streams_[static_cast<std::size_t>(lane)];
+  return own ? *own : c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+}
+
+c10::OptionalStreamGuard Streams::enter(Lane lane) {
+  return on_cpu() ? c10::OptionalStreamGuard() : c10::OptionalStreamGuard(stream(lane));
+}
+
+void Streams::order(Lane earlier, Lane later) {
+  if (on_cpu()) return;
+  c10::Event event(device_.type());
+  event.record(stream(earlier));
+  event.block(stream(later));
+}
+
+void Streams::used_on(const at::Tensor& tensor, Lane lane) {
+  if (!on_cpu() && tensor.defined()) tensor.record_stream(stream(lane));
+}
+
+at::Tensor Streams::take(std::int64_t bytes, Use use) {
+  const auto options = at::TensorOptions().dtype(at::kByte).device(device_);
+  at::Tensor buffer;
+  if (on_cpu()) {
+    const std::int64_t size = size_class(bytes);
+    // A little too large is better than another buffer.
+    const auto found = free_.lower_bound(size);
+    if (found != free_.end() && found->first <= size + size / 4) {
+      buffer = at::empty({0}, options).set_(std::move(found->second), 0, {bytes}, {1});
+      free_.erase(found);
+    } else {
+      buffer = at::empty({size}, options).narrow(0, 0, bytes);
+    }
+  } else {
+    buffer = at::empty({bytes}, options);
+  }
+  std::int64_t& lent = lent_[index(use)];
+  lent += static_cast<std::int64_t>(buffer.storage().nbytes());
+  peak_[index(use)] = std::max(peak_[index(use)], lent);
+  return buffer;
+}
+
+void Streams::give(at::Tensor&& buffer, Use use) {
+  if (!buffer.defined()) return;
+  if (on_cpu())
+    free_.emplace(static_cast<std::int64_t>(buffer.storage().nbytes()), buffer.storage());
+  abandon(std::move(buffer), use);
+}
+
+void Streams::abandon(at::Tensor&& buffer, Use use) {
+  if (!buffer.defined()) return;
+  lent_[index(use)] -= static_cast<std::int64_t>(buffer.storage().nbytes());
+  buffer.reset();
+}
+
+void Streams::freed() {
+  if (on_cpu() || !throttled_) return;
+  freed_.emplace_back(device_.type());
+  freed_.back().record(stream(Lane::kCompute));
+}
+
+void Streams::throttle() {
+  while (freed_.size() > kMostInFlight) {
+    freed_.front().synchronize();
+    freed_.pop_front();
+  }
+}
+
+}  // namespace fsdp

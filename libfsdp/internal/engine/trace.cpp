@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/trace.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <ostream>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include "formats/base/json.h"
+
+namespace fsdp {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::string_view kProfilerPrefix = "fsdp: ";
+constexpr std::array<std::string_view, 4> kLaneNames{"compute", "unshard", "reduce", "copy"};
+
+// Rows of one lane have neighbouring numbers; a lane that needs more than these shares the last.
+constexpr int kRowsPerLane = 16;
+
+std::string json_text(std::string_view text) {
+  std::string result;
+  formats::append_json_string(result, text);
+  return result;
+}
+
+// The trace's unit, with the nanoseconds behind the point.
+std::string microseconds(nanoseconds time) {
+  std::array<char, 40> text{};
+  std::snprintf(text.data(), text.size(), "%lld.%03d", static_cast<long long>(time.count() / 1000),
+                static_cast<int>(time.count() % 1000));
+  return text.data();
+}
+
+// The rows of one lane.  A row shows spans one after the other or one inside the other.
+class Rows {
+ public:
+  // Spans come by their start, and of one start the longest first.
+  int row_of(nanoseconds start, nanoseconds end) {
+    for (std::size_t row = 0; row < open_.size(); ++row) {
+      auto& ends = open_[row];
+      while (!ends.empty() && ends.back() <= start) ends.pop_back();
+      const bool fits = ends.empty() || end <= ends.back();
+      if (fits || row + 1 == kRowsPerLane) {
+        ends.push_back(end);
+        return static_cast<int>(row);
+      }
+    }
+    open_.push_back({end});
+    return static_cast<int>(open_.size()) - 1;
+  }
+
+ private:
+  std::vector<std::vector<nanoseconds>> open_;  // ends of the spans that a row is inside of
+};
+
+}  // namespace
+
+Trace::Trace(int rank, std::size_t max_spans, Clock::time_point begin,
+             std::chrono::system_clock::time_point epoch)
+    : rank_(rank),
+      max_spans_(max_spans),
+      begin_(begin),
+      epoch_(std::chrono::duration_cast<nanoseconds>(epoch.time_since_epoch())) {
+  TORCH_CHECK(max_spans > 0, "trace: expected room for at least one span, found none");
+}
+
+void Trace::add(TraceLane lane, std::string_view name, Clock::time_point start,
+                Clock::time_point end) {
+  const std::lock_guard lock(mutex_);
+  if (spans_.size() == max_spans_) {
+    spans_.pop_front();
+    ++dropped_;
+  }
+  spans_.push_back({.lane = lane,
+                    .name = &*names_.emplace(name).first,
+                    .start = start - begin_,
+                    .end = std::max(start, end) - begin_});
+}
+
+std::size_t Trace::size() const {
+  const std::lock_guard lock(mutex_);
+  return spans_.size();
+}
+
+std::uint64_t Trace::dropped() const {
+  const std::lock_guard lock(mutex_);
+  return dropped_;
+}
+
+void Trace::write(std::ostream& out) const {
+  std::vector<Span> spans;
+  std::uint64_t dropped = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    spans.assign(spans_.begin(), spans_.end());
+    dropped = dropped_;
+  }
+  std::stable_sort(spans.begin(), spans.end(), [](const Span& left, const Span& right) {
+    return left.start != right.start ? left.start < right.start : left.end > right.end;
+  });
+
+  out << R"({"displayTimeUnit":"ms","otherData":{"dropped_spans":)" << dropped
+      << R"(},"traceEvents":[)" << '\n'
+      << R"({"ph":"M","name":"process_name","pid":)" << rank_ << R"(,"args":{"name":"rank )"
+      << rank_ << "\"}}";
+  std::array<Rows, kLaneNames.size()> rows;
+  std::set<int> named;
+  for (const auto& span : spans) {
+    const auto lane = static_cast<std::size_t>(span.lane);
+    const int row = rows[lane].row_of(span.start, span.end);
+    const int thread = static_cast<int>(lane) * kRowsPerLane + row;
+    if (named.insert(thread).second) {
+      out << ",\n"
+          << R"({"ph":"M","name":"thread_name","pid":)" << rank_ << R"(,"tid":)" << thread
+          << R"(,"args":{"name":)" << json_text(kLaneNames[lane]) << "}}";
+    }
+    out << ",\n"
+        << R"({"ph":"X","name":)" << json_text(*span.name) << R"(,"cat":)"
+        << json_text(kLaneNames[lane]) << R"(,"pid":)" << rank_ << R"(,"tid":)" << thread
+        << R"(,"ts":)" << microseconds(epoch_ + span.start) << R"(,"dur":)"
+        << microseconds(span.end - span.start) << '}';
+  }
+  out << "\n]}\n";
+}
+
+void Trace::write(const std::filesystem::path& path) const {
+  std::ofstream out(path, std::ios::binary);
+  TORCH_CHECK(out, "trace: cannot create ", path.string(),
+              ": expected a name in a folder that exists and may be written to");
+  write(out);
+  out.close();
+  TORCH_CHECK(out, "trace: cannot write ", path.string(), ": the disk may be full");
+}
+
+TraceSpan::TraceSpan(Trace* trace, TraceLane lane, std::string_view what, std::string_view unit)
+    : trace_(trace), lane_(lane), range_(at::RecordScope::USER_SCOPE) {
+  if (trace_ == nullptr && !range_.isActive()) return;
+  name_.reserve(kProfilerPrefix.size() + what.size() + 1 + unit.size());
+  name_.append(kProfilerPrefix).append(what);
+  if (!unit.empty()) name_.append(" ").append(unit);
+  range_.before(std::string_view(name_));
+  start_ = Trace::Clock::now();
+}
+
+TraceSpan::~TraceSpan() {
+  if (trace_ == nullptr) return;
+  const auto name = std::string_view(name_).substr(kProfilerPrefix.size());
+  trace_->add(lane_, name, start_, Trace::Clock::now());
+}
+
+}  // namespace fsdp

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/unit.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "libfsdp/internal/engine/dispatch_key.h"
+#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/engine/shard_tensor.h"
+#include "libfsdp/internal/engine/storage_lock.h"
+
+namespace fsdp {
+namespace {
+
+// oneDNN and MKL are at their best on such addresses.
+constexpr std::int64_t kAlignment = 64;
+
+// Marks the storages of parameters: a DataPtr with this deleter has the Parameter as its context.
+void keep_parameter(void*) {}
+
+c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+// A freed storage is locked, and claims to be on the meta device: whatever reads it without an
+// operator is told so, or (a serializer) finds that the tensor and its storage do not fit.
+at::DataPtr freed_pointer(Parameter* parameter) {
+  return {nullptr, parameter, &keep_parameter, c10::Device(c10::kMeta)};
+}
+
+void point(Parameter& parameter, void* data, c10::Device device) {
+  c10::StorageImpl* storage = storage_of(parameter.home);
+  internal::set_locked(*storage, false);
+  storage->set_data_ptr_noswap(at::DataPtr(data, &parameter, &keep_parameter, device));
+  storage->set_nbytes(static_cast<std::size_t>(parameter.layout.numel()) *
+                      parameter.full.element_size());
+}
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+// One count for the whole unit: whether any of it was written is asked at every operator.
+void share_version(Unit& unit) {
+  const auto& version = unit.parameters.front()->shard.unsafeGetTensorImpl()->version_counter();
+  for (const FlatGroup& group : unit.groups) {
+    group.flat.unsafeGetTensorImpl()->set_version_counter(version);
+    for (const Parameter* parameter : group.parameters)
+      parameter->shard.unsafeGetTensorImpl()->set_version_counter(version);
+  }
+}
+
+}  // namespace
+
+bool Unit::has_trainable() const noexcept {
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const FlatGroup& group) { return group.trainable_numel != 0; });
+}
+
+std::string flat_name(const Unit& unit, const FlatGroup& group) {
+  std::string name = unit.name.empty() ? "_flat_param" : unit.name + "._flat_param";
+  if (unit.groups.size() > 1) name += std::string("_") + c10::toString(group.dtype);
+  return name;
+}
+
+std::string Unit::first_name() const {
+  return parameters.empty() ? name : "'" + parameters.front()->name() + "'";
+}
+
+std::uint32_t shard_version(const Parameter& parameter) noexcept {
+  return parameter.shard.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+std::uint32_t Unit::version() const noexcept {
+  return parameters.empty() ? 0 : shard_version(*parameters.front());
+}
+
+std::string changed_since_forward(const Unit& unit) {
+  const auto& parameters = unit.parameters;
+  const auto found = std::find_if(parameters.begin(), parameters.end(), [](const auto& parameter) {
+    return shard_version(*parameter) != parameter->version;
+  });
+  return "parameter '" + (found == parameters.end() ? parameters.front() : *found)->name() +
+         "' of unit '" + unit.name +
+         "' was changed (by an optimizer's step, a load, or a write to its shard) between the "
+         "forward and this backward of it, which needs the values that forward had: call backward "
+         "before the step, or forward again";
+}
+
+Trailer& trailer_of(Unit& unit) noexcept {
+  auto* end = static_cast<char*>(unit.local.mutable_data_ptr()) + unit.local.nbytes();
+  return *reinterpret_cast<Trailer*>(end - kTrailerBytes);
+}
+
+bool related(const Unit& a, const Unit& b) noexcept {
+  for (const Unit* unit = &a; unit != nullptr; unit = unit->parent) {
+    if (unit == &b) return true;
+  }
+  for (const Unit* unit = &b; unit != nullptr; unit = unit->parent) {
+    if (unit == &a) return true;
+  }
+  return false;
+}
+
+Parameter* parameter_of(const at::Tensor& tensor) noexcept {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  const at::DataPtr& pointer = storage_of(tensor)->_mutable_data_ptr_no_checks();
+  return pointer.get_deleter() == &keep_parameter ? static_cast<Parameter*>(pointer.get_context())
+                                                  : nullptr;
+}
+
+std::int64_t set_offsets(Unit& unit) {
+  std::int64_t local_bytes = 0;
+  for (FlatGroup& group : unit.groups) {
+    const auto local_item = static_cast<std::int64_t>(c10::elementSize(group.dtype));
+    const auto compute_item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    const std::int64_t step = kAlignment / std::min({local_item, compute_item, kAlignment});
+    std::stable_partition(group.parameters.begin(), group.parameters.end(),
+                          [](const Parameter* parameter) { return parameter->trainable; });
+    for (Parameter* parameter : group.parameters) {
+      parameter->offset = group.numel;
+      parameter->reserved = rounded_up(parameter->layout.padded_numel(), step);
+      group.numel += parameter->reserved;
+      if (parameter->trainable) group.trainable_numel = group.numel;
+    }
+    group.local_offset = local_bytes;
+    group.gather_offset = unit.gather_bytes;
+    local_bytes += rounded_up(group.numel * local_item, kAlignment);
+    unit.gather_bytes += rounded_up(group.numel * compute_item, kAlignment);
+  }
+  unit.gather_bytes += kTrailerBytes;
+  return local_bytes + kTrailerBytes;
+}
+
+void lay_out(Unit& unit, int rank, c10::Device device) {
+  const std::int64_t local_bytes = set_offsets(unit) - kTrailerBytes;
+  const bool pinned = device.is_cpu() && !unit.parameters.empty() &&
+                      !unit.parameters.front()->full.device().is_cpu();
+  unit.local = at::zeros({local_bytes + kTrailerBytes},
+                         at::TensorOptions().dtype(at::kByte).device(device).pinned_memory(pinned));
+  const at::Tensor id = at::tensor({unit.id}, at::kLong).view(at::kByte);
+  unit.local.narrow(0, local_bytes, id.numel()).copy_(id);
+  for (FlatGroup& group : unit.groups) {
+    const auto item = static_cast<std::int64_t>(c10::elementSize(group.dtype));
+    group.local = unit.local.narrow(0, group.local_offset, group.numel * item).view(group.dtype);
+    for (Parameter* parameter : group.parameters) {
+      const ShardLayout& layout = parameter->layout;
+      const at::Tensor rows = group.local.narrow(0, parameter->offset, layout.numel_of(rank))
+                                  .view(layout.shape_of(rank));
+      if (rows.numel() != 0) {
+        rows.copy_(parameter->full.detach()
+                       .reshape({layout.rows, layout.row_numel})
+                       .narrow(0, layout.first_row(rank), layout.rows_of(rank))
+                       .reshape(layout.shape_of(rank)));
+      }
+      parameter->shard = shard_tensor(rows);
+      parameter->shard.set_requires_grad(parameter->trainable);
+    }
+    const bool trainable = group.trainable_numel != 0;
+    group.flat =
+        shard_tensor(group.local.narrow(0, 0, trainable ? group.trainable_numel : group.numel));
+    group.flat.set_requires_grad(trainable);
+  }
+  if (!unit.parameters.empty()) share_version(unit);
+}
+
+void take_over(Unit& unit, bool observed) {
+  for (FlatGroup& group : unit.groups) {
+    for (Parameter* parameter : group.parameters) {
+      at::Tensor& full = parameter->full;
+      // A tensor takes its device from the storage it is made with.
+      auto storage = c10::make_intrusive<c10::StorageImpl>(
+          c10::StorageImpl::use_byte_size_t(), std::size_t{0}, at::DataPtr(nullptr, full.device()),
+          /*allocator=*/nullptr, /*resizable=*/false);
+      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+          "parameter '" + parameter->name() +
+          "' has no memory now: its module is sharded, and it is whole only while an operator uses "
+          "it; hold an fsdp::Gathered of it where forward asks for its memory (data_ptr(), "
+          "accessor(), a kernel of your own), and read or write it inside summon_full_params() "
+          "anywhere else");
+      const at::Tensor like =
+          at::empty({0}, full.options().dtype(group.compute_dtype).requires_grad(false));
+      c10::DispatchKeySet keys = like.key_set();
+      if (observed) keys = keys.add(internal::interception_key());
+      parameter->home = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                                 keys, like.dtype());
+      parameter->home.unsafeGetTensorImpl()->set_sizes_contiguous(full.sizes());
+      full.set_data(parameter->home);
+    }
+  }
+  make_freed(unit);
+}
+
+void let_go(Unit& unit) noexcept {
+  for (const auto& parameter : unit.parameters) {
+    if (!parameter->home.defined()) continue;
+    c10::StorageImpl* storage = storage_of(parameter->home);
+    // No context any more: the Parameter ends here.
+    storage->set_data_ptr_noswap(at::DataPtr(nullptr, parameter->full.device()));
+    storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+        "the parameter belonged to a sharded module that has been destroyed");
+    if (parameter->accumulator) {
+      torch::autograd::impl::set_post_acc_grad_hooks(parameter->full, nullptr);
+    }
+  }
+}
+
+void make_live(Unit& unit) {
+  for (FlatGroup& group : unit.groups) {
+    const auto item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    for (Parameter* parameter : group.parameters) {
+      const int world_size = parameter->layout.world_size;
+      char* base = unit.resident ? static_cast<char*>(unit.local.data_ptr()) + group.local_offset
+                                 : static_cast<char*>(unit.full.data_ptr()) +
+                                       group.gather_offset * world_size;
+      point(*parameter, base + parameter->offset * item * world_size, parameter->full.device());
+    }
+  }
+  unit.state = UnitState::kLive;
+}
+
+void make_freed(Unit& unit) {
+  for (const auto& parameter : unit.parameters) {
+    c10::StorageImpl* storage = storage_of(parameter->home);
+    internal::set_locked(*storage, true);
+    storage->set_data_ptr_noswap(freed_pointer(parameter.get()));
+    storage->set_nbytes(std::size_t{0});
+  }
+  unit.state = UnitState::kFreed;
+}
+
+bool still_taken(const Parameter& parameter) noexcept {
+  return parameter.full.has_storage() && storage_of(parameter.full) == storage_of(parameter.home);
+}
+
+void shard_was_written(Parameter& parameter) noexcept {
+  parameter.shard.unsafeGetTensorImpl()->bump_version();
+  // Graphs that saved the module's tensor, where that lies in the shard.
+  parameter.full.unsafeGetTensorImpl()->bump_version();
+}
+
+}  // namespace fsdp

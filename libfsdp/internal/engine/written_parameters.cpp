@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/written_parameters.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+#include "formats/base/crc32.h"
+#include "libfsdp/internal/engine/gather_rows.h"
+#include "libfsdp/internal/engine/own_work.h"
+
+namespace fsdp {
+namespace {
+
+void note_written(const Parameter& parameter, const at::Tensor& whole) {
+  Unit& unit = *parameter.unit;
+  unit.last_written = &parameter;
+  if (parameter.layout.world_size == 1 || !unit.local.is_cpu() || !whole.is_cpu()) return;
+  Trailer& trailer = trailer_of(unit);
+  const at::Tensor dense = whole.contiguous();
+  const auto sum = [&](const void* bytes, std::size_t count) {
+    trailer.written = formats::crc32(static_cast<std::uint32_t>(trailer.written),
+                                     {static_cast<const std::byte*>(bytes), count});
+  };
+  sum(&parameter.offset, sizeof(parameter.offset));
+  sum(dense.const_data_ptr(), dense.nbytes());
+}
+
+// Elements that `rows` has changed are zero in it, and become zero in the shard.
+void take_zeros(at::Tensor& shard, const at::Tensor& rows, const Parameter& parameter,
+                const std::string& writer) {
+  const at::Tensor before = shard.to(rows.options());
+  const at::Tensor changed =
+      rows.ne(before).logical_and_(rows.isnan().logical_and_(before.isnan()).logical_not_());
+  TORCH_CHECK(!changed.logical_and(rows.ne(0)).any().item<bool>(), "'", writer,
+              "' writes parameter '", parameter.name(), "' inside forward where it is ",
+              c10::toString(rows.scalar_type()),
+              " by mixed precision, and leaves other values than "
+              "zeros, which would round its shard of ",
+              c10::toString(shard.scalar_type()),
+              ": leave its module in full precision with module_classes_to_ignore, or write "
+              "parameters between steps, inside summon_full_params()");
+  shard.masked_fill_(changed.to(shard.device()), 0);
+}
+
+}  // namespace
+
+void take_written(Parameter& parameter, const at::Tensor& whole, int rank,
+                  const std::string& writer) {
+  const OwnWork own;
+  const at::Tensor rows = rows_of(whole, parameter.layout, rank);
+  at::Tensor shard = parameter.shard.detach();
+  // Where nothing is sharded or cast the parameter lies in the shard.
+  if (rows.numel() != 0 && rows.const_data_ptr() != shard.const_data_ptr()) {
+    if (rows.scalar_type() == shard.scalar_type())
+      shard.copy_(rows);
+    else
+      take_zeros(shard, rows, parameter, writer);
+  }
+  note_written(parameter, whole);
+}
+
+bool is_replaced(const Parameter& parameter) noexcept {
+  const at::Tensor& full = parameter.full;
+  const at::Tensor& home = parameter.home;
+  return full.defined() && !still_taken(parameter) && full.has_storage() &&
+         full.layout() == at::kStrided && full.sizes() == home.sizes() &&
+         full.scalar_type() == home.scalar_type() && full.device() == home.device() &&
+         parameter_of(full) == nullptr;
+}
+
+void take_replacement(Parameter& parameter, int rank) {
+  const OwnWork own;
+  const at::Tensor whole = parameter.full.detach();
+  parameter.full.set_data(parameter.home);
+  if (parameter.unit->state == UnitState::kLive) parameter.home.copy_(whole);
+  take_written(parameter, whole, rank, "set_data");
+  parameter.replaced_at = parameter.unit->version();
+}
+
+void forget_written(Unit& unit) noexcept {
+  unit.last_written = nullptr;
+  if (unit.local.defined() && unit.local.is_cpu()) trailer_of(unit).written = 0;
+}
+
+}  // namespace fsdp

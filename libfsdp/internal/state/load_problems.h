@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything that is wrong with a state dict, found before anything is written and told at once.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include "libfsdp/internal/engine/shard_layout.h"
+#include "libfsdp/state_dict.h"
+#include "libfsdp/state_value.h"
+
+namespace fsdp {
+
+class LoadProblems {
+ public:
+  void add(std::string problem) { problems_.push_back(std::move(problem)); }
+  // One for each key, with the nearest of the other list.  `into`: "the module".
+  void add_keys(const LoadReport& keys, std::string_view into);
+  // Throws: c10::Error "<what>: <problem>" or one on each line, where there is any.
+  void check(const std::string& what) const;
+
+ private:
+  std::vector<std::string> problems_;
+};
+
+// "float32"
+std::string name_of(c10::ScalarType dtype);
+
+// What of `value` a rank takes for its part of a tensor.  Undefined where it cannot be, with why
+// among the problems: no tensor, another shape, another part, no memory.  A view where possible;
+// whole tensors are not copied to cut them.
+at::Tensor rows_in(const StateValue& value, const std::string& key, const ShardLayout& layout,
+                   int part, LoadProblems& problems);
+// The same for what every rank holds whole.
+at::Tensor whole_in(const StateValue& value, const std::string& key, at::IntArrayRef shape,
+                    LoadProblems& problems);
+
+}  // namespace fsdp

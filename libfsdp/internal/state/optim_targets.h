@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors that an optimizer over a sharded module steps, and the parameters that lie in them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "libfsdp/internal/engine/unit.h"
+
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace fsdp {
+
+class ShardedModule;
+
+// One parameter of the module, in a tensor of the optimizer.
+struct OptimPiece {
+  std::string name;                      // in state dicts; the first where it is tied
+  std::vector<std::string> aliases;      // its other names
+  const Parameter* parameter = nullptr;  // null: ignored, every rank has it whole
+};
+
+// One tensor of the optimizer.
+struct OptimTarget {
+  at::Tensor tensor;
+  std::string name;                 // of the parameter, or of the flat tensor
+  const FlatGroup* flat = nullptr;  // where it is a flat tensor
+  std::vector<OptimPiece> pieces;   // one, unless it is flat
+
+  // What belongs to a piece of something that lies like `tensor`: a view, of the shape of the
+  // parameter's rows on this rank.
+  at::Tensor view_of(const OptimPiece& piece, const at::Tensor& state) const;
+};
+
+// By param group, in the optimizer's order.
+// Throws: c10::Error naming the tensors that are not the module's parameters().
+std::vector<std::vector<OptimTarget>> optim_targets(const ShardedModule& model,
+                                                    const torch::optim::Optimizer& optimizer);
+
+}  // namespace fsdp

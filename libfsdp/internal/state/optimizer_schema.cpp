@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/state/optimizer_schema.h"
+
+#include <cmath>
+#include <functional>
+#include <tuple>
+#include <typeinfo>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+namespace fsdp {
+namespace {
+
+namespace optim = torch::optim;
+
+using Betas = std::tuple<double, double>;
+
+StateValue to_value(double value) {
+  return value;
+}
+StateValue to_value(bool value) {
+  return value;
+}
+StateValue to_value(const Betas& betas) {
+  return StateTuple{{std::get<0>(betas), std::get<1>(betas)}};
+}
+
+void take(double& into, const StateValue& value) {
+  into = value.number();
+}
+void take(bool& into, const StateValue& value) {
+  into = value.number() != 0;
+}
+void take(Betas& into, const StateValue& value) {
+  const StateList* items = value.as_list();
+  if (const StateTuple* tuple = value.as_tuple()) items = &tuple->items;
+  TORCH_CHECK(items != nullptr && items->size() == 2, "expected two numbers, found ",
+              value.kind_name());
+  into = {(*items)[0].number(), (*items)[1].number()};
+}
+
+// A key of Python's param groups.
+template <typename Options>
+struct Option {
+  const char* name;
+  // Of Python alone where both are empty.
+  std::function<StateValue(const Options&)> get;
+  std::function<void(Options&, const StateValue&)> set;
+  StateValue fixed;            // what Python's class has there by default
+  bool must_be_fixed = false;  // another value asks for what C++ cannot do
+};
+
+// `member` gives a reference to the option; const or not as the options are.
+template <typename Options, typename Member>
+Option<Options> option(const char* name, Member member) {
+  return {name, [member](const Options& options) { return to_value(member(options)); },
+          [member](Options& options, const StateValue& value) { take(member(options), value); },
+          StateValue(), false};
+}
+
+// A switch of Python's that changes how a step is computed, not what.
+template <typename Options>
+Option<Options> ignored(const char* name, StateValue value) {
+  return {name, nullptr, nullptr, std::move(value), false};
+}
+
+template <typename Options>
+Option<Options> fixed(const char* name, bool value) {
+  return {name, nullptr, nullptr, value, true};
+}
+
+template <typename Options, typename State>
+struct Buffer {
+  std::string name;
+  std::function<at::Tensor&(State&)> member;
+  std::function<bool(const Options&)> needed;
+};
+
+template <typename Options>
+bool always(const Options&) {
+  return true;
+}
+
+template <typename Options, typename State>
+class Schema : public OptimizerSchema {
+ public:
+  using Step = std::function<std::int64_t&(State&)>;
+
+  Schema(const char* name, std::vector<Option<Options>> options, Step step,
+         std::vector<Buffer<Options, State>> buffers)
+      : name_(name),
+        options_(std::move(options)),
+        step_(std::move(step)),
+        buffers_(std::move(buffers)) {
+    for (const auto& buffer : buffers_) names_.push_back(buffer.name);
+  }
+
+  const char* name() const noexcept override { return name_; }
+  bool counts_steps() const noexcept override { return step_ != nullptr; }
+  const std::vector<std::string>& tensor_names() const noexcept override { return names_; }
+
+  StateDict options_of(const optim::OptimizerOptions& options) const override {
+    const auto& own = dynamic_cast<const Options&>(options);
+    StateDict result;
+    for (const auto& option : options_)
+      result.set(option.name, option.get ? option.get(own) : option.fixed);
+    return result;
+  }
+
+  void set_options(optim::OptimizerOptions& options, const StateDict& group) const override {
+    auto& own = dynamic_cast<Options&>(options);
+    for (const auto& option : options_) {
+      const StateValue* const value = group.find(option.name);
+      if (value == nullptr) continue;
+      if (option.set) {
+        set(own, option, *value);
+      } else if (option.must_be_fixed) {
+        const bool wanted = !value->is_none() && value->number() != 0;
+        TORCH_CHECK(wanted == *option.fixed.as_bool(), name_, " of C++ has no ", option.name, "=",
+                    wanted ? "True" : "False");
+      }
+    }
+  }
+
+  ParamState state_of(const optim::OptimizerParamState& state) const override {
+    // TORCH_ARG gives references to what is not const alone.
+    State own = dynamic_cast<const State&>(state);
+    ParamState result;
+    if (step_) result.step = step_(own);
+    for (const auto& buffer : buffers_) {
+      const at::Tensor& tensor = buffer.member(own);
+      if (tensor.defined()) result.tensors.emplace_back(buffer.name, tensor);
+    }
+    return result;
+  }
+
+  std::unique_ptr<optim::OptimizerParamState> make_state(const ParamState& state) const override {
+    auto result = std::make_unique<State>();
+    if (step_) step_(*result) = state.step.value();
+    for (const auto& [name, tensor] : state.tensors) {
+      for (const auto& buffer : buffers_) {
+        if (buffer.name == name) buffer.member(*result) = tensor;
+      }
+    }
+    return result;
+  }
+
+  std::unique_ptr<optim::OptimizerParamState> initial_state(
+      const at::Tensor& parameter, const optim::OptimizerOptions& options) const override {
+    if constexpr (std::is_same_v<State, optim::AdagradParamState>) {
+      auto result = std::make_unique<State>();
+      result->sum(at::full_like(parameter.detach(),
+                                dynamic_cast<const Options&>(options).initial_accumulator_value()));
+      return result;
+    } else {
+      return nullptr;
+    }
+  }
+
+  std::vector<std::string> needed(const optim::OptimizerOptions& options) const override {
+    std::vector<std::string> result;
+    for (const auto& buffer : buffers_) {
+      if (buffer.needed(dynamic_cast<const Options&>(options))) result.push_back(buffer.name);
+    }
+    return result;
+  }
+
+ private:
+  void set(Options& own, const Option<Options>& option, const StateValue& value) const {
+    try {
+      option.set(own, value);
+    } catch (const c10::Error& error) {
+      TORCH_CHECK(false, "option ", option.name, " of ", name_, ": ",
+                  error.what_without_backtrace());
+    }
+  }
+
+  const char* name_;
+  const std::vector<Option<Options>> options_;
+  const Step step_;
+  const std::vector<Buffer<Options, State>> buffers_;
+  std::vector<std::string> names_;
+};
+
+const OptimizerSchema& sgd() {
+  using O = optim::SGDOptions;
+  using S = optim::SGDParamState;
+  static const Schema<O, S> schema(
+      "SGD",
+      {option<O>(
+           "lr", [](auto& o) -> auto& { return o.lr(); }),
+       option<O>(
+           "momentum", [](auto& o) -> auto& { return o.momentum(); }),
+       option<O>(
+           "dampening", [](auto& o) -> auto& { return o.dampening(); }),
+       option<O>(
+           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
+       option<O>(
+           "nesterov", [](auto& o) -> auto& { return o.nesterov(); }),
+       fixed<O>("maximize", false), ignored<O>("foreach", StateValue()),
+       ignored<O>("differentiable", false), ignored<O>("fused", StateValue())},
+      nullptr,
+      {{"momentum_buffer", [](S& s) -> at::Tensor& { return s.momentum_buffer(); }, always<O>}});
+  return schema;
+}
+
+template <typename O, typename S>
+Schema<O, S> adam_schema(const char* name, bool decoupled) {
+  return Schema<O, S>(
+      name,
+      {option<O>(
+           "lr", [](auto& o) -> auto& { return o.lr(); }),
+       option<O>(
+           "betas", [](auto& o) -> auto& { return o.betas(); }),
+       option<O>(
+           "eps", [](auto& o) -> auto& { return o.eps(); }),
+       option<O>(
+           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
+       option<O>(
+           "amsgrad", [](auto& o) -> auto& { return o.amsgrad(); }),
+       fixed<O>("maximize", false), ignored<O>("foreach", StateValue()),
+       ignored<O>("capturable", false), ignored<O>("differentiable", false),
+       ignored<O>("fused", StateValue()), fixed<O>("decoupled_weight_decay", decoupled)},
+      [](S& s) -> std::int64_t& { return s.step(); },
+      {{"exp_avg", [](S& s) -> at::Tensor& { return s.exp_avg(); }, always<O>},
+       {"exp_avg_sq", [](S& s) -> at::Tensor& { return s.exp_avg_sq(); }, always<O>},
+       {"max_exp_avg_sq", [](S& s) -> at::Tensor& { return s.max_exp_avg_sq(); },
+        [](const O& o) { return o.amsgrad(); }}});
+}
+
+const OptimizerSchema& adam() {
+  static const auto schema = adam_schema<optim::AdamOptions, optim::AdamParamState>("Adam", false);
+  return schema;
+}
+
+const OptimizerSchema& adamw() {
+  static const auto schema =
+      adam_schema<optim::AdamWOptions, optim::AdamWParamState>("AdamW", true);
+  return schema;
+}
+
+const OptimizerSchema& adagrad() {
+  using O = optim::AdagradOptions;
+  using S = optim::AdagradParamState;
+  static const Schema<O, S> schema(
+      "Adagrad",
+      {option<O>(
+           "lr", [](auto& o) -> auto& { return o.lr(); }),
+       option<O>(
+           "lr_decay", [](auto& o) -> auto& { return o.lr_decay(); }),
+       option<O>(
+           "eps", [](auto& o) -> auto& { return o.eps(); }),
+       option<O>(
+           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
+       option<O>(
+           "initial_accumulator_value",
+           [](auto& o) -> auto& { return o.initial_accumulator_value(); }),
+       ignored<O>("foreach", StateValue()), fixed<O>("maximize", false),
+       ignored<O>("differentiable", false), ignored<O>("fused", StateValue())},
+      [](S& s) -> std::int64_t& { return s.step(); },
+      {{"sum", [](S& s) -> at::Tensor& { return s.sum(); }, always<O>}});
+  return schema;
+}
+
+const OptimizerSchema& rmsprop() {
+  using O = optim::RMSpropOptions;
+  using S = optim::RMSpropParamState;
+  static const Schema<O, S> schema(
+      "RMSprop",
+      {option<O>(
+           "lr", [](auto& o) -> auto& { return o.lr(); }),
+       option<O>(
+           "momentum", [](auto& o) -> auto& { return o.momentum(); }),
+       option<O>(
+           "alpha", [](auto& o) -> auto& { return o.alpha(); }),
+       option<O>(
+           "eps", [](auto& o) -> auto& { return o.eps(); }),
+       option<O>(
+           "centered", [](auto& o) -> auto& { return o.centered(); }),
+       option<O>(
+           "weight_decay", [](auto& o) -> auto& { return o.weight_decay(); }),
+       ignored<O>("capturable", false), ignored<O>("foreach", StateValue()),
+       fixed<O>("maximize", false), ignored<O>("differentiable", false)},
+      [](S& s) -> std::int64_t& { return s.step(); },
+      {{"square_avg", [](S& s) -> at::Tensor& { return s.square_avg(); }, always<O>},
+       {"momentum_buffer", [](S& s) -> at::Tensor& { return s.momentum_buffer(); },
+        [](const O& o) { return o.momentum() > 0; }},
+       {"grad_avg", [](S& s) -> at::Tensor& { return s.grad_avg(); },
+        [](const O& o) { return o.centered(); }}});
+  return schema;
+}
+
+}  // namespace
+
+const OptimizerSchema& schema_of(const optim::Optimizer& optimizer) {
+  if (dynamic_cast<const optim::AdamW*>(&optimizer) != nullptr) return adamw();
+  if (dynamic_cast<const optim::Adam*>(&optimizer) != nullptr) return adam();
+  if (dynamic_cast<const optim::SGD*>(&optimizer) != nullptr) return sgd();
+  if (dynamic_cast<const optim::Adagrad*>(&optimizer) != nullptr) return adagrad();
+  if (dynamic_cast<const optim::RMSprop*>(&optimizer) != nullptr) return rmsprop();
+  TORCH_CHECK(false, "state dicts of ", c10::demangle(typeid(optimizer).name()),
+              " are not known; they are of SGD, Adam, AdamW, Adagrad and RMSprop");
+}
+
+ParamState state_of(const OptimizerSchema& schema, const optim::Optimizer& optimizer,
+                    const at::Tensor& parameter) {
+  const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
+  if (found == optimizer.state().end() || found->second == nullptr) return {};
+  return schema.state_of(*found->second);
+}
+
+at::Tensor step_tensor(std::int64_t step) {
+  return at::scalar_tensor(step, at::kFloat);
+}
+
+std::int64_t step_in(const StateValue& value) {
+  const double step = value.number();
+  TORCH_CHECK(step >= 0 && step == std::floor(step) && step < 9e15,
+              "expected a count of steps, found ", step);
+  return static_cast<std::int64_t>(step);
+}
+
+}  // namespace fsdp

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a sharded module's state dict has entries for, in Python's order: of each module its
+// parameters, then its buffers, then its children, each in order of registration.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+
+#include "libfsdp/internal/engine/unit.h"
+
+namespace fsdp {
+
+class ShardedModule;
+
+// One of the three.
+struct StateEntry {
+  std::string name;
+  Parameter* parameter = nullptr;  // sharded
+  const FlatGroup* flat = nullptr;
+  const Unit* flat_unit = nullptr;  // of `flat`
+  at::Tensor whole;                 // an ignored parameter or a buffer: the module's own
+  c10::ScalarType built_dtype{};    // of `whole`: what the module was built with
+};
+
+// Every name of every parameter and buffer.
+std::vector<StateEntry> state_entries(const ShardedModule& model);
+// The flat buffers of each unit in place of its parameters.
+std::vector<StateEntry> flat_state_entries(const ShardedModule& model);
+
+// Which parameters lie where in a flat buffer, on which rank: flat buffers fit each other where
+// these are equal.  "rank 1 of 2: w [5, 3] at 0, b [5] at 16".
+std::string layout_text(const FlatGroup& group, int rank);
+// The key it has beside its buffer.
+std::string layout_key(const std::string& flat_name);
+
+}  // namespace fsdp

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/comm/collectives.h"
+
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <ATen/record_function.h>
+#include <c10/core/InferenceMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/support/spawn_ranks.h"
+
+namespace fsdp {
+namespace {
+
+using test::spawn_ranks;
+
+const std::vector<int> kWorlds{1, 2, 3, 4};
+const std::vector<std::int64_t> kSizes{0, 1, 7, 1000};
+const std::vector<at::ScalarType> kDtypes{at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
+                                          at::kLong,  at::kInt,    at::kByte,     at::kBool};
+
+// What rank `rank` puts in: small whole numbers, so that sums are exact in every dtype.
+at::Tensor input_of(int rank, std::int64_t numel, at::ScalarType dtype) {
+  return (at::arange(numel, at::kLong) * (rank + 1) % 7).to(dtype);
+}
+
+void expect_equal(const at::Tensor& found, const at::Tensor& expected, const std::string& where) {
+  TORCH_CHECK(found.scalar_type() == expected.scalar_type() && at::equal(found, expected), where,
+              ": expected ", expected, ", but got ", found);
+}
+
+template <typename F>
+void for_each_case(const F& f) {
+  for (const int world : kWorlds) {
+    spawn_ranks(world, [&](const auto& group) {
+      for (const auto numel : kSizes) {
+        for (const auto dtype : kDtypes) {
+          f(group, numel, dtype, c10::str(world, " ranks, ", numel, " ", dtype));
+        }
+      }
+    });
+  }
+}
+
+TEST(Collectives, all_gather_holds_the_ranks_inputs_in_order) {
+  for_each_case(
+      [](const auto& group, std::int64_t numel, at::ScalarType dtype, const std::string& where) {
+        std::vector<at::Tensor> parts;
+        for (int r = 0; r < group->size(); ++r) parts.push_back(input_of(r, numel, dtype));
+        auto output = at::empty({group->size() * numel}, dtype);
+        all_gather(group, output, input_of(group->rank(), numel, dtype), "all-gather").wait();
+        expect_equal(output, at::cat(parts), where);
+      });
+}
+
+TEST(Collectives, all_to_all_transposes_blocks_and_ranks) {
+  for_each_case([](const auto& group, std::int64_t numel, at::ScalarType dtype,
+                   const std::string& where) {
+    const auto world = group->size();
+    std::vector<at::Tensor> parts;
+    for (int r = 0; r < world; ++r) {
+      parts.push_back(input_of(r, world * numel, dtype).narrow(0, group->rank() * numel, numel));
+    }
+    auto output = at::empty({world * numel}, dtype);
+    all_to_all(group, output, input_of(group->rank(), world * numel, dtype), "all-to-all").wait();
+    expect_equal(output, at::cat(parts), where);
+  });
+}
+
+TEST(Collectives, reduce_scatter_sums_each_ranks_block) {
+  for_each_case([](const auto& group, std::int64_t numel, at::ScalarType dtype,
+                   const std::string& where) {
+    if (dtype == at::kBool) return;
+    const auto world = group->size();
+    auto expected = at::zeros({numel}, dtype);
+    for (int r = 0; r < world; ++r) {
+      expected += input_of(r, world * numel, dtype).narrow(0, group->rank() * numel, numel);
+    }
+    auto output = at::empty({numel}, dtype);
+    reduce_scatter(group, output, input_of(group->rank(), world * numel, dtype), "reduce-scatter")
+        .wait();
+    expect_equal(output, expected, where);
+  });
+}
+
+TEST(Collectives, all_reduce_sums_and_finds_extremes) {
+  for_each_case(
+      [](const auto& group, std::int64_t numel, at::ScalarType dtype, const std::string& where) {
+        if (dtype == at::kBool) return;
+        std::vector<at::Tensor> parts;
+        for (int r = 0; r < group->size(); ++r) parts.push_back(input_of(r, numel, dtype));
+        const auto all = at::stack(parts);
+        const auto own = parts[static_cast<std::size_t>(group->rank())];
+        auto sum = own.clone();
+        auto max = own.clone();
+        auto min = own.clone();
+        auto pending_sum = all_reduce(group, sum, ReduceOp::kSum, "sum");
+        auto pending_max = all_reduce(group, max, ReduceOp::kMax, "max");
+        auto pending_min = all_reduce(group, min, ReduceOp::kMin, "min");
+        pending_min.wait();
+        pending_max.wait();
+        pending_sum.wait();
+        expect_equal(sum, all.sum(0, false, dtype), where);
+        expect_equal(max, all.amax(0), where);
+        expect_equal(min, all.amin(0), where);
+      });
+}
+
+TEST(Collectives, extremes_keep_what_is_not_a_number) {
+  spawn_ranks(3, [](const auto& group) {
+    for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      auto value =
+          at::full({2}, group->rank() == 1 ? std::numeric_limits<double>::quiet_NaN() : 4.0, dtype);
+      all_reduce(group, value, ReduceOp::kMax, "norm").wait();
+      TORCH_CHECK(value.isnan().all().template item<bool>(), value);
+    }
+  });
+}
+
+TEST(Collectives, sums_of_bfloat16_are_rounded_once) {
+  // 256 + 1 is 256 in bfloat16, so that adding one by one would stay there; the sum is 260.
+  spawn_ranks(4, [](const auto& group) {
+    auto value = at::full({1}, group->rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
+    all_reduce(group, value, ReduceOp::kSum, "sum").wait();
+    TORCH_CHECK(value.template item<float>() == 260.0F, value);
+  });
+}
+
+TEST(Collectives, broadcast_gives_every_rank_the_roots_values) {
+  for_each_case(
+      [](const auto& group, std::int64_t numel, at::ScalarType dtype, const std::string& where) {
+        for (int root = 0; root < group->size(); ++root) {
+          auto tensor = input_of(group->rank(), numel, dtype);
+          broadcast(group, tensor, root, "broadcast").wait();
+          expect_equal(tensor, input_of(root, numel, dtype), where);
+        }
+      });
+}
+
+TEST(Collectives, broadcast_names_a_root_that_is_no_rank) {
+  spawn_ranks(2, [](const auto& group) {
+    try {
+      broadcast(group, at::ones({1}), 2, "broadcast of seeds");
+    } catch (const c10::Error& error) {
+      TORCH_CHECK(std::string(error.what_without_backtrace()) ==
+                  "broadcast of seeds: expected a rank below 2, but got 2");
+      return;
+    }
+    TORCH_CHECK(false, "expected an error");
+  });
+}
+
+TEST(Collectives, sizes_that_do_not_fit_are_named) {
+  spawn_ranks(2, [](const auto& group) {
+    const auto message_of_call = [](const auto& call) -> std::string {
+      try {
+        call();
+      } catch (const c10::Error& error) {
+        return error.what_without_backtrace();
+      }
+      return "";
+    };
+    const auto expect = [](const std::string& found, const std::string& expected) {
+      TORCH_CHECK(found == expected, found);
+    };
+    expect(message_of_call([&] { all_gather(group, at::ones({3}), at::ones({2}), "gather"); }),
+           "gather: expected an output of one input per rank, but got an output of 3 Float and an "
+           "input of 2 Float");
+    expect(message_of_call([&] { all_to_all(group, at::ones({3}), at::ones({3}), "blocks"); }),
+           "blocks: expected an output and an input of one block per rank, but got an output of 3 "
+           "Float and an input of 3 Float");
+    expect(message_of_call([&] {
+             reduce_scatter(group, at::ones({1}), at::ones({2}, at::kDouble), "gradients");
+           }),
+           "gradients: expected an input of one output per rank, but got an output of 1 Float and "
+           "an input of 2 Double");
+  });
+}
+
+TEST(Collectives, many_in_flight_end_in_any_order) {
+  spawn_ranks(3, [](const auto& group) {
+    constexpr int kCount = 40;
+    std::vector<at::Tensor> outputs;
+    std::vector<Pending> pending;
+    for (int i = 0; i < kCount; ++i) {
+      outputs.push_back(at::empty({3 * (i + 1)}));
+      pending.push_back(all_gather(group, outputs.back(),
+                                   at::full({i + 1}, static_cast<float>(group->rank() * 100 + i)),
+                                   "all-gather"));
+    }
+    for (int i = kCount - 1; i >= 0; --i) {
+      const auto at = static_cast<std::size_t>(i);
+      TORCH_CHECK(pending[at]);
+      pending[at].wait();
+      TORCH_CHECK(!pending[at]);
+      for (int r = 0; r < 3; ++r) {
+        const auto part = outputs[at].narrow(0, r * (i + 1), i + 1);
+        TORCH_CHECK((part == static_cast<float>(r * 100 + i)).all().template item<bool>(), part);
+      }
+    }
+  });
+}
+
+TEST(Collectives, one_that_nobody_waits_for_goes_on) {
+  spawn_ranks(3, [](const auto& group) {
+    all_gather(group, at::empty({3 * 100'000}), at::ones({100'000}), "dropped");
+    auto value = at::ones({1});
+    all_reduce(group, value, ReduceOp::kSum, "sum").wait();
+    TORCH_CHECK(value.template item<float>() == 3.0F, value);
+  });
+}
+
+TEST(Collectives, inference_mode_of_the_caller_does_not_reach_them) {
+  for (const int world : {1, 2}) {
+    spawn_ranks(world, [](const auto& group) {
+      auto output_N = at::empty({4});
+      const auto input_WN = at::ones({4 * group->size()});
+      {
+        const c10::InferenceMode inference;
+        reduce_scatter(group, output_N, input_WN, "reduce-scatter").wait();
+      }
+      TORCH_CHECK(!output_N.is_inference());
+      output_N.add_(1);
+      TORCH_CHECK(output_N.sum().template item<float>() ==
+                  4.0F * static_cast<float>(group->size() + 1));
+    });
+  }
+}
+
+TEST(Collectives, leaves_of_autograd_can_be_written) {
+  spawn_ranks(2, [](const auto& group) {
+    auto parameter = at::full({3}, static_cast<float>(group->rank() + 5)).requires_grad_();
+    broadcast(group, parameter, 1, "parameters").wait();
+    TORCH_CHECK(parameter.requires_grad() && parameter.grad_fn() == nullptr);
+    TORCH_CHECK(parameter.sum().template item<float>() == 18.0F, parameter);
+  });
+}
+
+TEST(Collectives, observers_of_operators_see_nothing_of_other_threads) {
+  static std::atomic<int> seen;
+  seen = 0;
+  const auto handle =
+      at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction&)
+                                                           -> std::unique_ptr<at::ObserverContext> {
+                              ++seen;
+                              return nullptr;
+                            }).scopes({at::RecordScope::FUNCTION}));
+  const int before = seen;
+  spawn_ranks(2, [](const auto& group) {
+    const at::DisableRecordFunctionGuard this_thread_is_silent;
+    auto output = at::empty({200});
+    all_gather(group, output, at::ones({100}), "all-gather").wait();
+    all_to_all(group, output, at::ones({200}), "all-to-all").wait();
+    all_reduce(group, output, ReduceOp::kSum, "sum").wait();
+    barrier(group, "barrier");
+  });
+  at::removeCallback(handle);
+  EXPECT_EQ(seen, before);
+}
+
+TEST(Collectives, barrier_holds_ranks_until_the_last_has_come) {
+  for (const int world : kWorlds) {
+    std::atomic<int> arrived = 0;
+    spawn_ranks(world, [&](const auto& group) {
+      for (int round = 1; round <= 5; ++round) {
+        ++arrived;
+        barrier(group, "barrier");
+        TORCH_CHECK(arrived >= round * world, arrived.load());
+        barrier(group, "barrier");
+      }
+    });
+  }
+}
+
+TEST(Collectives, texts_come_by_rank_whatever_they_hold) {
+  for (const int world : kWorlds) {
+    spawn_ranks(world, [&](const auto& group) {
+      for (int round = 0; round < 3; ++round) {
+        const auto text_of = [&](int rank) {
+          return rank == 0 ? std::string()
+                           : std::string(static_cast<std::size_t>(rank * 7), '\0') +
+                                 std::to_string(round);
+        };
+        const auto texts = all_gather_text(group, text_of(group->rank()), "texts");
+        TORCH_CHECK(static_cast<int>(texts.size()) == world);
+        for (int r = 0; r < world; ++r)
+          TORCH_CHECK(texts[static_cast<std::size_t>(r)] == text_of(r));
+      }
+    });
+  }
+}
+
+TEST(Collectives, a_late_rank_is_named_at_the_timeout) {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  const auto given_up = [&] {
+    const std::lock_guard lock(mutex);
+    return messages.size();
+  };
+  spawn_ranks(
+      3,
+      [&](const auto& group) {
+        barrier(group, "start");
+        if (group->rank() == 2) {
+          // Alive, and never where the others are.
+          while (given_up() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          return;
+        }
+        try {
+          all_gather(group, at::empty({3}), at::ones({1}), "all-gather of blocks.1").wait();
+        } catch (const c10::Error& error) {
+          const std::lock_guard lock(mutex);
+          messages.emplace_back(error.what_without_backtrace());
+        }
+      },
+      std::chrono::seconds(2));
+  EXPECT_THAT(messages,
+              ::testing::Each("all-gather of blocks.1: not done within 2 s; rank 2 is at start, 1 "
+                              "collective behind"));
+}
+
+}  // namespace
+}  // namespace fsdp
