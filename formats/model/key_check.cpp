@@ -23,7 +23,7 @@ std::string name_fault(const std::string& key, const KeyPath& path) {
     if (code == 0) return cat("the key has a NUL at byte ", at);
     if (is_control(code)) return cat("the key has a control character at byte ", at);
     if (is_hidden(code)) {
-      return cat("the key has a character that nobody sees, ", code_text(code), ", at byte ", at);
+      return cat("the key has an invisible character, ", code_text(code), ", at byte ", at);
     }
     at += length;
   }

@@ -8,7 +8,7 @@
 namespace fsdp::formats {
 
 // Appends a warning, kName, for every key that is empty or has an empty part, or that holds NUL,
-// control characters, characters that nobody sees, or what is no UTF-8.
+// control characters, invisible characters, or bytes that are not UTF-8.
 void check_names(const Index& index, Findings& findings);
 
 }  // namespace fsdp::formats

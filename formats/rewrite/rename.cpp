@@ -145,8 +145,10 @@ class Renamer {
     kept.reserve(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       PlacedLeaf& leaf = leaves_[i];
-      const bool keep = rename_names(leaf, i) & !is_dropped(leaf, names.key_globs(), used_globs);
-      if (!keep) {
+      // Both, for each marks what it used.
+      const bool named = rename_names(leaf, i);
+      const bool dropped = is_dropped(leaf, names.key_globs(), used_globs);
+      if (!named || dropped) {
         out_.dropped.push_back(leaf.was);
         continue;
       }

@@ -169,8 +169,8 @@ TEST_F(WordsTest, names_that_nobody_can_read_are_findings) {
   const std::string odd = flat("odd.safetensors", {"d\u202Ee", "f\u00A0", "plain", "\u00E4"});
   const CliResult result = run_cli({"verify", odd});
   EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.out, HasSubstr("warning[NAME]: 'd\\u202ee': the key has a character that "
-                                    "nobody sees, \\u202e, at byte 1\n"));
+  EXPECT_THAT(result.out, HasSubstr("warning[NAME]: 'd\\u202ee': the key has an invisible "
+                                    "character, \\u202e, at byte 1\n"));
   EXPECT_THAT(result.out, HasSubstr("'f\\u00a0'"));
   EXPECT_THAT(result.out, Not(HasSubstr("plain")));
   EXPECT_THAT(result.out, Not(HasSubstr("\u00E4")));
