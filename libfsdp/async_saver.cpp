@@ -5,7 +5,6 @@
 #include <functional>
 #include <numeric>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -147,8 +146,9 @@ class AsyncSaver::Impl {
     };
     try {
       thread_ = std::jthread(write);
-    } catch (const std::system_error&) {
-      // No thread is to be had: the others are saving already, and wait for this rank.
+    } catch (const std::exception&) {
+      // There is no thread, or no memory for one, but the others are saving already and wait for
+      // this rank.
       write();
     }
   }
