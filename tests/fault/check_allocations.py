@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory runs out at the nth allocation of every verb, for good or once: OUT_OF_MEMORY, nothing torn, nothing left behind.
 
-  python3 check_allocations.py --tool PATH --preload PATH --data tests/data [--every | --runs N --seed S] [CASE | writing | reading ...]
+  python3 check_allocations.py --tool PATH --preload PATH --data tests/data [--every | --runs N --seed S] [--once] [--first N] [CASE | writing | reading ...]
 
-Each n is tried where --every is given, else N of them a case, picked by the seed.  Exit 0: passed, 1: failed.
+Each n is tried where --every is given, else N of them a case, picked by the seed.  --first N: not those before the Nth, which the start of
+the program makes alike whatever the verb.  --once: memory does not run out for good.  Exit 0: passed, 1: failed.
 """
 import argparse
 import collections
@@ -67,7 +68,7 @@ def sweep(case, starver, options, work, totals, failures):
     case.reset()
     states.old, _ = tree(case.words["out"])
     made = clean.calls["allocations"]
-    points = [(at, stays) for at in range(1, made + 1) for stays in (False, True)]
+    points = [(at, stays) for at in range(options.first, made + 1) for stays in ((False,) if options.once else (False, True))]
     if not options.every and options.runs < len(points):
         points = random.Random(f"{options.seed} {case.name}").sample(points, options.runs)
     counts = collections.Counter()
@@ -95,6 +96,8 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--every", action="store_true")
     parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--once", action="store_true")
+    parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """System calls of every verb fail, and the process is killed there; whatever happens, what invariants.py says holds.
 
-  python3 check_every_call.py --tool PATH --injector PATH --data tests/data [--runs N | --every | --every-way] [--seed S] [CASE | writing | reading ...]
+  python3 check_every_call.py --tool PATH --injector PATH --data tests/data [--runs N | --every | --every-way] [--seed S]
+    [--work FOLDER] [CASE | writing | reading ...]
 
 --runs N: N faults a case, picked by the seed; each call and each way it can fail is among them before one occurs twice.
 --every: each occurrence of each call fails, in the ways of call_errors.py by turns (the seed says which comes first), and is killed at.
 --every-way: each occurrence, in each way.
+--work: checkpoints lie below FOLDER; else in memory, where fsync costs nothing: what a power cut leaves is another test's.
 Exit 0: passed, 1: failed, 77: nothing can be traced here.
 """
 import argparse
@@ -62,18 +64,20 @@ def picked(faults, count, random_numbers):
 
 
 class Sweep:
-    def __init__(self, options, work):
+    def __init__(self, options, work, begins):
         self.options, self.work = options, work
-        self.injector = Injector(os.path.abspath(options.injector), os.path.abspath(options.tool), work)
+        self.injector = Injector(os.path.abspath(options.injector), os.path.abspath(options.tool), work, begins=begins)
         self.counts = collections.Counter()
         self.failures = []
 
     def run(self, case):
         begun, before = time.time(), collections.Counter(self.counts)
-        case.prepare(self.injector.tool, os.path.abspath(self.options.data), os.path.join(self.work, case.name))
+        case.prepare(self.injector.tool, self.options.data, os.path.join(self.work, case.name))
         clean = self.injector.run(case.args)
         if clean.status != case.status:
             raise Violation(f"undisturbed: {clean.words()}")
+        if not clean.calls:
+            raise Violation(f"no call was counted: {self.injector.begins} was never made")
         states = States(case, clean.out)
         states.new, left = tree(case.words["out"])
         case.reset()
@@ -119,33 +123,37 @@ class Sweep:
             print(f"FAILED {self.failures[-1]}", flush=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*")
-    parser.add_argument("--tool", required=True)
-    parser.add_argument("--injector", required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--every", action="store_true")
-    parser.add_argument("--every-way", action="store_true")
-    parser.add_argument("--runs", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    # Where fsync costs nothing: what a power cut leaves is another test's.
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(dir=memory) as work:
-        sweep = Sweep(options, work)
+def parser(description):
+    result = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("cases", nargs="*")
+    result.add_argument("--tool", required=True)
+    result.add_argument("--injector", required=True)
+    result.add_argument("--data")
+    result.add_argument("--every", action="store_true")
+    result.add_argument("--every-way", action="store_true")
+    result.add_argument("--runs", type=int, default=300)
+    result.add_argument("--seed", type=int, default=1)
+    result.add_argument("--work", default="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+    return result
+
+
+def sweep(options, cases, begins=None):
+    """The exit status.  `begins`: see Injector."""
+    with tempfile.TemporaryDirectory(dir=options.work) as work:
+        runs = Sweep(options, work, begins)
         try:
-            for case in chosen(options.cases):
-                sweep.run(case)
+            for case in cases:
+                runs.run(case)
         except Skipped as reason:
             print(f"skipped: {reason}")
             return 77
-    print(f"in all {sweep.counts['kills']} kills, {sweep.counts['failures']} failing calls, {sweep.counts['refused']} of them refused")
-    if sweep.failures:
-        print(f"FAILED: {len(sweep.failures)}")
+    print(f"in all {runs.counts['kills']} kills, {runs.counts['failures']} failing calls, {runs.counts['refused']} of them refused")
+    if runs.failures:
+        print(f"FAILED: {len(runs.failures)}")
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    options = parser(__doc__).parse_args()
+    sys.exit(sweep(options, chosen(options.cases)))

@@ -4,11 +4,13 @@
 // filter picks, so that what is not looked at costs nothing, and threads and child processes are
 // included.
 //
-//   fault_failing_call --report FILE [--call NAME --at N --do WHAT [--stays]] [--seconds S] --
-//   PROGRAM ARG...
+//   fault_failing_call --report FILE [--from NAME] [--call NAME --at N --do WHAT [--stays]]
+//   [--seconds S] -- PROGRAM ARG...
 //
 // Calls are numbered by name, over all threads and processes, from the first instruction of the
-// program on: what the dynamic loader does before is not the program's.  WHAT is one of
+// program on: what the dynamic loader does before is not the program's.  --from: from the first
+// call of that name on, which is made as it is and not counted, so that a program whose start is
+// not looked at makes one that it makes nowhere else (getppid, say).  WHAT is one of
 //
 //   error=E    the call is not made and fails with errno E;    done=E   is made, and fails with E
 //   return=N   is not made and returns N;                      short=N  is made for at most N bytes
@@ -77,6 +79,7 @@ std::string name_of(long number) {
 
 struct Plan {
   std::string report;
+  std::string from;  // empty: the first instruction
   std::string call;  // empty: count only
   long at = 0;
   std::string what;
@@ -102,6 +105,7 @@ Plan parse(int argc, char** argv) {
     if (++i == argc) break;
     const std::string value = argv[i];
     if (word == "--report") plan.report = value;
+    if (word == "--from") plan.from = value;
     if (word == "--call") plan.call = value;
     if (word == "--at") plan.at = std::stol(value);
     if (word == "--seconds") plan.seconds = static_cast<unsigned>(std::stoul(value));
@@ -122,26 +126,33 @@ Plan parse(int argc, char** argv) {
 
 #if defined(__x86_64__)
 
-// The number of the call that --call names; -1 for all of them.
+// The number of the call of that name; -1 where no name is given.
 long number_of(const std::string& call) {
+  if (call.empty()) return -1;
   const std::string kernel = call == "futex_wait" || call == "futex_other" ? "futex" : call;
   for (const Name& known : kNames) {
     if (kernel == known.name) return known.number;
   }
   if (call.starts_with("call_")) return std::stol(call.substr(5));
-  return -1;
+  errno = EINVAL;
+  give_up("no system call is named " + call);
 }
 
-[[noreturn]] void become_program(const Plan& plan, long number) {
+// The kernel stops the program at calls of number `call` and `from`; at all of them where `call`
+// is -1.
+[[noreturn]] void become_program(const Plan& plan, long call, long from) {
   // Addresses are the same in each run, and with them how often memory is asked for.
   (void)::personality(ADDR_NO_RANDOMIZE);
   if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(kSkipped);
   ::raise(SIGSTOP);
   if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ::_exit(kSkipped);
   std::vector<sock_filter> filter;
-  if (number >= 0) {
+  if (call >= 0) {
+    const auto stop_at = static_cast<std::uint32_t>(call);
+    const auto and_at = static_cast<std::uint32_t>(from >= 0 ? from : call);
     filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
-    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 1, 0));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, stop_at, 2, 0));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, and_at, 1, 0));
     filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   }
   filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE));
@@ -153,7 +164,9 @@ long number_of(const std::string& call) {
 
 class Tracer {
  public:
-  Tracer(const Plan& plan, pid_t program) : plan_(plan), program_(program) {
+  // `from`: the number of the call that counting waits for; -1: none.
+  Tracer(const Plan& plan, pid_t program, long from)
+      : plan_(plan), program_(program), from_(from), counting_(from < 0) {
     if (plan.what == "cut") {
       mount_ = ::open(plan.folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
       if (mount_ < 0) give_up(plan.folder);
@@ -248,6 +261,10 @@ class Tracer {
     user_regs_struct registers{};
     if (!begun_ || ::ptrace(PTRACE_GETREGS, pid, nullptr, &registers) != 0) return false;
     const auto number = static_cast<long>(registers.orig_rax);
+    if (!counting_) {
+      counting_ = number == from_;
+      return false;
+    }
     std::string name = name_of(number);
     if (number == SYS_futex) {
       const auto operation = static_cast<int>(registers.rsi) & FUTEX_CMD_MASK;
@@ -315,6 +332,8 @@ class Tracer {
 
   const Plan& plan_;
   const pid_t program_;
+  const long from_;
+  bool counting_;
   int mount_ = -1;
   std::set<pid_t> known_;
   std::map<std::string, long> counts_;
@@ -328,14 +347,11 @@ class Tracer {
 };
 
 int run(const Plan& plan) {
-  const long number = plan.call.empty() ? -1 : number_of(plan.call);
-  if (!plan.call.empty() && number < 0) {
-    errno = EINVAL;
-    give_up("no system call is named " + plan.call);
-  }
+  const long call = number_of(plan.call);
+  const long from = number_of(plan.from);
   const pid_t program = ::fork();
   if (program < 0) give_up("fork");
-  if (program == 0) become_program(plan, number);
+  if (program == 0) become_program(plan, call, from);
   int status = 0;
   if (::waitpid(program, &status, 0) != program || !WIFSTOPPED(status))
     give_up("nothing can be traced here", kSkipped);
@@ -344,7 +360,7 @@ int run(const Plan& plan) {
                             PTRACE_O_EXITKILL;
   if (::ptrace(PTRACE_SETOPTIONS, program, nullptr, kOptions) != 0)
     give_up("nothing can be traced here", kSkipped);
-  Tracer tracer(plan, program);
+  Tracer tracer(plan, program, from);
   struct sigaction action {};
   action.sa_handler = [](int) {};
   (void)::sigaction(SIGALRM, &action, nullptr);  // without SA_RESTART: waitpid returns

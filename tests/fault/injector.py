@@ -44,14 +44,14 @@ class Ended:
 
 
 class Injector:
-    """Requires: `work`, a folder of its own for reports."""
+    """Requires: `work`, a folder of its own for reports.  `begins`: the call that counting begins behind; None: with the tool itself."""
 
-    def __init__(self, program, tool, work, seconds=30):
-        self.program, self.tool, self.seconds = program, tool, seconds
+    def __init__(self, program, tool, work, seconds=30, begins=None):
+        self.program, self.tool, self.seconds, self.begins = program, tool, seconds, begins
         self.report = os.path.join(work, "report")
 
     def run(self, args, fault=None, **kw):
-        command = [self.program, "--report", self.report, "--seconds", str(self.seconds)]
+        command = [self.program, "--report", self.report, "--seconds", str(self.seconds)] + (["--from", self.begins] if self.begins else [])
         if fault:
             command += ["--call", fault.call, "--at", str(fault.at), "--do", fault.what] + (["--stays"] if fault.stays else [])
         done = subprocess.run([*command, "--", self.tool, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True,

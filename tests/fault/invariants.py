@@ -3,8 +3,9 @@
 import os
 import re
 
-# A message, or what the dynamic loader and the C library say where they cannot go on.
-MESSAGE = re.compile(r"^fsdp-ckpt: error\[([A-Z0-9_]+)\]: (.*)", re.MULTILINE)
+# A message of the tool, or of save_program.cpp: there the words of the rank that failed count, for those before them name the folder in
+# any case.
+MESSAGE = re.compile(r"^(?:fsdp-ckpt: error\[[A-Z0-9_]+\]: |save_program: error: (?:.*? failed on rank 0: )?)(?P<says>.*)", re.MULTILINE)
 
 
 class Violation(Exception):
@@ -110,23 +111,24 @@ class States:
         if fault.call == "write" and (fault.stays or not ended.out):
             return True  # standard error itself could not be written
         expect(message, "no message")
-        names_file = any(place in message[2] for place in self.places()) and "/proc/self" not in message[2]
+        says = message["says"]
+        names_file = any(place in says for place in self.places()) and "/proc/self" not in says
         expect(names_file, "the message names no file")
         if not self.case.writes():
             expect(which == "new" and left == [], f"wrote something: {self.differences()}")
             return True
-        in_place = "in place" in message[2]
+        in_place = "in place" in says
         if in_place:
             expect(which in ("new", "unsealed"), f"the message says the new one is in place, found {which}")
         else:
             expect(which in ("old", "unsealed"), f"refused, but the output is {which}: {self.differences()}")
         for name in left if not fault.stays else []:  # else removing failed as well
-            expect(os.path.basename(name) in message[2], f"{name} is left, and the message does not say so")
+            expect(os.path.basename(name) in says, f"{name} is left, and the message does not say so")
         return True
 
     def places(self):
         # The last: a folder on the way to one of them, as the C++ library names it.
-        return [self.case.words["in"], self.case.words["out"], self.case.words["data"], "standard output", "temporary file", "out of memory", " [/"]
+        return [*self.case.words.values(), "standard output", "temporary file", "out of memory", " [/"]
 
 
 def same_answer(out, clean):

@@ -17,8 +17,11 @@ class Case:
         self.incomplete = incomplete   # the status of an answer that says of itself that something is missing
 
     def prepare(self, tool, data, folder):
+        """`data`: None where no command asks for it."""
         self.tool, self.folder = tool, folder
-        self.words = {"data": data, "in": os.path.join(folder, "in"), "out": os.path.join(folder, "out")}
+        self.words = {"in": os.path.join(folder, "in"), "out": os.path.join(folder, "out")}
+        if data:
+            self.words["data"] = os.path.abspath(data)
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(self.words["in"])
         os.makedirs(self.words["out"])
@@ -66,13 +69,14 @@ def reading(name, what, *inputs, **kw):
     return Case(name, f"{what} --threads 1", None, inputs or (SHARDS,), **kw)
 
 
-def chosen(names):
-    """The cases of these names; `writing` and `reading` are all of a kind.  Throws: KeyError."""
-    known = {case.name for case in CASES} | {"writing", "reading"}
+def chosen(names, cases=None):
+    """Those of `cases`, else of CASES, with these names; `writing` and `reading` are all of a kind.  Throws: KeyError."""
+    cases = cases or CASES
+    known = {case.name for case in cases} | {"writing", "reading"}
     for name in names:
         if name not in known:
             raise KeyError(f"no case is named {name}")
-    return [case for case in CASES if not names or case.name in names or ("writing" if case.writes() else "reading") in names]
+    return [case for case in cases if not names or case.name in names or ("writing" if case.writes() else "reading") in names]
 
 
 CASES = [

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/agree.h"
 
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -81,6 +82,12 @@ TEST(Agree, several_failures_are_told_by_rank_whatever_was_thrown) {
   });
   EXPECT_THAT(errors, ::testing::Each("load failed on rank 1: x.pt: not there; on rank 2: an "
                                       "exception of unknown type; on rank 3: "));
+}
+
+TEST(Agree, memory_that_ran_out_is_told_in_words) {
+  const auto errors =
+      errors_of(2, [](const auto& group) { agree(group, "save", [] { throw std::bad_alloc(); }); });
+  EXPECT_THAT(errors, ::testing::Each("save failed on rank 0, rank 1: out of memory"));
 }
 
 TEST(Agree, ranks_of_subgroups_are_named_as_in_the_whole) {

@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""System calls of fsdp::save and its like fail, and the process is killed there, as check_every_call.py does it with the tool's verbs.
+
+  python3 check_every_save.py --tool PATH --injector PATH [--runs N | --every | --every-way] [--seed S] [--work FOLDER] [CASE...]
+
+The tool is fault_save_program.  One rank alone: what several of them do where one fails or dies is in tests/libfsdp/checkpoint.
+On ext4 and XFS (--work) data go past the page cache or are handed to threads, in memory they do not.
+Calls count from where the program begins to save to its end; none is left out but those that cannot fail (call_errors.py).
+Exit 0: passed, 1: failed, 77: nothing can be traced here.
+"""
+import sys
+
+from check_every_call import parser, sweep
+from verb_cases import Case, chosen
+
+CASES = [
+    Case("save", "folder {out}/o 3", "folder {out}/o 2"),
+    Case("save_new", "folder {out}/o 3"),
+    # Enough for every buffer of OutputStream to be written, by a thread each.
+    Case("save_direct", "direct {out}/o 2500", "folder {out}/o 2"),
+    Case("save_async", "async {out}/o 3", "async {out}/o 2"),
+    Case("save_meta", "meta {out}/o 3", "folder {out}/o 2"),
+    Case("save_file", "file {out}/o.pt 3", "file {out}/o.pt 2"),
+]
+# What save_program.cpp calls right before it saves.
+BEGINS = "getppid"
+
+if __name__ == "__main__":
+    options = parser(__doc__).parse_args()
+    sys.exit(sweep(options, chosen(options.cases, CASES), BEGINS))
