@@ -263,7 +263,7 @@ class InspectVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     options.flag("--fold", options_.fold, "Fold numbered layers that are alike to #");
-    options.integer("--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
+    options.integer("-d,--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
     options.flag("--chunks", options_.chunks, "Show where each chunk lies");
     options.flag("--files", options_.files, "List the files");
     options.flag("--globals", globals_, "List the names in the pickles, disallowed ones too");
