@@ -10,6 +10,7 @@
 #include "formats/base/text.h"
 #include "formats/checks/output_names.h"
 #include "formats/content/state_tree.h"
+#include "formats/files/new_folders.h"
 #include "formats/names/unsafe_names.h"
 #include "tools/placed.h"
 #include "tools/progress.h"
@@ -66,7 +67,7 @@ class Writing {
 
  private:
   std::uint64_t free_here() const {
-    return formats::free_bytes(fs::absolute(writing_.destination).lexically_normal().parent_path());
+    return formats::free_bytes(formats::existing_folder_above(writing_.destination));
   }
 
   void check_free() const {
@@ -214,7 +215,8 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
           [destination = destination, allowed = common.allowed_globals](const fs::path& temporary) {
             formats::check_output_names(temporary, destination, allowed,
                                         [] { return formats::interrupted(); });
-          }};
+          },
+          true};
 }
 
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {

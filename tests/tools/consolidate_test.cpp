@@ -200,5 +200,24 @@ TEST_F(CliTest, a_folder_of_something_else_is_not_replaced) {
   EXPECT_EQ(file_bytes(path("hf/thesis.tex")), "years of work");
 }
 
+TEST_F(CliTest, missing_folders_above_the_output_are_made_and_not_left_behind) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+  const CliResult plan = run_cli({"consolidate", source, path("new/deep/a.pt"), "-n"});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+  EXPECT_EQ(run_cli({"consolidate", source, path("new/deep/a.pt")}).status, 0);
+  EXPECT_EQ(run_cli({"reshard", source, path("sharded/two"), "-w", "2"}).status, 0);
+  EXPECT_EQ(run_cli({"verify", path("sharded/two")}).status, 0);
+  EXPECT_EQ(run_cli({"extract", source, "w", path("arrays/w.npy")}).status, 0);
+  EXPECT_EQ(run_cli({"inspect", source, "--html", path("pages/c.html")}).status, 0);
+  std::string bytes = file_bytes(source + "/__0_0.distcp");
+  bytes[bytes.find("archive/data/0") + 70] ^= 1;
+  write_file(source + "/__0_0.distcp", bytes);
+  for (const std::string& out : {path("lost/a.pt"), path("lost/deep/a.safetensors")}) {
+    EXPECT_EQ(run_cli({"consolidate", source, out, "--drop-values"}).status, 2) << out;
+    EXPECT_FALSE(std::filesystem::exists(path("lost")));
+  }
+}
+
 }  // namespace
 }  // namespace fsdp::cli
