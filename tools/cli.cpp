@@ -244,6 +244,14 @@ void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>
     if (!verb->alias().empty()) names.push_back(verb->alias());
   }
   if (std::find(names.begin(), names.end(), word) != names.end()) return;
+  // Who wants something gone is not to be led to a verb that only looks.
+  constexpr std::string_view kDeleting[] = {"rm",    "del",   "delete", "erase", "remove",
+                                            "clean", "prune", "purge",  "rmdir", "unlink"};
+  if (std::find(std::begin(kDeleting), std::end(kDeleting), word) != std::end(kDeleting)) {
+    throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
+                                       ": fsdp-ckpt deletes no checkpoint; rename --drop GLOB "
+                                       "writes one without some keys");
+  }
   const std::string near = formats::nearest(word, names);
   throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
                                      (near.empty() ? std::string("; fsdp-ckpt --help lists them")
