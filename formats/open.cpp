@@ -9,6 +9,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/base/url.h"
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/checkpoint.h"
 #include "formats/dcp/names.h"
@@ -190,6 +191,11 @@ std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOpti
     throw Error(ErrorCode::kIo, quote(path.native()) + ": " + error.message());
   }
   if (!fs::exists(status)) {
+    if (is_url(path.native())) {
+      throw Error(ErrorCode::kUnsupported,
+                  escape(path.native()) +
+                      ": is a URL, and only local files are read; download it, or mount the store");
+    }
     std::string hint;
     const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");
     if (fs::is_directory(above, error)) {

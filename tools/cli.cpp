@@ -24,6 +24,7 @@
 #include "tools/placed.h"
 #include "tools/process.h"
 #include "tools/verbs.h"
+#include "tools/word_order.h"
 
 namespace fsdp::cli {
 namespace {
@@ -38,7 +39,7 @@ constexpr const char* kDescription =
     "nothing of\nwhat it reads.";
 constexpr const char* kFooter =
     "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
-    "'fsdp-ckpt VERB --help' explains a verb.";
+    "'fsdp-ckpt help VERB' explains a verb.";
 // The groups of options that help shows, in this order.
 constexpr const char* kOwnOptions = "Options";
 constexpr const char* kCommonOptions = "Options of every verb";
@@ -57,6 +58,11 @@ std::int64_t integer_of(const std::string& name, const std::string& word, std::i
                                                   ", not ", formats::quote(word)));
   }
   return value;
+}
+
+// "--depth" of "-d,--depth".
+std::string long_name(const std::string& names) {
+  return names.substr(names.rfind(',') + 1);
 }
 
 double number_of(const std::string& name, const std::string& word) {
@@ -103,7 +109,7 @@ class CliOptionSet : public OptionSet {
     note(app_.add_option_function<std::string>(
         names,
         [names, &value, least, most](const std::string& word) {
-          value = integer_of(names, word, least, most);
+          value = integer_of(long_name(names), word, least, most);
         },
         help));
     last_->type_name(type);
@@ -111,7 +117,9 @@ class CliOptionSet : public OptionSet {
   void number(const std::string& names, std::optional<double>& value, const std::string& type,
               const std::string& help) override {
     note(app_.add_option_function<std::string>(
-        names, [names, &value](const std::string& word) { value = number_of(names, word); }, help));
+        names,
+        [names, &value](const std::string& word) { value = number_of(long_name(names), word); },
+        help));
     last_->type_name(type);
   }
   void size(const std::string& names, std::optional<std::uint64_t>& bytes,
@@ -211,10 +219,7 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {
   const auto chosen = app.get_subcommands();
   if (args.empty()) return "no verb was given; fsdp-ckpt --help lists them";
-  if (chosen.empty() || args[0].starts_with('-')) {
-    return "the first word must be a verb, not " + formats::quote(args[0]) +
-           "; fsdp-ckpt --help lists them";
-  }
+  if (chosen.empty()) return "no verb was given; fsdp-ckpt --help lists them";
   const CLI::App& verb = *chosen.front();
   const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
@@ -233,12 +238,20 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
 
 // Refuses a first word that is no verb, and names the nearest one.
 void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>>& verbs) {
-  std::vector<std::string> names;
+  std::vector<std::string> names = {"help"};
   for (const auto& verb : verbs) {
     names.push_back(verb->name());
     if (!verb->alias().empty()) names.push_back(verb->alias());
   }
   if (std::find(names.begin(), names.end(), word) != names.end()) return;
+  // Who wants something gone is not to be led to a verb that only looks.
+  constexpr std::string_view kDeleting[] = {"rm",    "del",   "delete", "erase", "remove",
+                                            "clean", "prune", "purge",  "rmdir", "unlink"};
+  if (std::find(std::begin(kDeleting), std::end(kDeleting), word) != std::end(kDeleting)) {
+    throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
+                                       ": fsdp-ckpt deletes no checkpoint; rename --drop GLOB "
+                                       "writes one without some keys");
+  }
   const std::string near = formats::nearest(word, names);
   throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
                                      (near.empty() ? std::string("; fsdp-ckpt --help lists them")
@@ -296,20 +309,22 @@ int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<st
   }
 }
 
-int parse_and_run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
+                  std::ostream& err) {
   // For the build, which installs what they print.
-  if (args.size() == 2 && args[0] == "--print-completion") {
-    out << completion_script(args[1]);
+  if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
+    out << completion_script(typed_args[1]);
     return 0;
   }
-  if (args.size() == 1 && args[0] == "--print-man") {
+  if (typed_args.size() == 1 && typed_args[0] == "--print-man") {
     out << man_page();
     return 0;
   }
+  const std::vector<std::string> args = verb_first(typed_args);
   TypedCommon typed;
   CLI::App app(kDescription, "fsdp-ckpt");
   CLI::Option* const version =
-      app.set_version_flag("--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
+      app.set_version_flag("-v,--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
   app.require_subcommand(1);
   app.footer(kFooter);
   app.get_help_ptr()->description("Print this help");

@@ -33,6 +33,16 @@ std::string names_of(const std::vector<OptionRecord>& options) {
   return joined(names, " ");
 }
 
+// The verbs and their aliases.
+std::vector<std::string> verb_names(const std::vector<VerbRecord>& verbs) {
+  std::vector<std::string> names;
+  for (const VerbRecord& verb : verbs) {
+    names.push_back(verb.name);
+    if (!verb.alias.empty()) names.push_back(verb.alias);
+  }
+  return names;
+}
+
 std::string pattern_of(const VerbRecord& verb) {
   return verb.alias.empty() ? verb.name : verb.name + "|" + verb.alias;
 }
@@ -60,11 +70,7 @@ void bash_values(std::string& out, const std::vector<OptionRecord>& options,
 std::string bash() {
   const std::vector<VerbRecord> verbs = verb_records();
   const std::vector<OptionRecord> common = common_records();
-  std::vector<std::string> names;
-  for (const VerbRecord& verb : verbs) {
-    names.push_back(verb.name);
-    if (!verb.alias.empty()) names.push_back(verb.alias);
-  }
+  const std::vector<std::string> names = verb_names(verbs);
   std::string out =
       "# bash completion for fsdp-ckpt, made by fsdp-ckpt --print-completion bash\n"
       "_fsdp_ckpt() {\n"
@@ -76,7 +82,7 @@ std::string bash() {
       "  elif [[ $before == = && COMP_CWORD -gt 2 ]]; then before=${COMP_WORDS[COMP_CWORD-2]}; fi\n"
       "  if [[ COMP_CWORD -eq 1 ]]; then\n";
   out += cat("    COMPREPLY=($(compgen -W '", joined(names, " "),
-             " --help --version' -- \"$current\"))\n    return\n  fi\n");
+             " help --help --version' -- \"$current\"))\n    return\n  fi\n");
   out += "  case $verb in\n";
   for (const VerbRecord& verb : verbs) {
     out += cat("    ", pattern_of(verb), ")\n      options='", names_of(verb.options), "'\n");
@@ -84,6 +90,8 @@ std::string bash() {
     bash_values(out, verb.options, "        ");
     out += "      esac ;;\n";
   }
+  out += cat("    help) COMPREPLY=($(compgen -W '", joined(names, " "),
+             "' -- \"$current\")); return ;;\n");
   out += "    *) return ;;\n  esac\n";
   out += cat("  options+=' ", names_of(common), "'\n  case $before in\n");
   bash_values(out, common, "    ");
@@ -139,7 +147,7 @@ std::string zsh() {
       "  local -a common verbs\n"
       "  common=(\n";
   for (const OptionRecord& option : common_records()) out += cat("    ", zsh_option(option), "\n");
-  out += "  )\n  verbs=(\n";
+  out += "  )\n  verbs=(\n    'help:Explain a verb'\n";
   for (const VerbRecord& verb : verbs) {
     out += cat("    ", quoted(verb.name + ":" + verb.description), "\n");
     if (!verb.alias.empty()) out += cat("    ", quoted(verb.alias + ":" + verb.description), "\n");
@@ -148,13 +156,15 @@ std::string zsh() {
       "  )\n"
       "  if (( CURRENT == 2 )); then\n"
       "    _describe -t verbs verb verbs\n"
-      "    _arguments '(- *)'{-h,--help}'[Print this help]' '(- *)--version[Print the version]'\n"
+      "    _arguments '(- *)'{-h,--help}'[Print this help]' '(- *)'{-v,--version}'[Print the "
+      "version]'\n"
       "    return\n"
       "  fi\n"
       "  local verb=$words[2]\n"
       "  (( CURRENT-- ))\n"
       "  shift words\n"
-      "  case $verb in\n";
+      "  case $verb in\n"
+      "    help) _describe -t verbs verb verbs ;;\n";
   for (const VerbRecord& verb : verbs) {
     out += cat("    ", pattern_of(verb), ")\n      _arguments -s \"${common[@]}\"");
     for (const OptionRecord& option : verb.options) out += cat(" \\\n        ", zsh_option(option));
@@ -183,9 +193,13 @@ std::string fish() {
   std::string out =
       "# fish completion for fsdp-ckpt, made by fsdp-ckpt --print-completion fish\n"
       "complete -c fsdp-ckpt -n __fish_use_subcommand -f\n"
-      "complete -c fsdp-ckpt -n __fish_use_subcommand -l version -d 'Print the version'\n"
-      "complete -c fsdp-ckpt -n __fish_use_subcommand -s h -l help -d 'Print this help'\n";
-  for (const VerbRecord& verb : verb_records()) {
+      "complete -c fsdp-ckpt -n __fish_use_subcommand -s v -l version -d 'Print the version'\n"
+      "complete -c fsdp-ckpt -n __fish_use_subcommand -s h -l help -d 'Print this help'\n"
+      "complete -c fsdp-ckpt -n __fish_use_subcommand -a help -d 'Explain a verb'\n";
+  const std::vector<VerbRecord> verbs = verb_records();
+  out += cat("complete -c fsdp-ckpt -n '__fish_seen_subcommand_from help' -f -a ",
+             quoted(joined(verb_names(verbs), " ")), "\n");
+  for (const VerbRecord& verb : verbs) {
     const std::string condition =
         "__fish_seen_subcommand_from " + verb.name + (verb.alias.empty() ? "" : " " + verb.alias);
     out += cat("complete -c fsdp-ckpt -n __fish_use_subcommand -a ", verb.name, " -d ",

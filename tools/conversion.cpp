@@ -14,6 +14,7 @@
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
 #include "formats/rewrite/rename.h"
+#include "tools/dtype_word.h"
 #include "tools/name_report.h"
 #include "tools/producer_note.h"
 #include "tools/selection.h"
@@ -25,21 +26,13 @@ using formats::cat;
 using formats::Leaf;
 using formats::Value;
 
+// What --to takes for hdf5 as well: the suffix of such files.
+constexpr std::string_view kShortHdf5 = "h5";
+
 std::string joined(const std::vector<std::string>& words, const std::string& between) {
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
   return text;
-}
-
-formats::DType dtype_of(const std::string& name) {
-  const auto dtype = formats::dtype_from_torch_name(name);
-  if (!dtype || !formats::can_cast(*dtype, *dtype)) {
-    throw Error(ErrorCode::kUsage,
-                cat("--dtype ", formats::quote(name),
-                    " is no floating type; float64, float32, float16, bfloat16 and the 8-bit "
-                    "floats are"));
-  }
-  return *dtype;
 }
 
 // The count of steps of an optimizer: a float tensor that is a number, not a weight.
@@ -80,13 +73,15 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats) {
   declare_writing(options, conversion.writing, "File or folder to write");
-  options.choice("--to", conversion.format, formats, "FORMAT",
+  std::vector<std::string> words = formats;
+  words.emplace_back(kShortHdf5);
+  options.choice("--to", conversion.format, words, "FORMAT",
                  joined(formats, ", ") + "; by the suffix of OUT if not given");
   options.size("--max-shard-size", conversion.max_shard_bytes,
                "safetensors: a folder of files of at most SIZE, with an index");
   options.flag("--drop-values", conversion.drop_values, "safetensors: leave out what is no tensor");
   options.text("--dtype", conversion.dtype, "DTYPE",
-               "Cast floating tensors: float32, bfloat16, ...; integers stay");
+               "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
   options.list("--strip-prefix", conversion.strip_prefixes, "auto|TEXT",
                "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
 }
@@ -121,14 +116,14 @@ formats::NameRules strip_rules(const std::vector<std::string>& words) {
 
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
                        const CommonOptions& common, const Streams& streams) {
-  std::string format = conversion.format;
+  std::string format = conversion.format == kShortHdf5 ? "hdf5" : conversion.format;
   if (format.empty()) {
     format = conversion.max_shard_bytes
                  ? "safetensors"
                  : formats::format_from_suffix(conversion.writing.destination);
   }
   std::optional<formats::DType> dtype;
-  if (!conversion.dtype.empty()) dtype = dtype_of(conversion.dtype);
+  if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
   auto source = open_source(common);
   // Tensors inside of values count as the checkpoint's own where the format has no other place for

@@ -19,7 +19,7 @@ class ConvertVerb : public Verb {
     declare_conversion(
         options, conversion_,
         {"pt", "safetensors", "hdf5", "dcp", "lightning", "lightning-ckpt", "accelerate"});
-    options.integer("--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
+    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
   int run(const CommonOptions& common, const Streams& streams) override {

@@ -12,6 +12,7 @@
 #include "formats/model/check.h"
 #include "formats/open.h"
 #include "tools/array_text.h"
+#include "tools/dtype_word.h"
 #include "tools/extraction.h"
 #include "tools/placed.h"
 #include "tools/reading.h"
@@ -72,7 +73,7 @@ class ExtractVerb : public Verb {
     options.positional("OUT", writing_.destination, "File to write; text if not given", false);
     options.choice("--to", format_, {"npy", "pt"}, "FORMAT",
                    "npy, pt; by the suffix of OUT if not given");
-    options.text("--dtype", dtype_, "DTYPE", "Cast to float32, bfloat16, ...");
+    options.text("--dtype", dtype_, "DTYPE", "Cast to float32 (fp32), bfloat16 (bf16), ...");
     options.flag("--all", all_, "Print every element, however many");
     options.negative_flag("--no-verify", verify_,
                           "Do not read the rest of a storage to compare its checksum");
@@ -137,15 +138,12 @@ class ExtractVerb : public Verb {
       throw error.in(place(extraction, wanted.key));
     }
     if (dtype_.empty()) return extraction;
-    const auto dtype = formats::dtype_from_torch_name(dtype_);
-    if (!dtype || !formats::is_floating(*dtype))
-      throw Error(ErrorCode::kUsage, cat("--dtype ", formats::quote(dtype_),
-                                         " is no floating type; float32 and bfloat16 are"));
+    const formats::DType dtype = floating_dtype(dtype_);
     if (!formats::is_floating(tensor.dtype))
       throw Error(ErrorCode::kUnsupported,
                   cat(place(extraction, wanted.key), ": is ", formats::torch_name(tensor.dtype),
                       "; --dtype casts floating tensors"));
-    extraction.dtype = *dtype;
+    extraction.dtype = dtype;
     return extraction;
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/inspect.h"
 
+#include <algorithm>
 #include <map>
 #include <ostream>
 
@@ -175,7 +176,12 @@ formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::
 }
 
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
-  if (options.values == When::kAuto) return checkpoint.index().values.size() <= kManyValues;
+  const formats::Index& index = checkpoint.index();
+  // Metadata alone, as somebody sent it: the values lie in the files that did not come along.
+  const bool any_file =
+      index.files.empty() || std::any_of(index.files.begin(), index.files.end(),
+                                         [](const auto& file) { return file.bytes.has_value(); });
+  if (options.values == When::kAuto) return any_file && index.values.size() <= kManyValues;
   return options.values == When::kAlways;
 }
 
@@ -236,9 +242,10 @@ int inspect(const InspectOptions& options, const Streams& streams) {
     if (!tree->children.empty() && options.depth > 0) {
       streams.out << '\n';
       printer.print(streams.out);
-      if (!values && options.values == When::kAuto && !options.common.quiet) {
+      if (!values && tree->values != 0 && options.values == When::kAuto && !options.common.quiet) {
         streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value")
-                    << " not read; --values always reads them\n";
+                    << (tree->values > kManyValues ? " not read; --values always reads them\n"
+                                                   : " not read: no data file is there\n");
       }
     }
   }
@@ -263,7 +270,7 @@ class InspectVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     options.flag("--fold", options_.fold, "Fold numbered layers that are alike to #");
-    options.integer("--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
+    options.integer("-d,--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
     options.flag("--chunks", options_.chunks, "Show where each chunk lies");
     options.flag("--files", options_.files, "List the files");
     options.flag("--globals", globals_, "List the names in the pickles, disallowed ones too");

@@ -328,7 +328,7 @@ void write_inspect_page(const InspectOptions& options, const formats::Checkpoint
                     " tensors, and a page shows at most ", formats::group_digits(kMaxTensors),
                     "; choose some with --keys"));
   }
-  formats::AtomicFile file(destination, {replace, true});
+  formats::AtomicFile file(destination, {.replace = replace, .make_folders = true});
   PageWriter out(file.file());
   out.raw(kPageBeforeTitle);
   out.raw(html_escape(checkpoint.description().path + " · fsdp-ckpt"));

@@ -83,14 +83,15 @@ constexpr const char* kHead =
     ".B fsdp\\-ckpt \\-\\-version\n"
     ".br\n"
     ".B fsdp\\-ckpt\n"
+    ".B help\n"
     ".I VERB\n"
-    ".B \\-\\-help\n"
     ".SH DESCRIPTION\n"
     "Reads sharded and whole checkpoints of PyTorch without Python and without running anything\n"
     "of what it reads.\n"
     ".I PATH\n"
     "is a folder or a file of any format; its content decides, never its name.\n"
     "Results go to standard output; progress, notes, warnings and errors to standard error.\n"
+    "Options may also stand before the verb.\n"
     "An output appears whole or not at all.\n";
 
 constexpr const char* kTail =

@@ -8,8 +8,10 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/base/url.h"
 #include "formats/checks/output_names.h"
 #include "formats/content/state_tree.h"
+#include "formats/files/new_folders.h"
 #include "formats/names/unsafe_names.h"
 #include "tools/placed.h"
 #include "tools/progress.h"
@@ -56,17 +58,20 @@ class Writing {
       note_placed(writing_.destination);
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
+    // One object is all that --json prints: here the error.
+    if (writing_.dry_run && common_.json) check_free();
     if (common_.json) {
       report_json(result, seconds);
     } else if (writing_.dry_run || !common_.quiet) {
       report_text(result, seconds);
     }
+    if (writing_.dry_run) check_free();
     return 0;
   }
 
  private:
   std::uint64_t free_here() const {
-    return formats::free_bytes(fs::absolute(writing_.destination).lexically_normal().parent_path());
+    return formats::free_bytes(formats::existing_folder_above(writing_.destination));
   }
 
   void check_free() const {
@@ -214,7 +219,8 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
           [destination = destination, allowed = common.allowed_globals](const fs::path& temporary) {
             formats::check_output_names(temporary, destination, allowed,
                                         [] { return formats::interrupted(); });
-          }};
+          },
+          true};
 }
 
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
@@ -229,6 +235,11 @@ void declare_writing(OptionSet& options, WritingOptions& writing, const std::str
 }
 
 void check_apart(const std::string& source, const std::string& destination) {
+  if (formats::is_url(destination)) {
+    throw Error(ErrorCode::kUnsupported,
+                formats::escape(destination) +
+                    ": is a URL, and only local files are written; name a local path");
+  }
   const fs::path from = fs::weakly_canonical(source);
   const fs::path to = fs::weakly_canonical(destination);
   const char* relation = nullptr;

@@ -29,7 +29,7 @@ struct WritingOptions {
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
 // Refuses a destination that is the source or lies inside it, and a source inside the destination;
-// links followed.  Throws: kSamePath.
+// links followed; and a URL.  Throws: kSamePath, kUnsupported.
 void check_apart(const std::string& source, const std::string& destination);
 
 // Refuses what PyTorch would have to run code for to load it.  Throws: kGlobal with the key and
@@ -42,9 +42,9 @@ struct ReportExtras {
   formats::Json::Object members;   // for --json, after "output"
 };
 
-// The end of every writing verb: for a dry run says what would be done; otherwise checks free disk,
+// The end of every writing verb: for a dry run says what would be done; otherwise
 // writes with progress, commits, and says what was written.  `source` is the checkpoint read.
-// Returns 0.
+// Returns 0.  Throws: kNoSpace where less is free than the output needs, of a dry run as well.
 int write_output(const std::string& verb, const formats::Checkpoint& source,
                  formats::Output& output, const WritingOptions& writing,
                  const CommonOptions& common, const Streams& streams, ReportExtras extras = {});

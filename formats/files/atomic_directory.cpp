@@ -17,6 +17,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/new_folders.h"
 #include "formats/files/output_commit.h"
 #include "formats/files/output_place.h"
 
@@ -78,7 +79,9 @@ struct AtomicDirectory::Impl : Unfinished {
   enum class Standing { kNothing, kEmptyFolder, kFolder };
 
   Impl(const std::filesystem::path& destination, const OutputOptions& chosen)
-      : options(chosen), place(destination, OutputKind::kFolder) {
+      : options(chosen),
+        new_folders(chosen.make_folders ? NewFolders(destination) : NewFolders()),
+        place(destination, OutputKind::kFolder) {
     note_unfinished(*this);
   }
   Impl(const Impl&) = delete;
@@ -89,14 +92,16 @@ struct AtomicDirectory::Impl : Unfinished {
     abandon();
   }
   void abandon() noexcept override {
-    if (folder.get() < 0 || committed) return;
-    if (!place.stands_for(place.temporary(), folder.get())) return;
-    try {
-      remove_files_in(folder.get(), place.shown());
-      ::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR);
-    } catch (const std::exception&) {
-      // The leftover stays for the next run.
+    if (committed) return;
+    if (folder.get() >= 0 && place.stands_for(place.temporary(), folder.get())) {
+      try {
+        remove_files_in(folder.get(), place.shown());
+        ::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR);
+      } catch (const std::exception&) {
+        // The leftover stays for the next run.
+      }
     }
+    new_folders.remove();
   }
 
   // Throws where what stands at the destination must stay.
@@ -149,6 +154,7 @@ struct AtomicDirectory::Impl : Unfinished {
   // The new folder is in place.
   void end(std::unique_lock<std::mutex>& committing) {
     committed = true;
+    new_folders.keep();
     note_committed();
     committing.unlock();
     folder.reset();  // and its lock, which would keep others from replacing it
@@ -156,6 +162,7 @@ struct AtomicDirectory::Impl : Unfinished {
   }
 
   const OutputOptions options;
+  NewFolders new_folders;  // above it
   const OutputPlace place;
   FileDescriptor folder;                          // the temporary, locked
   std::map<std::string, FileDescriptor> folders;  // inside it
@@ -322,6 +329,7 @@ void AtomicDirectory::commit() {
   if (impl_->options.sync) {
     for (const auto& [name, folder] : impl_->folders) sync(folder);
     sync(impl_->folder);
+    impl_->new_folders.sync();
   }
   std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
   while (!rename_to_free_name(place, OutputKind::kFolder)) {

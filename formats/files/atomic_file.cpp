@@ -15,6 +15,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/new_folders.h"
 #include "formats/files/output_commit.h"
 #include "formats/files/output_place.h"
 #include "formats/files/seal.h"
@@ -23,7 +24,10 @@ namespace fsdp::formats {
 
 struct AtomicFile::Impl : Unfinished {
   Impl(const std::filesystem::path& path, const OutputOptions& chosen)
-      : destination(path), options(chosen), place(path, OutputKind::kFile) {
+      : destination(path),
+        options(chosen),
+        folders(chosen.make_folders ? NewFolders(path) : NewFolders()),
+        place(path, OutputKind::kFile) {
     note_unfinished(*this);
   }
   Impl(const Impl&) = delete;
@@ -33,9 +37,10 @@ struct AtomicFile::Impl : Unfinished {
     abandon();
   }
   void abandon() noexcept override {
-    if (lock.get() < 0 || committed) return;
-    if (place.stands_for(place.temporary(), lock.get()))
+    if (committed) return;
+    if (lock.get() >= 0 && place.stands_for(place.temporary(), lock.get()))
       ::unlinkat(place.parent(), place.temporary().c_str(), 0);
+    folders.remove();
   }
 
   void check_destination() const {
@@ -76,6 +81,7 @@ struct AtomicFile::Impl : Unfinished {
 
   const std::filesystem::path destination;
   const OutputOptions options;
+  NewFolders folders;
   const OutputPlace place;
   FileDescriptor
       lock;  // shares the lock of the file being written, and keeps it over the file's close
@@ -102,6 +108,7 @@ void AtomicFile::commit() {
   if (!impl_->options.replace && place.existing()) throw appeared(place);
   impl_->check_destination();
   impl_->remove_old_seal();
+  if (impl_->options.sync) impl_->folders.sync();
   std::unique_lock lock(commit_mutex());  // See Note [abandoning outputs].
   if (impl_->options.replace) {
     if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
@@ -112,6 +119,7 @@ void AtomicFile::commit() {
     throw appeared(place);
   }
   impl_->committed = true;
+  impl_->folders.keep();
   note_committed();
   lock.unlock();  // The seal is an output of its own.
   if (impl_->options.sync) sync_parent_after_rename(place);

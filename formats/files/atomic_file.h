@@ -23,8 +23,8 @@ namespace fsdp::formats {
 class AtomicFile {
  public:
   // Throws: kUsage (a destination that names no file: empty, "." or with a slash behind it),
-  // kExists, kBusy, kNotFound (no such folder), kNotRegular (destination is a folder, link or
-  // device), kIo, kNoSpace.
+  // kExists, kBusy, kNotFound (no such folder, and no `make_folders`), kNotRegular (destination is
+  // a folder, link or device), kIo, kNoSpace.
   AtomicFile(const std::filesystem::path& destination, const OutputOptions& options);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;

@@ -22,6 +22,8 @@ struct OutputOptions {
   // Called by `commit` with the path of the finished temporary, before anything is renamed: what it
   // throws leaves the destination as it was.
   std::function<void(const std::filesystem::path& temporary)> before_commit = {};
+  // Missing folders above the destination are made, and removed again unless it is committed.
+  bool make_folders = false;
 };
 
 // Removes the temporaries of every output that is being written, for a process that is about to end

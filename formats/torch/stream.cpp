@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 
 #include "formats/base/byte_reader.h"
 #include "formats/base/checked_math.h"
@@ -132,6 +133,27 @@ bool read_byteorder(const ByteSource& source, const ZipReader& zip, const std::s
   return order == "big";
 }
 
+// Whether a tar is one that torch.save wrote before PyTorch 0.1.11: these members, each perhaps
+// behind a header of its own for what did not fit the first.
+bool is_torch_tar(const ByteSource& tar) {
+  constexpr std::uint64_t kBlock = 512;
+  constexpr std::array<std::string_view, 4> kMembers = {"sys_info", "pickle", "tensors",
+                                                        "storages"};
+  constexpr int kHeaders = 8;  // the first member comes long before
+  std::uint64_t at = 0;
+  for (int header = 0; header < kHeaders && tar.size() >= at + kBlock; ++header) {
+    std::array<char, kBlock> block{};
+    tar.read_at(at, std::as_writable_bytes(std::span(block)));
+    const std::string_view name(block.data(), ::strnlen(block.data(), 100));
+    if (std::find(kMembers.begin(), kMembers.end(), name) != kMembers.end()) return true;
+    std::uint64_t bytes = 0;  // twelve octal digits at 124
+    for (std::size_t i = 124; i < 135 && block[i] >= '0' && block[i] <= '7'; ++i)
+      bytes = bytes * 8 + static_cast<std::uint64_t>(block[i] - '0');
+    at += kBlock + (bytes + kBlock - 1) / kBlock * kBlock;
+  }
+  return false;
+}
+
 }  // namespace
 
 TorchStream sniff_torch_stream(const ByteSource& source) {
@@ -158,6 +180,10 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
     case TorchStream::kLegacy:
       return read_torch_legacy(whole, archive);
     case TorchStream::kTar:
+      if (!is_torch_tar(whole)) {
+        throw Error(ErrorCode::kUnknownFormat,
+                    "is a tar archive, not a checkpoint; unpack it and name what it contains");
+      }
       throw Error(
           ErrorCode::kUnsupported,
           "this is a tar of PyTorch 0.1.10 or before; load and save it again with PyTorch 1.x");

@@ -18,6 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SHELL_LINES = [  # what was typed, the words that must be offered
     (["fsdp-ckpt", ""], {"inspect", "ls", "verify", "consolidate", "--help", "--version"}),
     (["fsdp-ckpt", "veri"], {"verify"}),
+    (["fsdp-ckpt", "help", "veri"], {"verify"}),
     (["fsdp-ckpt", "inspect", "--fo"], {"--fold", "--force"}),
     (["fsdp-ckpt", "ls", "--values", ""], {"auto", "always", "never"}),
     (["fsdp-ckpt", "verify", "--color", "=", "a"], {"auto", "always"}),

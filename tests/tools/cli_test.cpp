@@ -27,6 +27,9 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
            {{}, "no verb was given"},
            {{"inspct", good}, "unknown verb 'inspct'; did you mean inspect?"},
            {{"frobnicate"}, "unknown verb 'frobnicate'"},
+           {{"rm", good}, "unknown verb 'rm': fsdp-ckpt deletes no checkpoint"},
+           {{"delete", good}, "fsdp-ckpt deletes no checkpoint"},
+           {{"mr", good}, "unknown verb 'mr'; fsdp-ckpt --help lists them"},
            {{"inspect"}, "PATH is required"},
            {{"inspect", good, "--nope"}, "--nope"},
            {{"inspect", good, "--threads", "0"}, "--threads"},
@@ -129,6 +132,19 @@ TEST_F(CliTest, a_name_that_is_not_utf8_is_opened_and_escaped) {
   const CliResult result = run_cli({"inspect", name});
   EXPECT_EQ(result.status, 0);
   EXPECT_THAT(result.out, HasSubstr("step-\\xff"));
+}
+
+TEST_F(CliTest, a_url_is_called_what_it_is) {
+  const std::string good = golden_path("2.11.0/minimal/ckpt");
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"inspect", "https://host/a.pt"},
+                                             {"verify", "s3://bucket/run"},
+                                             {"consolidate", good, "s3://bucket/a.pt"}}) {
+    const CliResult result = run_cli(args);
+    EXPECT_EQ(result.status, 2) << args[0];
+    EXPECT_THAT(result.err, HasSubstr("error[UNSUPPORTED]: " + args.back() + ": is a URL"));
+  }
+  EXPECT_FALSE(std::filesystem::exists("s3:"));
 }
 
 TEST_F(CliTest, errors_are_json_too_where_json_was_asked_for) {

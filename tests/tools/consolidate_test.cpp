@@ -200,5 +200,47 @@ TEST_F(CliTest, a_folder_of_something_else_is_not_replaced) {
   EXPECT_EQ(file_bytes(path("hf/thesis.tex")), "years of work");
 }
 
+TEST_F(CliTest, missing_folders_above_the_output_are_made_and_not_left_behind) {
+  const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
+  const CliResult plan = run_cli({"consolidate", source, path("new/deep/a.pt"), "-n"});
+  EXPECT_EQ(plan.status, 0) << plan.err;
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+  EXPECT_EQ(run_cli({"consolidate", source, path("new/deep/a.pt")}).status, 0);
+  EXPECT_EQ(run_cli({"reshard", source, path("sharded/two"), "-w", "2"}).status, 0);
+  EXPECT_EQ(run_cli({"verify", path("sharded/two")}).status, 0);
+  EXPECT_EQ(run_cli({"extract", source, "w", path("arrays/w.npy")}).status, 0);
+  EXPECT_EQ(run_cli({"inspect", source, "--html", path("pages/c.html")}).status, 0);
+  std::string bytes = file_bytes(source + "/__0_0.distcp");
+  bytes[bytes.find("archive/data/0") + 70] ^= 1;
+  write_file(source + "/__0_0.distcp", bytes);
+  for (const std::string& out : {path("lost/a.pt"), path("lost/deep/a.safetensors")}) {
+    EXPECT_EQ(run_cli({"consolidate", source, out, "--drop-values"}).status, 2) << out;
+    EXPECT_FALSE(std::filesystem::exists(path("lost")));
+  }
+}
+
+TEST_F(CliTest, a_dry_run_says_where_the_space_is_not_enough) {
+  // One tensor of 8 TiB, all of it a hole.
+  const std::uint64_t bytes = std::uint64_t{8} << 40U;
+  std::string header = R"({"w":{"dtype":"U8","shape":[)" + std::to_string(bytes) +
+                       R"(],"data_offsets":[0,)" + std::to_string(bytes) + "]}}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  write_file(path("big.safetensors"),
+             std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header);
+  std::error_code error;
+  std::filesystem::resize_file(path("big.safetensors"), 8 + header.size() + bytes, error);
+  if (error || std::filesystem::space(folder()).available > bytes)
+    GTEST_SKIP() << "no file of 8 TiB here, or room for two";
+  for (const char* form : {"-q", "--json"}) {
+    const CliResult result =
+        run_cli({"consolidate", path("big.safetensors"), path("out.pt"), "-n", form});
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, testing::HasSubstr("error[NO_SPACE]: " + path("out.pt") +
+                                               ": needs 8.0 TiB, only "));
+    EXPECT_EQ(result.out.find("would write") != std::string::npos, std::string(form) == "-q");
+  }
+  EXPECT_EQ(names().size(), 1U);
+}
+
 }  // namespace
 }  // namespace fsdp::cli

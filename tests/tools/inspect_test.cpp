@@ -235,5 +235,19 @@ TEST_F(CliTest, inspect_max_bytes_is_a_gate_over_all_files) {
   EXPECT_THAT(missing.err, HasSubstr("1 file missing, so that the size is not known"));
 }
 
+TEST_F(CliTest, inspect_of_metadata_alone_lists_what_was_saved) {
+  std::filesystem::create_directory(path("m"));
+  std::filesystem::copy_file(golden_path("2.15.0/fsdp2/ckpt") + "/.metadata", path("m/.metadata"));
+  const CliResult result = run_cli({"inspect", path("m")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("2 files (2 missing)"));
+  EXPECT_THAT(result.out, HasSubstr("80 tensors"));
+  EXPECT_THAT(result.err, HasSubstr("13 values not read: no data file is there"));
+  const CliResult json = run_cli({"inspect", path("m"), "--json"});
+  EXPECT_FALSE(*formats::parse_json(json.out).find("values_read")->as_bool());
+  EXPECT_EQ(run_cli({"inspect", path("m"), "--html", path("m.html")}).status, 0);
+  EXPECT_EQ(run_cli({"inspect", path("m"), "--values", "always"}).status, 2);
+}
+
 }  // namespace
 }  // namespace fsdp::cli

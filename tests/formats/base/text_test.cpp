@@ -153,6 +153,7 @@ TEST(Nearest, finds_a_slip_of_the_pen) {
   EXPECT_EQ(nearest("veryfi", verbs), "verify");
   EXPECT_EQ(nearest("banana", verbs), "");
   EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest("rm", std::vector<std::string>{"ls", "rename"}), "");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/torch/stream.h"
 
+#include <array>
+#include <cstdio>
 #include <functional>
 
 #include <gmock/gmock.h>
@@ -42,6 +44,17 @@ TorchFile read_root(const std::string& root) {
   return read(zip.bytes());
 }
 
+// The header of a tar's member.
+std::string tar_member(const std::string& name, std::uint64_t bytes) {
+  std::string block(512, '\0');
+  block.replace(0, name.size(), name);
+  std::array<char, 12> octal{};
+  std::snprintf(octal.data(), octal.size(), "%011lo", static_cast<unsigned long>(bytes));
+  block.replace(124, 11, octal.data(), 11);
+  block.replace(257, 5, "ustar");
+  return block;
+}
+
 TEST(TorchFile, of_one_tensor_says_where_its_bytes_lie) {
   const std::string bytes = float_tensor({2, 3}).bytes();
   const TorchFile file = read(bytes);
@@ -73,7 +86,14 @@ TEST(TorchFile, tells_streams_apart_by_their_first_bytes) {
 
 TEST(TorchFile, that_is_another_program_or_age_is_refused) {  // P30
   expect_error(ErrorCode::kUnsupported, "a tar of PyTorch 0.1.10",
-               [] { read(std::string(257, '\0') + "ustar" + std::string(250, '\0')); });
+               [] { read(tar_member("sys_info", 0)); });
+  expect_error(ErrorCode::kUnsupported, "a tar of PyTorch 0.1.10", [] {
+    read(tar_member("././@PaxHeader", 600) + std::string(1024, 'x') + tar_member("pickle", 0));
+  });
+  expect_error(ErrorCode::kUnknownFormat, "is a tar archive, not a checkpoint",
+               [] { read(tar_member("step-400/.metadata", 0) + std::string(1024, '\0')); });
+  expect_error(ErrorCode::kUnknownFormat, "is a tar archive",
+               [] { read(tar_member("big", 0xFFFFFFFF)); });
   expect_error(ErrorCode::kEmpty, "has no bytes", [] { read(""); });
   expect_error(ErrorCode::kZipEocd, "", [] { read("neither of them, but long enough to be one"); });
   TorchZip script = float_tensor({1});
