@@ -132,6 +132,14 @@ def main():
         else:
             wrong.append(f"{what}: {shown!s:.700}")
 
+    root = os.path.dirname(os.path.dirname(os.path.abspath(document)))
+    for block in yaml:
+        built = set(re.findall(r"cmake -S (\S+)", block))
+        checked_out = set(re.findall(r"^ *path: (\w+)$", block, flags=re.M)) | set(re.findall(r"git clone .* (\w+)$", block, flags=re.M))
+        expect("what is built is checked out", built and built <= checked_out, (built, checked_out))
+        for path in re.findall(r"(?:CHECKPOINT|REFERENCE): fsdp/(\S+)", block):
+            expect(f"{path} is in the repository", os.path.isdir(os.path.join(root, path)), path)
+
     with tempfile.TemporaryDirectory() as folder:
         world = World(folder, tool, golden)
         for recipe, steps in recipes:
@@ -143,6 +151,8 @@ def main():
                     what = f"{recipe}: {name!r} on {checkpoint} within {budget}"
                     if "|| true" not in script and any(word in script for word in failing):
                         expect(what + " must fail", status != 0 and output, (status, output))
+                        if recipe == "GitHub":
+                            expect(what + " annotates", re.search(r"^::error title=[^:]+::.", output, flags=re.M), output)
                         if checkpoint not in MAY_FAIL:
                             expect(what + " says no", status == 1, (status, output))
                     elif not any(word in script for word in MAY_FAIL.get(checkpoint, ())):
