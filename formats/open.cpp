@@ -86,6 +86,43 @@ bool is_checkpoint(const fs::path& path) {
   }
 }
 
+// Whether a save into the folder was interrupted: data files without metadata.
+bool is_interrupted(const fs::path& folder) {
+  const std::vector<std::string> names = Directory::open(folder).list();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.ends_with(".distcp") || name == ".metadata.tmp";
+  });
+}
+
+// Levels of folders between a run's and its checkpoints, and how much is looked at in all.
+constexpr int kRunLevels = 3;
+constexpr std::size_t kMaxLooked = 20'000;
+
+void find_below(const fs::path& folder, int levels, std::size_t& looked,
+                std::vector<fs::path>& found) {
+  std::vector<std::string> names = Directory::open(folder).list();
+  std::sort(names.begin(), names.end(), natural_less);
+  for (const std::string& name : names) {
+    if (++looked > kMaxLooked) {
+      throw Error(ErrorCode::kLimitEntries, cat(escape(folder.native()), ": more than ", kMaxLooked,
+                                                " files and folders to look through"));
+    }
+    if (name.starts_with('.')) continue;  // also what an output is while it is written
+    const fs::path inner = folder / name;
+    const fs::file_type type = fs::symlink_status(inner).type();
+    if (type == fs::file_type::regular) {
+      const auto file = File::open(inner);
+      if (file->size() != 0 && kind_of_file(*file) != Kind::kNothing) found.push_back(inner);
+    } else if (type == fs::file_type::directory) {
+      if (kind_of_folder(inner) != Kind::kNothing || is_interrupted(inner)) {
+        found.push_back(inner);
+      } else if (levels > 1) {
+        find_below(inner, levels - 1, looked, found);
+      }
+    }
+  }
+}
+
 // Checkpoints in the folder, and the folder above.
 std::vector<std::string> near_misses(const fs::path& folder) {
   std::vector<std::string> found;
@@ -132,12 +169,8 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
     default:
       break;
   }
-  const std::vector<std::string> names = Directory::open(path).list();
-  const bool interrupted = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.ends_with(".distcp") || name == ".metadata.tmp";
-  });
-  // Data files without metadata: its reader says what kind of unfinished save this is.
-  if (interrupted) return dcp::open_dcp(path, options.allowed_globals);
+  // Its reader says what kind of unfinished save this is.
+  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals);
   throw Error(ErrorCode::kUnknownFormat,
               escape(path.native()) + ": is no checkpoint" + suggestion(near_misses(path)));
 }
@@ -207,6 +240,18 @@ std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOpti
     throw Error(ErrorCode::kNotFound, escape(path.native()) + ": no such file or folder" + hint);
   }
   return fs::is_directory(status) ? open_folder(path, options) : open_file(path, options);
+}
+
+std::vector<fs::path> checkpoints_below(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  if (!fs::is_directory(folder, error) || kind_of_folder(folder) != Kind::kNothing ||
+      is_interrupted(folder)) {
+    return found;
+  }
+  std::size_t looked = 0;
+  find_below(folder, kRunLevels, looked, found);
+  return found;
 }
 
 }  // namespace fsdp::formats

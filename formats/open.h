@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
 
@@ -21,5 +22,11 @@ struct OpenOptions {
 // what the layouts throw.
 std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path,
                                             const OpenOptions& options = {});
+
+// Finds the checkpoints below the folder of a run, which is not a checkpoint itself: in it and in
+// folders inside it, three levels deep, links not followed; saves that were interrupted are among
+// them.  In natural order.  Empty for anything else.
+// Throws: kLimitEntries where there is too much to look through; kIo.
+std::vector<std::filesystem::path> checkpoints_below(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats

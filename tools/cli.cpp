@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/cli.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -85,6 +86,10 @@ class CliOptionSet : public OptionSet {
   void positional(const std::string& name, std::string& value, const std::string& help,
                   bool is_required) override {
     note(app_.add_option(name, value, help)->required(is_required));
+  }
+  void more(const std::string& name, std::vector<std::string>& values,
+            const std::string& help) override {
+    note(app_.add_option(name, values, help));
   }
   void flag(const std::string& names, bool& value, const std::string& help) override {
     note(app_.add_flag(names, value, help));
@@ -198,7 +203,7 @@ std::string help_text(const CLI::App& app) {
   }
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
-    text += " " + option->get_name(true);
+    text += " " + option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
     positionals += help_line(option->get_name(true), option->get_description());
   }
   text += "\n";
@@ -263,8 +268,9 @@ bool wants_json(const std::vector<std::string>& args) {
 }
 
 void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
-                 std::ostream& err) {
-  err << "fsdp-ckpt: error[" << code_name(code) << "]: " << message << '\n';
+                 std::ostream& err, bool color) {
+  err << "fsdp-ckpt: " << (color ? "\x1b[31m" : "") << "error[" << code_name(code) << "]"
+      << (color ? "\x1b[0m" : "") << ": " << message << '\n';
   if (!json) return;
   formats::Json::Object object;
   object.emplace_back("schema", "fsdp-ckpt/error/1");
@@ -279,6 +285,18 @@ bool is_terminal(const std::ostream& stream) {
   return &stream == &std::cerr && ::isatty(STDERR_FILENO) == 1;
 }
 
+// Whether errors are red: asked before the words are understood, which may be what is wrong.
+bool colors_errors(const std::vector<std::string>& args, const std::ostream& err) {
+  for (std::size_t i = 0; i < args.size(); ++i) {
+    const bool apart = args[i] == "--color" && i + 1 < args.size();
+    const std::string word = apart ? args[i + 1] : args[i];
+    if (word == (apart ? "always" : "--color=always")) return true;
+    if (word == (apart ? "never" : "--color=never")) return false;
+  }
+  const char* no_color = std::getenv("NO_COLOR");
+  return (no_color == nullptr || *no_color == '\0') && is_terminal(err);
+}
+
 Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream& err) {
   const char* no_color = std::getenv("NO_COLOR");
   const bool plain = no_color != nullptr && *no_color != '\0';
@@ -287,6 +305,9 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
       common.color == When::kAlways || (common.color == When::kAuto && !plain && is_terminal(out));
   streams.show_progress = !common.quiet && (common.progress == When::kAlways ||
                                             (common.progress == When::kAuto && is_terminal(err)));
+  winsize size{};
+  if (is_terminal(out) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
+    streams.columns = size.ws_col;
   return streams;
 }
 
@@ -366,21 +387,23 @@ std::string no_memory_words(std::uint64_t committed) {
 
 int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
   const bool json = wants_json(args);
+  const bool color = colors_errors(args, err);
   const std::uint64_t committed = formats::outputs_committed();
   forget_placed();
   try {
     return parse_and_run(args, out, err);
   } catch (const Error& error) {
-    print_error(error.code(), error.what() + placed_text(), json, out, err);
+    print_error(error.code(), error.what() + placed_text(), json, out, err, color);
     if (error.code() == ErrorCode::kInterrupted) return interrupted_status();
   } catch (const std::bad_alloc&) {
-    print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err);
+    print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err, color);
   } catch (const std::filesystem::filesystem_error& error) {
     const bool memory = error.code() == std::errc::not_enough_memory;
     print_error(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo,
-                formats::escape(error.what()) + placed_text(), json, out, err);
+                formats::escape(error.what()) + placed_text(), json, out, err, color);
   } catch (const std::exception& error) {
-    print_error(ErrorCode::kIo, formats::escape(error.what()) + placed_text(), json, out, err);
+    print_error(ErrorCode::kIo, formats::escape(error.what()) + placed_text(), json, out, err,
+                color);
   }
   return kFailed;
 }

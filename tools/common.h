@@ -2,6 +2,7 @@
 // The options every verb shares, and the surroundings it runs in.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <set>
@@ -26,12 +27,14 @@ struct CommonOptions {
   std::set<std::string> allowed_globals;
 };
 
-// Where a verb writes.  `color` and `show_progress` are what `When` came to for this terminal.
+// Where a verb writes.  The members are what `When` came to for this terminal.
 struct Streams {
   std::ostream& out;
   std::ostream& err;
   bool color = false;
   bool show_progress = false;
+  // Width of the terminal that `out` is; 0 where it is a file or a pipe, which get everything.
+  std::size_t columns = 0;
 };
 
 }  // namespace fsdp::cli

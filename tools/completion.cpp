@@ -169,8 +169,11 @@ std::string zsh() {
     out += cat("    ", pattern_of(verb), ")\n      _arguments -s \"${common[@]}\"");
     for (const OptionRecord& option : verb.options) out += cat(" \\\n        ", zsh_option(option));
     for (const OptionRecord& word : verb.positionals) {
-      out += cat(" \\\n        '", word.required ? ":" : "::", word.names[0], ":",
-                 is_path(word) ? "_files" : "", "'");
+      out += cat(" \\\n        '",
+                 word.repeated   ? "*:"
+                 : word.required ? ":"
+                                 : "::",
+                 word.names[0], ":", is_path(word) ? "_files" : "", "'");
     }
     out += " ;;\n";
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt extract: one tensor, a slice of it, or a value.
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <ostream>
 #include <sstream>
@@ -10,6 +11,7 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/model/check.h"
+#include "formats/model/select.h"
 #include "formats/open.h"
 #include "tools/array_text.h"
 #include "tools/dtype_word.h"
@@ -34,6 +36,8 @@ constexpr std::uint64_t kMaxShown = 1000;
 constexpr std::uint64_t kMaxHeld = 1U << 20U;
 // A view may repeat one stored element without end; no more than this is read for one slice.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 44U;
+// OUT that is no file.
+constexpr std::string_view kStandardOutput = "-";
 constexpr std::size_t kValueText = 1U << 20U;
 
 // A key, and the slice behind it.
@@ -58,6 +62,28 @@ Wanted wanted_in(const formats::Index& index, const std::string& word) {
   return {word.substr(0, open), word.substr(open + 1, word.size() - open - 2)};
 }
 
+bool is_glob(const std::string& word) {
+  return word.find_first_of("*?") != std::string::npos;
+}
+
+// A name for a file that has the key's letters, digits, '.', '_' and '-', and %2F for a slash: no
+// two keys have one name, and none leaves the folder.
+std::string file_name_of(const std::string& key, const std::string& format) {
+  constexpr std::string_view kHex = "0123456789ABCDEF";
+  std::string name;
+  for (const char c : key) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = byte < 0x80U && (std::isalnum(byte) != 0 || c == '_' || c == '-' ||
+                                        (c == '.' && !name.empty()));
+    if (plain) {
+      name += c;
+    } else {
+      name += {'%', kHex[byte >> 4U], kHex[byte & 15U]};
+    }
+  }
+  return name + "." + format;
+}
+
 class ExtractVerb : public Verb {
  public:
   std::string name() const override { return "extract"; }
@@ -66,11 +92,14 @@ class ExtractVerb : public Verb {
   }
   std::vector<std::string> examples() const override {
     return {"fsdp-ckpt extract step-400 'model.emb.weight[0:4,:]'",
-            "fsdp-ckpt extract step-400 model.emb.weight emb.npy --dtype float32"};
+            "fsdp-ckpt extract step-400 'model.blocks.*.weight' arrays --dtype fp32"};
   }
   void declare(OptionSet& options) override {
-    options.positional("KEY", word_, "Key of a tensor, with a slice or not, or of a value", true);
-    options.positional("OUT", writing_.destination, "File to write; text if not given", false);
+    options.positional("KEY", word_,
+                       "Key of a tensor, with a slice or not, or of a value; or a GLOB", true);
+    options.positional(
+        "OUT", writing_.destination,
+        "File to write; - for standard output; a folder for a GLOB; text if not given", false);
     options.choice("--to", format_, {"npy", "pt"}, "FORMAT",
                    "npy, pt; by the suffix of OUT if not given");
     options.text("--dtype", dtype_, "DTYPE", "Cast to float32 (fp32), bfloat16 (bf16), ...");
@@ -85,16 +114,21 @@ class ExtractVerb : public Verb {
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
-    if (!writing_.destination.empty()) check_apart(common.path, writing_.destination);
+    const bool piped = writing_.destination == kStandardOutput;
+    if (piped) check_piped(common, streams);
+    if (!writing_.destination.empty() && !piped) check_apart(common.path, writing_.destination);
     if (writing_.destination.empty() && (!format_.empty() || writing_.dry_run))
       throw Error(ErrorCode::kUsage, "--to and --dry-run need OUT, a file to write");
     const auto checkpoint = formats::open_checkpoint(common.path, {common.allowed_globals});
     const Wanted wanted = wanted_in(checkpoint->index(), word_);
-    if (!common.keys.selects(wanted.key)) {
+    if (!is_glob(word_) && !common.keys.selects(wanted.key)) {
       throw Error(ErrorCode::kNotFound,
                   cat(checkpoint->description().path, ": ", formats::quote(wanted.key, 200),
                       " is none of the keys that --keys and --exclude choose"));
     }
+    const bool is_key = find_key(checkpoint->index().tensors, wanted.key) ||
+                        find_key(checkpoint->index().values, wanted.key);
+    if (!is_key && is_glob(word_)) return extract_all(*checkpoint, common, streams);
     if (const auto value = find_key(checkpoint->index().values, wanted.key)) {
       print_value(*checkpoint, wanted, *value, common, streams);
       return 0;
@@ -125,10 +159,103 @@ class ExtractVerb : public Verb {
                                  : "; did you mean " + formats::quote(near, 200) + "?"));
   }
 
-  Extraction extraction_of(const formats::Checkpoint& checkpoint, const Wanted& wanted) const {
-    const TensorEntry& tensor = checkpoint.index().tensors.front();
+  static void check_piped(const CommonOptions& common, const Streams& streams) {
+    if (common.json)
+      throw Error(ErrorCode::kUsage, "--json and an array cannot both go to standard output");
+    if (streams.columns != 0) {
+      throw Error(ErrorCode::kUsage,
+                  "standard output is a terminal, and the array is binary; pipe it, or leave out - "
+                  "for text");
+    }
+  }
+
+  // Every tensor that the glob matches becomes a file of a new folder.
+  int extract_all(formats::Checkpoint& checkpoint, const CommonOptions& common,
+                  const Streams& streams) const {
+    if (writing_.destination.empty() || writing_.destination == kStandardOutput)
+      throw Error(ErrorCode::kUsage, cat(formats::quote(word_),
+                                         " is a glob, which needs OUT, a "
+                                         "folder to write"));
+    const std::string format = format_.empty() ? "npy" : format_;
+    checkpoint.keep([&](const std::string& key) {
+      return formats::glob_matches(word_, key) && common.keys.selects(key);
+    });
+    const formats::Index& index = checkpoint.index();
+    if (index.tensors.empty()) {
+      throw Error(ErrorCode::kNotFound, cat(checkpoint.description().path, ": no tensor matches ",
+                                            formats::quote(word_, 200)));
+    }
+    std::vector<Extraction> extractions;
+    std::vector<std::unique_ptr<TensorFile>> layouts;
+    std::vector<std::string> names;
+    std::uint64_t bytes = 0;
+    for (const std::size_t number : natural_order(index)) {
+      const Wanted wanted{index.tensors[number].key, std::nullopt};
+      extractions.push_back(extraction_of(checkpoint, wanted, number));
+      check_tensor(extractions.back());
+      try {
+        layouts.push_back(make_tensor_file(format, extractions.back()));
+      } catch (const Error& error) {
+        throw error.in(place(extractions.back(), wanted.key));
+      }
+      names.push_back(file_name_of(wanted.key, format));
+      bytes += layouts.back()->bytes();
+    }
+    formats::CopyResult result;
+    if (!writing_.dry_run) {
+      result = write_tensor_folder(extractions, layouts, names, writing_.destination,
+                                   output_options(format, common), common, streams);
+      note_placed(writing_.destination);
+    }
+    report_all(extractions, layouts, names, format, bytes, result, common, streams);
+    return 0;
+  }
+
+  void report_all(const std::vector<Extraction>& extractions,
+                  const std::vector<std::unique_ptr<TensorFile>>& layouts,
+                  const std::vector<std::string>& names, const std::string& format,
+                  std::uint64_t bytes, const formats::CopyResult& result,
+                  const CommonOptions& common, const Streams& streams) const {
+    if (common.json) {
+      Json::Array files;
+      for (std::size_t i = 0; i < names.size(); ++i) {
+        Json::Object file;
+        file.emplace_back("name", names[i]);
+        file.emplace_back("key", extractions[i].entry().key);
+        file.emplace_back("dtype", std::string(formats::torch_name(extractions[i].dtype)));
+        file.emplace_back("shape", numbers(extractions[i].slice.shape()));
+        file.emplace_back("bytes", layouts[i]->bytes());
+        files.emplace_back(std::move(file));
+      }
+      Json::Object object;
+      object.emplace_back("schema", "fsdp-ckpt/extract/1");
+      object.emplace_back("path", common.path);
+      object.emplace_back("key", word_);
+      object.emplace_back("type", "torch.Tensor");
+      object.emplace_back("output", writing_.destination);
+      object.emplace_back("format", format);
+      object.emplace_back("dry_run", writing_.dry_run);
+      object.emplace_back("files", std::move(files));
+      object.emplace_back("bytes", bytes);
+      object.emplace_back("unchecked_bytes", result.unchecked_bytes);
+      streams.out << formats::to_text(object, 1) << '\n';
+      return;
+    }
+    if (common.quiet && !writing_.dry_run) return;
+    streams.out << (writing_.dry_run ? "would write " : "") << formats::escape(writing_.destination)
+                << ": " << counted(names.size(), "file") << ", " << formats::human_bytes(bytes);
+    if (result.unchecked_bytes != 0)
+      streams.out << ", " << formats::human_bytes(result.unchecked_bytes)
+                  << " read carry no checksum";
+    streams.out << '\n';
+  }
+
+  Extraction extraction_of(const formats::Checkpoint& checkpoint, const Wanted& wanted,
+                           std::size_t number = 0) const {
+    const TensorEntry& tensor = checkpoint.index().tensors[number];
     Extraction extraction;
     extraction.checkpoint = &checkpoint;
+    extraction.tensor = number;
     extraction.dtype = tensor.dtype;
     extraction.verify = verify_;
     try {
@@ -150,7 +277,7 @@ class ExtractVerb : public Verb {
   // Only what the tensor itself lies in need be sound.
   static void check_tensor(const Extraction& extraction) {
     const formats::Index& index = extraction.checkpoint->index();
-    const TensorEntry& tensor = index.tensors.front();
+    const TensorEntry& tensor = extraction.entry();
     formats::Findings findings;
     formats::check_extents(index, findings);
     formats::check_coverage(tensor, findings);
@@ -182,8 +309,7 @@ class ExtractVerb : public Verb {
     object.emplace_back("dtype", std::string(formats::torch_name(extraction.dtype)));
     object.emplace_back("shape", numbers(extraction.slice.shape()));
     object.emplace_back("slice", wanted.slice ? Json(*wanted.slice) : Json());
-    object.emplace_back("tensor_shape",
-                        numbers(extraction.checkpoint->index().tensors.front().shape));
+    object.emplace_back("tensor_shape", numbers(extraction.entry().shape));
     return object;
   }
 
@@ -251,6 +377,7 @@ class ExtractVerb : public Verb {
 
   std::string format_of_destination() const {
     if (!format_.empty()) return format_;
+    if (writing_.destination == kStandardOutput) return "npy";
     const std::string suffix = std::filesystem::path(writing_.destination).extension();
     if (suffix == ".npy") return "npy";
     if (suffix == ".pt" || suffix == ".pth") return "pt";
@@ -276,6 +403,10 @@ class ExtractVerb : public Verb {
       throw error.in(place(extraction, wanted.key));
     }
     formats::CopyResult result;
+    if (writing_.destination == kStandardOutput && !writing_.dry_run) {
+      stream_tensor(extraction, *layout, streams.out, common, streams);
+      return;
+    }
     if (!writing_.dry_run) {
       result = write_tensor_file(extraction, *layout, writing_.destination,
                                  output_options(format, common), common, streams);

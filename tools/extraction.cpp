@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <ostream>
 
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/content/tensor_value.h"
+#include "formats/files/atomic_directory.h"
 #include "formats/files/atomic_file.h"
 #include "formats/torch/writer.h"
 #include "tools/reading.h"
@@ -123,6 +125,7 @@ class NpyFile : public TensorFile {
   }
   std::uint64_t bytes() const override { return header_.size() + data_bytes_; }
   std::uint64_t data_offset() const override { return header_.size(); }
+  std::optional<std::string> head() const override { return header_; }
   void write_rest(formats::OutputFile& file, std::uint32_t) override {
     file.write_at(0, std::as_bytes(std::span(header_)));
   }
@@ -156,6 +159,23 @@ class PtFile : public TensorFile {
   }
   formats::TorchSaveLayout layout_;
 };
+
+// Fills a file with the elements, and with what stands around them.
+formats::CopyResult write_into(const Extraction& extraction, TensorFile& layout,
+                               formats::OutputFile& file, const CommonOptions& common,
+                               const Streams& streams) {
+  file.reserve(layout.bytes());
+  std::uint64_t at = layout.data_offset();
+  std::uint32_t crc = 0;
+  const auto result =
+      read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
+        file.write_at(at, bytes);
+        crc = formats::crc32(crc, bytes);
+        at += bytes.size();
+      });
+  layout.write_rest(file, crc);
+  return result;
+}
 
 formats::TargetPiece piece_of(const Extraction& extraction) {
   return formats::box_piece(
@@ -205,20 +225,46 @@ formats::CopyResult write_tensor_file(const Extraction& extraction, TensorFile& 
                                       const formats::OutputOptions& options,
                                       const CommonOptions& common, const Streams& streams) {
   formats::AtomicFile output(destination, options);
-  formats::OutputFile& file = output.file();
-  file.reserve(layout.bytes());
-  std::uint64_t at = layout.data_offset();
-  std::uint32_t crc = 0;
-  const auto result =
-      read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
-        file.write_at(at, bytes);
-        crc = formats::crc32(crc, bytes);
-        at += bytes.size();
-      });
-  layout.write_rest(file, crc);
+  const auto result = write_into(extraction, layout, output.file(), common, streams);
   extraction.checkpoint->check_unchanged();
   output.commit();
   return result;
+}
+
+formats::CopyResult stream_tensor(const Extraction& extraction, const TensorFile& layout,
+                                  std::ostream& out, const CommonOptions& common,
+                                  const Streams& streams) {
+  const auto head = layout.head();
+  if (!head) throw Error(ErrorCode::kUnsupported, "standard output takes npy alone; name a file");
+  const auto write = [&](const char* bytes, std::size_t count) {
+    out.write(bytes, static_cast<std::streamsize>(count));
+  };
+  write(head->data(), head->size());
+  const auto result =
+      read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
+        write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      });
+  extraction.checkpoint->check_unchanged();
+  return result;
+}
+
+formats::CopyResult write_tensor_folder(const std::vector<Extraction>& extractions,
+                                        const std::vector<std::unique_ptr<TensorFile>>& layouts,
+                                        const std::vector<std::string>& names,
+                                        const std::string& destination,
+                                        const formats::OutputOptions& options,
+                                        const CommonOptions& common, const Streams& streams) {
+  formats::AtomicDirectory output(destination, options);
+  formats::CopyResult total;
+  for (std::size_t i = 0; i < extractions.size(); ++i) {
+    const auto result =
+        write_into(extractions[i], *layouts[i], output.add_file(names[i]), common, streams);
+    total.bytes += result.bytes;
+    total.unchecked_bytes += result.unchecked_bytes;
+  }
+  if (!extractions.empty()) extractions.front().checkpoint->check_unchanged();
+  output.commit();
+  return total;
 }
 
 }  // namespace fsdp::cli

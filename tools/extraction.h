@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/files/atomic_output.h"
@@ -23,6 +25,7 @@ struct Extraction {
   formats::DType dtype = formats::DType::kFloat32;  // of the result
   bool verify = true;                               // compare checksums
 
+  const formats::TensorEntry& entry() const { return checkpoint->index().tensors[tensor]; }
   std::uint64_t numel() const;
   std::uint64_t bytes() const;
 };
@@ -39,6 +42,8 @@ class TensorFile {
   virtual ~TensorFile() = default;
   virtual std::uint64_t bytes() const = 0;
   virtual std::uint64_t data_offset() const = 0;
+  // Everything but the elements, where all of it stands before them and is known before they are.
+  virtual std::optional<std::string> head() const { return std::nullopt; }
   // Writes everything but the elements, whose CRC-32 is `crc`.
   virtual void write_rest(formats::OutputFile& file, std::uint32_t crc) = 0;
 };
@@ -52,5 +57,19 @@ formats::CopyResult write_tensor_file(const Extraction& extraction, TensorFile& 
                                       const std::string& destination,
                                       const formats::OutputOptions& options,
                                       const CommonOptions& common, const Streams& streams);
+
+// Writes head and elements to `out` as they are read.
+// Throws: kUnsupported for a layout without a head; what read_slice throws, when a part is written.
+formats::CopyResult stream_tensor(const Extraction& extraction, const TensorFile& layout,
+                                  std::ostream& out, const CommonOptions& common,
+                                  const Streams& streams);
+
+// Writes tensors, of which each has a layout, into a new folder, under these names.
+formats::CopyResult write_tensor_folder(const std::vector<Extraction>& extractions,
+                                        const std::vector<std::unique_ptr<TensorFile>>& layouts,
+                                        const std::vector<std::string>& names,
+                                        const std::string& destination,
+                                        const formats::OutputOptions& options,
+                                        const CommonOptions& common, const Streams& streams);
 
 }  // namespace fsdp::cli

@@ -15,7 +15,8 @@ namespace fsdp::cli {
 void throw_if_unread(const formats::Findings& findings, const std::string& path, std::ostream* out);
 
 // A line: "damage[ZIP_CRC]: __1_0.distcp: 'w': symptom (bytes 10 to 20)".
-void print_finding(const formats::Finding& finding, std::ostream& out);
+// `color`: the word red where the checkpoint is damaged or unsafe, else yellow.
+void print_finding(const formats::Finding& finding, std::ostream& out, bool color = false);
 
 // {"severity", "code", "file", "key", "begin", "end", "message"}.
 formats::Json finding_json(const formats::Finding& finding);

@@ -9,8 +9,10 @@
 #include "formats/open.h"
 #include "tools/inspect_globals.h"
 #include "tools/inspect_html.h"
+#include "tools/inspect_run.h"
 #include "tools/key_tree.h"
 #include "tools/placed.h"
+#include "tools/runs.h"
 #include "tools/selection.h"
 #include "tools/table.h"
 #include "tools/value_text.h"
@@ -72,7 +74,7 @@ class TreePrinter {
 
   // Reads the values that are shown.
   void read(const KeyNode& tree) { children(tree, "", 1); }
-  void print(std::ostream& out) const { table_.print(out); }
+  void print(std::ostream& out, std::size_t columns) const { table_.print(out, columns); }
 
  private:
   void children(const KeyNode& node, const std::string& indent, std::size_t depth) {
@@ -129,14 +131,14 @@ class TreePrinter {
   Table table_;
 };
 
-void print_files(const formats::Checkpoint& checkpoint, std::ostream& out) {
+void print_files(const formats::Checkpoint& checkpoint, const Streams& streams) {
   Table table({Align::kLeft, Align::kRight, Align::kLeft});
   for (const auto& file : checkpoint.index().files) {
     table.add({formats::escape(file.name),
                file.bytes ? formats::human_bytes(*file.bytes) : "missing",
                file.rank ? cat("rank ", *file.rank) : ""});
   }
-  table.print(out);
+  table.print(streams.out, streams.columns);
 }
 
 }  // namespace
@@ -230,18 +232,20 @@ int inspect(const InspectOptions& options, const Streams& streams) {
                   << count_of(checkpoint->index().tensors.size(), "tensor") << '\n';
     }
   } else {
-    const auto tree = key_tree(checkpoint->index(), options.fold);
+    // On a terminal, thousands of lines that say the same help nobody.
+    const bool alone = streams.columns != 0 && !options.no_fold && !options.chunks;
+    const auto tree = key_tree(checkpoint->index(), options.fold || alone);
     const bool values = reads_values(options, *checkpoint);
     TreePrinter printer(options, *checkpoint, values);
     printer.read(*tree);
     print_heading(*checkpoint, *tree, streams.out);
     if (options.files) {
       streams.out << '\n';
-      print_files(*checkpoint, streams.out);
+      print_files(*checkpoint, streams);
     }
     if (!tree->children.empty() && options.depth > 0) {
       streams.out << '\n';
-      printer.print(streams.out);
+      printer.print(streams.out, streams.columns);
       if (!values && tree->values != 0 && options.values == When::kAuto && !options.common.quiet) {
         streams.err << "fsdp-ckpt: note: " << count_of(tree->values, "value")
                     << (tree->values > kManyValues ? " not read; --values always reads them\n"
@@ -269,7 +273,11 @@ class InspectVerb : public Verb {
             "fsdp-ckpt inspect step-400 --json -k 'model.**' | jq '.tensors[].key'"};
   }
   void declare(OptionSet& options) override {
-    options.flag("--fold", options_.fold, "Fold numbered layers that are alike to #");
+    options.more("MORE", more_,
+                 "More checkpoints; each is a line, as those in the folder of a run");
+    options.flag("--fold", options_.fold,
+                 "Show numbered layers that are alike once; so does a terminal");
+    options.flag("--no-fold", options_.no_fold, "Show every layer, on a terminal as well");
     options.integer("-d,--depth", depth_, 0, INT32_MAX, "N", "Levels of the tree to show");
     options.flag("--chunks", options_.chunks, "Show where each chunk lies");
     options.flag("--files", options_.files, "List the files");
@@ -282,15 +290,20 @@ class InspectVerb : public Verb {
                    "Read the values (what is no tensor): auto, always or never");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
+    if (!more_.empty() && (globals_ || !options_.html.empty()))
+      throw Error(ErrorCode::kUsage, "--globals and --html take one PATH");
     if (globals_) return inspect_globals(common, streams);
     options_.common = common;
     if (depth_) options_.depth = static_cast<std::size_t>(*depth_);
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
-    return inspect(options_, streams);
+    const auto listed =
+        options_.html.empty() ? listed_checkpoints(common.path, more_) : std::vector<std::string>{};
+    return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
   }
 
  private:
   InspectOptions options_;
+  std::vector<std::string> more_;
   bool globals_ = false;
   std::optional<std::int64_t> depth_;
   std::string values_ = "auto";

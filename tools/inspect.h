@@ -16,7 +16,8 @@ namespace fsdp::cli {
 struct InspectOptions {
   CommonOptions common;
   std::size_t depth = SIZE_MAX;            // levels of the tree that are shown
-  bool fold = false;                       // layer numbers folded to #
+  bool fold = false;                       // numbered layers that are alike: once
+  bool no_fold = false;                    // on a terminal neither
   bool chunks = false;                     // each chunk: box, file, bytes
   bool files = false;                      // each file: bytes, rank
   When values = When::kAuto;               // values are read (kAuto: while there are few)

@@ -76,26 +76,55 @@ std::string signature(const KeyNode& node) {
   return text + ')';
 }
 
+// Numbered siblings that are alike: the first, and the names of all.
+struct Alike {
+  KeyNode* first;
+  std::vector<std::string> names;
+};
+
+// Whether `b` is the number that follows on `a`, written the same way.
+bool follows(const std::string& a, const std::string& b) {
+  constexpr std::size_t kMaxDigits = 18;
+  return a.size() <= kMaxDigits && b == std::to_string(std::stoull(a) + 1);
+}
+
+// "{0..11}", "{0..2,5}", "{0,2,4,6,...}".  Requires: natural order.
+std::string range_text(const std::vector<std::string>& names) {
+  constexpr std::size_t kMaxRanges = 4;
+  std::string text = "{";
+  std::size_t ranges = 0;
+  for (std::size_t begin = 0, end = 0; begin < names.size(); begin = end) {
+    if (ranges++ == kMaxRanges) return text + ",...}";
+    for (end = begin + 1; end < names.size() && follows(names[end - 1], names[end]);) ++end;
+    text += (begin == 0 ? "" : ",") + names[begin];
+    if (end - begin > 1) text += (end - begin == 2 ? "," : "..") + names[end - 1];
+  }
+  return text + "}";
+}
+
 void fold_children(KeyNode& node) {
-  std::map<std::string, KeyNode*> alike;
+  std::map<std::string, Alike> alike;
   std::vector<std::unique_ptr<KeyNode>> kept;
   for (auto& child : node.children) {
     if (!is_number(child->name)) {
       kept.push_back(std::move(child));
       continue;
     }
-    const auto [at, fresh] = alike.try_emplace(signature(*child), child.get());
+    const auto [at, fresh] = alike.try_emplace(signature(*child), Alike{child.get(), {}});
+    at->second.names.push_back(child->name);
     if (fresh) {
       kept.push_back(std::move(child));
       continue;
     }
-    KeyNode& first = *at->second;
+    KeyNode& first = *at->second.first;
     ++first.copies;
-    first.name = "#";
     first.tensors += child->tensors;
     first.values += child->values;
     first.numel += child->numel;
     first.bytes += child->bytes;
+  }
+  for (auto& [text, same] : alike) {
+    if (same.names.size() > 1) same.first->name = range_text(same.names);
   }
   node.children = std::move(kept);
 }
@@ -130,7 +159,7 @@ void join_chains(KeyNode& node, bool top) {
   for (auto& child : node.children) join_chains(*child, false);
   if (top || node.children.size() != 1 || node.tensor != nullptr || node.value != nullptr) return;
   std::unique_ptr<KeyNode> child = std::move(node.children[0]);
-  if (child->copies != 1 || node.copies != 1) {
+  if (node.copies != 1) {  // its totals are those of all copies
     node.children[0] = std::move(child);
     return;
   }

@@ -26,7 +26,7 @@ struct KeyNode {
 };
 
 // Builds the tree.  Keys are split at their dots.  `fold`: numbered siblings with equal subtrees
-// (names, dtypes, shapes) become one node "#". Lifetime: the index outlives the tree.
+// (names, dtypes, shapes) become one node "{0..11}". Lifetime: the index outlives the tree.
 std::unique_ptr<KeyNode> key_tree(const formats::Index& index, bool fold);
 
 }  // namespace fsdp::cli

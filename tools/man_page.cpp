@@ -53,7 +53,7 @@ void verb_text(std::string& out, const VerbRecord& verb) {
   out += cat(".SS ", roff(verb.name), "\n.B fsdp\\-ckpt ", roff(verb.name), "\n.RI [ OPTIONS ]");
   for (const OptionRecord& word : verb.positionals) {
     out += word.required ? cat("\n.I ", roff(word.names[0]))
-                         : cat("\n.RI [ ", roff(word.names[0]), " ]");
+                         : cat("\n.RI [ ", roff(word.names[0]), word.repeated ? " ... ]" : " ]");
   }
   out += "\n.PP\n" + roff(verb.description) + ".";
   if (!verb.alias.empty()) out += cat("\nAlso called \\fB", roff(verb.alias), "\\fR.");

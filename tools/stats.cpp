@@ -266,7 +266,7 @@ void print_json(const formats::Checkpoint& checkpoint, const CommonOptions& comm
 }
 
 void print_table(const formats::Index& index, const std::vector<std::size_t>& order,
-                 const Outcome& outcome, std::ostream& out) {
+                 const Outcome& outcome, const Streams& streams) {
   constexpr auto kRight = Align::kRight;
   Table table({Align::kLeft, Align::kLeft, Align::kLeft, kRight, kRight, kRight, kRight, kRight,
                kRight, kRight, kRight});
@@ -283,7 +283,7 @@ void print_table(const formats::Index& index, const std::vector<std::size_t>& or
                optional_text(rms_of(tensor.dtype, s)), formats::group_digits(s.zeros),
                formats::group_digits(s.nan), formats::group_digits(s.infinite())});
   }
-  table.print(out);
+  table.print(streams.out, streams.columns);
 }
 
 void print_totals(const Totals& totals, const std::string& name, std::ostream& out) {
@@ -300,7 +300,7 @@ void print_text(const formats::Checkpoint& checkpoint, const CommonOptions& comm
   std::ostream& out = streams.out;
   if (!common.quiet) {
     if (!order.empty()) {
-      print_table(index, order, outcome, out);
+      print_table(index, order, outcome, streams);
       out << '\n';
     }
     const auto totals = totals_by_dtype(index, outcome);

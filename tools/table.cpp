@@ -14,6 +14,23 @@ std::size_t width_of(const std::string& text) {
   }));
 }
 
+// Blanks between columns, and what the first and the last one keep of their width.
+constexpr std::size_t kGap = 2;
+constexpr std::size_t kLeastFirst = 16;
+constexpr std::size_t kLeastLast = 8;
+
+// `text` in at most `width` characters, the last an ellipsis where some are left out.
+std::string clipped(const std::string& text, std::size_t width) {
+  if (width_of(text) <= width) return text;
+  if (width == 0) return {};
+  std::size_t end = 0;
+  for (std::size_t count = 0; end < text.size(); ++end) {
+    const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0U) != 0x80U;
+    if (begins && count++ == width - 1) break;
+  }
+  return text.substr(0, end) + "…";
+}
+
 }  // namespace
 
 void Table::add(std::vector<std::string> cells) {
@@ -24,7 +41,7 @@ void Table::add_line(std::string text) {
   rows_.push_back({true, {std::move(text)}});
 }
 
-void Table::print(std::ostream& out) const {
+std::vector<std::size_t> Table::widths(std::size_t columns) const {
   std::vector<std::size_t> widths(columns_.size(), 0);
   for (const Row& row : rows_) {
     if (row.line) continue;
@@ -32,21 +49,44 @@ void Table::print(std::ostream& out) const {
         row.cells.size() < columns_.size() ? row.cells.size() - 1 : row.cells.size();
     for (std::size_t c = 0; c < count; ++c) widths[c] = std::max(widths[c], width_of(row.cells[c]));
   }
-  for (const Row& row : rows_) {
-    if (row.line) {
-      out << row.cells[0] << '\n';
-      continue;
-    }
-    std::string text;
-    for (std::size_t c = 0; c < row.cells.size(); ++c) {
-      const std::size_t width = width_of(row.cells[c]);
-      const std::string blanks(width < widths[c] ? widths[c] - width : 0, ' ');
-      if (c != 0) text += "  ";
-      text += columns_[c] == Align::kRight ? blanks + row.cells[c] : row.cells[c] + blanks;
-    }
-    text.erase(text.find_last_not_of(' ') + 1);
-    out << text << '\n';
+  if (columns == 0 || widths.empty()) return widths;
+  std::size_t total = kGap * (widths.size() - 1);
+  for (const std::size_t width : widths) total += width;
+  const auto shrink = [&](std::size_t& width, std::size_t least) {
+    if (total <= columns || width <= least) return;
+    const std::size_t less = std::min(total - columns, width - least);
+    width -= less;
+    total -= less;
+  };
+  if (widths.size() > 1 && columns_.back() == Align::kLeft) shrink(widths.back(), kLeastLast);
+  shrink(widths.front(), kLeastFirst);
+  return widths;
+}
+
+std::string Table::line(const Row& row, const std::vector<std::size_t>& widths,
+                        std::size_t columns) const {
+  std::string text;
+  std::size_t used = 0;
+  for (std::size_t c = 0; c < row.cells.size(); ++c) {
+    const bool over = row.cells.size() < columns_.size() && c + 1 == row.cells.size();
+    const bool text_at_an_end = columns_[c] == Align::kLeft && (c == 0 || c + 1 == columns_.size());
+    const bool cut = columns != 0 && (over || text_at_an_end);
+    const std::size_t most = over ? columns - std::min(columns, used) : widths[c];
+    const std::string cell = cut ? clipped(row.cells[c], most) : row.cells[c];
+    const std::size_t width = width_of(cell);
+    const std::string blanks(width < widths[c] ? widths[c] - width : 0, ' ');
+    if (c != 0) text += std::string(kGap, ' ');
+    text += columns_[c] == Align::kRight ? blanks + cell : cell + blanks;
+    used += std::max(width, widths[c]) + kGap;
   }
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text;
+}
+
+void Table::print(std::ostream& out, std::size_t columns) const {
+  const std::vector<std::size_t> widths = this->widths(columns);
+  for (const Row& row : rows_)
+    out << (row.line ? row.cells[0] : line(row, widths, columns)) << '\n';
 }
 
 }  // namespace fsdp::cli

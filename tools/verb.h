@@ -21,6 +21,9 @@ class OptionSet {
   // Words without a dash, in the order of declaration; PATH, which every verb has, comes first.
   virtual void positional(const std::string& name, std::string& value, const std::string& help,
                           bool required) = 0;
+  // Any number of words more, behind those that are required.
+  virtual void more(const std::string& name, std::vector<std::string>& values,
+                    const std::string& help) = 0;
   // `names`: "-n,--dry-run".  The flag sets `value` to true.
   virtual void flag(const std::string& names, bool& value, const std::string& help) = 0;
   // The flag sets `value` to false: "--no-sync".

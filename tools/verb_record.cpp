@@ -18,6 +18,13 @@ class Recorder : public OptionSet {
     last_->help = help;
     last_->required = required;
   }
+  void more(const std::string& name, std::vector<std::string>& /*values*/,
+            const std::string& help) override {
+    std::string unused;
+    positional(name, unused, help, false);
+    last_->type = "PATH";
+    last_->repeated = true;
+  }
   void flag(const std::string& names, bool& /*value*/, const std::string& help) override {
     add(names, {}, help);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <ostream>
 
 #include "formats/base/interrupt.h"
@@ -11,6 +12,7 @@
 #include "formats/torch/program.h"
 #include "tools/finding_report.h"
 #include "tools/progress.h"
+#include "tools/runs.h"
 #include "tools/sealing.h"
 #include "tools/selection.h"
 #include "tools/verbs.h"
@@ -126,7 +128,7 @@ Verdict verdict_of(const formats::Findings& findings) {
   return {"sound", "\x1b[32m", "sound"};
 }
 
-void print_json(const Outcome& outcome, bool answer, std::ostream& out) {
+formats::Json::Object outcome_json(const Outcome& outcome, bool answer) {
   formats::Json::Array findings;
   for (const Finding& finding : outcome.report.findings) findings.push_back(finding_json(finding));
   formats::Json::Object object;
@@ -142,6 +144,10 @@ void print_json(const Outcome& outcome, bool answer, std::ostream& out) {
   object.emplace_back("seal", sealing_json(outcome.sealing.seal));
   object.emplace_back("integrity", sealing_json(outcome.sealing.integrity));
   object.emplace_back("findings", std::move(findings));
+  return object;
+}
+
+void print_json(formats::Json::Object object, std::ostream& out) {
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
@@ -169,7 +175,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
     const bool note = answer && finding.severity >= Severity::kUnknown;
     if (command.common.quiet && (note || finding.severity == Severity::kWarning)) continue;
     if (shown++ < command.limit) {
-      print_finding(finding, streams.out);
+      print_finding(finding, streams.out, streams.color);
     } else {
       ++more;
     }
@@ -208,7 +214,8 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
 }
 
 // Returns 0 where nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
-int verify(const VerifyCommand& command, const Streams& streams) {
+// `json`: gets what --json prints, instead of standard output.
+int verify(const VerifyCommand& command, const Streams& streams, formats::Json::Object& json) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
   throw_if_unread(findings, outcome.path, command.common.json ? nullptr : &streams.out);
@@ -237,11 +244,69 @@ int verify(const VerifyCommand& command, const Streams& streams) {
                       count(findings, Severity::kUnsafe) == 0 &&
                       (!command.strict || count(findings, Severity::kUnknown) == 0);
   if (command.common.json) {
-    print_json(outcome, answer, streams.out);
+    json = outcome_json(outcome, answer);
   } else {
     print_text(command, outcome, answer, streams);
   }
   return answer ? 0 : 1;
+}
+
+// A checkpoint of a run, as --json has it, where it could not be verified.
+formats::Json::Object unverified_json(const std::string& path, const Error& error) {
+  formats::Json::Object object;
+  object.emplace_back("path", formats::escape(path));
+  object.emplace_back("sound", false);
+  object.emplace_back("code", code_name(error.code()));
+  object.emplace_back("message", error.what());
+  return object;
+}
+
+// Verifies one after the other, and says which are sound.  One that cannot be verified is an error,
+// and the others are looked into all the same.  Returns the worst of what `verify` returns, 2 where
+// one could not be verified.
+int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
+               const Streams& streams) {
+  const std::string named = command.common.path;
+  std::array<std::size_t, 3> counts{};  // by exit status
+  int worst = 0;
+  std::string newest;  // sound
+  formats::Json::Array checkpoints;
+  for (const std::string& path : paths) {
+    command.common.path = path;
+    formats::Json::Object json;
+    int status = 2;
+    try {
+      status = verify(command, streams, json);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
+      json = unverified_json(path, error);
+      if (!command.common.json)
+        streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << error.what()
+                    << '\n';
+    }
+    worst = std::max(worst, status);
+    ++counts.at(static_cast<std::size_t>(status));
+    // Without a step, what comes later counts as newer.
+    if (status == 0 && (newest.empty() || step_of(path).value_or(0) >= step_of(newest).value_or(0)))
+      newest = path;
+    checkpoints.emplace_back(std::move(json));
+  }
+  if (command.common.json) {
+    formats::Json::Object object;
+    object.emplace_back("schema", "fsdp-ckpt/verify-run/1");
+    object.emplace_back("path", named);
+    object.emplace_back("sound", worst == 0);
+    object.emplace_back("newest_sound", newest.empty() ? formats::Json() : formats::Json(newest));
+    object.emplace_back("checkpoints", std::move(checkpoints));
+    print_json(std::move(object), streams.out);
+  } else if (!command.common.quiet || worst != 0) {
+    streams.out << counts[0] << " of " << paths.size() << " checkpoints sound";
+    if (counts[1] != 0) streams.out << ", " << counts[1] << " not sound";
+    if (counts[2] != 0) streams.out << ", " << counts[2] << " not verified";
+    if (!newest.empty()) streams.out << "; the newest sound one is " << formats::escape(newest);
+    streams.out << '\n';
+  }
+  return worst;
 }
 
 class VerifyVerb : public Verb {
@@ -254,6 +319,7 @@ class VerifyVerb : public Verb {
     return {"fsdp-ckpt verify step-400", "fsdp-ckpt verify step-400 --fast --json"};
   }
   void declare(OptionSet& options) override {
+    options.more("MORE", more_, "More checkpoints; those in the folder of a run are found there");
     options.flag("--fast", command_.fast, "Metadata and sizes alone, no data");
     options.flag("--strict", command_.strict,
                  "Warnings count as damage; what is unknown is not sound");
@@ -267,11 +333,18 @@ class VerifyVerb : public Verb {
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.common = common;
     if (limit_) command_.limit = static_cast<std::size_t>(*limit_);
-    return verify(command_, streams);
+    const auto listed = listed_checkpoints(common.path, more_);
+    if (!listed.empty() && !formats::find_seal(common.path))
+      return verify_run(command_, listed, streams);
+    formats::Json::Object json;
+    const int status = verify(command_, streams, json);
+    if (common.json) print_json(std::move(json), streams.out);
+    return status;
   }
 
  private:
   VerifyCommand command_;
+  std::vector<std::string> more_;
   std::optional<std::int64_t> limit_;
 };
 

@@ -87,7 +87,11 @@ def commands(golden, folder):
     yield ["extract", step, "app.model.blocks.0.up.weight", "--json"]
     yield ["extract", step, "app.optim.param_groups.0.betas", "--json"]
     yield ["extract", step, key, os.path.join(folder, "x.npy"), "--json"]
+    yield ["extract", step, "app.model.blocks.*.up.*", os.path.join(folder, "arrays"), "--json"]
     yield ["extract", step, "nothing", "--json"]
+    minimal = os.path.join(golden, "2.11.0/minimal/ckpt")
+    yield ["inspect", step, minimal, "--json"]
+    yield ["verify", step, minimal, "--json"]
     for i, path in enumerate(checkpoints(golden)):
         yield ["inspect", path, "--json"]
         yield ["inspect", path, "--json", "--values", "never"]

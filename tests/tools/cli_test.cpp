@@ -88,7 +88,7 @@ TEST_F(CliTest, one_folder_too_high_or_too_low_names_the_checkpoint) {
   copy_of("2.11.0/minimal/ckpt", "step-400");
   std::filesystem::create_directory(folder() / "step-400" / "logs");
   for (const std::string& near : {folder().native(), path("step-400/logs")}) {
-    const CliResult result = run_cli({"inspect", near});
+    const CliResult result = run_cli({"stats", near});
     EXPECT_EQ(result.status, 2);
     EXPECT_THAT(result.err, HasSubstr("error[UNKNOWN_FORMAT]"));
     EXPECT_THAT(result.err, HasSubstr(path("step-400")));

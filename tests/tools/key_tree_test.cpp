@@ -76,10 +76,28 @@ TEST(KeyTree, alike_layers_fold_and_odd_ones_stay) {
   const auto tree = key_tree(index, true);
   const KeyNode& list = *tree->children[0]->children[1];
   ASSERT_EQ(list.children.size(), 2U);
-  EXPECT_EQ(list.children[0]->name, "#");
+  EXPECT_EQ(list.children[0]->name, "{1,2,10}");
   EXPECT_EQ(list.children[0]->copies, 3U);
   EXPECT_EQ(list.children[0]->numel, 27U);
   EXPECT_EQ(list.children[1]->name, "11.w");
+}
+
+TEST(KeyTree, a_range_tells_which_layers_are_alike) {
+  const auto name_of = [](const std::vector<std::string>& numbers) {
+    formats::Index index;
+    for (const std::string& number : numbers) index.add(tensor("l." + number, {1}));
+    const auto tree = key_tree(index, true);
+    EXPECT_EQ(tree->children[0]->copies, numbers.size());
+    EXPECT_EQ(tree->children[0]->numel, numbers.size());
+    return tree->children[0]->name;
+  };
+  EXPECT_EQ(name_of({"0", "1", "2", "3"}), "model.l.{0..3}");
+  EXPECT_EQ(name_of({"0", "1"}), "model.l.{0,1}");
+  EXPECT_EQ(name_of({"0", "1", "2", "5"}), "model.l.{0..2,5}");
+  EXPECT_EQ(name_of({"0", "2", "4", "6", "8"}), "model.l.{0,2,4,6,...}");
+  EXPECT_EQ(name_of({"00", "01"}), "model.l.{00,01}");
+  const std::string long_number(30, '9');
+  EXPECT_EQ(name_of({"1", long_number}), "model.l.{1," + long_number + "}");
 }
 
 TEST(KeyTree, a_key_that_is_also_a_prefix_keeps_both) {

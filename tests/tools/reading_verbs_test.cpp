@@ -198,5 +198,54 @@ TEST_F(ReadingVerbs, extract_needs_only_the_tensor_asked_for_to_be_sound) {
   EXPECT_THAT(gone.err, HasSubstr("error[SHARD_MISSING]"));
 }
 
+TEST_F(CliTest, extract_to_standard_output_is_the_file_it_would_write) {
+  const std::string source = golden_path("2.15.0/fsdp2/ckpt");
+  const std::string key = "app.model.emb.weight[0:3, ::2]";
+  ASSERT_EQ(run_cli({"extract", source, key, path("a.npy")}).status, 0);
+  const CliResult piped = run_cli({"extract", source, key, "-"});
+  EXPECT_EQ(piped.status, 0);
+  EXPECT_EQ(piped.out, file_bytes(path("a.npy")));
+  EXPECT_EQ(piped.err, "");
+  EXPECT_EQ(run_cli({"extract", source, key, "-", "--to", "npy"}).out, piped.out);
+  EXPECT_THAT(run_cli({"extract", source, key, "-", "--to", "pt"}).err,
+              HasSubstr("standard output takes npy alone"));
+  EXPECT_EQ(run_cli({"extract", source, key, "-", "--json"}).status, 2);
+  EXPECT_EQ(names().size(), 1U);
+}
+
+TEST_F(CliTest, extract_of_a_glob_writes_a_folder) {
+  const std::string source = golden_path("2.15.0/fsdp2/ckpt");
+  const std::string glob = "app.model.blocks.*.up.*";
+  EXPECT_THAT(run_cli({"extract", source, glob}).err, HasSubstr("needs OUT, a folder"));
+  EXPECT_THAT(run_cli({"extract", source, glob, path("d"), "-n"}).out, HasSubstr(": 6 files, "));
+  EXPECT_FALSE(std::filesystem::exists(path("d")));
+  ASSERT_EQ(run_cli({"extract", source, glob, path("d")}).status, 0);
+  ASSERT_EQ(run_cli({"extract", source, "app.model.blocks.1.up.bias", path("a.npy")}).status, 0);
+  EXPECT_EQ(file_bytes(path("d/app.model.blocks.1.up.bias.npy")), file_bytes(path("a.npy")));
+  const formats::Json json = formats::parse_json(
+      run_cli({"extract", source, glob, path("e"), "--to", "pt", "--exclude", "**.bias", "--json"})
+          .out);
+  ASSERT_EQ(json.find("files")->as_array()->size(), 3U);
+  EXPECT_EQ(*json.find("files")->as_array()->at(0).find("name")->as_string(),
+            "app.model.blocks.0.up.weight.pt");
+  EXPECT_EQ(run_cli({"inspect", path("e/app.model.blocks.0.up.weight.pt")}).status, 0);
+  EXPECT_THAT(run_cli({"extract", source, "no.*", path("f")}).err,
+              HasSubstr("no tensor matches 'no.*'"));
+  EXPECT_THAT(run_cli({"extract", source, glob, path("d")}).err, HasSubstr("error[EXISTS]"));
+}
+
+TEST_F(CliTest, names_of_extracted_files_stay_in_their_folder) {
+  std::string header = R"({"../up":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
+                       R"("a/b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  write_file(path("odd.safetensors"), std::string(1, static_cast<char>(header.size())) +
+                                          std::string(7, '\0') + header + "xy");
+  const CliResult result = run_cli({"extract", path("odd.safetensors"), "**", path("out")});
+  ASSERT_EQ(result.status, 0) << result.err;
+  EXPECT_TRUE(std::filesystem::exists(path("out/%2E.%2Fup.npy")));
+  EXPECT_TRUE(std::filesystem::exists(path("out/a%2Fb.npy")));
+  EXPECT_EQ(names().size(), 2U);
+}
+
 }  // namespace
 }  // namespace fsdp::cli

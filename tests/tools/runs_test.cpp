@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Folders of runs, and several checkpoints at once.
+#include "tools/runs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/base/json.h"
+#include "tests/tools/run_cli.h"
+
+namespace fsdp::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(Runs, a_name_tells_the_step) {
+  EXPECT_EQ(step_of("run/step-400"), 400U);
+  EXPECT_EQ(step_of("run/step-400/"), 400U);
+  EXPECT_EQ(step_of("epoch=3-step=1200.ckpt"), 1200U);
+  EXPECT_EQ(step_of("step1000_of_9"), 1000U);
+  EXPECT_EQ(step_of("checkpoint_1000"), 1000U);
+  EXPECT_EQ(step_of("00000250"), 250U);
+  EXPECT_EQ(step_of("footsteps/7.pt"), 7U);
+  EXPECT_EQ(step_of("step-400/last"), std::nullopt);
+  EXPECT_EQ(step_of("model.safetensors"), std::nullopt);
+  EXPECT_EQ(step_of("step-99999999999999999999999"), std::nullopt);
+  EXPECT_EQ(step_of(""), std::nullopt);
+}
+
+class RunsTest : public CliTest {
+ protected:
+  // step-2 and step-10 are sound, step-20 lost a file, deep/step-5 lies a level below.
+  std::string run() const {
+    std::filesystem::create_directories(path("run/deep"));
+    std::filesystem::create_directories(path("run/logs"));
+    write_file(path("run/notes.txt"), "lr: 0.1\n");
+    write_file(path("run/empty.pt"), "");
+    for (const char* step : {"step-2", "step-10", "step-20", "deep/step-5"})
+      copy_of("2.11.0/minimal/ckpt", std::string("run/") + step);
+    std::filesystem::remove(path("run/step-20/__0_0.distcp"));
+    std::filesystem::create_directory_symlink(path("run/step-10"), path("run/latest"));
+    return path("run");
+  }
+};
+
+TEST_F(RunsTest, checkpoints_below_a_folder_are_found_in_natural_order) {
+  const std::string folder = run();
+  EXPECT_THAT(listed_checkpoints(folder, {}),
+              ElementsAre(folder + "/deep/step-5", folder + "/step-2", folder + "/step-10",
+                          folder + "/step-20"));
+  EXPECT_TRUE(listed_checkpoints(folder + "/step-2", {}).empty());
+  EXPECT_TRUE(listed_checkpoints(folder + "/logs", {}).empty());
+  EXPECT_TRUE(listed_checkpoints(path("nowhere"), {}).empty());
+  EXPECT_THAT(listed_checkpoints(folder + "/step-2", {path("nowhere")}),
+              ElementsAre(folder + "/step-2", path("nowhere")));
+}
+
+TEST_F(RunsTest, inspect_lists_them_with_step_size_and_format) {
+  const std::string folder = run();
+  const CliResult result = run_cli({"inspect", folder});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("4 checkpoints\n"));
+  EXPECT_THAT(result.out, HasSubstr("  step 10  2.8 KiB  1 tensor  sharded checkpoint (torch"));
+  EXPECT_THAT(result.out, Not(HasSubstr("latest")));
+  const formats::Json json = formats::parse_json(run_cli({"inspect", folder, "--json"}).out);
+  EXPECT_EQ(*json.find("schema")->as_string(), "fsdp-ckpt/inspect-run/1");
+  ASSERT_EQ(json.find("checkpoints")->as_array()->size(), 4U);
+  EXPECT_EQ(*json.find("checkpoints")->as_array()->at(2).find("step")->as_int(), 10);
+}
+
+TEST_F(RunsTest, inspect_of_several_lists_what_opens_and_fails_for_what_does_not) {
+  const std::string folder = run();
+  const CliResult result = run_cli({"inspect", folder + "/step-2", path("no"), folder});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.out, HasSubstr("6 checkpoints\n"));
+  EXPECT_THAT(result.out, HasSubstr("error[NOT_FOUND]"));
+  EXPECT_THAT(result.err, HasSubstr("error[NOT_FOUND]: " + path("no") + ": no such file"));
+  const CliResult page = run_cli({"inspect", folder, folder, "--html", path("p.html")});
+  EXPECT_EQ(page.status, 2);
+  EXPECT_THAT(page.err, HasSubstr("--html take one PATH"));
+}
+
+TEST_F(RunsTest, verify_says_which_are_sound_and_ends_as_the_worst) {
+  const std::string folder = run();
+  const CliResult result = run_cli({"verify", folder});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr(folder + "/step-10: sound"));
+  EXPECT_THAT(result.out, HasSubstr(folder + "/step-20: damaged"));
+  EXPECT_THAT(result.out, HasSubstr("3 of 4 checkpoints sound, 1 not sound; the newest sound one "
+                                    "is " +
+                                    folder + "/step-10\n"));
+  const formats::Json json = formats::parse_json(run_cli({"verify", folder, "--json"}).out);
+  EXPECT_FALSE(*json.find("sound")->as_bool());
+  EXPECT_EQ(*json.find("newest_sound")->as_string(), folder + "/step-10");
+  EXPECT_EQ(json.find("checkpoints")->as_array()->size(), 4U);
+  std::filesystem::remove_all(folder + "/step-20");
+  EXPECT_EQ(run_cli({"verify", folder}).status, 0);
+  EXPECT_EQ(run_cli({"verify", folder, "-q"}).out, "");
+  const CliResult worse = run_cli({"verify", folder, path("no")});
+  EXPECT_EQ(worse.status, 2);
+  EXPECT_THAT(worse.out, HasSubstr("3 of 4 checkpoints sound, 1 not verified"));
+  EXPECT_THAT(worse.err, HasSubstr("error[NOT_FOUND]"));
+}
+
+TEST_F(RunsTest, an_interrupted_save_in_a_run_is_damaged) {
+  const std::string folder = run();
+  std::filesystem::remove(folder + "/step-20/.metadata");
+  write_file(folder + "/step-20/__0_0.distcp", "half");
+  const CliResult result = run_cli({"verify", folder});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("damage[NO_METADATA]"));
+}
+
+TEST_F(RunsTest, errors_and_damage_are_red_where_colour_is_asked_for) {
+  const std::string folder = run();
+  EXPECT_THAT(run_cli({"verify", folder + "/step-20", "--color", "always"}).out,
+              HasSubstr("\x1b[31mdamage[SHARD_MISSING]\x1b[0m: "));
+  EXPECT_THAT(run_cli({"inspect", path("no"), "--color=always"}).err,
+              HasSubstr("fsdp-ckpt: \x1b[31merror[NOT_FOUND]\x1b[0m: "));
+  EXPECT_THAT(run_cli({"inspect", path("no")}).err, Not(HasSubstr("\x1b")));
+  EXPECT_THAT(run_cli({"verify", folder + "/step-20"}).out, Not(HasSubstr("\x1b")));
+}
+
+}  // namespace
+}  // namespace fsdp::cli

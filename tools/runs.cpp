@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/runs.h"
+
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+
+#include "formats/open.h"
+
+namespace fsdp::cli {
+namespace {
+
+constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kStep = "step";
+
+// The number that `text` begins with, behind one separator or none.
+std::optional<std::uint64_t> leading_number(std::string_view text) {
+  if (!text.empty() && std::string_view("-_=.").find(text[0]) != std::string_view::npos)
+    text.remove_prefix(1);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> step_of(const std::string& path) {
+  std::string text = path;
+  while (text.size() > 1 && text.back() == '/') text.pop_back();
+  const std::string name = std::filesystem::path(text).stem();
+  const std::string_view view = name;
+  for (std::size_t at = view.find(kStep); at != view.npos; at = view.find(kStep, at + 1)) {
+    if (const auto number = leading_number(view.substr(at + kStep.size()))) return number;
+  }
+  const std::size_t last = view.find_last_of(kDigits);
+  if (last == view.npos) return std::nullopt;
+  const std::size_t before = view.find_last_not_of(kDigits, last);
+  return leading_number(view.substr(before == view.npos ? 0 : before + 1));
+}
+
+std::vector<std::string> listed_checkpoints(const std::string& path,
+                                            const std::vector<std::string>& more) {
+  std::vector<std::string> paths = {path};
+  paths.insert(paths.end(), more.begin(), more.end());
+  std::vector<std::string> listed;
+  for (const std::string& one : paths) {
+    const auto below = formats::checkpoints_below(one);
+    for (const auto& found : below) listed.push_back(found.native());
+    if (below.empty() && !more.empty()) listed.push_back(one);
+  }
+  return listed;
+}
+
+}  // namespace fsdp::cli
