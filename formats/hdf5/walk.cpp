@@ -2,6 +2,7 @@
 // Walks an HDF5 file: what runs on hostile input, in a process of its own.
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <set>
 #include <unordered_map>
 
@@ -70,6 +71,7 @@ template <typename T>
 struct Collected {
   std::vector<T> items;
   bool too_many = false;
+  std::exception_ptr failure;  // libhdf5 must not be left by an exception
 };
 
 herr_t collect_link(hid_t, const char* name, const H5L_info_t* info, void* to) {
@@ -79,7 +81,7 @@ herr_t collect_link(hid_t, const char* name, const H5L_info_t* info, void* to) {
     links.items.push_back({name, info->type});
     return 0;
   } catch (const std::exception&) {
-    return links.too_many = true, -1;
+    return links.failure = std::current_exception(), -1;
   }
 }
 
@@ -90,7 +92,7 @@ herr_t collect_name(hid_t, const char* name, const H5A_info_t*, void* to) {
     names.items.emplace_back(name);
     return 0;
   } catch (const std::exception&) {
-    return names.too_many = true, -1;
+    return names.failure = std::current_exception(), -1;
   }
 }
 
@@ -154,6 +156,7 @@ class Walk {
         (order & H5P_CRT_ORDER_TRACKED) != 0 ? H5_INDEX_CRT_ORDER : H5_INDEX_NAME;
     Collected<Link> links;
     const herr_t status = H5Literate(id, index, H5_ITER_INC, nullptr, collect_link, &links);
+    if (links.failure) std::rethrow_exception(links.failure);
     if (links.too_many) throw_too_many();
     if (status < 0) throw_library_error(ErrorCode::kH5Open, path_text(path_) + ": links");
     count_names(links.items.size());
@@ -360,6 +363,7 @@ class Walk {
     Collected<std::string> names;
     const herr_t status =
         H5Aiterate2(id, H5_INDEX_NAME, H5_ITER_INC, nullptr, collect_name, &names);
+    if (names.failure) std::rethrow_exception(names.failure);
     if (names.too_many) throw_too_many();
     if (status < 0) throw_library_error(ErrorCode::kH5Open, path_text(path_) + ": attributes");
     count_names(names.items.size());

@@ -302,6 +302,8 @@ def seal(case, verdict, read, written):
     # A seal is of all that lies in the folder, verify reads what belongs to the checkpoint: pipes, what links lead to elsewhere, and
     # what may not be read, have no checksum.
     odd = case.as_nobody or any(os.path.islink(os.path.join(case.root, name)) for name in case.after) or runner.has_no_end(case.root)
+    # `verify` lists the checkpoints in a folder that is not one itself, `seal` wants one.
+    odd = odd or "checkpoints" in verdict.report
     if verdict.status == 0 and verdict.report.get("seal") is None and run.status != 0 and not odd:
         case.fail("verify is sound, seal fails:", run.err[-300:])
 
