@@ -298,7 +298,10 @@ class InspectVerb : public Verb {
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
     const auto listed =
         options_.html.empty() ? listed_checkpoints(common.path, more_) : std::vector<std::string>{};
-    return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
+    if (!listed.empty()) return inspect_run(options_, listed, streams);
+    const int status = inspect(options_, streams);
+    note_folders_apart(common.path, common, streams);
+    return status;
   }
 
  private:

@@ -3,8 +3,10 @@
 
 #include <charconv>
 #include <filesystem>
+#include <ostream>
 #include <string_view>
 
+#include "formats/base/text.h"
 #include "formats/open.h"
 
 namespace fsdp::cli {
@@ -50,6 +52,20 @@ std::vector<std::string> listed_checkpoints(const std::string& path,
     if (below.empty() && !more.empty()) listed.push_back(one);
   }
   return listed;
+}
+
+void note_folders_apart(const std::string& path, const CommonOptions& common,
+                        const Streams& streams) {
+  if (common.quiet || common.json) return;
+  constexpr std::size_t kMaxNamed = 5;
+  const std::vector<std::string> apart = formats::folders_apart(path);
+  if (apart.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < apart.size() && i < kMaxNamed; ++i)
+    names += (i == 0 ? "" : ", ") + formats::escape(apart[i]);
+  if (apart.size() > kMaxNamed) names += formats::cat(" and ", apart.size() - kMaxNamed, " more");
+  streams.err << "fsdp-ckpt: note: " << formats::escape(path) << ": only its own files were read; "
+              << "folders inside are checkpoints too: " << names << '\n';
 }
 
 }  // namespace fsdp::cli

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/common.h"
+
 namespace fsdp::cli {
 
 // Returns the step that a checkpoint's name tells: the number behind "step", else the last number
@@ -18,5 +20,9 @@ std::optional<std::uint64_t> step_of(const std::string& path);
 // Throws: what formats::checkpoints_below throws.
 std::vector<std::string> listed_checkpoints(const std::string& path,
                                             const std::vector<std::string>& more);
+
+// Tells people of checkpoints inside the folder `path` that reading it does not look at.
+void note_folders_apart(const std::string& path, const CommonOptions& common,
+                        const Streams& streams);
 
 }  // namespace fsdp::cli

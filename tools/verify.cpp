@@ -338,6 +338,7 @@ class VerifyVerb : public Verb {
       return verify_run(command_, listed, streams);
     formats::Json::Object json;
     const int status = verify(command_, streams, json);
+    note_folders_apart(common.path, common, streams);
     if (common.json) print_json(std::move(json), streams.out);
     return status;
   }

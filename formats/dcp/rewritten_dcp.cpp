@@ -2,7 +2,6 @@
 #include "formats/dcp/rewritten_dcp.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,6 +20,7 @@
 #include "formats/dcp/metadata_writer.h"
 #include "formats/dcp/names.h"
 #include "formats/files/atomic_directory.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/seal.h"
@@ -43,13 +43,6 @@ bool is_empty_mapping(const Value& value) {
 // What this program puts beside files: true of the source's files alone.
 bool is_own_note(std::string_view name) {
   return is_seal_name(name) || name == kSharedName;
-}
-
-// What trainers put beside data files.
-bool comes_along(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kEndings = {".pt", ".pth", ".bin", ".pkl", ".json"};
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 struct Entry {
@@ -297,7 +290,7 @@ class Rewriting : public RewrittenDcp {
       });
       if (inner_folder) continue;
       try {
-        if (!folder_.is_directory(name) && comes_along(name)) {
+        if (!folder_.is_directory(name) && is_companion_name(name)) {
           plan_shared(name, above);
           continue;
         }

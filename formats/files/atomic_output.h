@@ -11,6 +11,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string_view>
+
+#include "formats/files/checkpoint_names.h"
 
 namespace fsdp::formats {
 
@@ -24,6 +27,8 @@ struct OutputOptions {
   std::function<void(const std::filesystem::path& temporary)> before_commit = {};
   // Missing folders above the destination are made, and removed again unless it is committed.
   bool make_folders = false;
+  // Says of a name whether replacing a folder may remove that file; any other file forbids it.
+  std::function<bool(std::string_view name)> replaced = is_member_name;
 };
 
 // Removes the temporaries of every output that is being written, for a process that is about to end
