@@ -3,6 +3,7 @@
 // after.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,12 @@ void declare_writing(OptionSet& options, WritingOptions& writing, const std::str
 // Refuses a destination that is the source or lies inside it, and a source inside the destination;
 // links followed; and a URL.  Throws: kSamePath, kUnsupported.
 void check_apart(const std::string& source, const std::string& destination);
+
+// Free bytes where `destination` will be written.  Throws: kIo.
+std::uint64_t free_bytes_at(const std::string& destination);
+
+// Throws: kNoSpace where fewer than `needed` bytes are free there, kIo.
+void check_free(const std::string& destination, std::uint64_t needed);
 
 // Refuses what PyTorch would have to run code for to load it.  Throws: kGlobal with the key and
 // what to do.
