@@ -146,12 +146,11 @@ herr_t add_words(unsigned n, const H5E_error2_t* error, void* to) {
   const std::string text = error->desc != nullptr ? error->desc : "";
   if (n == 0) words.outermost = text;
   words.innermost = text;
-  if (error->maj_num == H5E_RESOURCE &&
-      (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC)) {
-    words.out_of_memory = true;
+  if (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC) words.out_of_memory = true;
+  // Some of its parts say it in words alone.
+  for (const char* said : {"memory allocation failed", "H5MM_", "out of memory"}) {
+    if (text.find(said) != text.npos) words.out_of_memory = true;
   }
-  // What some of its parts say instead.
-  if (text.find("memory allocation failed") != text.npos) words.out_of_memory = true;
   return 0;
 }
 

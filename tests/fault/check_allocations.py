@@ -51,7 +51,7 @@ class Starver:
 def check_refusal(states, ended, fault):
     """As of any failure; and the message says that it was memory, as far as libhdf5 knows its own reasons."""
     refused = states.check_ended(ended, fault)
-    libhdf5 = any(words in ended.err for words in ("error[H5_", "libhdf5 does not start", "libhdf5 refuses"))
+    libhdf5 = any(words in ended.err for words in ("error[H5_READER_FAILED]", "libhdf5 does not start", "libhdf5 refuses"))
     if refused and ended.status == 2 and "error[OUT_OF_MEMORY]" not in ended.err and not libhdf5:
         raise Violation("refused for another reason than memory")
     return refused
