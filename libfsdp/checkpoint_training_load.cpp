@@ -30,7 +30,7 @@ using formats::StatePart;
 using formats::Value;
 
 bool is_optimizer(const StatePart& part) {
-  return part.role == PartKind::kOptimizer || part.role == PartKind::kFlattenedOptimizer;
+  return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
 }
 
 // `content` without its optimizers.
@@ -91,7 +91,7 @@ class TrainingLoad {
     const formats::TrainerState rest =
         formats::trainer_state(without_optimizers(reader_.content(), parts));
     std::vector<StatePart> models = parts;
-    std::erase_if(models, [](const StatePart& part) { return part.role != PartKind::kModel; });
+    std::erase_if(models, [](const StatePart& part) { return part.kind != PartKind::kModel; });
     const std::size_t model = chosen_model(models, path.native());
     const Value& found = rest.models.at(model);
     const auto inner = unnested(found, model_);
@@ -139,7 +139,7 @@ class TrainingLoad {
       }
       optimizers_.push_back(plan_optimizer(plan_, reader_, *state_.model, *state_.optimizers[i],
                                            *formats::at_path(reader_.content(), found[i]->path),
-                                           found[i]->role == PartKind::kFlattenedOptimizer, key,
+                                           found[i]->kind == PartKind::kFlattenedOptimizer, key,
                                            left_out_));
     }
   }

@@ -223,7 +223,6 @@ std::string help_text(const CLI::App& app) {
 std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {
   const auto chosen = app.get_subcommands();
-  if (args.empty()) return "no verb was given; fsdp-ckpt --help lists them";
   if (chosen.empty()) return "no verb was given; fsdp-ckpt --help lists them";
   const CLI::App& verb = *chosen.front();
   const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";

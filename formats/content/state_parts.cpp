@@ -88,7 +88,7 @@ bool is_model(std::span<const Value::Entry> entries) {
   return tensors;
 }
 
-PartKind role_of(std::span<const Value::Entry> entries) {
+PartKind kind_of(std::span<const Value::Entry> entries) {
   if (is_optimizer(entries)) return PartKind::kOptimizer;
   if (is_flattened_optimizer(entries)) return PartKind::kFlattenedOptimizer;
   if (is_model(entries)) return PartKind::kModel;
@@ -114,9 +114,9 @@ class Finder {
     if (level > kMaxLevels) return false;
     const auto entries = mapping_entries(value);
     if (entries) {
-      const PartKind role = role_of(*entries);
-      if (role != PartKind::kOther) {
-        out_.push_back({role, at_});
+      const PartKind kind = kind_of(*entries);
+      if (kind != PartKind::kOther) {
+        out_.push_back({kind, at_});
         return true;
       }
     }
@@ -147,7 +147,7 @@ class Finder {
   // Tensors beside other things at the top level are a model's where no member is a model.
   bool add_top_level_model(std::span<const Value::Entry> entries, std::size_t first) {
     const auto parts = out_.begin() + static_cast<std::ptrdiff_t>(first);
-    if (std::any_of(parts, out_.end(), [](const auto& p) { return p.role == PartKind::kModel; }))
+    if (std::any_of(parts, out_.end(), [](const auto& p) { return p.kind == PartKind::kModel; }))
       return false;
     std::vector<PathStep> names;
     for (const auto& [key, value] : entries) {
@@ -162,7 +162,7 @@ class Finder {
     if (!tensors) return false;
     std::size_t next = 0;
     std::erase_if(out_, [&](const StatePart& part) {
-      const bool taken = part.role == PartKind::kOther && part.path.size() == 1 &&
+      const bool taken = part.kind == PartKind::kOther && part.path.size() == 1 &&
                          next < names.size() && part.path[0] == names[next];
       if (taken) ++next;
       return taken;

@@ -18,7 +18,7 @@ enum class PartKind {
 };
 
 struct StatePart {
-  PartKind role;
+  PartKind kind;
   KeyPath path;  // of the part within the state dict; empty: the whole of it
 };
 

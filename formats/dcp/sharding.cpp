@@ -95,7 +95,7 @@ const std::string* text_at(const KeyPath& path, std::size_t at) {
 std::optional<std::string> parameter_of(const StatePart& part, const KeyPath& path) {
   const std::string* first = text_at(path, part.path.size());
   if (first == nullptr) return std::nullopt;
-  if (part.role == PartKind::kFlattenedOptimizer) return name_within(*first);
+  if (part.kind == PartKind::kFlattenedOptimizer) return name_within(*first);
   const std::string* second = text_at(path, part.path.size() + 1);
   if (*first != "state" || second == nullptr) return std::nullopt;
   return *second;
@@ -154,13 +154,13 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
   for (const Leaf& entry : entries) {
     const StatePart* part = part_of(entry.path);
     if (part == nullptr) continue;
-    if (part->role == PartKind::kModel) {
+    if (part->kind == PartKind::kModel) {
       const auto number = tensor_number(entry.value);
       if (!number) continue;
       const KeyPath rest(entry.path.begin() + static_cast<std::ptrdiff_t>(part->path.size()),
                          entry.path.end());
       parameters_.try_emplace(joined(rest), Parameter{*number, &entry});
-    } else if (part->role != PartKind::kOther) {
+    } else if (part->kind != PartKind::kOther) {
       learn_names(entry, *part);
     }
   }
@@ -185,7 +185,7 @@ void ShardingRule::learn_names(const Leaf& entry, const StatePart& part) {
     optimized_.insert(std::move(*name));
     return;
   }
-  if (part.role != PartKind::kOptimizer) return;
+  if (part.kind != PartKind::kOptimizer) return;
   const std::string* first = text_at(entry.path, part.path.size());
   if (first == nullptr || *first != "param_groups") return;
   const std::string* last = text_at(entry.path, entry.path.size() - 1);
@@ -230,7 +230,7 @@ bool ShardingRule::cuts(const Leaf& entry) const {
   if (matches_any(choice_.shard, entry.key)) return true;
   if (shown_ && tensor.shape[0] > 1) return is_cut(tensor);
   const StatePart* part = part_of(entry.path);
-  if (part != nullptr && part->role != PartKind::kModel && part->role != PartKind::kOther) {
+  if (part != nullptr && part->kind != PartKind::kModel && part->kind != PartKind::kOther) {
     const auto parameter = parameter_of(*part, entry.path);
     return parameter && cuts_state(*parameter, tensor);
   }

@@ -56,7 +56,7 @@ Value with_integer_ids(const Checkpoint& source, const Value& content) {
   if (format == "torch" || format == "hdf5") return content;
   Value out = content;
   for (const StatePart& part : state_parts_of(content)) {
-    if (part.role != PartKind::kOptimizer) continue;
+    if (part.kind != PartKind::kOptimizer) continue;
     out = with_value_at(out, part.path, with_numbers(*at_path(content, part.path)));
   }
   return out;

@@ -40,7 +40,7 @@ struct OptimizerState {
   std::size_t parameter_count() const;
 };
 
-// Reads a part of a state dict with the role of an optimizer.  Flattened ones have groups of equal
+// Reads a part of a state dict that is an optimizer.  Flattened ones have groups of equal
 // options, in order of appearance; two groups of equal options have become one there.
 // `same` tells whether two options are equal.  An optimizer without parameters is by name.
 // Throws: kKey naming what contradicts: parameters listed twice, ids among names, state of a

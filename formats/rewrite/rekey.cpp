@@ -73,7 +73,7 @@ class Rekeying {
   Rekeyed run() {
     std::vector<StatePart> parts = state_parts_of(content_);
     std::erase_if(parts, [](const StatePart& part) {
-      return part.role != PartKind::kOptimizer && part.role != PartKind::kFlattenedOptimizer;
+      return part.kind != PartKind::kOptimizer && part.kind != PartKind::kFlattenedOptimizer;
     });
     if (parts.empty()) {
       throw Error(ErrorCode::kKey, checkpoint_.description().path +
@@ -103,7 +103,7 @@ class Rekeying {
   Value rekeyed(const StatePart& part, Rekeyed& out) {
     const Value& source = *at_path(content_, part.path);
     OptimizerState optimizer = read_optimizer(
-        source, part.role == PartKind::kFlattenedOptimizer,
+        source, part.kind == PartKind::kFlattenedOptimizer,
         [&](const Value& value) { return resolved(checkpoint_, value); }, std::ref(same_));
     RekeyedOptimizer report;
     report.key = joined(part.path);
@@ -182,7 +182,7 @@ bool keeps_order(const Checkpoint& checkpoint) {
 std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
                                           const std::string& origin) {
   std::vector<StatePart> parts = state_parts_of(content);
-  std::erase_if(parts, [](const StatePart& part) { return part.role != PartKind::kModel; });
+  std::erase_if(parts, [](const StatePart& part) { return part.kind != PartKind::kModel; });
   const auto named = [](const StatePart& part) {
     const std::string name = part.path.empty() ? "" : step_text(part.path.back());
     return name == "model" || name == "state_dict" || name == "module";

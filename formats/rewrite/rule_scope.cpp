@@ -20,8 +20,8 @@ bool is_for_keys(std::string_view text) {
   return text.starts_with('/');
 }
 
-bool is_optimizer(PartKind role) {
-  return role == PartKind::kOptimizer || role == PartKind::kFlattenedOptimizer;
+bool is_optimizer(PartKind kind) {
+  return kind == PartKind::kOptimizer || kind == PartKind::kFlattenedOptimizer;
 }
 
 // "model." for a part "model"; nothing for the whole.
@@ -118,7 +118,7 @@ class Scoping {
     bool others = false;
     std::unordered_set<std::string_view> moved;  // names that leave their level without it
     for (const auto& [part, count] : counted([&](std::size_t i) { return has(seen_[i].key); })) {
-      if (targets_[part].role != PartKind::kModel) continue;
+      if (targets_[part].kind != PartKind::kModel) continue;
       const std::string front = front_of(targets_[part].part);
       if (prefix.size() <= front.size()) continue;
       if (count.some()) throw some_have(prefix, part, count);
@@ -126,9 +126,9 @@ class Scoping {
     }
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       if (!has(seen_[i].key)) continue;
-      if (is_optimizer(targets_[i].role) && seen_[i].length != 0 && prefix.size() > seen_[i].begin)
+      if (is_optimizer(targets_[i].kind) && seen_[i].length != 0 && prefix.size() > seen_[i].begin)
         throw optimizer_alone({prefix, ""}, targets_[i]);
-      const bool parameter = targets_[i].role == PartKind::kModel && seen_[i].length != 0;
+      const bool parameter = targets_[i].kind == PartKind::kModel && seen_[i].length != 0;
       others = others || !parameter || !names;
       if (parameter && !names && prefix.size() > seen_[i].begin) moved.insert(seen_[i].name());
     }
@@ -145,7 +145,7 @@ class Scoping {
     std::map<std::size_t, Count> counts;
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       if (targets_[i].name_length == 0) continue;
-      const auto part = std::pair(targets_[i].role, std::string_view(targets_[i].part));
+      const auto part = std::pair(targets_[i].kind, std::string_view(targets_[i].part));
       Count& count = counts[first.try_emplace(part, i).first->second];
       ++count.total;
       if (holds(i)) {
@@ -177,7 +177,7 @@ class Scoping {
                          const std::string& rule) const {
     if (moved.empty()) return;
     for (std::size_t i = 0; i < targets_.size(); ++i) {
-      if (!is_optimizer(targets_[i].role) || seen_[i].length == 0) continue;
+      if (!is_optimizer(targets_[i].kind) || seen_[i].length == 0) continue;
       if (!moved.contains(seen_[i].name())) continue;
       throw partial(cat(quote(rule, 200), " changes the name of ", quote(seen_[i].name(), 200),
                         " in the model, and leaves it in ", quote(targets_[i].part, 200),
@@ -242,11 +242,11 @@ class Scoping {
     const RuleTarget& target = targets_[i];
     const Seen& seen = seen_[i];
     match.any = true;
-    if (is_optimizer(target.role) && seen.length != 0 && bytes > seen.begin) {
+    if (is_optimizer(target.kind) && seen.length != 0 && bytes > seen.begin) {
       if (bytes <= seen.begin + seen.length) match.optimizer = &target;
       return;
     }
-    if (target.role != PartKind::kModel || seen.length == 0) {
+    if (target.kind != PartKind::kModel || seen.length == 0) {
       match.other = true;
       return;
     }
@@ -298,7 +298,7 @@ class Scoping {
     }
     const RuleTable table(rules);
     for (std::size_t i = 0; i < targets_.size(); ++i) {
-      if (targets_[i].role != PartKind::kModel || seen_[i].length == 0) continue;
+      if (targets_[i].kind != PartKind::kModel || seen_[i].length == 0) continue;
       const auto found = table.find(seen_[i].name());
       if (!found) continue;
       const auto& known = parts.at(table.rule(found->rule).from);
@@ -333,17 +333,17 @@ class Scoping {
       if (!any) continue;
       std::unordered_set<std::string> cut;  // models of which a part goes
       for (const auto& [part, count] : counted([&](std::size_t i) { return hit[i] != 0; })) {
-        if (targets_[part].role == PartKind::kModel && count.some())
+        if (targets_[part].kind == PartKind::kModel && count.some())
           cut.insert(targets_[part].part);
       }
       for (std::size_t i = 0; i < targets_.size(); ++i) {
-        if (hit[i] != 0 && targets_[i].role == PartKind::kModel && targets_[i].name_length != 0 &&
+        if (hit[i] != 0 && targets_[i].kind == PartKind::kModel && targets_[i].name_length != 0 &&
             cut.contains(targets_[i].part))
           names.emplace(name_of(targets_[i]), targets_[i].part);
       }
     }
     for (std::size_t i = 0; i < targets_.size(); ++i) {
-      if (dropped[i] != 0 || targets_[i].role != PartKind::kModel || targets_[i].name_length == 0)
+      if (dropped[i] != 0 || targets_[i].kind != PartKind::kModel || targets_[i].name_length == 0)
         continue;
       const auto found = names.find(name_of(targets_[i]));
       if (found == names.end()) continue;

@@ -16,7 +16,7 @@ namespace fsdp::formats {
 // A leaf of a state dict as rules see it.
 struct RuleTarget {
   std::string key;                   // the whole of it
-  PartKind role = PartKind::kOther;  // of the part it lies in
+  PartKind kind = PartKind::kOther;  // of the part it lies in
   std::string part;                  // the key of that part; empty: the whole state dict
   std::size_t name_begin = 0;        // of the parameter's name in `key`
   std::size_t name_length = 0;       // 0: it has none

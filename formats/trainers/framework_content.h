@@ -9,7 +9,7 @@
 
 namespace fsdp::formats {
 
-// A state dict taken apart by roles (see content/state_parts.h).
+// A state dict taken apart by kinds of parts (see content/state_parts.h).
 struct TrainerState {
   std::vector<Value> models;       // names of parameters and buffers to tensors
   std::vector<Value> optimizers;   // {"state": ..., "param_groups": [...]}

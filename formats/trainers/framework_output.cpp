@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 3> kFormats = {"lightning", "lightning-ck
 TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerForm form) {
   const std::vector<StatePart> parts = state_parts_of(content);
   const bool optimizers = std::any_of(parts.begin(), parts.end(), [](const StatePart& part) {
-    return part.role == PartKind::kOptimizer || part.role == PartKind::kFlattenedOptimizer;
+    return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
   });
   if (!optimizers) return trainer_state(content);
   try {
