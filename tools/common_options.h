@@ -20,6 +20,8 @@ struct TypedCommon {
   std::optional<std::uint64_t> max_memory;
   std::optional<std::int64_t> threads;
   std::vector<std::string> globals;
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
 };
 
 // PATH, which stands first.

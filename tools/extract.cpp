@@ -178,9 +178,9 @@ class ExtractVerb : public Verb {
                                          " is a glob, which needs OUT, a "
                                          "folder to write"));
     const std::string format = format_.empty() ? "npy" : format_;
-    checkpoint.keep([&](const std::string& key) {
-      return formats::glob_matches(word_, key) && common.keys.selects(key);
-    });
+    const formats::Glob glob(word_);
+    checkpoint.keep(
+        [&](const std::string& key) { return glob.matches(key) && common.keys.selects(key); });
     const formats::Index& index = checkpoint.index();
     if (index.tensors.empty()) {
       throw Error(ErrorCode::kNotFound, cat(checkpoint.description().path, ": no tensor matches ",

@@ -64,6 +64,8 @@ std::optional<DType> dtype_from_safetensors_name(std::string_view name) noexcept
 // Whether elements mean something only together with a scale and a zero point kept elsewhere.
 bool is_quantized(DType dtype) noexcept;
 bool is_complex(DType dtype) noexcept;
+// Returns whether PyTorch lets a tensor of that type have a gradient: floating and complex types.
+bool is_differentiable(DType dtype) noexcept;
 // Bytes that swap as one when the byte order changes: half an element for complex types.
 std::uint64_t swap_unit_bytes(DType dtype) noexcept;
 

@@ -2,7 +2,7 @@
 // The nested state dict of a checkpoint as one value, without its data: what verbs edit and writers
 // write.
 //
-// Tensors are dense ones over kTensorArchive storages, which name a tensor of the checkpoint's
+// Tensors are dense ones over storages with a TensorRef, which names a tensor of the checkpoint's
 // index and the dtype it is to have; values that were not read yet stand as placeholders.
 // Everything else is plain.
 #pragma once
@@ -38,8 +38,8 @@ Value tensor_reference(const Checkpoint& checkpoint, std::size_t number,
                        std::optional<DType> dtype = std::nullopt);
 // The whole of the tensor that such a storage stands for, dense and row-major, cast where the
 // reference asks for it; its place in the output is still to be set.
-// Requires: storage.archive == kTensorArchive.  Lifetime: the checkpoint outlives the piece.
-TargetPiece reference_piece(const Checkpoint& checkpoint, const StorageRef& storage);
+// Lifetime: the checkpoint outlives the piece.
+TargetPiece reference_piece(const Checkpoint& checkpoint, const TensorRef& reference);
 
 // `value` itself, or what the placeholder stands for.  Throws: what Checkpoint::value throws.
 Value resolved(const Checkpoint& checkpoint, const Value& value);

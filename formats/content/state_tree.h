@@ -14,10 +14,6 @@
 
 namespace fsdp::formats {
 
-// The archive number of storage references that stand for a whole tensor of an index (see
-// content.h).
-inline constexpr std::uint64_t kTensorArchive = UINT64_MAX;
-
 // One leaf of a nested value: a tensor, or what is not taken apart.
 struct Leaf {
   std::string key;  // path steps joined by dots

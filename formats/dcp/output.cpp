@@ -36,19 +36,12 @@ constexpr std::int64_t kSpareDescriptors = 128;
 // Files of the source that may be open at once beyond those a single piece needs.
 constexpr std::int64_t kPooledFiles = 256;
 
-// How many files may be open for writing at once, besides those of the source; the limit of this
-// process is raised as far as it can be.
-std::int64_t open_files_at_once(std::int64_t wanted, std::size_t source_files) {
+// How many files may be open for writing at once, besides those of the source.
+std::int64_t open_files_at_once(std::size_t source_files) {
   const std::int64_t spare =
       static_cast<std::int64_t>(source_files) + kPooledFiles + kSpareDescriptors;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kPooledFiles;
-  const auto needed = static_cast<rlim_t>(wanted + spare);
-  if (limit.rlim_cur < needed) {
-    rlimit raised = limit;
-    raised.rlim_cur = std::min(needed, limit.rlim_max);
-    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
-  }
   const auto most = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 24U));
   return std::max<std::int64_t>(16, most - spare);
 }
@@ -124,8 +117,8 @@ class RankFiles {
     const std::size_t first = pieces_.size();
     for (std::size_t s = 0; s < layout->storages().size(); ++s) {
       const StorageRef& storage = layout->storages()[s];
-      TargetPiece piece = storage.archive == kTensorArchive ? reference_piece(source_, storage)
-                                                            : storage_piece(source_, storage);
+      TargetPiece piece = storage.tensor ? reference_piece(source_, *storage.tensor)
+                                         : storage_piece(source_, storage);
       piece.file = file;
       piece.offset = item.offset + layout->storage_offset(s);
       pieces_.push_back(std::move(piece));
@@ -233,7 +226,7 @@ class FolderOutput : public DcpOutput {
 
   void write_into(AtomicDirectory& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
-    const std::int64_t at_once = open_files_at_once(ranks, source_.index().files.size());
+    const std::int64_t at_once = open_files_at_once(source_.index().files.size());
     for (std::int64_t first = 0; first < ranks; first += at_once) {
       RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);

@@ -86,10 +86,6 @@ void check_position(const OutputStream& out, std::uint64_t planned) {
                                       " bytes where the layout has ", planned));
 }
 
-std::size_t number_of(const StorageRef& storage) {
-  return std::stoull(storage.key);
-}
-
 bool has_elements(std::span<const std::int64_t> shape) {
   return std::find(shape.begin(), shape.end(), 0) == shape.end();
 }
@@ -99,7 +95,7 @@ bool has_elements(std::span<const std::int64_t> shape) {
 Value part_reference(std::size_t number, const PartTensor& tensor) {
   const Value chunk = chunk_object(tensor.dtype, tensor.shape);
   StorageRef storage = *dense_tensor(chunk)->storage;
-  storage.key = std::to_string(number);
+  storage.tensor = TensorRef{number, std::nullopt};
   return make_dense_tensor(tensor.dtype, tensor.shape, std::move(storage));
 }
 
@@ -115,7 +111,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
       add_value(e, entries_[e].value, with_values);
       const TorchSaveLayout archive(entries_[e].value);
       for (const StorageRef& storage : archive.storages()) {
-        if (!tensors[number_of(storage)].writers) continue;
+        if (!tensors[storage.tensor.value().number].writers) continue;
         throw Error(ErrorCode::kUnsupported,
                     cat(quote(entries_[e].key, 200), ": is a ", kind_name(entries_[e].value.kind()),
                         " with a tensor of which each rank has a part; only dicts and lists are "
@@ -164,7 +160,7 @@ void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank
     }
     TorchSaveLayout archive(layout.entries()[item.entry].value);
     write_archive(out, archive,
-                  [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+                  [&](const StorageRef& storage) { return bytes(storage.tensor.value().number); });
   }
   FolderPlan::Cursor planned(layout);
   for (const TensorItem& item : layout.tensors()) {
@@ -192,7 +188,8 @@ void write_torch_file(OutputFile& file, const Value& root, const PartBytes& byte
   TorchSaveLayout archive(root);
   file.reserve(archive.bytes());
   OutputStream out(file, use);
-  write_archive(out, archive, [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+  write_archive(out, archive,
+                [&](const StorageRef& storage) { return bytes(storage.tensor.value().number); });
   out.flush();
 }
 

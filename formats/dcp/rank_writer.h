@@ -30,7 +30,7 @@ struct PartTensor {
 };
 
 // The dense tensor that stands for tensor `number` of a list, as content_of has tensors of an
-// index: over a kTensorArchive storage.
+// index (content.h).
 Value part_reference(std::size_t number, const PartTensor& tensor);
 
 // Values are in rank 0's file, whole tensors spread over the ranks as DCP does it (dcp/balance.h).

@@ -12,6 +12,7 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/content/state_parts.h"
 #include "formats/content/state_tree.h"
+#include "formats/model/select.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats::dcp {
@@ -25,8 +26,8 @@ std::vector<Leaf> entries_of(const Value& content);
 
 // What the caller decides whatever the rule says, as globs over keys (select.h).
 struct ShardingChoice {
-  std::vector<std::string> shard;
-  std::vector<std::string> replicate;
+  std::vector<Glob> shard;
+  std::vector<Glob> replicate;
 };
 
 // Note [which tensors are cut]

@@ -125,8 +125,6 @@ class Hdf5Output : public Output {
   }
 
  private:
-  using StorageKey = std::pair<std::uint64_t, std::string>;
-
   // ---- the plan
 
   void place(const std::vector<Leaf>& leaves) {
@@ -158,8 +156,8 @@ class Hdf5Output : public Output {
   }
 
   void add_tensor(Path path, const TensorValue& tensor) {
-    const StorageKey key{tensor.storage->archive, tensor.storage->key};
-    const auto [at, fresh] = numbers_.try_emplace(key, file_.datasets.size());
+    const auto [at, fresh] =
+        numbers_.try_emplace(tensor.storage->identity(), file_.datasets.size());
     if (!fresh) {
       // Another view of it would need a type of its own; the pickle has it.
       const PlannedDataset& known = file_.datasets[at->second];
@@ -174,8 +172,8 @@ class Hdf5Output : public Output {
   }
 
   void add_piece(const StorageRef& storage, std::size_t dataset) {
-    pieces_.push_back(storage.archive == kTensorArchive ? reference_piece(source_, storage)
-                                                        : storage_piece(source_, storage));
+    pieces_.push_back(storage.tensor ? reference_piece(source_, *storage.tensor)
+                                     : storage_piece(source_, storage));
     piece_datasets_.push_back(dataset);
   }
 
@@ -190,8 +188,7 @@ class Hdf5Output : public Output {
   // The dataset that holds a storage of the pickle; one that is no visible tensor goes into the
   // hidden group.
   std::size_t number_of(const StorageRef& storage) {
-    const auto [at, fresh] =
-        numbers_.try_emplace({storage.archive, storage.key}, file_.datasets.size());
+    const auto [at, fresh] = numbers_.try_emplace(storage.identity(), file_.datasets.size());
     if (fresh) {
       add_dataset(
           {std::string(kHiddenGroup), std::string(kStoragesName), std::to_string(at->second)},
@@ -377,7 +374,7 @@ class Hdf5Output : public Output {
   std::filesystem::path destination_;
   OutputOptions options_;
   FilePlan file_;
-  std::map<StorageKey, std::size_t> numbers_;  // datasets by storage
+  std::map<StorageRef::Identity, std::size_t> numbers_;  // datasets by storage
   std::vector<TargetPiece> pieces_;
   std::vector<std::size_t> piece_datasets_;
   std::string pickle_;

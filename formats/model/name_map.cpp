@@ -161,13 +161,12 @@ std::string RuleTable::apply(std::string_view name, const Match& match) const {
 NameMap::NameMap(const NameRules& rules, std::span<const std::string> names,
                  std::span<const std::string> leading)
     : strip_wrappers_(rules.strip_wrappers), drop_names_(rules.drop_names) {
-  for (const std::string& glob : rules.drop) {
-    const std::string bare = is_for_keys(glob) ? glob.substr(1) : glob;
-    const bool for_names =
-        !is_for_keys(glob) && std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-          return glob_matches(bare, name);
-        });
-    (for_names ? globs_ : key_globs_).push_back(bare);
+  for (const std::string& text : rules.drop) {
+    Glob glob(is_for_keys(text) ? text.substr(1) : text);
+    const bool for_names = !is_for_keys(text) &&
+                           std::any_of(names.begin(), names.end(),
+                                       [&](const std::string& name) { return glob.matches(name); });
+    (for_names ? globs_ : key_globs_).push_back(std::move(glob));
   }
   if (strip_wrappers_) {
     for (const std::string& name : names) (void)without_wrappers(name, &wrappers_);
@@ -232,9 +231,7 @@ std::string NameMap::stripped(std::string_view name) const {
 
 std::optional<std::string> NameMap::renamed(std::string_view name) const {
   if (!drop_names_.empty() && drop_names_.contains(std::string(name))) return std::nullopt;
-  for (const std::string& glob : globs_) {
-    if (glob_matches(glob, name)) return std::nullopt;
-  }
+  if (any_matches(globs_, name)) return std::nullopt;
   std::string out = stripped(name);
   if (const auto match = renames_.find(out)) out = renames_.apply(out, *match);
   if (out.empty())

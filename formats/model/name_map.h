@@ -12,6 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/model/select.h"
+
 namespace fsdp::formats {
 
 // `from` stands for the name itself and for the front of names up to a dot: "encoder" renames
@@ -82,7 +84,7 @@ class NameMap {
   std::string stripped(std::string_view name) const;
   // What is left to whole keys: prefixes as renames to "", no '/' in front.
   const std::vector<NameRule>& key_rules() const { return key_rules_; }
-  const std::vector<std::string>& key_globs() const { return key_globs_; }
+  const std::vector<Glob>& key_globs() const { return key_globs_; }
   // The wrappers that were found, as prefixes: "_orig_mod.", "module.".
   const std::vector<std::string>& wrappers() const { return wrappers_; }
 
@@ -90,11 +92,11 @@ class NameMap {
   bool strip_wrappers_ = false;
   bool strip_module_ = false;
   std::vector<std::string> strip_;
-  std::vector<std::string> globs_;
+  std::vector<Glob> globs_;
   std::set<std::string> drop_names_;
   RuleTable renames_{{}};
   std::vector<NameRule> key_rules_;
-  std::vector<std::string> key_globs_;
+  std::vector<Glob> key_globs_;
   std::vector<std::string> wrappers_;
 };
 

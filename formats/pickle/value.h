@@ -3,12 +3,14 @@
 #pragma once
 
 #include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,13 @@ struct GlobalName {
   bool operator==(const GlobalName&) const = default;
 };
 
+// A tensor of a list that the reader of the value has, such as a checkpoint's index.
+struct TensorRef {
+  std::size_t number = 0;     // in the list
+  std::optional<DType> cast;  // the type it is to have; its own if empty
+  auto operator<=>(const TensorRef&) const = default;
+};
+
 // A torch.save storage: the bytes of one record, seen as elements of a type.
 struct StorageRef {
   std::string key;       // record data/<key> of the archive
@@ -35,6 +44,13 @@ struct StorageRef {
   std::uint64_t numel = 0;
   std::string location = "cpu";  // "cpu", "cuda:0"
   std::uint64_t archive = 0;     // which archive of a whole the key is in; 0 where there is but one
+  // If set, the storage is that whole tensor, dense and row-major, and not a record: `key` and
+  // `archive` say nothing.
+  std::optional<TensorRef> tensor = {};
+
+  // Two storages with one identity hold the same bytes.
+  using Identity = std::tuple<std::uint64_t, std::string, std::optional<TensorRef>>;
+  Identity identity() const { return {archive, key, tensor}; }
 };
 
 // The result of calling something: kept as what would be called with what, and what is then put

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,6 +12,7 @@
 #include "formats/base/dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/content/buffer_names.h"
 #include "formats/content/placed_leaves.h"
 #include "formats/content/tensor_value.h"
 #include "formats/model/box.h"
@@ -19,12 +21,6 @@ namespace fsdp::formats {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
-
-bool is_buffer(std::string_view name, DType dtype) {
-  if (!is_floating(dtype) && !is_complex(dtype)) return true;
-  const std::string_view last = name.substr(name.rfind('.') + 1);
-  return last == "running_mean" || last == "running_var" || last == "num_batches_tracked";
-}
 
 // One element whatever the parameter's shape.
 bool is_single(const Shape& shape) {
@@ -355,15 +351,14 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
   std::vector<std::string> names;  // of all tensors
   const auto entries = mapping_entries(model);
   if (!entries) return order;
-  std::unordered_set<std::string> seen;  // storages of references, which tied tensors share
+  std::set<std::tuple<StorageRef::Identity, std::uint64_t, Shape>> seen;  // tied tensors share one
   for (const auto& [key, value] : *entries) {
     const auto tensor = dense_tensor(value);
     if (key.as_string() != nullptr && tensor) names.push_back(*key.as_string());
     if (key.as_string() == nullptr || !tensor || is_buffer(*key.as_string(), tensor->dtype))
       continue;
-    const bool first = seen.insert(cat(tensor->storage->archive, "/", tensor->storage->key, "/",
-                                       tensor->storage_offset, shape_text(tensor->shape)))
-                           .second;
+    const bool first =
+        seen.emplace(tensor->storage->identity(), tensor->storage_offset, tensor->shape).second;
     (first ? order.parameters : order.tied).push_back({*key.as_string(), tensor->shape});
   }
   order.certain = certain && in_module_order(names);

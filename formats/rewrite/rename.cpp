@@ -165,7 +165,7 @@ class Renamer {
     }
     for (std::size_t i = 0; i < table.size(); ++i) check_used(used[i], table.rule(i).from);
     for (std::size_t i = 0; i < used_globs.size(); ++i)
-      check_used(used_globs[i], names.key_globs()[i]);
+      check_used(used_globs[i], names.key_globs()[i].text());
     out_.content = rebuilt(kept);
     return std::move(out_);
   }
@@ -335,11 +335,11 @@ class Renamer {
     return mapping_like(metadata, std::move(renamed));
   }
 
-  static bool is_dropped(const PlacedLeaf& leaf, const std::vector<std::string>& globs,
+  static bool is_dropped(const PlacedLeaf& leaf, const std::vector<Glob>& globs,
                          std::vector<char>& used) {
     bool dropped = false;
     for (std::size_t i = 0; i < globs.size(); ++i) {
-      if (!glob_matches(globs[i], leaf.was)) continue;
+      if (!globs[i].matches(leaf.was)) continue;
       used[i] = 1;
       dropped = true;
     }

@@ -322,10 +322,11 @@ class Scoping {
         out_.rules.drop.push_back(glob);
         continue;
       }
+      const Glob compiled(glob);
       std::vector<char> hit(targets_.size(), 0);
       bool any = false;
       for (std::size_t i = 0; i < targets_.size(); ++i) {
-        hit[i] = glob_matches(glob, targets_[i].key) ? 1 : 0;
+        hit[i] = compiled.matches(targets_[i].key) ? 1 : 0;
         any = any || hit[i] != 0;
         dropped[i] = static_cast<char>(dropped[i] | hit[i]);
       }

@@ -27,7 +27,7 @@ class Writer {
   struct File {
     std::string name;  // within the output folder; unused for a single file
     std::string header;
-    std::vector<StorageRef> tensors;    // in file order, references of the content
+    std::vector<TensorRef> tensors;     // in file order, references of the content
     std::vector<std::uint64_t> begins;  // of each one's bytes
     std::uint64_t bytes = 0;
   };

@@ -19,10 +19,10 @@ constexpr std::uint64_t kAlignment = 64;
 }  // namespace
 
 TorchSaveLayout::TorchSaveLayout(const Value& root) : zip_(std::string(kPrefix), kAlignment) {
-  std::map<std::pair<std::uint64_t, std::string>, std::size_t> numbers;
+  std::map<StorageRef::Identity, std::size_t> numbers;
   PickleWriterOptions options;
   options.storage_key = [&](const StorageRef& storage) {
-    const auto [at, fresh] = numbers.try_emplace({storage.archive, storage.key}, storages_.size());
+    const auto [at, fresh] = numbers.try_emplace(storage.identity(), storages_.size());
     if (fresh) storages_.push_back(storage);
     return std::to_string(at->second);
   };
@@ -89,8 +89,8 @@ std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file, std::uint64_t
   pieces.reserve(layout_.storages().size());
   for (std::size_t i = 0; i < layout_.storages().size(); ++i) {
     const StorageRef& storage = layout_.storages()[i];
-    TargetPiece piece = storage.archive == kTensorArchive ? reference_piece(checkpoint_, storage)
-                                                          : storage_piece(checkpoint_, storage);
+    TargetPiece piece = storage.tensor ? reference_piece(checkpoint_, *storage.tensor)
+                                       : storage_piece(checkpoint_, storage);
     piece.file = &file;
     piece.offset = base + layout_.storage_offset(i);
     pieces.push_back(std::move(piece));

@@ -56,7 +56,7 @@ class TorchSaveLayout {
 // A file, or an item of one; payloads follow by the copy engine, checksums last.
 class TorchSaveWriter {
  public:
-  // `root` may hold kTensorArchive storages (see state_tree.h) and storages of the checkpoint's own
+  // `root` may hold references to tensors (see content.h) and storages of the checkpoint's own
   // archives; each one referred to is written once, so aliases stay aliases. Lifetime: the
   // checkpoint outlives the writer. Throws: what write_pickle throws; kUnsupported (see
   // storage_piece).

@@ -39,7 +39,7 @@ at::Tensor encoded(const StateValue& value) {
   HostBytes host;
   std::vector<std::uint32_t> crcs;
   for (std::size_t s = 0; s < layout.storages().size(); ++s) {
-    const StateTensor& tensor = content.tensors.at(std::stoull(layout.storages()[s].key));
+    const StateTensor& tensor = content.tensors.at(layout.storages()[s].tensor.value().number);
     TORCH_CHECK(tensor.sharded == nullptr, "'", tensor.key, "' is sharded: no rank has all of it");
     const auto bytes = host.of(tensor.local);
     put(layout.storage_offset(s), bytes);

@@ -47,9 +47,9 @@ StateValue CheckpointReader::value(const Value& value, const std::string& key,
 
 at::Tensor CheckpointReader::tensor_of(const formats::TensorValue& tensor) {
   const c10::ScalarType type = scalar_type_of(tensor.dtype);
-  if (tensor.storage->archive == formats::kTensorArchive) {
+  if (tensor.storage->tensor) {
     const auto target = at::empty(tensor.shape, type);
-    want(std::stoull(tensor.storage->key), target);
+    want(tensor.storage->tensor->number, target);
     return target;
   }
   const std::string name = std::to_string(tensor.storage->archive) + " " + tensor.storage->key;

@@ -106,7 +106,7 @@ TEST(DcpOutput, what_the_source_shows_to_be_whole_stays_whole_and_the_choice_ove
   const auto a = open_checkpoint(folder / "a");
   EXPECT_THAT(rows_of(*a, "cut"), ElementsAre(1, 1, 1, 1));
   EXPECT_THAT(rows_of(*a, "whole"), ElementsAre(4));
-  write_dcp(*source, folder / "b", 4, {{"wh*"}, {"cu?"}});
+  write_dcp(*source, folder / "b", 4, {globs_of({"wh*"}), globs_of({"cu?"})});
   const auto b = open_checkpoint(folder / "b");
   EXPECT_THAT(rows_of(*b, "cut"), ElementsAre(4));
   EXPECT_THAT(rows_of(*b, "whole"), ElementsAre(1, 1, 1, 1));
@@ -116,10 +116,10 @@ TEST(DcpOutput, a_choice_that_matches_nothing_or_contradicts_itself_is_refused) 
   const auto source = open_checkpoint(test::data_path("golden/2.11.0/minimal/ckpt"));
   const test::TempDir folder;
   test::expect_error(ErrorCode::kUsage, "--shard 'nothing' matches no tensor", [&] {
-    write_dcp(*source, folder / "out", 2, {{"nothing"}, {}});
+    write_dcp(*source, folder / "out", 2, {globs_of({"nothing"}), {}});
   });
   test::expect_error(ErrorCode::kUsage, "both --shard and --replicate match it", [&] {
-    write_dcp(*source, folder / "out", 2, {{"**"}, {"**"}});
+    write_dcp(*source, folder / "out", 2, {globs_of({"**"}), globs_of({"**"})});
   });
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
@@ -133,7 +133,7 @@ TEST(DcpOutput, chunks_of_a_grid_are_joined_in_rows) {
   made.metadata.tensors.push_back(grid);
   const auto source = made.open();
   const test::TempDir folder;
-  write_dcp(*source, folder / "out", 3, {{"grid"}, {}});
+  write_dcp(*source, folder / "out", 3, {globs_of({"grid"}), {}});
   const auto written = open_checkpoint(folder / "out");
   EXPECT_THAT(rows_of(*written, "grid"), ElementsAre(2, 2));
   EXPECT_EQ(tensors_of(*written), tensors_of(*source));
@@ -152,7 +152,7 @@ TEST(DcpOutput, damage_in_the_source_leaves_nothing) {
   const auto source = open_checkpoint(made.folder.path());
   const test::TempDir folder;
   test::expect_error(ErrorCode::kZipCrc, "'w'", [&] {
-    write_dcp(*source, folder / "out", 2, {{"w"}, {}});
+    write_dcp(*source, folder / "out", 2, {globs_of({"w"}), {}});
   });
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }

@@ -83,7 +83,9 @@ TEST(NameMap, what_matches_no_name_is_left_to_keys) {
   Names from;
   for (const NameRule& rule : map.key_rules()) from.push_back(rule.from + "=" + rule.to);
   EXPECT_THAT(from, ElementsAre("state_dict.=", "a=c", "optim=optimizer"));
-  EXPECT_THAT(map.key_globs(), ElementsAre("epoch", "a.*"));
+  ASSERT_EQ(map.key_globs().size(), 2U);
+  EXPECT_EQ(map.key_globs()[0].text(), "epoch");
+  EXPECT_EQ(map.key_globs()[1].text(), "a.*");
   EXPECT_EQ(map.renamed("a.w"), "b.w");
 }
 
