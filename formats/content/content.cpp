@@ -15,7 +15,7 @@
 namespace fsdp::formats {
 namespace {
 
-// A reference as a storage key has it: "12", or "12 bfloat16" where the tensor is cast.
+// A reference as a storage key holds it: "12", or "12 bfloat16" where the tensor is cast.
 struct Reference {
   std::size_t number = 0;
   std::optional<DType> dtype;
@@ -35,8 +35,8 @@ Reference reference_of(const StorageRef& storage) {
   return reference;
 }
 
-// For each tensor the first one that is the same view of the same bytes.  Only torch.save and HDF5
-// files show that.
+// Returns for each tensor the first one that is the same view of the same bytes.  Only torch.save
+// and HDF5 files show that.
 std::vector<std::size_t> first_aliases(const Checkpoint& checkpoint) {
   using Place = std::tuple<std::string, std::uint64_t, std::vector<std::int64_t>, DType,
                            std::uint64_t, std::vector<std::int64_t>>;

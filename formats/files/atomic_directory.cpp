@@ -31,7 +31,8 @@ bool belongs_to_checkpoint(const std::string& name) {
                      [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
-// Whether the member is a regular file of a checkpoint, or a folder of nothing but such files.
+// Returns whether the member is a regular file of a checkpoint, or a folder that holds only such
+// files.
 bool replaceable(int folder, const std::string& name, const std::string& shown, bool nested) {
   struct stat info {};
   if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
@@ -47,8 +48,8 @@ bool replaceable(int folder, const std::string& name, const std::string& shown, 
   });
 }
 
-// Throws kExists naming a member that replacing the folder would lose and that is no part of a
-// checkpoint.
+// Throws kExists naming a member that is not part of a checkpoint and that replacing the folder
+// would lose.
 void check_replaceable(int folder, const std::string& shown) {
   for (const std::string& name : names_in(folder, shown)) {
     if (replaceable(folder, name, shown, false)) continue;
@@ -104,7 +105,7 @@ struct AtomicDirectory::Impl : Unfinished {
     new_folders.remove();
   }
 
-  // Throws where what stands at the destination must stay.
+  // Throws if the file or folder at the destination must stay.
   Standing check_destination() const {
     const auto info = place.existing();
     if (!info) return Standing::kNothing;
@@ -120,7 +121,7 @@ struct AtomicDirectory::Impl : Unfinished {
     return names_in(old.get(), place.shown()).empty() ? Standing::kEmptyFolder : Standing::kFolder;
   }
 
-  // Throws kUnsupported where two names cannot be exchanged.  Tried on files, which the next run
+  // Throws kUnsupported if two names cannot be exchanged.  Tries it on files, which the next run
   // can remove if this one is killed here.
   void try_exchange() const {
     const auto fail = [&] { throw_errno(place.shown() + ": trying to exchange two names"); };
@@ -140,7 +141,7 @@ struct AtomicDirectory::Impl : Unfinished {
   // `committing`: holds commit_mutex.
   void replace_destination(std::unique_lock<std::mutex>& committing);
 
-  // Where a member of that name goes.
+  // The place of a member of that name.
   struct Member {
     int folder;
     std::string name;   // in `folder`
@@ -172,7 +173,7 @@ struct AtomicDirectory::Impl : Unfinished {
   };
   std::vector<Added> files;
   std::vector<SealedFile> sealed;  // what else the seal lists
-  std::string invitation;  // the name of an empty file in the folder; empty: nobody was invited
+  std::string invitation;  // the name of an empty file in the folder; empty: no process was invited
   bool committed = false;
 };
 
@@ -191,7 +192,7 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
   if (!exchange()) {
     if (!flag_unsupported())
       throw_errno(place.shown() + ": exchanging the finished output with the old one");
-    // Plain rename replaces an empty folder at most, which needs no exchange.
+    // Plain rename can replace an empty folder only, which needs no exchange.
     if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
                    place.name().c_str()) != 0) {
       throw cannot_exchange(place);
@@ -199,7 +200,7 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
     return end(committing);
   }
   try {
-    // What someone put into the old folder between the look and the exchange would be lost.
+    // Files put into the old folder between the check and the exchange would be lost.
     if (!place.stands_for(place.temporary(), old.get())) throw appeared(place);
     check_replaceable(old.get(), place.shown());
   } catch (...) {
@@ -334,7 +335,7 @@ void AtomicDirectory::commit() {
   std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
   while (!rename_to_free_name(place, OutputKind::kFolder)) {
     if (!impl_->options.replace) throw appeared(place);
-    // Nothing: what stood there went away meanwhile.
+    // Nothing: the previous folder disappeared meanwhile.
     if (impl_->check_destination() == Impl::Standing::kNothing) continue;
     impl_->replace_destination(committing);
     return;
