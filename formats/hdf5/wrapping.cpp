@@ -49,7 +49,7 @@ Call wrapped(const Call& call, const ObjectData& dense) {
 }  // namespace
 
 Value with_wrappers(const Checkpoint& checkpoint, const Value& root) {
-  std::unordered_map<std::string, Value> made;  // by storage key, which says the dtype too
+  std::unordered_map<std::string, Value> made;  // by storage key, which includes the dtype
   return with_leaves(root, [&](const Leaf& leaf) -> std::optional<Value> {
     const auto number = tensor_number(leaf.value);
     if (!number) return leaf.value;

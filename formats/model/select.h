@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys of a checkpoint are meant: globs over fully qualified names.
+// Selects keys of a checkpoint: globs over fully qualified names.
 #pragma once
 
 #include <string>
@@ -8,13 +8,13 @@
 
 namespace fsdp::formats {
 
-// Whether `key` matches `glob`: `*` is any text without a dot, `**` any text, `?` one character but
-// a dot,
+// Returns whether `key` matches `glob`: `*` is any text without a dot, `**` any text, `?` one
+// character but a dot,
 // `[abc]`, `[a-z]`, `[!a]` one of a set.  The whole key must match.  Linear in both.
-// Throws: kUsage where a '[' is not closed.
+// Throws: kUsage if a '[' is not closed.
 bool glob_matches(std::string_view glob, std::string_view key);
 
-// Keys matched by any of `include` (all where it is empty) and by none of `exclude`.
+// Keys matched by any of `include` (all if it is empty) and by none of `exclude`.
 struct KeySelection {
   std::vector<std::string> include;
   std::vector<std::string> exclude;
