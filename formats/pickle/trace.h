@@ -66,7 +66,7 @@ class PickleTrace {
  public:
   PickleTrace(const ByteSource& source, PickleTraceHost& host) : source_(source), host_(host) {}
 
-  // Follows the pickle that begins at `offset`; returns where its STOP ends.
+  // Follows the pickle that begins at `offset`; returns the end of its STOP.
   // Throws where Python would stop as well, or where the stream cannot be followed any further:
   // kTruncated, kOpcode, kStack, kMemo, kProto, kGlobal, kIntRange, kLimitNodes; whatever the host
   // throws.  Earlier reports stay valid.

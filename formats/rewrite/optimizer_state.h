@@ -40,8 +40,9 @@ struct OptimizerState {
   std::size_t parameter_count() const;
 };
 
-// Reads a part of a state dict with the role of an optimizer.  Flattened ones have groups of equal
-// options, in order of appearance; two groups of equal options have become one there.
+// Reads a part of a state dict with the role of an optimizer.  In the flattened form, parameters
+// with equal options form a group, in order of appearance; two groups with equal options have
+// become one there.
 // `same` tells whether two options are equal.  An optimizer without parameters is by name. Throws:
 // kKey naming the contradiction: parameters listed twice, ids among names, state of a parameter
 // that no group lists; kType.

@@ -47,10 +47,10 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
 std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
                                                 const std::optional<ParameterOrder>& order);
 
-// The ids of an optimizer's names: positions in `order`, which a user gave, or counted on from
-// group to group.
-// `model`: the one in the same checkpoint, for the shapes and to tell whether the order of a
-// group's list is the model's: PyTorch's rekey_optim_state_dict leaves lists of names sorted.
+// Returns the ids of an optimizer's names: positions in `order`, which a user gave, or consecutive
+// across groups.
+// `model`: the model in the same checkpoint, for the shapes and to tell whether a group's list has
+// the model's order: PyTorch's rekey_optim_state_dict leaves lists of names sorted.
 // `ordered`: the lists of names are in the order in which they were saved.
 // Throws: kRekeyAmbiguous, kShape, kKey for a name that `order` lacks.
 std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,

@@ -148,7 +148,7 @@ class Rekeying {
     }
   }
 
-  // If the order is lost, uses a reproducible one.
+  // Sorts, which shows that the order is lost.
   static void sort_groups(OptimizerState& optimizer) {
     for (auto& group : optimizer.groups) std::sort(group.params.begin(), group.params.end());
   }

@@ -46,8 +46,8 @@ bool keeps_order(const Checkpoint& checkpoint);
 std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
                                           const std::string& origin);
 
-// `content` with every optimizer in it in the form asked for; one that has it already stays.
-// Throws: kKey where there is no optimizer, or several and `order` has ids' names; what
+// Returns `content` with every optimizer in the requested form; one that has it already stays.
+// Throws: kKey if there is no optimizer, or several and `order` has ids' names; what
 // read_optimizer, names_of_ids, ids_of_names, check_shapes and reading values throw.
 Rekeyed rekey_content(const Checkpoint& checkpoint, const Value& content,
                       const RekeyOptions& options);

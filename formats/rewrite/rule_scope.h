@@ -44,8 +44,8 @@ struct ScopedRules {
 // parameters' names elsewhere.  Rules that begin with '/' apply to whole keys and are never
 // refused.
 //
-// `names`: of all parameters; `leading`: see NameMap.
-// Throws: kUsage; as NameMap.
+// `names`: the names of all parameters; `leading`: see NameMap.
+// Throws: kUsage; like NameMap.
 ScopedRules scoped_rules(const NameRules& rules, std::span<const RuleTarget> targets,
                          std::span<const std::string> names, std::span<const std::string> leading);
 

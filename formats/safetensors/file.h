@@ -34,9 +34,9 @@ struct Header {
 enum class Trailing { kRefuse, kAllow };
 
 // Reads and checks a header.  Stricter than the reference implementation where its README is
-// (duplicate names, a header that does not begin with '{') and with names that cannot be printed,
-// never looser.  Unknown fields of a tensor are ignored, as it does.
-// `offset`: where the safetensors data begin in `source` (DCP puts them behind other items);
+// (duplicate names, a header that does not begin with '{') and about names that cannot be printed,
+// never looser.  Unknown fields of a tensor are ignored, as there.
+// `offset`: the beginning of the safetensors data in `source` (DCP puts them after other items);
 // positions in the result and in messages count from the start of `source`.
 // kAllow: bytes may follow the last tensor.
 // Throws: kStHeader (length), kStJson, kStDuplicate, kStField, kStDtype, kStShape, kStOffsets,

@@ -31,12 +31,12 @@ struct FileIndex {
 // Reads an index file:
 //   {"metadata": {"total_size": 40}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
 // Other members are ignored.  A file name is a relative path of plain components that ends in
-// `suffix`: indexes of torch.save files (torch/index.h) are the same but for it.
+// `suffix`: indexes of torch.save files (torch/index.h) differ only in it.
 // Throws: kIndex (also for a tensor that is named twice), kJson, kJsonDepth, kName.
 FileIndex parse_index(std::string_view text, std::string_view suffix = ".safetensors");
 
-// The text of an index file, as transformers and PyTorch write it.
-// Throws: kIndex, kName as parse_index would.
+// Returns the text of an index file, as transformers and PyTorch write it.
+// Throws: kIndex, kName like parse_index.
 std::string make_index(const FileIndex& index);
 
 // Returns the files of the weight map, each once, in order of first mention.

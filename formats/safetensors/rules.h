@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What holds for the header of a safetensors file, read or written: limits, sizes, unique names.
-// For the safetensors files of this folder alone.
+// Rules for the header of a safetensors file, read or written: limits, sizes, unique names.
+// For the safetensors files of this folder only.
 #pragma once
 
 #include <cstdint>
