@@ -48,7 +48,7 @@ constexpr const char* kCommonOptions = "Options of every verb";
 constexpr std::size_t kHelpIndent = 2;
 constexpr std::size_t kHelpColumn = 32;
 
-// A whole decimal number, or an Error that names the option and the range.
+// Parses a whole decimal number.  Throws an Error that names the option and the range.
 std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
                         std::int64_t most) {
   std::int64_t value = 0;
@@ -61,7 +61,7 @@ std::int64_t integer_of(const std::string& name, const std::string& word, std::i
   return value;
 }
 
-// "--depth" of "-d,--depth".
+// Returns "--depth" for "-d,--depth".
 std::string long_name(const std::string& names) {
   return names.substr(names.rfind(',') + 1);
 }
@@ -166,7 +166,7 @@ CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   return sub;
 }
 
-// One line of help: what is typed, and what it does.
+// One line of help: the words to type, and their effect.
 std::string help_line(const std::string& typed, const std::string& explanation) {
   std::string line = std::string(kHelpIndent, ' ') + typed;
   line += line.size() + 2 <= kHelpColumn ? std::string(kHelpColumn - line.size(), ' ')
@@ -174,7 +174,7 @@ std::string help_line(const std::string& typed, const std::string& explanation) 
   return line + explanation + '\n';
 }
 
-// "-k, --keys GLOB"; long names stand below each other.
+// "-k, --keys GLOB"; long names are aligned.
 std::string option_text(const CLI::Option& option) {
   std::string text;
   for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
@@ -183,7 +183,7 @@ std::string option_text(const CLI::Option& option) {
   if (option.get_type_size_max() == 0) return text;  // a flag
   const std::string type = option.get_type_name();
   return text + " " +
-         type.substr(0, type.find(':'));  // CLI11 puts the values allowed behind a colon
+         type.substr(0, type.find(':'));  // CLI11 puts the allowed values after a colon
 }
 
 std::string help_text(const CLI::App& app) {
@@ -219,7 +219,7 @@ std::string help_text(const CLI::App& app) {
   return text + groups + "\n" + app.get_footer() + "\n";
 }
 
-// What CLI11 says of words it could not take, and what would have been right.
+// Returns CLI11's message about words that it rejected, with a correction.
 std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {
   const auto chosen = app.get_subcommands();
@@ -240,7 +240,7 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
          (near.empty() ? help : "; did you mean " + near + "?");
 }
 
-// Refuses a first word that is no verb, and names the nearest one.
+// Refuses a first word that is not a verb, and names the nearest one.
 void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>>& verbs) {
   std::vector<std::string> names = {"help"};
   for (const auto& verb : verbs) {
@@ -248,7 +248,7 @@ void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>
     if (!verb->alias().empty()) names.push_back(verb->alias());
   }
   if (std::find(names.begin(), names.end(), word) != names.end()) return;
-  // Who wants something gone is not to be led to a verb that only looks.
+  // A user who wants to delete is not directed to a verb that only reads.
   constexpr std::string_view kDeleting[] = {"rm",    "del",   "delete", "erase", "remove",
                                             "clean", "prune", "purge",  "rmdir", "unlink"};
   if (std::find(std::begin(kDeleting), std::end(kDeleting), word) != std::end(kDeleting)) {
@@ -278,13 +278,13 @@ void print_error(ErrorCode code, const std::string& message, bool json, std::ost
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-// Terminals are looked for only where the real streams are used, not those of a test.
+// Only the real streams can be terminals, not those of a test.
 bool is_terminal(const std::ostream& stream) {
   if (&stream == &std::cout) return ::isatty(STDOUT_FILENO) == 1;
   return &stream == &std::cerr && ::isatty(STDERR_FILENO) == 1;
 }
 
-// Whether errors are red: asked before the words are understood, which may be what is wrong.
+// Returns whether errors are red: decided before the words are parsed, because parsing may fail.
 bool colors_errors(const std::vector<std::string>& args, const std::ostream& err) {
   for (std::size_t i = 0; i < args.size(); ++i) {
     const bool apart = args[i] == "--color" && i + 1 < args.size();
@@ -310,7 +310,7 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
   return streams;
 }
 
-// Runs a verb with no more memory than --max-memory, or what the files named justify.
+// Runs a verb with at most --max-memory, or the memory that the named files justify.
 int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<std::string>& args,
                       std::ostream& out, std::ostream& err) {
   CommonOptions common = interpret(typed);
@@ -331,7 +331,7 @@ int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<st
 
 int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
                   std::ostream& err) {
-  // For the build, which installs what they print.
+  // For the build, which installs their output.
   if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
     out << completion_script(typed_args[1]);
     return 0;
@@ -354,7 +354,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   for (const auto& verb : verbs) subcommands.push_back(add_verb(app, *verb, typed));
   if (!args.empty() && !args[0].starts_with('-')) check_verb(args[0], verbs);
   try {
-    // CLI11 takes the words last first.
+    // CLI11 expects the words in reverse order.
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();

@@ -24,7 +24,7 @@ namespace {
 
 using formats::cat;
 
-// Reading a value is a small read each; more than these are read on request only.
+// Each value costs a small read; more than these are read only on request.
 constexpr std::size_t kManyValues = 2000;
 constexpr std::size_t kValueWidth = 60;
 
@@ -179,7 +179,7 @@ formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::
 
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
   const formats::Index& index = checkpoint.index();
-  // Metadata alone, as somebody sent it: the values lie in the files that did not come along.
+  // A .metadata sent without its data files: the values lie in the missing files.
   const bool any_file =
       index.files.empty() || std::any_of(index.files.begin(), index.files.end(),
                                          [](const auto& file) { return file.bytes.has_value(); });
@@ -189,7 +189,7 @@ bool reads_values(const InspectOptions& options, const formats::Checkpoint& chec
 
 namespace {
 
-// Whether the files are within the size that was asked for; says so where they are not.
+// Returns whether the files are within the requested size; reports it if they are not.
 bool within_budget(const InspectOptions& options, const formats::Checkpoint& checkpoint,
                    std::ostream& err) {
   if (!options.max_bytes) return true;
@@ -211,7 +211,7 @@ bool within_budget(const InspectOptions& options, const formats::Checkpoint& che
   return false;
 }
 
-// Reads metadata alone, and the values where they are wanted.  Returns the exit status.
+// Reads only metadata, and the values if they are requested.  Returns the exit status.
 int inspect(const InspectOptions& options, const Streams& streams) {
   if (!options.html.empty()) check_apart(options.common.path, options.html);
   const auto checkpoint =
@@ -232,7 +232,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
                   << count_of(checkpoint->index().tensors.size(), "tensor") << '\n';
     }
   } else {
-    // On a terminal, thousands of lines that say the same help nobody.
+    // On a terminal, thousands of equal lines help nobody.
     const bool alone = streams.columns != 0 && !options.no_fold && !options.chunks;
     const auto tree = key_tree(checkpoint->index(), options.fold || alone);
     const bool values = reads_values(options, *checkpoint);

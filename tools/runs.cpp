@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kDigits = "0123456789";
 constexpr std::string_view kStep = "step";
 
-// The number that `text` begins with, behind one separator or none.
+// Returns the number at the start of `text`, after at most one separator.
 std::optional<std::uint64_t> leading_number(std::string_view text) {
   if (!text.empty() && std::string_view("-_=.").find(text[0]) != std::string_view::npos)
     text.remove_prefix(1);

@@ -15,12 +15,12 @@ namespace {
 using formats::cat;
 using formats::quote;
 
-// What trainers call the level of a state dict that holds the model.
+// Trainers' names for the level of a state dict that holds the model.
 constexpr std::array<std::string_view, 6> kLevels = {"model", "module",  "state_dict",
                                                      "net",   "network", "model_state_dict"};
 constexpr std::string_view kBelow = ".**";
 
-// Top-level tensors of an optimizer are no part of the model beside them.
+// Top-level tensors of an optimizer are not part of the model beside them.
 bool is_of_optimizer(std::string_view key) {
   return key.starts_with("optim");
 }

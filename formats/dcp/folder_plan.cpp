@@ -12,7 +12,7 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Encoded values kept between planning and writing; those beyond are read and encoded again.
+// Encoded values kept between planning and writing; further ones are read and encoded again.
 constexpr std::uint64_t kMaxEncodedBytes = 24U << 20U;
 
 std::string encoded(TorchSaveLayout& layout) {

@@ -28,12 +28,12 @@ using dcp::SourcePlan;
 using dcp::TensorItem;
 using dcp::ValueItem;
 
-// Pieces copied at once, each a few hundred bytes of memory.  A batch ends behind a tensor: all
-// parts of what one storage holds pass together, and its checksum with them.
+// Pieces copied at once, each a few hundred bytes of memory.  A batch ends after a whole tensor:
+// all parts of a storage pass together, along with its checksum.
 constexpr std::size_t kBatchPieces = 100'000;
 // Descriptors for everything but data files.
 constexpr std::int64_t kSpareDescriptors = 128;
-// Files of the source that may be open at once beyond those a single piece needs.
+// Files of the source that may be open at once, beyond those that a single piece needs.
 constexpr std::int64_t kPooledFiles = 256;
 
 // How many files may be open for writing at once, besides those of the source.
@@ -50,7 +50,7 @@ void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
   file.write_at(offset, std::as_bytes(std::span(text)));
 }
 
-// The files of ranks [first, first + files.size()), and what is being copied into them.
+// The files of ranks [first, first + files.size()), and the pieces that are being copied into them.
 class RankFiles {
  public:
   RankFiles(const Checkpoint& source, const SourcePlan& layout, std::string prefix,
@@ -82,7 +82,7 @@ class RankFiles {
   }
 
  private:
-  // An item whose payload is being copied: what stands around it follows, with the checksum.
+  // An item whose payload is being copied: the archive's other parts follow, with the checksum.
   struct OpenItem {
     std::shared_ptr<TorchSaveLayout> layout;
     OutputFile* file;

@@ -19,7 +19,7 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// What is written at once: its checksum is taken just before, and brings it into the cache.
+// Bytes that are written at once: the checksum, computed just before, brings them into the cache.
 constexpr std::size_t kBlockBytes = 1U << 18U;
 
 // Returns the CRC-32 of `bytes`.
@@ -41,7 +41,7 @@ void check_bytes(const OutputStream& out, std::uint64_t wanted, std::uint64_t fo
                                      " bytes is to be written, but has ", found));
 }
 
-// Appends an archive of which every storage is a whole tensor, or the one of a chunk.
+// Appends an archive in which every storage is a whole tensor, or one that holds a single chunk.
 void write_archive(OutputStream& out, TorchSaveLayout& layout,
                    const std::function<std::span<const std::byte>(const StorageRef&)>& bytes_of) {
   layout.write(
@@ -54,7 +54,7 @@ void write_archive(OutputStream& out, TorchSaveLayout& layout,
       [&](std::uint64_t, std::span<const std::byte> bytes) { out.write(bytes); });
 }
 
-// Hands out a tensor's chunks, which of each part follow one another.
+// Hands out a tensor's chunks; those of one part follow one another.
 class ChunkBytes {
  public:
   ChunkBytes(const OutputStream& out, const TensorItem& item, const PartBytes& bytes)
@@ -79,7 +79,7 @@ class ChunkBytes {
   std::span<const std::byte> rest_;  // of the part
 };
 
-// What `.metadata` says of where things lie comes from the layout, not from what was written.
+// Positions in `.metadata` come from the plan, not from the bytes that were written.
 void check_position(const OutputStream& out, std::uint64_t planned) {
   if (out.position() == planned) return;
   throw Error(ErrorCode::kExtent, cat(out.file().name(), ": wrote ", out.position(),
@@ -124,7 +124,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
     item.entry = e;
     item.tensor = *number;
     item.dtype = tensor.dtype;
-    // Not the tensor's: several views may share what they refer to.
+    // Not the tensor's shape: several views may share the tensor that they refer to.
     item.shape = dense_tensor(entries_[e].value)->shape;
     const std::uint64_t bytes = volume({item.shape, item.shape}) * item_bytes(item.dtype);
     if (!tensor.writers) {
@@ -149,7 +149,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
 void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank,
                      const PartBytes& bytes, CacheUse use) {
   if (layout.file_bytes(rank) != 0) file.reserve(layout.file_bytes(rank));
-  // Items lie one behind the other in the order in which they are walked.
+  // Items lie one after another in the order of this walk.
   OutputStream out(file, use);
   for (const ValueItem& item : layout.values()) {
     if (item.rank != rank) continue;

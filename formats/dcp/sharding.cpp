@@ -47,14 +47,14 @@ class TupleHider {
     originals_.emplace(out.identity(), value);
     return out;
   }
-  // What the value was before.
+  // Returns the original value.
   Value original(const Value& value) const {
     const auto found = originals_.find(value.identity());
     return found != originals_.end() ? found->second : value;
   }
 
  private:
-  std::unordered_map<const void*, Value> originals_;  // by the identity of what stands for them
+  std::unordered_map<const void*, Value> originals_;  // by the identity of their stand-ins
   std::unordered_map<const void*, Value> known_;
 };
 
@@ -75,7 +75,7 @@ const std::string* text_at(const KeyPath& path, std::size_t at) {
   return at < path.size() ? std::get_if<std::string>(&path[at]) : nullptr;
 }
 
-// The parameter that an entry of an optimizer belongs to, by the entry's path within it.
+// Returns the parameter that an entry of an optimizer belongs to, by the entry's path within it.
 std::optional<std::string> parameter_of(const StatePart& part, const KeyPath& path) {
   const std::string* first = text_at(path, part.path.size());
   if (first == nullptr) return std::nullopt;
@@ -85,7 +85,7 @@ std::optional<std::string> parameter_of(const StatePart& part, const KeyPath& pa
   return *second;
 }
 
-// Whether the tensor lies in more than one chunk.
+// Returns whether the tensor lies in more than one chunk.
 bool is_cut(const TensorEntry& tensor) {
   std::size_t chunks = 0;
   for (std::size_t c = 0; c < tensor.chunks.size() && chunks < 2; ++c)
@@ -127,7 +127,7 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
                            const std::vector<Leaf>& entries, ShardingChoice choice)
     : source_(source), choice_(std::move(choice)), parts_(state_parts_of(content)) {
   const auto& tensors = source.index().tensors;
-  // DeepSpeed cuts flat tensors, wherever one parameter ends and the next begins.
+  // DeepSpeed cuts flat tensors, regardless of the boundaries between parameters.
   shown_ = source.description().ranks > 1 && source.description().format != "deepspeed" &&
            std::any_of(tensors.begin(), tensors.end(), is_cut);
   for (const Leaf& entry : entries) {
@@ -148,7 +148,7 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
   check_choice(entries);
 }
 
-// The part with the longest path that `path` goes through.
+// Returns the part with the longest path that is a prefix of `path`.
 const StatePart* ShardingRule::part_of(const KeyPath& path) const {
   const StatePart* found = nullptr;
   for (const StatePart& part : parts_) {
@@ -172,7 +172,8 @@ void ShardingRule::learn_names(const Leaf& entry, const StatePart& part) {
     learn_group_names(resolved(source_, entry.value));
 }
 
-// A list of names, or the groups themselves, which PyTorch before 2.4 keeps as one value.
+// `value` is a list of names, or the groups themselves, which PyTorch before 2.4 keeps as one
+// value.
 void ShardingRule::learn_group_names(const Value& value) {
   for (const Value& item : value.items()) {
     if (const std::string* name = item.as_string()) {

@@ -102,7 +102,7 @@ struct AtomicDirectory::Impl : Unfinished {
     new_folders.remove();
   }
 
-  // Throws where what stands at the destination must stay.
+  // Throws if the file or folder at the destination must stay.
   Standing check_destination() const {
     const auto info = place.existing();
     if (!info) return Standing::kNothing;
@@ -118,7 +118,7 @@ struct AtomicDirectory::Impl : Unfinished {
     return names_in(old.get(), place.shown()).empty() ? Standing::kEmptyFolder : Standing::kFolder;
   }
 
-  // Throws kUnsupported where two names cannot be exchanged.  Tried on files, which the next run
+  // Throws kUnsupported if two names cannot be exchanged.  Tries it on files, which the next run
   // can remove if this one is killed here.
   void try_exchange() const {
     const auto fail = [&] { throw_errno(place.shown() + ": trying to exchange two names"); };
@@ -138,7 +138,7 @@ struct AtomicDirectory::Impl : Unfinished {
   // `committing`: holds commit_mutex.
   void replace_destination(std::unique_lock<std::mutex>& committing);
 
-  // Where a member of that name goes.
+  // The place of a member of that name.
   struct Member {
     int folder;
     std::string name;   // in `folder`
@@ -170,7 +170,7 @@ struct AtomicDirectory::Impl : Unfinished {
   };
   std::vector<Added> files;
   std::vector<SealedFile> sealed;  // what else the seal lists
-  std::string invitation;  // the name of an empty file in the folder; empty: nobody was invited
+  std::string invitation;  // the name of an empty file in the folder; empty: no process was invited
   bool committed = false;
 };
 
@@ -189,7 +189,7 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
   if (!exchange()) {
     if (!flag_unsupported())
       throw_errno(place.shown() + ": exchanging the finished output with the old one");
-    // Plain rename replaces an empty folder at most, which needs no exchange.
+    // Plain rename can replace an empty folder only, which needs no exchange.
     if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
                    place.name().c_str()) != 0) {
       throw cannot_exchange(place);
@@ -197,7 +197,7 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
     return end(committing);
   }
   try {
-    // What someone put into the old folder between the look and the exchange would be lost.
+    // Files put into the old folder between the check and the exchange would be lost.
     if (!place.stands_for(place.temporary(), old.get())) throw appeared(place);
     check_replaceable(old.get(), place.shown(), options.replaced);
   } catch (...) {
@@ -332,7 +332,7 @@ void AtomicDirectory::commit() {
   std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
   while (!rename_to_free_name(place, OutputKind::kFolder)) {
     if (!impl_->options.replace) throw appeared(place);
-    // Nothing: what stood there went away meanwhile.
+    // Nothing: the previous folder disappeared meanwhile.
     if (impl_->check_destination() == Impl::Standing::kNothing) continue;
     impl_->replace_destination(committing);
     return;

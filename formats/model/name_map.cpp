@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapp
                                                        "_checkpoint_wrapped_module"};
 constexpr std::string_view kModule = "module";
 
-// What follows a component at the front of a name; nothing where the name begins otherwise.
+// Returns the part of a name after a leading component; nothing if the name begins otherwise.
 std::optional<std::string_view> after(std::string_view name, std::string_view component) {
   if (!name.starts_with(component)) return std::nullopt;
   if (name.size() == component.size()) return std::string_view();
@@ -192,7 +192,7 @@ NameMap::NameMap(const NameRules& rules, std::span<const std::string> names,
       key_rules_.push_back({std::move(prefix), ""});
     }
   }
-  // One look at every name tells which rules match any.
+  // One pass over all names finds the rules that match any.
   std::vector<NameRule> candidates;
   for (const NameRule& rule : rules.renames) {
     if (is_for_keys(rule.from)) {

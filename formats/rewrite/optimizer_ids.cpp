@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 namespace {
 
-// The numbers of an optimizer's parameters by their text; none where it names them.
+// Returns the numbers of an optimizer's parameters by their text; none if it names them.
 std::unordered_map<std::string, std::int64_t> numbers_in(const Value& optimizer) {
   std::unordered_map<std::string, std::int64_t> numbers;
   const Value* groups = member(optimizer, "param_groups");

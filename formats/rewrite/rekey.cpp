@@ -18,7 +18,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Tensors among the options of a group are numbers: learning rates.
+// Tensors among the options of a group are single numbers, such as learning rates.
 constexpr std::uint64_t kMaxOptionBytes = 64U << 10U;
 
 std::string step_text(const PathStep& step) {
@@ -118,7 +118,7 @@ class Rekeying {
 
   Value converted(OptimizerState& optimizer, RekeyedOptimizer& report) {
     if (optimizer.form == OptimizerForm::kFlattened && !ordered_) sort_groups(optimizer);
-    std::map<std::string, std::string> names;  // of the keys
+    std::map<std::string, std::string> names;  // names of the keys
     if (optimizer.form == OptimizerForm::kIds) {
       const auto& order = options_.order ? options_.order : model_;
       names = names_of_ids(optimizer, order);
@@ -148,7 +148,7 @@ class Rekeying {
     }
   }
 
-  // Where the order is lost, one that says so.
+  // Sorts, which shows that the order is lost.
   static void sort_groups(OptimizerState& optimizer) {
     for (auto& group : optimizer.groups) std::sort(group.params.begin(), group.params.end());
   }
@@ -175,7 +175,7 @@ class Rekeying {
 
 bool keeps_order(const Checkpoint& checkpoint) {
   const CheckpointDescription& description = checkpoint.description();
-  // Writers of safetensors sort; ranks save what each of them holds.
+  // Writers of safetensors sort; ranks save only their own parts.
   return description.format != "safetensors" && description.ranks == 1;
 }
 
@@ -187,13 +187,13 @@ std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Va
     const std::string name = part.path.empty() ? "" : step_text(part.path.back());
     return name == "model" || name == "state_dict" || name == "module";
   };
-  // Beside a model there may be averages of its weights, and models that it learns from.
+  // Beside a model there may be averages of its weights, and models that it is distilled from.
   if (parts.size() > 1 && std::count_if(parts.begin(), parts.end(), named) == 1)
     std::erase_if(parts, [&](const StatePart& part) { return !named(part); });
   if (parts.size() != 1) return std::nullopt;
   Value model = *at_path(content, parts[0].path);
   if (parts[0].path.empty()) {
-    // torchtitan's lies among other things, which hold no tensors at this level.
+    // torchtitan's model lies among other members, which hold no tensors at this level.
     std::vector<Value::Entry> entries;
     for (const auto& [key, value] : members_of(model)) {
       if (tensor_number(value)) entries.emplace_back(key, value);

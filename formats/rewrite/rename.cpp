@@ -35,7 +35,7 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Where the name of a parameter stands in the path of a leaf.
+// The place of a parameter's name in the path of a leaf.
 struct NamePlace {
   std::size_t step = 0;
   std::size_t begin = 0;  // in the text of that step
@@ -76,7 +76,7 @@ std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind kind, std::siz
   if (text == nullptr || text->empty()) return std::nullopt;
   switch (kind) {
     case PartKind::kModel:
-      // The model of a folder whose top level holds other things as well.
+      // The model of a folder whose top level also holds other things.
       if (part == 0 && path.size() != 1) return std::nullopt;
       return NamePlace{part, 0, text->size()};
     case PartKind::kOptimizer: {
@@ -111,7 +111,7 @@ bool may_list_names(const PlacedLeaf& leaf, PartKind kind, std::size_t part) {
          (*option == "params" || *option == "param_names");
 }
 
-// Calls `visit` for every text in a list of names, in lists of groups as well.
+// Calls `visit` for every text in a list of names, also in lists of groups.
 template <typename Visit>
 void visit_names(const Value& value, const Visit& visit) {
   for (const Value& item : value.items()) {
@@ -145,7 +145,7 @@ class Renamer {
     kept.reserve(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       PlacedLeaf& leaf = leaves_[i];
-      // Both, for each marks what it used.
+      // Calls both, because each marks the rules that it used.
       const bool named = rename_names(leaf, i);
       const bool dropped = is_dropped(leaf, names.key_globs(), used_globs);
       if (!named || dropped) {
@@ -171,7 +171,7 @@ class Renamer {
   }
 
  private:
-  // What the leaf has to do with names.
+  // The names that concern a leaf.
   struct Naming {
     std::optional<NamePlace> place;
     std::size_t part = 0;
@@ -233,7 +233,7 @@ class Renamer {
     return text_of(leaf.path[place.step])->substr(place.begin, place.length);
   }
 
-  // False where the leaf is dropped.
+  // Returns false if the leaf is dropped.
   bool rename_names(PlacedLeaf& leaf, std::size_t number) {
     const Naming& naming = namings_[number];
     if (naming.lists) {
@@ -261,7 +261,7 @@ class Renamer {
 
   Value renamed_items(const Value& list, const std::string& key) {
     std::vector<Value> items;
-    std::unordered_map<std::string, std::string> taken;  // new names, and the old ones
+    std::unordered_map<std::string, std::string> taken;  // new names, with the old ones
     for (const Value& item : list.items()) {
       if (const auto options = mapping_entries(item)) {
         std::vector<Value::Entry> entries;
@@ -293,7 +293,8 @@ class Renamer {
                                             : Value::list(std::move(items));
   }
 
-  // A model's OrderedDict keeps versions of its modules by their names, in an attribute.
+  // Renames the modules in a model's OrderedDict, which keeps their versions by name in an
+  // attribute.
   Value with_renamed_modules(const Value& container) {
     const ObjectData* object = container.as_object();
     if (object == nullptr || !object->built) return container;
@@ -315,7 +316,8 @@ class Renamer {
   Value renamed_modules(const Value& metadata) const {
     const auto entries = mapping_entries(metadata);
     if (!entries) return metadata;
-    // A wrapper and what it wraps may become one: the inner one, which comes later, stays.
+    // A wrapper and the wrapped module may get the same name: the inner one, which comes later,
+    // stays.
     std::vector<Value::Entry> renamed;
     std::unordered_map<std::string, std::size_t> places;
     for (const auto& [name, value] : *entries) {

@@ -24,7 +24,7 @@ bool is_optimizer(PartKind kind) {
   return kind == PartKind::kOptimizer || kind == PartKind::kFlattenedOptimizer;
 }
 
-// "model." for a part "model"; nothing for the whole.
+// Returns "model." for a part "model"; nothing for the whole.
 std::string front_of(const std::string& part) {
   return part.empty() ? part : part + '.';
 }
@@ -37,11 +37,11 @@ Error partial(const std::string& what) {
   return Error(ErrorCode::kUsage, what);
 }
 
-// How many parameters of a part something holds for.
+// The number of parameters of a part that satisfy a condition.
 struct Count {
   std::size_t total = 0;
   std::size_t hit = 0;
-  const RuleTarget* without = nullptr;  // the first for which it does not
+  const RuleTarget* without = nullptr;  // the first that does not
   bool some() const { return hit != 0 && hit != total; }
 };
 
@@ -63,7 +63,7 @@ class Scoping {
   }
 
  private:
-  // A key with the name in it as the rules so far leave it.
+  // A key, with the name in it as left by the rules so far.
   struct Seen {
     std::string key;
     std::size_t begin = 0;
@@ -116,7 +116,7 @@ class Scoping {
     }
     bool names = false;
     bool others = false;
-    std::unordered_set<std::string_view> moved;  // names that leave their level without it
+    std::unordered_set<std::string_view> moved;  // names that leave their level without the prefix
     for (const auto& [part, count] : counted([&](std::size_t i) { return has(seen_[i].key); })) {
       if (targets_[part].kind != PartKind::kModel) continue;
       const std::string front = front_of(targets_[part].part);
@@ -138,7 +138,7 @@ class Scoping {
     refuse_left_names(moved, prefix);
   }
 
-  // The parameters of each part, by its first target.
+  // Counts the parameters of each part, by its first target.
   template <typename Holds>
   std::map<std::size_t, Count> counted(const Holds& holds) const {
     std::map<std::pair<PartKind, std::string_view>, std::size_t> first;
@@ -157,7 +157,7 @@ class Scoping {
     return counts;
   }
 
-  // What a name keeps of a prefix that is taken away: the level it lies in.
+  // Returns the part of a removed prefix that a name keeps: the level that it lies in.
   static std::string kept_front(const std::string& prefix, const std::string& part) {
     const std::string front = front_of(part);
     return prefix.starts_with(front) ? front : std::string();
@@ -172,7 +172,7 @@ class Scoping {
                        escape(prefix), "=", escape(kept_front(prefix, targets_[part].part))));
   }
 
-  // Names of parameters that an optimizer would go on using.
+  // Refuses if an optimizer would go on using the old names of parameters.
   void refuse_left_names(const std::unordered_set<std::string_view>& moved,
                          const std::string& rule) const {
     if (moved.empty()) return;
@@ -189,15 +189,15 @@ class Scoping {
 
   // ---- renames
 
-  // What a rule was found to match.
+  // The matches of a rule.
   struct Match {
     bool any = false;
-    bool level = false;             // a level above a model
-    bool other = false;             // what is neither a level of a model nor a parameter
-    std::string part;               // whose parameters it renames
-    std::optional<NameRule> names;  // ... by their names
-    std::unordered_set<std::string_view> moved;  // parameters that it takes out of their level
-    const RuleTarget* optimizer = nullptr;       // a parameter in an optimizer alone
+    bool level = false;                          // a level above a model
+    bool other = false;                          // neither a level of a model nor a parameter
+    std::string part;                            // the part whose parameters it renames
+    std::optional<NameRule> names;               // ... by their names
+    std::unordered_set<std::string_view> moved;  // parameters that it moves out of their level
+    const RuleTarget* optimizer = nullptr;       // a parameter only in an optimizer
   };
 
   void rename() {
@@ -272,7 +272,7 @@ class Scoping {
                        "that begins with '/' these keys alone"));
   }
 
-  // A rule that matches keys outside of every model, and parameters inside.
+  // Refuses a rule that matches both keys outside of every model and parameters inside.
   void refuse_ambiguous(const NameRule& rule) const {
     const RuleTable table({rule});
     for (std::size_t i = 0; i < bare_names_.size(); ++i) {
@@ -283,11 +283,12 @@ class Scoping {
     }
   }
 
-  // Rules for the names of one model are those of all that have such names: the same ones, or none.
+  // Rules for the names of one model apply to all models with such names, so these must agree or
+  // have none.
   void add_derived(const std::vector<std::pair<NameRule, std::string>>& derived) {
     if (derived.empty()) return;
     std::vector<NameRule> rules;
-    std::map<std::string, std::vector<std::string_view>> parts;  // of each rule's `from`
+    std::map<std::string, std::vector<std::string_view>> parts;  // parts of each rule's `from`
     for (const auto& [rule, part] : derived) {
       auto& known = parts[rule.from];
       const bool fresh = std::none_of(rules.begin(), rules.end(), [&, &r = rule](const auto& k) {
@@ -316,7 +317,7 @@ class Scoping {
 
   void drop() {
     std::vector<char> dropped(targets_.size(), 0);
-    std::unordered_map<std::string, std::string> names;  // dropped in a model, and which
+    std::unordered_map<std::string, std::string> names;  // names dropped in a model, and their keys
     for (const std::string& glob : rules_.drop) {
       if (is_for_keys(glob)) {
         out_.rules.drop.push_back(glob);
@@ -332,7 +333,7 @@ class Scoping {
       }
       out_.rules.drop.push_back(any ? '/' + glob : glob);
       if (!any) continue;
-      std::unordered_set<std::string> cut;  // models of which a part goes
+      std::unordered_set<std::string> cut;  // models that lose a part
       for (const auto& [part, count] : counted([&](std::size_t i) { return hit[i] != 0; })) {
         if (targets_[part].kind == PartKind::kModel && count.some())
           cut.insert(targets_[part].part);

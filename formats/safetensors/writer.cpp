@@ -16,7 +16,7 @@
 namespace fsdp::formats::safetensors {
 namespace {
 
-// What readers look for in the metadata; a tied tensor of that very name stays unmentioned there.
+// The key that readers look for in the metadata; a tied tensor with this name is not listed there.
 constexpr std::string_view kFormatKey = "format";
 
 std::string shard_name(std::size_t number, std::size_t count) {
@@ -25,13 +25,13 @@ std::string shard_name(std::size_t number, std::size_t count) {
   return name.data();
 }
 
-// A tensor to be written: what the header says of it, and where it comes from.
+// A tensor to be written: its part of the header, and its source.
 struct Entry {
   Tensor tensor;
   TensorRef reference;
 };
 
-// The tensors of `content` in its order; tied ones once, the other names in `tied`.
+// Returns the tensors of `content` in its order; tied ones once, with the other names in `tied`.
 std::vector<Entry> entries_of(const Value& content,
                               std::vector<std::pair<std::string, std::string>>& tied) {
   std::vector<Entry> entries;

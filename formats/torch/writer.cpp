@@ -12,7 +12,7 @@
 namespace fsdp::formats {
 namespace {
 
-// The folder inside the archive, as torch.save names it when it writes to a stream.
+// The folder inside the archive, named as by torch.save when it writes to a stream.
 constexpr std::string_view kPrefix = "archive";
 constexpr std::uint64_t kAlignment = 64;
 
@@ -27,8 +27,8 @@ TorchSaveLayout::TorchSaveLayout(const Value& root) : zip_(std::string(kPrefix),
     return std::to_string(at->second);
   };
   std::string pickle = write_pickle(root, options);
-  // The order of torch.save: PyTorch can compute where storages lie from it, without reading their
-  // headers.
+  // The order of torch.save: PyTorch can compute the places of storages from it, without reading
+  // their headers.
   add_small("data.pkl", std::move(pickle));
   add_small(".format_version", "1");
   add_small(".storage_alignment", std::to_string(kAlignment));

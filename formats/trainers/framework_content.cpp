@@ -14,8 +14,8 @@
 namespace fsdp::formats {
 namespace {
 
-// The version whose files these are where the source is no Lightning checkpoint: loading one asks
-// for it, to bring older ones up to date.
+// The version of the output if the source is not a Lightning checkpoint: loading requires it, to
+// migrate older files.
 constexpr std::string_view kLightningVersion = "2.0.0";
 
 std::string key_text(const Value& key) {
@@ -34,7 +34,7 @@ bool is_tensor(const Value& value) {
   return dense_tensor(value).has_value() || !special_tensor(value).empty();
 }
 
-// Whether everything in `value` is one of the parts below it: a list of optimizers, say.
+// Returns whether `value` consists of parts only, such as a list of optimizers.
 bool holds_parts_alone(const Value& root, const std::string& top,
                        const std::vector<StatePart>& parts) {
   const Value member = part_at(root, {top});
@@ -67,7 +67,7 @@ const Value& only_model(const TrainerState& state) {
 TrainerState trainer_state(const Value& root) {
   const std::vector<StatePart> parts = state_parts_of(root);
   TrainerState state;
-  std::vector<std::string> taken;  // top-level keys that parts stand under
+  std::vector<std::string> taken;  // top-level keys that hold parts
   bool bare = false;               // model keys are at the top level
   for (const StatePart& part : parts) {
     if (part.kind == PartKind::kOther) continue;
