@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <new>
@@ -18,6 +17,7 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "tools/colour.h"
 #include "tools/common_options.h"
 #include "tools/completion.h"
 #include "tools/man_page.h"
@@ -269,8 +269,8 @@ bool wants_json(const std::vector<std::string>& args) {
 
 void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
                  std::ostream& err, bool color) {
-  err << "fsdp-ckpt: " << (color ? "\x1b[31m" : "") << "error[" << code_name(code) << "]"
-      << (color ? "\x1b[0m" : "") << ": " << message << '\n';
+  const std::string word = formats::cat("error[", code_name(code), "]");
+  err << "fsdp-ckpt: " << coloured(word, Colour::kRed, color) << ": " << message << '\n';
   if (!json) return;
   formats::Json::Object object;
   object.emplace_back("schema", "fsdp-ckpt/error/1");
@@ -293,16 +293,12 @@ bool colors_errors(const std::vector<std::string>& args, const std::ostream& err
     if (word == (apart ? "always" : "--color=always")) return true;
     if (word == (apart ? "never" : "--color=never")) return false;
   }
-  const char* no_color = std::getenv("NO_COLOR");
-  return (no_color == nullptr || *no_color == '\0') && is_terminal(err);
+  return shows_colours(When::kAuto, is_terminal(err));
 }
 
 Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream& err) {
-  const char* no_color = std::getenv("NO_COLOR");
-  const bool plain = no_color != nullptr && *no_color != '\0';
   Streams streams{out, err};
-  streams.color =
-      common.color == When::kAlways || (common.color == When::kAuto && !plain && is_terminal(out));
+  streams.color = shows_colours(common.color, is_terminal(out));
   streams.show_progress = !common.quiet && (common.progress == When::kAlways ||
                                             (common.progress == When::kAuto && is_terminal(err)));
   winsize size{};

@@ -5,6 +5,7 @@
 
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "tools/colour.h"
 #include "tools/comparison.h"
 #include "tools/reading.h"
 #include "tools/table.h"
@@ -223,8 +224,9 @@ class DiffVerb : public Verb {
     const bool same = found.differences.empty();
     std::ostream& out = streams.out;
     out << formats::escape(options_.common.path) << " and " << formats::escape(options_.other)
-        << (streams.color ? same ? "\x1b[32m" : "\x1b[31m" : "")
-        << (same ? " are the same" : " differ") << (streams.color ? "\x1b[0m" : "") << ": ";
+        << coloured(same ? " are the same" : " differ", same ? Colour::kGreen : Colour::kRed,
+                    streams.color)
+        << ": ";
     if (!same) {
       std::string parts;
       for (const DifferenceKind kind : kKinds) {

@@ -6,16 +6,16 @@
 
 #include "formats/base/text.h"
 #include "formats/files/no_answer.h"
+#include "tools/colour.h"
 
 namespace fsdp::cli {
 
 void print_finding(const formats::Finding& finding, std::ostream& out, bool color) {
   const bool bad = finding.severity < formats::Finding::Severity::kUnknown;
-  out << (!color ? ""
-          : bad  ? "\x1b[31m"
-                 : "\x1b[33m")
-      << formats::severity_name(finding.severity) << '[' << code_name(finding.code) << "]"
-      << (color ? "\x1b[0m" : "") << ": " << formats::finding_text(finding);
+  const std::string word =
+      formats::cat(formats::severity_name(finding.severity), '[', code_name(finding.code), ']');
+  out << coloured(word, bad ? Colour::kRed : Colour::kYellow, color) << ": "
+      << formats::finding_text(finding);
   // Most messages name the place themselves.
   if (finding.bytes && finding.message.find("byte") == std::string::npos)
     out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';

@@ -12,6 +12,7 @@
 #include "formats/base/text.h"
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/model/tensor_stats.h"
+#include "tools/colour.h"
 #include "tools/reading.h"
 #include "tools/selection.h"
 #include "tools/table.h"
@@ -321,9 +322,10 @@ void print_text(const formats::Checkpoint& checkpoint, const CommonOptions& comm
         << '\n';
   }
   if (gates.empty() || (common.quiet && outcome.failures.empty())) return;
-  const char* color = !streams.color ? "" : outcome.failures.empty() ? "\x1b[32m" : "\x1b[31m";
-  out << formats::escape(common.path) << ": " << color
-      << (outcome.failures.empty() ? "passed" : "failed") << (streams.color ? "\x1b[0m" : "")
+  const bool passed = outcome.failures.empty();
+  out << formats::escape(common.path) << ": "
+      << coloured(passed ? "passed" : "failed", passed ? Colour::kGreen : Colour::kRed,
+                  streams.color)
       << '\n';
 }
 

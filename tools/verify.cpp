@@ -10,6 +10,7 @@
 #include "formats/model/key_check.h"
 #include "formats/open.h"
 #include "formats/torch/program.h"
+#include "tools/colour.h"
 #include "tools/finding_report.h"
 #include "tools/progress.h"
 #include "tools/runs.h"
@@ -116,16 +117,16 @@ std::size_t count(const formats::Findings& findings, Severity severity) {
 // The worst of what was found; warnings leave a checkpoint sound.
 struct Verdict {
   const char* word;      // as --json has it
-  const char* colour;    // of that word
+  Colour colour;         // of that word
   const char* sentence;  // what stands before the counts
 };
 
 Verdict verdict_of(const formats::Findings& findings) {
-  if (count(findings, Severity::kDamage) != 0) return {"damaged", "\x1b[31m", "damaged"};
-  if (count(findings, Severity::kUnsafe) != 0) return {"unsafe", "\x1b[31m", "unsafe"};
+  if (count(findings, Severity::kDamage) != 0) return {"damaged", Colour::kRed, "damaged"};
+  if (count(findings, Severity::kUnsafe) != 0) return {"unsafe", Colour::kRed, "unsafe"};
   if (count(findings, Severity::kUnknown) != 0)
-    return {"unknown", "\x1b[33m", "unknown to this tool in part"};
-  return {"sound", "\x1b[32m", "sound"};
+    return {"unknown", Colour::kYellow, "unknown to this tool in part"};
+  return {"sound", Colour::kGreen, "sound"};
 }
 
 formats::Json::Object outcome_json(const Outcome& outcome, bool answer) {
@@ -184,8 +185,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
   if (answer && command.common.quiet) return;
   const Verdict verdict = verdict_of(report.findings);
-  streams.out << outcome.path << ": " << (streams.color ? verdict.colour : "") << verdict.sentence
-              << (streams.color ? "\x1b[0m" : "");
+  streams.out << outcome.path << ": " << coloured(verdict.sentence, verdict.colour, streams.color);
   const std::string counts = counts_text(report.findings);
   if (!counts.empty()) streams.out << ", " << counts;
   if (count(report.findings, Severity::kDamage) + count(report.findings, Severity::kUnsafe) != 0) {
