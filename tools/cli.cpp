@@ -20,6 +20,7 @@
 #include "tools/colour.h"
 #include "tools/common_options.h"
 #include "tools/completion.h"
+#include "tools/help_text.h"
 #include "tools/man_page.h"
 #include "tools/memory_budget.h"
 #include "tools/placed.h"
@@ -41,12 +42,6 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
     "'fsdp-ckpt help VERB' explains a verb.";
-// The groups of options that help shows, in this order.
-constexpr const char* kOwnOptions = "Options";
-constexpr const char* kCommonOptions = "Options of every verb";
-// Help: blanks before a name, and the column that its explanation begins in.
-constexpr std::size_t kHelpIndent = 2;
-constexpr std::size_t kHelpColumn = 32;
 
 // A whole decimal number, or an Error that names the option and the range.
 std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
@@ -166,59 +161,6 @@ CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   return sub;
 }
 
-// One line of help: what is typed, and what it does.
-std::string help_line(const std::string& typed, const std::string& explanation) {
-  std::string line = std::string(kHelpIndent, ' ') + typed;
-  line += line.size() + 2 <= kHelpColumn ? std::string(kHelpColumn - line.size(), ' ')
-                                         : "\n" + std::string(kHelpColumn, ' ');
-  return line + explanation + '\n';
-}
-
-// "-k, --keys GLOB"; long names stand below each other.
-std::string option_text(const CLI::Option& option) {
-  std::string text;
-  for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
-  text = text.empty() ? "    " : text + ", ";
-  for (const std::string& name : option.get_lnames()) text += "--" + name;
-  if (option.get_type_size_max() == 0) return text;  // a flag
-  const std::string type = option.get_type_name();
-  return text + " " +
-         type.substr(0, type.find(':'));  // CLI11 puts the values allowed behind a colon
-}
-
-std::string help_text(const CLI::App& app) {
-  const bool top = app.get_parent() == nullptr;
-  std::string text = app.get_description() + "\n\nUsage: fsdp-ckpt " +
-                     (top ? "VERB" : app.get_name()) + " [OPTIONS]";
-  std::string positionals;
-  std::string groups;
-  for (const char* group : {kOwnOptions, kCommonOptions}) {
-    std::string lines;
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->get_positional()) continue;
-      if (option->get_group() == group)
-        lines += help_line(option_text(*option), option->get_description());
-    }
-    if (!lines.empty()) groups += std::string("\n") + group + ":\n" + lines;
-  }
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) continue;
-    text += " " + option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
-    positionals += help_line(option->get_name(true), option->get_description());
-  }
-  text += "\n";
-  if (!positionals.empty()) text += "\n" + positionals;
-  if (top) {
-    text += "\nVerbs:\n";
-    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-      std::string names = verb->get_name();
-      for (const std::string& alias : verb->get_aliases()) names += ", " + alias;
-      text += help_line(names, verb->get_description());
-    }
-  }
-  return text + groups + "\n" + app.get_footer() + "\n";
-}
-
 // What CLI11 says of words it could not take, and what would have been right.
 std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {
@@ -296,14 +238,18 @@ bool colors_errors(const std::vector<std::string>& args, const std::ostream& err
   return shows_colours(When::kAuto, is_terminal(err));
 }
 
+// The width of the terminal; 0 where `out` is not one.
+std::size_t columns_of(const std::ostream& out) {
+  winsize size{};
+  return is_terminal(out) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream& err) {
   Streams streams{out, err};
   streams.color = shows_colours(common.color, is_terminal(out));
   streams.show_progress = !common.quiet && (common.progress == When::kAlways ||
                                             (common.progress == When::kAuto && is_terminal(err)));
-  winsize size{};
-  if (is_terminal(out) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
-    streams.columns = size.ws_col;
+  streams.columns = columns_of(out);
   return streams;
 }
 
@@ -355,7 +301,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    out << help_text(chosen.empty() ? app : *chosen.front());
+    out << help_text(chosen.empty() ? app : *chosen.front(), columns_of(out));
     return 0;
   } catch (const CLI::Success& request) {  // --version
     out << request.what() << '\n';

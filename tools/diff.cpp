@@ -204,7 +204,7 @@ class DiffVerb : public Verb {
     const bool same = found.differences.empty();
     if (same && options_.common.quiet) return;
     const std::size_t limit = limit_ ? static_cast<std::size_t>(*limit_) : kDefaultLimit;
-    Table table({Align::kLeft, Align::kLeft, Align::kLeft});
+    Table table({Column::kWhole, Column::kName, Column::kText});
     const std::size_t shown = std::min(limit, found.differences.size());
     for (std::size_t i = 0; i < shown; ++i) {
       const Difference& difference = found.differences[i];
