@@ -24,6 +24,25 @@ std::size_t position_of(std::string_view text, std::size_t number) {
   return at;
 }
 
+// Where to leave `left_out` characters out of `text`: as near to its middle as leaves the numbers
+// and ranges {0..11} whole; in the middle where nothing else is as long.
+std::size_t gap_without_numbers(std::string_view text, std::size_t left_out) {
+  constexpr std::string_view kNumbers = "0123456789{}";
+  std::vector<std::size_t> seen = {0};  // of kNumbers, before each character
+  for (const char c : text) {
+    if (begins_character(c)) seen.push_back(seen.back());
+    if (kNumbers.find(c) != std::string_view::npos) ++seen.back();
+  }
+  const std::size_t last = seen.size() - 1 - left_out;
+  const std::size_t middle = (last + 1) / 2;
+  for (std::size_t away = 0; away <= middle; ++away) {
+    for (const std::size_t begin : {middle - away, std::min(middle + away, last)}) {
+      if (seen[begin + left_out] == seen[begin]) return begin;
+    }
+  }
+  return middle;
+}
+
 }  // namespace
 
 std::size_t width_of(std::string_view text) {
@@ -44,10 +63,10 @@ std::string cut_middle(const std::string& text, std::size_t width) {
   const std::size_t length = characters(text);
   if (length <= width) return text;
   if (width == 0) return {};
-  const std::size_t before = width / 2;
-  const std::size_t behind = width - before - 1;
-  return text.substr(0, position_of(text, before)) + "…" +
-         text.substr(position_of(text, length - behind));
+  const std::size_t left_out = length - width + 1;
+  const std::size_t begin = gap_without_numbers(text, left_out);
+  return text.substr(0, position_of(text, begin)) + "…" +
+         text.substr(position_of(text, begin + left_out));
 }
 
 std::string packed(const std::vector<std::string>& pieces, std::string_view gap,

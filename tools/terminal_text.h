@@ -12,8 +12,8 @@ namespace fsdp::cli {
 // The columns that UTF-8 text takes: its code points, less sequences that set a colour.
 std::size_t width_of(std::string_view text);
 
-// `text` in at most `width` columns; an ellipsis stands for its end, or for its middle, where
-// something is left out.
+// `text` in at most `width` columns; an ellipsis stands for its end, or for a part near its middle
+// that holds no number.
 std::string cut_end(const std::string& text, std::size_t width);
 std::string cut_middle(const std::string& text, std::size_t width);
 

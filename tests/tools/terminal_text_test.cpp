@@ -19,6 +19,9 @@ TEST(TerminalText, an_ellipsis_stands_for_what_is_left_out) {
   EXPECT_EQ(cut_middle("abcdefgh", 5), "ab…gh");
   EXPECT_EQ(cut_middle("éééééééé", 6), "ééé…éé");
   EXPECT_EQ(cut_middle("abc", 3), "abc");
+  EXPECT_EQ(cut_middle("layers.{0..1249} x1250", 18), "la…{0..1249} x1250");
+  EXPECT_EQ(cut_middle("a.1234567.proj.weight", 18), "a.1234567…j.weight");
+  EXPECT_EQ(cut_middle("12345678", 5), "12…78");
   EXPECT_EQ(cut_middle("abc", 1), "…");
   EXPECT_EQ(cut_middle("abc", 0) + cut_end("abc", 0), "");
 }
