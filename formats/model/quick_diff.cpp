@@ -6,14 +6,7 @@
 #include <cstring>
 #include <limits>
 
-// One build runs on every x86-64; where the machine has AVX2, glibc picks that copy when it loads
-// the program.  Sanitizers run before it can.
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FSDP_WIDE_VECTORS __attribute__((target_clones("avx2", "default")))
-#else
-#define FSDP_WIDE_VECTORS
-#endif
+#include "formats/base/vector_clones.h"
 
 namespace fsdp::formats {
 namespace {

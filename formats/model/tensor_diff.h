@@ -8,6 +8,7 @@
 #include <span>
 
 #include "formats/base/dtype.h"
+#include "formats/model/square_sum.h"
 
 namespace fsdp::formats {
 
@@ -39,7 +40,16 @@ struct TensorDifference {
   std::optional<std::uint64_t> max_ulp;  // of floating types alike, finite pairs
   std::uint64_t nan_left = 0;
   std::uint64_t nan_right = 0;
+  // Over all pairs of numbers that are both finite, equal ones too:
+  SquareSum left;   // of |a|
+  SquareSum apart;  // of |a - b|; infinite where one is too large for float64
+  // Unequal pairs that have no distance: one of them, or both, is NaN or infinite.
+  std::uint64_t unbounded = 0;
 };
+
+// The 2-norm of the distances by that of the left side, over the pairs that are both finite: 0
+// where nothing lies apart, infinity where all of the left side is 0.
+double relative_change(const SquareSum& apart, const SquareSum& left);
 
 // Whether elements of the two can be held against each other: the same dtype, two of real numbers,
 // or two of complex ones.
