@@ -18,6 +18,8 @@ struct KeyNode {
   const formats::TensorEntry* tensor = nullptr;
   const formats::ValueEntry* value = nullptr;
   std::size_t copies = 1;  // alike subtrees that this one stands for (fold)
+  // fold: `tensor`, and those at the same place of the subtrees that this one stands for.
+  std::vector<const formats::TensorEntry*> alike;
   // Of everything below and the node itself, all copies counted.
   std::uint64_t tensors = 0;
   std::uint64_t values = 0;

@@ -12,7 +12,8 @@ namespace {
 // Blanks between columns, and what names and texts keep of their width.
 constexpr std::size_t kGap = 2;
 constexpr std::size_t kLeastName = 16;
-constexpr std::size_t kLeastText = 8;
+constexpr std::size_t kLeastNameWithHeader = 28;
+constexpr std::size_t kLeastText = 8;  // NaN in A
 // Blanks before the cells that stand below their name.
 constexpr std::size_t kIndent = 2;
 
@@ -28,18 +29,21 @@ void Table::add_line(std::string text) {
 
 std::vector<std::size_t> Table::whole_widths() const {
   std::vector<std::size_t> widths(columns_.size(), 0);
-  for (std::size_t c = 0; c < header_.size(); ++c) widths[c] = width_of(header_[c]);
   for (const Row& row : rows_) {
     for (std::size_t c = 0; !row.line && c < row.cells.size(); ++c) {
       if (!reaches_over(row, c)) widths[c] = std::max(widths[c], width_of(row.cells[c]));
     }
   }
+  for (std::size_t c = 0; c < header_.size(); ++c) {
+    if (widths[c] != 0) widths[c] = std::max(widths[c], width_of(header_[c]));
+  }
   return widths;
 }
 
 bool Table::shrink(std::vector<std::size_t>& widths, std::size_t columns) const {
-  std::size_t total = kGap * (widths.size() - 1);
-  for (const std::size_t width : widths) total += width;
+  std::size_t total = 0;
+  for (const std::size_t width : widths) total += width + (width == 0 ? 0 : kGap);
+  total -= std::min(total, kGap);
   const auto take = [&](Column column, std::size_t least) {
     for (std::size_t c = 0; c < widths.size(); ++c) {
       if (columns_[c] != column || widths[c] <= least || total <= columns) continue;
@@ -49,12 +53,12 @@ bool Table::shrink(std::vector<std::size_t>& widths, std::size_t columns) const 
     }
   };
   take(Column::kText, kLeastText);
-  take(Column::kName, kLeastName);
+  take(Column::kName, header_.empty() ? kLeastName : kLeastNameWithHeader);
   return total <= columns;
 }
 
 std::string Table::cut(const std::string& cell, Column column, std::size_t width) const {
-  if (column == Column::kName) return cut_middle(cell, width);
+  if (column == Column::kName) return cut_within(cell, width);
   return column == Column::kText ? cut_end(cell, width) : cell;
 }
 
@@ -62,7 +66,8 @@ std::string Table::line(const Row& row, const std::vector<std::size_t>& widths,
                         std::size_t columns) const {
   std::string text;
   for (std::size_t c = 0; c < row.cells.size(); ++c) {
-    if (c != 0) text += std::string(kGap, ' ');
+    if (widths[c] == 0 && !reaches_over(row, c)) continue;
+    if (!text.empty()) text += std::string(kGap, ' ');
     if (reaches_over(row, c)) {
       const std::size_t used = width_of(text);
       text +=
@@ -89,7 +94,7 @@ std::string Table::stacked(const Row& row, std::size_t columns) const {
     pieces.push_back(std::move(piece));
   }
   const std::string indent(kIndent, ' ');
-  std::string text = name < row.cells.size() ? cut_middle(row.cells[name], columns) : "";
+  std::string text = name < row.cells.size() ? cut_within(row.cells[name], columns) : "";
   if (pieces.empty()) return text;
   pieces.front() = indent + pieces.front();
   return text + (text.empty() ? "" : "\n") + packed(pieces, "  ", columns, kIndent);

@@ -11,13 +11,14 @@ namespace fsdp::cli {
 
 // How the cells of a column stand, and what may be left out of them where a terminal is narrow.
 enum class Column {
-  kName,    // left; the middle may be left out
+  kName,    // left; a part within may be left out
   kText,    // left; the end may be left out
   kWhole,   // left, never cut
   kNumber,  // right, never cut
 };
 
-// Rows of cells, each column as wide as its widest cell, two blanks between.
+// Rows of cells, each column as wide as its widest cell, two blanks between.  Columns without any
+// text are left out.
 class Table {
  public:
   // `header`: the names of the columns, one for each; or nothing.
@@ -30,8 +31,8 @@ class Table {
   void add_line(std::string text);
   bool empty() const { return rows_.empty(); }
   // In `columns` characters a line, where there are more than 0.  Names and texts are cut with an
-  // ellipsis.  Where that is not enough, each row becomes several lines: its name, then its other
-  // cells, each behind the name of its column.
+  // ellipsis.  Where names would become too short to be told apart, each row is several lines: its
+  // name, then its other cells, each behind the name of its column.
   void print(std::ostream& out, std::size_t columns = 0) const;
 
  private:
@@ -42,7 +43,7 @@ class Table {
   bool reaches_over(const Row& row, std::size_t column) const {
     return row.cells.size() < columns_.size() && column + 1 == row.cells.size();
   }
-  // Each as wide as its widest cell.
+  // Each as wide as its widest cell; 0 where all are empty.
   std::vector<std::size_t> whole_widths() const;
   // Takes from names and texts what does not fit.  Returns whether that was enough.
   bool shrink(std::vector<std::size_t>& widths, std::size_t columns) const;

@@ -24,23 +24,32 @@ std::size_t position_of(std::string_view text, std::size_t number) {
   return at;
 }
 
-// Where to leave `left_out` characters out of `text`: as near to its middle as leaves the numbers
-// and ranges {0..11} whole; in the middle where nothing else is as long.
-std::size_t gap_without_numbers(std::string_view text, std::size_t left_out) {
-  constexpr std::string_view kNumbers = "0123456789{}";
-  std::vector<std::size_t> seen = {0};  // of kNumbers, before each character
+// Whether a byte may be left out of a name: not those of numbers, of ranges {0..11}, and of the
+// lines that a tree is drawn with.
+bool may_be_left_out(char c) {
+  constexpr std::string_view kKept = " 0123456789{}";
+  return static_cast<unsigned char>(c) < 0x80U && kKept.find(c) == std::string_view::npos;
+}
+
+// Where to leave `left_out` characters out of `text`: near its beginning, as names end in what sets
+// them apart; in the middle where no part without numbers is as long.
+std::size_t gap_of(std::string_view text, std::size_t left_out) {
+  constexpr std::size_t kKept = 3;  // characters, where more than these may be left out
+  std::vector<std::size_t> runs;    // up to each character, of those that may be left out
   for (const char c : text) {
-    if (begins_character(c)) seen.push_back(seen.back());
-    if (kNumbers.find(c) != std::string_view::npos) ++seen.back();
+    if (!begins_character(c)) continue;
+    runs.push_back(!may_be_left_out(c) ? 0 : runs.empty() ? 1 : runs.back() + 1);
   }
-  const std::size_t last = seen.size() - 1 - left_out;
-  const std::size_t middle = (last + 1) / 2;
-  for (std::size_t away = 0; away <= middle; ++away) {
-    for (const std::size_t begin : {middle - away, std::min(middle + away, last)}) {
-      if (seen[begin + left_out] == seen[begin]) return begin;
-    }
+  const auto first = std::find(runs.begin(), runs.end(), 1);
+  const auto begin = static_cast<std::size_t>(first - runs.begin());
+  for (const std::size_t kept : {kKept, std::size_t{0}}) {
+    const std::size_t end = begin + kept + left_out;
+    if (end <= runs.size() && runs[end - 1] >= kept + left_out) return end - left_out;
   }
-  return middle;
+  const auto longer =
+      std::find_if(runs.begin(), runs.end(), [&](std::size_t run) { return run >= left_out; });
+  if (longer == runs.end()) return (runs.size() - left_out + 1) / 2;
+  return static_cast<std::size_t>(longer - runs.begin()) + 1 - left_out;
 }
 
 }  // namespace
@@ -59,12 +68,12 @@ std::string cut_end(const std::string& text, std::size_t width) {
   return width == 0 ? "" : text.substr(0, position_of(text, width - 1)) + "…";
 }
 
-std::string cut_middle(const std::string& text, std::size_t width) {
+std::string cut_within(const std::string& text, std::size_t width) {
   const std::size_t length = characters(text);
   if (length <= width) return text;
   if (width == 0) return {};
   const std::size_t left_out = length - width + 1;
-  const std::size_t begin = gap_without_numbers(text, left_out);
+  const std::size_t begin = gap_of(text, left_out);
   return text.substr(0, position_of(text, begin)) + "…" +
          text.substr(position_of(text, begin + left_out));
 }

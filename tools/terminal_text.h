@@ -12,10 +12,10 @@ namespace fsdp::cli {
 // The columns that UTF-8 text takes: its code points, less sequences that set a colour.
 std::size_t width_of(std::string_view text);
 
-// `text` in at most `width` columns; an ellipsis stands for its end, or for a part near its middle
-// that holds no number.
+// `text` in at most `width` columns; an ellipsis stands for its end, or for a part within it that
+// holds no number.
 std::string cut_end(const std::string& text, std::size_t width);
-std::string cut_middle(const std::string& text, std::size_t width);
+std::string cut_within(const std::string& text, std::size_t width);
 
 // `pieces` with `gap` between them, in lines of at most `columns`; a piece stays whole, even where
 // it is wider.  Lines but the first begin with `indent` blanks.  0 columns: one line.

@@ -33,6 +33,17 @@ TEST(Table, a_header_names_the_columns) {
             "a           1\n");
 }
 
+TEST(Table, columns_without_text_are_left_out) {
+  Table table({Column::kName, Column::kNumber, Column::kText, Column::kText},
+              {"key", "zeros", "note", "place"});
+  table.add({"a", "", "x", ""});
+  table.add({"b", "", "y", ""});
+  EXPECT_EQ(printed(table),
+            "key  note\n"
+            "a    x\n"
+            "b    y\n");
+}
+
 TEST(Table, width_counts_characters_not_bytes) {
   Table table({Column::kName, Column::kText});
   table.add({"├─ é", "x"});
@@ -45,7 +56,7 @@ TEST(Table, in_few_columns_names_and_texts_are_cut_and_numbers_are_not) {
   table.add({"├─ a_name_of_thirty_characters_in_all", "[1024, 1024]", "4.0 MiB", "16 chunks"});
   table.add({"b", "str", "a text that reaches over the rest of the row"});
   EXPECT_EQ(printed(table, 50),
-            "├─ a_nam…s_in_all  [1024, 1024]  4.0 MiB  16 chun…\n"
+            "├─ a_n…ers_in_all  [1024, 1024]  4.0 MiB  16 chun…\n"
             "b                  str           a text that reac…\n");
   EXPECT_EQ(printed(table, 200), printed(table));
 }

@@ -16,14 +16,16 @@ TEST(TerminalText, colours_take_no_columns) {
 
 TEST(TerminalText, an_ellipsis_stands_for_what_is_left_out) {
   EXPECT_EQ(cut_end("abcdef", 4), "abc…");
-  EXPECT_EQ(cut_middle("abcdefgh", 5), "ab…gh");
-  EXPECT_EQ(cut_middle("éééééééé", 6), "ééé…éé");
-  EXPECT_EQ(cut_middle("abc", 3), "abc");
-  EXPECT_EQ(cut_middle("layers.{0..1249} x1250", 18), "la…{0..1249} x1250");
-  EXPECT_EQ(cut_middle("a.1234567.proj.weight", 18), "a.1234567…j.weight");
-  EXPECT_EQ(cut_middle("12345678", 5), "12…78");
-  EXPECT_EQ(cut_middle("abc", 1), "…");
-  EXPECT_EQ(cut_middle("abc", 0) + cut_end("abc", 0), "");
+  EXPECT_EQ(cut_within("abcdefgh", 5), "abc…h");
+  EXPECT_EQ(cut_within("abcdefgh", 3), "…gh");
+  EXPECT_EQ(cut_within("éééééééé", 6), "ééé…éé");
+  EXPECT_EQ(cut_within("│  └─ weight.a", 11), "│  └─ wei…a");
+  EXPECT_EQ(cut_within("abc", 3), "abc");
+  EXPECT_EQ(cut_within("layers.{0..1249} x1250", 18), "…s.{0..1249} x1250");
+  EXPECT_EQ(cut_within("a.1234567.proj.weight", 18), "a.1234567…j.weight");
+  EXPECT_EQ(cut_within("12345678", 5), "12…78");
+  EXPECT_EQ(cut_within("abc", 1), "…");
+  EXPECT_EQ(cut_within("abc", 0) + cut_end("abc", 0), "");
 }
 
 TEST(TerminalText, lines_break_at_blanks) {
