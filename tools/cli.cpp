@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <new>
@@ -18,8 +17,10 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "tools/colour.h"
 #include "tools/common_options.h"
 #include "tools/completion.h"
+#include "tools/help_text.h"
 #include "tools/man_page.h"
 #include "tools/memory_budget.h"
 #include "tools/placed.h"
@@ -41,12 +42,6 @@ constexpr const char* kDescription =
 constexpr const char* kFooter =
     "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
     "'fsdp-ckpt help VERB' explains a verb.";
-// The groups of options that help shows, in this order.
-constexpr const char* kOwnOptions = "Options";
-constexpr const char* kCommonOptions = "Options of every verb";
-// Help: blanks before a name, and the column that its explanation begins in.
-constexpr std::size_t kHelpIndent = 2;
-constexpr std::size_t kHelpColumn = 32;
 
 // Parses a whole decimal number.  Throws an Error that names the option and the range.
 std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
@@ -268,8 +263,8 @@ bool wants_json(const std::vector<std::string>& args) {
 
 void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
                  std::ostream& err, bool color) {
-  err << "fsdp-ckpt: " << (color ? "\x1b[31m" : "") << "error[" << code_name(code) << "]"
-      << (color ? "\x1b[0m" : "") << ": " << message << '\n';
+  const std::string word = formats::cat("error[", code_name(code), "]");
+  err << "fsdp-ckpt: " << coloured(word, Colour::kRed, color) << ": " << message << '\n';
   if (!json) return;
   formats::Json::Object object;
   object.emplace_back("schema", "fsdp-ckpt/error/1");
@@ -292,21 +287,21 @@ bool colors_errors(const std::vector<std::string>& args, const std::ostream& err
     if (word == (apart ? "always" : "--color=always")) return true;
     if (word == (apart ? "never" : "--color=never")) return false;
   }
-  const char* no_color = std::getenv("NO_COLOR");
-  return (no_color == nullptr || *no_color == '\0') && is_terminal(err);
+  return shows_colours(When::kAuto, is_terminal(err));
+}
+
+// The width of the terminal; 0 where `out` is not one.
+std::size_t columns_of(const std::ostream& out) {
+  winsize size{};
+  return is_terminal(out) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
 Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream& err) {
-  const char* no_color = std::getenv("NO_COLOR");
-  const bool plain = no_color != nullptr && *no_color != '\0';
   Streams streams{out, err};
-  streams.color =
-      common.color == When::kAlways || (common.color == When::kAuto && !plain && is_terminal(out));
+  streams.color = shows_colours(common.color, is_terminal(out));
   streams.show_progress = !common.quiet && (common.progress == When::kAlways ||
                                             (common.progress == When::kAuto && is_terminal(err)));
-  winsize size{};
-  if (is_terminal(out) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
-    streams.columns = size.ws_col;
+  streams.columns = columns_of(out);
   return streams;
 }
 
@@ -358,7 +353,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    out << help_text(chosen.empty() ? app : *chosen.front());
+    out << help_text(chosen.empty() ? app : *chosen.front(), columns_of(out));
     return 0;
   } catch (const CLI::Success& request) {  // --version
     out << request.what() << '\n';

@@ -49,7 +49,7 @@ class Comparer {
     match();
     compare_tensors();
     for (const Side& side : sides_) side.checkpoint->check_unchanged();
-    add_tensor_differences();
+    take_figures();
     add_hints();
     return std::move(result_);
   }
@@ -134,7 +134,6 @@ class Comparer {
     pieces_[0].push_back(formats::whole_tensor_piece(*sides_[0].checkpoint, left));
     pieces_[1].push_back(formats::whole_tensor_piece(*sides_[1].checkpoint, right));
     pairs_.push_back({key, true, a.dtype, b.dtype, tolerance_for(a.dtype, b.dtype), a.shape});
-    ++result_.tensors;
     result_.bytes += a.bytes();
     total_bytes_ += a.bytes() + b.bytes();
   }
@@ -187,33 +186,26 @@ class Comparer {
     });
   }
 
-  void add_tensor_differences() {
-    std::vector<std::size_t> found;
+  void take_figures() {
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       if (figures_[i].different == 0) {
         result_.within += figures_[i].unequal != 0 ? 1 : 0;
-      } else if (pairs_[i].is_tensor) {
-        found.push_back(i);
-      } else if (i == 0 || pairs_[i - 1].key != pairs_[i].key || figures_[i - 1].different == 0) {
-        add(DifferenceKind::kValue, pairs_[i].key, "bytes of a storage", "other bytes");
+      } else if (!pairs_[i].is_tensor) {
+        add_storage(i);
       }
     }
-    const auto rank = [&](std::size_t i) {
-      const TensorDifference& f = figures_[i];
-      return std::pair(f.nan_left != f.nan_right ? 1 : 0, f.max_abs);
-    };
-    std::stable_sort(found.begin(), found.end(),
-                     [&](std::size_t x, std::size_t y) { return rank(x) > rank(y); });
-    for (const std::size_t i : found) {
-      Difference difference{};
-      difference.kind = DifferenceKind::kTensor;
-      difference.key = pairs_[i].key;
-      difference.a = std::string(formats::torch_name(pairs_[i].left));
-      difference.b = std::string(formats::torch_name(pairs_[i].right));
-      difference.shape = pairs_[i].shape;
-      difference.figures = figures_[i];
-      result_.differences.push_back(std::move(difference));
+    for (std::size_t i = 0; i < pairs_.size(); ++i) {
+      Pair& pair = pairs_[i];
+      if (pair.is_tensor)
+        result_.compared.push_back(
+            {std::move(pair.key), pair.left, pair.right, std::move(pair.shape), figures_[i]});
     }
+  }
+
+  // Of the storages of one value, the first that differs.
+  void add_storage(std::size_t i) {
+    if (i == 0 || pairs_[i - 1].key != pairs_[i].key || figures_[i - 1].different == 0)
+      add(DifferenceKind::kValue, pairs_[i].key, "bytes of a storage", "other bytes");
   }
 
   void add_hints() {
@@ -291,7 +283,22 @@ std::string kind_word(DifferenceKind kind) {
   return "tensor";
 }
 
+std::vector<std::int64_t> place_of(std::uint64_t at, const std::vector<std::int64_t>& shape) {
+  std::vector<std::int64_t> place(shape.size());
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    const auto size = static_cast<std::uint64_t>(shape[d]);
+    place[d] = static_cast<std::int64_t>(at % size);
+    at /= size;
+  }
+  return place;
+}
+
 std::uint64_t Comparison::count(DifferenceKind kind) const {
+  if (kind == DifferenceKind::kTensor) {
+    return static_cast<std::uint64_t>(
+        std::count_if(compared.begin(), compared.end(),
+                      [](const ComparedTensor& tensor) { return tensor.differs(); }));
+  }
   return static_cast<std::uint64_t>(
       std::count_if(differences.begin(), differences.end(),
                     [&](const Difference& difference) { return difference.kind == kind; }));

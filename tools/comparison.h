@@ -27,30 +27,46 @@ struct DiffOptions {
 };
 
 enum class DifferenceKind { kOnlyA, kOnlyB, kKind, kDtype, kShape, kValue, kTensor };
+inline constexpr DifferenceKind kDifferenceKinds[] = {
+    DifferenceKind::kOnlyA, DifferenceKind::kOnlyB, DifferenceKind::kKind,  DifferenceKind::kDtype,
+    DifferenceKind::kShape, DifferenceKind::kValue, DifferenceKind::kTensor};
 // "only_a", "dtype": for JSON.
 std::string kind_word(DifferenceKind kind);
 
+// A difference other than kTensor.
 struct Difference {
   DifferenceKind kind;
-  std::string key;                    // without the prefix that was taken off
-  std::string a, b;                   // what each holds: a dtype, a shape, a value
-  std::string hint;                   // kOnlyA, kOnlyB: the nearest key that only the other one has
-  std::string where;                  // kValue: the way to the first difference within it
-  std::vector<std::int64_t> shape;    // kTensor
-  formats::TensorDifference figures;  // kTensor
+  std::string key;    // without the prefix that was taken off
+  std::string a, b;   // what each holds: a dtype, a shape, a value
+  std::string hint;   // kOnlyA, kOnlyB: the nearest key that only the other one has
+  std::string where;  // kValue: the way to the first difference within it
 };
+
+// A tensor that was compared element by element.
+struct ComparedTensor {
+  std::string key;  // without the prefix that was taken off
+  formats::DType a, b;
+  std::vector<std::int64_t> shape;
+  formats::TensorDifference figures;
+
+  bool differs() const { return figures.different != 0; }
+};
+
+// The place of element `at` of a dense row-major tensor.
+std::vector<std::int64_t> place_of(std::uint64_t at, const std::vector<std::int64_t>& shape);
 
 struct Comparison {
   std::array<std::string, 2> formats;
-  // Keys first, in natural order; then tensors, those with NaN or the largest error first.
-  std::vector<Difference> differences;
-  std::uint64_t tensors = 0;  // compared element by element
-  std::uint64_t values = 0;   // compared
-  std::uint64_t within = 0;   // tensors with other bits, but within the tolerance
-  std::uint64_t bytes = 0;    // of tensors, on one side
+  std::vector<Difference> differences;   // in natural order of their keys
+  std::vector<ComparedTensor> compared;  // in natural order of their keys; those that differ too
+  std::uint64_t values = 0;              // compared
+  std::uint64_t within = 0;              // tensors with other bits, but within the tolerance
+  std::uint64_t bytes = 0;               // of tensors, on one side
   std::uint64_t unchecked_bytes = 0;
   std::string prefix_hint;  // an option that would make keys meet; empty where there is none
+
   std::uint64_t count(DifferenceKind kind) const;
+  bool same() const { return differences.empty() && count(DifferenceKind::kTensor) == 0; }
 };
 
 // Throws: what opening and reading throw, the side's path in front; kRekeyCollision where taking a

@@ -6,33 +6,35 @@
 
 #include "formats/base/text.h"
 #include "formats/files/no_answer.h"
+#include "tools/colour.h"
+#include "tools/terminal_text.h"
 
 namespace fsdp::cli {
 
-void print_finding(const formats::Finding& finding, std::ostream& out, bool color) {
+void print_finding(const formats::Finding& finding, const Streams& streams) {
   const bool bad = finding.severity < formats::Finding::Severity::kUnknown;
-  out << (!color ? ""
-          : bad  ? "\x1b[31m"
-                 : "\x1b[33m")
-      << formats::severity_name(finding.severity) << '[' << code_name(finding.code) << "]"
-      << (color ? "\x1b[0m" : "") << ": " << formats::finding_text(finding);
+  const std::string word =
+      formats::cat(formats::severity_name(finding.severity), '[', code_name(finding.code), ']');
+  std::string text =
+      formats::cat(coloured(word, bad ? Colour::kRed : Colour::kYellow, streams.color), ": ",
+                   formats::finding_text(finding));
   // Most messages name the place themselves.
   if (finding.bytes && finding.message.find("byte") == std::string::npos)
-    out << " (bytes " << finding.bytes->begin << " to " << finding.bytes->end << ')';
-  out << '\n';
+    text += formats::cat(" (bytes ", finding.bytes->begin, " to ", finding.bytes->end, ')');
+  streams.out << wrapped(text, streams.columns) << '\n';
 }
 
 void throw_if_unread(const formats::Findings& findings, const std::string& path,
-                     std::ostream* out) {
+                     const Streams* streams) {
   const auto unread = [](const formats::Finding& finding) {
     return formats::is_no_answer(finding.code);
   };
   const auto first = std::find_if(findings.begin(), findings.end(), unread);
   if (first == findings.end()) return;
   const auto others = std::count_if(first + 1, findings.end(), unread);
-  if (out != nullptr) {
+  if (streams != nullptr) {
     for (const formats::Finding& finding : findings) {
-      if (!unread(finding)) print_finding(finding, *out);
+      if (!unread(finding)) print_finding(finding, *streams);
     }
   }
   std::string message = path + ": " + formats::finding_text(*first);

@@ -2,10 +2,9 @@
 // Shows the findings of a checkpoint in verbs.
 #pragma once
 
-#include <iosfwd>
-
 #include "formats/base/json.h"
 #include "formats/model/finding.h"
+#include "tools/common.h"
 
 namespace fsdp::cli {
 

@@ -15,6 +15,7 @@
 #include "tools/runs.h"
 #include "tools/selection.h"
 #include "tools/table.h"
+#include "tools/terminal_text.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
 #include "tools/writing.h"
@@ -32,7 +33,8 @@ std::string count_of(std::uint64_t count, std::string_view noun) {
   return formats::group_digits(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
-void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, std::ostream& out) {
+void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree,
+                   const Streams& streams) {
   const auto& d = checkpoint.description();
   const auto& files = checkpoint.index().files;
   std::uint64_t file_bytes = 0;
@@ -41,16 +43,16 @@ void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, s
     file_bytes += file.bytes.value_or(0);
     if (!file.bytes) ++missing;
   }
-  out << d.path << ": " << format_name(d);
+  std::string what = cat(d.path, ": ", format_name(d));
   if (d.format == "dcp" || d.ranks > 1)
-    out << ", " << count_of(static_cast<std::uint64_t>(d.ranks), "rank");
-  if (d.format == "dcp" || files.size() > 1) out << ", " << count_of(files.size(), "file");
-  if (missing != 0) out << " (" << missing << " missing)";
-  out << ", " << formats::human_bytes(file_bytes) << '\n';
-  out << count_of(tree.tensors, "tensor") << ", " << count_of(tree.numel, "element") << ", "
-      << formats::human_bytes(tree.bytes);
-  if (tree.values != 0) out << "; " << count_of(tree.values, "value");
-  out << '\n';
+    what += ", " + count_of(static_cast<std::uint64_t>(d.ranks), "rank");
+  if (d.format == "dcp" || files.size() > 1) what += ", " + count_of(files.size(), "file");
+  if (missing != 0) what += cat(" (", missing, " missing)");
+  std::string totals = cat(count_of(tree.tensors, "tensor"), ", ", count_of(tree.numel, "element"),
+                           ", ", formats::human_bytes(tree.bytes));
+  if (tree.values != 0) totals += "; " + count_of(tree.values, "value");
+  streams.out << wrapped(what + ", " + formats::human_bytes(file_bytes), streams.columns) << '\n'
+              << wrapped(totals, streams.columns) << '\n';
   std::map<formats::DType, std::uint64_t> by_dtype;
   for (const auto& tensor : checkpoint.index().tensors) by_dtype[tensor.dtype] += tensor.bytes();
   if (by_dtype.size() > 1) {
@@ -59,7 +61,7 @@ void print_heading(const formats::Checkpoint& checkpoint, const KeyNode& tree, s
       line += cat(line.empty() ? "" : ", ", formats::torch_name(dtype), " ",
                   formats::human_bytes(bytes));
     }
-    out << line << '\n';
+    streams.out << wrapped(line, streams.columns) << '\n';
   }
 }
 
@@ -70,7 +72,7 @@ class TreePrinter {
       : options_(options),
         checkpoint_(checkpoint),
         read_values_(read_values),
-        table_({Align::kLeft, Align::kLeft, Align::kLeft, Align::kRight, Align::kLeft}) {}
+        table_({Column::kName, Column::kWhole, Column::kWhole, Column::kNumber, Column::kText}) {}
 
   // Reads the values that are shown.
   void read(const KeyNode& tree) { children(tree, "", 1); }
@@ -132,7 +134,7 @@ class TreePrinter {
 };
 
 void print_files(const formats::Checkpoint& checkpoint, const Streams& streams) {
-  Table table({Align::kLeft, Align::kRight, Align::kLeft});
+  Table table({Column::kName, Column::kNumber, Column::kWhole});
   for (const auto& file : checkpoint.index().files) {
     table.add({formats::escape(file.name),
                file.bytes ? formats::human_bytes(*file.bytes) : "missing",
@@ -238,7 +240,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
     const bool values = reads_values(options, *checkpoint);
     TreePrinter printer(options, *checkpoint, values);
     printer.read(*tree);
-    print_heading(*checkpoint, *tree, streams.out);
+    print_heading(*checkpoint, *tree, streams);
     if (options.files) {
       streams.out << '\n';
       print_files(*checkpoint, streams);

@@ -9,8 +9,10 @@
 #include "formats/base/text.h"
 #include "formats/checks/globals.h"
 #include "formats/open.h"
+#include "tools/reading.h"
 #include "tools/selection.h"
 #include "tools/table.h"
+#include "tools/terminal_text.h"
 
 namespace fsdp::cli {
 namespace {
@@ -67,25 +69,20 @@ void print_text(const std::string& path, const GlobalScan& scan, const Streams& 
   const auto unknown = std::count_if(scan.globals.begin(), scan.globals.end(), [](const auto& use) {
     return use.status == GlobalUse::Status::kUnknown;
   });
-  streams.out << path << ": " << scan.globals.size()
-              << (scan.globals.size() == 1 ? " name" : " names") << " in "
-              << formats::group_digits(scan.pickles)
-              << (scan.pickles == 1 ? " pickle" : " pickles");
-  if (unknown == 0) {
-    streams.out << ", none unknown\n";
-  } else {
-    streams.out << ", " << unknown << " unknown\n";
-  }
+  const std::string text = formats::cat(
+      path, ": ", counted(scan.globals.size(), "name"), " in ", counted(scan.pickles, "pickle"),
+      ", ", unknown == 0 ? "none" : std::to_string(unknown), " unknown");
+  streams.out << wrapped(text, streams.columns) << '\n';
   if (!scan.globals.empty()) {
     streams.out << '\n';
-    Table table({Align::kLeft, Align::kLeft, Align::kRight, Align::kLeft});
+    Table table({Column::kWhole, Column::kName, Column::kNumber, Column::kText});
     for (const GlobalUse& use : scan.globals) {
       std::string place = formats::escape(use.file);
       if (!use.where.empty()) place += ": " + formats::quote(use.where, 200);
       table.add({status_name(use.status), formats::escape(use.module + "." + use.name),
                  formats::group_digits(use.pickles), place});
     }
-    table.print(streams.out);
+    table.print(streams.out, streams.columns);
   }
   for (const formats::Finding& finding : scan.findings) {
     streams.err << "fsdp-ckpt: warning[" << code_name(finding.code)

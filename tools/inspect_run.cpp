@@ -70,7 +70,7 @@ void print_json(const std::string& path, const std::vector<Listed>& all, std::os
 }
 
 void print_text(const std::vector<Listed>& all, const Streams& streams) {
-  Table table({Align::kLeft, Align::kRight, Align::kRight, Align::kRight, Align::kLeft});
+  Table table({Column::kName, Column::kNumber, Column::kNumber, Column::kNumber, Column::kText});
   for (const Listed& listed : all) {
     const auto step = step_of(listed.path);
     const std::string name = formats::escape(listed.path);

@@ -102,6 +102,13 @@ std::string range_text(const std::vector<std::string>& names) {
   return text + "}";
 }
 
+// Adds the tensors of a subtree to those of one that is alike.
+void add_alike(KeyNode& first, const KeyNode& other) {
+  first.alike.insert(first.alike.end(), other.alike.begin(), other.alike.end());
+  for (std::size_t c = 0; c < first.children.size(); ++c)
+    add_alike(*first.children[c], *other.children[c]);
+}
+
 void fold_children(KeyNode& node) {
   std::map<std::string, Alike> alike;
   std::vector<std::unique_ptr<KeyNode>> kept;
@@ -122,6 +129,7 @@ void fold_children(KeyNode& node) {
     first.values += child->values;
     first.numel += child->numel;
     first.bytes += child->bytes;
+    add_alike(first, *child);
   }
   for (auto& [text, same] : alike) {
     if (same.names.size() > 1) same.first->name = range_text(same.names);
@@ -138,6 +146,7 @@ std::unique_ptr<KeyNode> finished(std::string name, Branch& branch, bool fold) {
     node->tensors = 1;
     node->numel = node->tensor->numel();
     node->bytes = node->tensor->bytes();
+    if (fold) node->alike = {node->tensor};
   }
   if (node->value != nullptr) node->values = 1;
   for (auto& [child_name, child] : branch.children)

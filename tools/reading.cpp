@@ -22,7 +22,6 @@ using formats::cat;
 constexpr std::uint64_t kBufferShare = 4;
 // Suggestions consider at most this many keys.
 constexpr std::size_t kMaxCandidates = 20'000;
-constexpr int kShortDigits = 6;
 
 }  // namespace
 
@@ -80,12 +79,12 @@ std::string counted(std::uint64_t count, const std::string& noun) {
   return formats::group_digits(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-std::string short_number(double number) {
+std::string short_number(double number, int digits) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
   std::array<char, 40> buffer{};
   const auto end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), number,
-                                 std::chars_format::general, kShortDigits)
+                                 std::chars_format::general, digits)
                        .ptr;
   return {buffer.data(), end};
 }

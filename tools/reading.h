@@ -42,8 +42,8 @@ std::vector<std::size_t> natural_order(const formats::Index& index);
 // "1 tensor", "1,234 tensors".
 std::string counted(std::uint64_t count, const std::string& noun);
 
-// A number for a person: up to 6 significant digits.
-std::string short_number(double number);
+// A number for a person: up to so many significant digits.
+std::string short_number(double number, int digits = 6);
 
 // Returns the key of an index nearest to `key`; empty if none is near.
 std::string nearest_key(const formats::Index& index, const std::string& key);

@@ -58,13 +58,13 @@ class SealVerb : public Verb {
     formats::FileCrcs crcs;
     examine(common, streams, crcs);
     throw_if_unread(report_.findings, formats::escape(common.path),
-                    common.json ? nullptr : &streams.out);
+                    common.json ? nullptr : &streams);
     const bool sound = std::none_of(report_.findings.begin(), report_.findings.end(), is_damage);
     if (sound && !dry_run_) write();
     if (common.json) {
       print_json(common, sound, streams.out);
     } else {
-      print_text(common, sound, streams.out);
+      print_text(common, sound, streams);
     }
     return sound ? 0 : 1;
   }
@@ -110,9 +110,10 @@ class SealVerb : public Verb {
     return sum;
   }
 
-  void print_text(const CommonOptions& common, bool sound, std::ostream& out) const {
+  void print_text(const CommonOptions& common, bool sound, const Streams& streams) const {
+    std::ostream& out = streams.out;
     for (const Finding& finding : report_.findings) {
-      if (is_damage(finding) || !common.quiet) print_finding(finding, out);
+      if (is_damage(finding) || !common.quiet) print_finding(finding, streams);
     }
     const std::string path = formats::escape(common.path);
     if (!sound) {

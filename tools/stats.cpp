@@ -12,9 +12,11 @@
 #include "formats/base/text.h"
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/model/tensor_stats.h"
+#include "tools/colour.h"
 #include "tools/reading.h"
 #include "tools/selection.h"
 #include "tools/table.h"
+#include "tools/terminal_text.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
 
@@ -28,6 +30,9 @@ using formats::TensorEntry;
 using formats::TensorStats;
 
 const std::vector<std::string> kGates = {"nan", "inf", "zero"};
+// The columns of the table.
+const std::vector<std::string> kFigures = {"key", "dtype", "shape", "min", "max", "mean",
+                                           "std", "rms",   "zeros", "NaN", "Inf"};
 
 // Parses the words of --fail-on, which may be given several times and contain commas.
 std::set<std::string> gates_of(const std::vector<std::string>& lists) {
@@ -267,10 +272,10 @@ void print_json(const formats::Checkpoint& checkpoint, const CommonOptions& comm
 
 void print_table(const formats::Index& index, const std::vector<std::size_t>& order,
                  const Outcome& outcome, const Streams& streams) {
-  constexpr auto kRight = Align::kRight;
-  Table table({Align::kLeft, Align::kLeft, Align::kLeft, kRight, kRight, kRight, kRight, kRight,
-               kRight, kRight, kRight});
-  table.add({"key", "dtype", "shape", "min", "max", "mean", "std", "rms", "zeros", "NaN", "Inf"});
+  std::vector<Column> columns(kFigures.size(), Column::kNumber);
+  columns[0] = Column::kName;
+  columns[1] = columns[2] = Column::kWhole;
+  Table table(columns, kFigures);
   for (const std::size_t i : order) {
     const TensorEntry& tensor = index.tensors[i];
     const TensorStats& s = outcome.stats[i];
@@ -286,45 +291,55 @@ void print_table(const formats::Index& index, const std::vector<std::size_t>& or
   table.print(streams.out, streams.columns);
 }
 
-void print_totals(const Totals& totals, const std::string& name, std::ostream& out) {
-  out << name << ": " << counted(totals.tensors, "tensor") << ", "
-      << counted(totals.parameters, "element") << ", " << formats::human_bytes(totals.bytes) << "; "
-      << formats::group_digits(totals.zeros) << " zero, " << formats::group_digits(totals.nan)
-      << " NaN, " << formats::group_digits(totals.inf) << " infinite\n";
+std::string totals_text(const Totals& totals, const std::string& name) {
+  return cat(name, ": ", counted(totals.tensors, "tensor"), ", ",
+             counted(totals.parameters, "element"), ", ", formats::human_bytes(totals.bytes), "; ",
+             formats::group_digits(totals.zeros), " zero, ", formats::group_digits(totals.nan),
+             " NaN, ", formats::group_digits(totals.inf), " infinite");
+}
+
+void print_totals(const formats::Index& index, const Outcome& outcome, const Streams& streams) {
+  const auto print = [&](const Totals& totals, const std::string& name) {
+    streams.out << wrapped(totals_text(totals, name), streams.columns) << '\n';
+  };
+  const auto totals = totals_by_dtype(index, outcome);
+  for (const auto& [dtype, of_dtype] : totals)
+    print(of_dtype, std::string(formats::torch_name(dtype)));
+  if (totals.size() != 1) print(total_of(index, outcome), "all");
+  if (outcome.unchecked_bytes != 0)
+    streams.out << formats::human_bytes(outcome.unchecked_bytes) << " carry no checksum\n";
+}
+
+void print_failures(const formats::Index& index, const Outcome& outcome, const Streams& streams) {
+  for (const Failure& failure : outcome.failures) {
+    const std::string text =
+        cat("gate[", failure.what, "]: ", formats::quote(index.tensors[failure.tensor].key, 200),
+            ": ", formats::group_digits(failure.count),
+            failure.what == "nan"   ? " NaN"
+            : failure.what == "inf" ? " infinite"
+                                    : " zeros and nothing else");
+    streams.out << wrapped(text, streams.columns) << '\n';
+  }
 }
 
 void print_text(const formats::Checkpoint& checkpoint, const CommonOptions& common,
                 const std::vector<std::size_t>& order, const std::set<std::string>& gates,
                 const Outcome& outcome, const Streams& streams) {
   const formats::Index& index = checkpoint.index();
-  std::ostream& out = streams.out;
   if (!common.quiet) {
     if (!order.empty()) {
       print_table(index, order, outcome, streams);
-      out << '\n';
+      streams.out << '\n';
     }
-    const auto totals = totals_by_dtype(index, outcome);
-    for (const auto& [dtype, of_dtype] : totals)
-      print_totals(of_dtype, std::string(formats::torch_name(dtype)), out);
-    if (totals.size() != 1) print_totals(total_of(index, outcome), "all", out);
-    if (outcome.unchecked_bytes != 0) {
-      out << formats::human_bytes(outcome.unchecked_bytes) << " carry no checksum\n";
-    }
+    print_totals(index, outcome, streams);
   }
-  for (const Failure& failure : outcome.failures) {
-    out << "gate[" << failure.what
-        << "]: " << formats::quote(index.tensors[failure.tensor].key, 200) << ": "
-        << formats::group_digits(failure.count)
-        << (failure.what == "nan"   ? " NaN"
-            : failure.what == "inf" ? " infinite"
-                                    : " zeros and nothing else")
-        << '\n';
-  }
-  if (gates.empty() || (common.quiet && outcome.failures.empty())) return;
-  const char* color = !streams.color ? "" : outcome.failures.empty() ? "\x1b[32m" : "\x1b[31m";
-  out << formats::escape(common.path) << ": " << color
-      << (outcome.failures.empty() ? "passed" : "failed") << (streams.color ? "\x1b[0m" : "")
-      << '\n';
+  print_failures(index, outcome, streams);
+  const bool passed = outcome.failures.empty();
+  if (gates.empty() || (common.quiet && passed)) return;
+  streams.out << formats::escape(common.path) << ": "
+              << coloured(passed ? "passed" : "failed", passed ? Colour::kGreen : Colour::kRed,
+                          streams.color)
+              << '\n';
 }
 
 class StatsVerb : public Verb {

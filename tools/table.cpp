@@ -4,32 +4,18 @@
 #include <algorithm>
 #include <ostream>
 
+#include "tools/terminal_text.h"
+
 namespace fsdp::cli {
 namespace {
 
-// Code points of UTF-8 text: every byte but the continuation ones begins one.
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-  }));
-}
-
-// Blanks between columns, and what the first and the last one keep of their width.
+// Blanks between columns, and what names and texts keep of their width.
 constexpr std::size_t kGap = 2;
-constexpr std::size_t kLeastFirst = 16;
-constexpr std::size_t kLeastLast = 8;
-
-// `text` in at most `width` characters, the last an ellipsis where some are left out.
-std::string clipped(const std::string& text, std::size_t width) {
-  if (width_of(text) <= width) return text;
-  if (width == 0) return {};
-  std::size_t end = 0;
-  for (std::size_t count = 0; end < text.size(); ++end) {
-    const bool begins = (static_cast<unsigned char>(text[end]) & 0xC0U) != 0x80U;
-    if (begins && count++ == width - 1) break;
-  }
-  return text.substr(0, end) + "…";
-}
+constexpr std::size_t kLeastName = 16;
+constexpr std::size_t kLeastNameWithHeader = 28;
+constexpr std::size_t kLeastText = 8;  // NaN in A
+// Blanks before the cells that stand below their name.
+constexpr std::size_t kIndent = 2;
 
 }  // namespace
 
@@ -41,52 +27,89 @@ void Table::add_line(std::string text) {
   rows_.push_back({true, {std::move(text)}});
 }
 
-std::vector<std::size_t> Table::widths(std::size_t columns) const {
+std::vector<std::size_t> Table::whole_widths() const {
   std::vector<std::size_t> widths(columns_.size(), 0);
   for (const Row& row : rows_) {
-    if (row.line) continue;
-    const std::size_t count =
-        row.cells.size() < columns_.size() ? row.cells.size() - 1 : row.cells.size();
-    for (std::size_t c = 0; c < count; ++c) widths[c] = std::max(widths[c], width_of(row.cells[c]));
+    for (std::size_t c = 0; !row.line && c < row.cells.size(); ++c) {
+      if (!reaches_over(row, c)) widths[c] = std::max(widths[c], width_of(row.cells[c]));
+    }
   }
-  if (columns == 0 || widths.empty()) return widths;
-  std::size_t total = kGap * (widths.size() - 1);
-  for (const std::size_t width : widths) total += width;
-  const auto shrink = [&](std::size_t& width, std::size_t least) {
-    if (total <= columns || width <= least) return;
-    const std::size_t less = std::min(total - columns, width - least);
-    width -= less;
-    total -= less;
-  };
-  if (widths.size() > 1 && columns_.back() == Align::kLeft) shrink(widths.back(), kLeastLast);
-  shrink(widths.front(), kLeastFirst);
+  for (std::size_t c = 0; c < header_.size(); ++c) {
+    if (widths[c] != 0) widths[c] = std::max(widths[c], width_of(header_[c]));
+  }
   return widths;
+}
+
+bool Table::shrink(std::vector<std::size_t>& widths, std::size_t columns) const {
+  std::size_t total = 0;
+  for (const std::size_t width : widths) total += width + (width == 0 ? 0 : kGap);
+  total -= std::min(total, kGap);
+  const auto take = [&](Column column, std::size_t least) {
+    for (std::size_t c = 0; c < widths.size(); ++c) {
+      if (columns_[c] != column || widths[c] <= least || total <= columns) continue;
+      const std::size_t less = std::min(total - columns, widths[c] - least);
+      widths[c] -= less;
+      total -= less;
+    }
+  };
+  take(Column::kText, kLeastText);
+  take(Column::kName, header_.empty() ? kLeastName : kLeastNameWithHeader);
+  return total <= columns;
+}
+
+std::string Table::cut(const std::string& cell, Column column, std::size_t width) const {
+  if (column == Column::kName) return cut_within(cell, width);
+  return column == Column::kText ? cut_end(cell, width) : cell;
 }
 
 std::string Table::line(const Row& row, const std::vector<std::size_t>& widths,
                         std::size_t columns) const {
   std::string text;
-  std::size_t used = 0;
   for (std::size_t c = 0; c < row.cells.size(); ++c) {
-    const bool over = row.cells.size() < columns_.size() && c + 1 == row.cells.size();
-    const bool text_at_an_end = columns_[c] == Align::kLeft && (c == 0 || c + 1 == columns_.size());
-    const bool cut = columns != 0 && (over || text_at_an_end);
-    const std::size_t most = over ? columns - std::min(columns, used) : widths[c];
-    const std::string cell = cut ? clipped(row.cells[c], most) : row.cells[c];
-    const std::size_t width = width_of(cell);
-    const std::string blanks(width < widths[c] ? widths[c] - width : 0, ' ');
-    if (c != 0) text += std::string(kGap, ' ');
-    text += columns_[c] == Align::kRight ? blanks + cell : cell + blanks;
-    used += std::max(width, widths[c]) + kGap;
+    if (widths[c] == 0 && !reaches_over(row, c)) continue;
+    if (!text.empty()) text += std::string(kGap, ' ');
+    if (reaches_over(row, c)) {
+      const std::size_t used = width_of(text);
+      text +=
+          columns == 0 ? row.cells[c] : cut_end(row.cells[c], columns - std::min(columns, used));
+      continue;
+    }
+    const std::string cell = cut(row.cells[c], columns_[c], widths[c]);
+    const std::string blanks(widths[c] - std::min(widths[c], width_of(cell)), ' ');
+    text += columns_[c] == Column::kNumber ? blanks + cell : cell + blanks;
   }
   text.erase(text.find_last_not_of(' ') + 1);
   return text;
 }
 
+std::string Table::stacked(const Row& row, std::size_t columns) const {
+  const auto found = std::find(columns_.begin(), columns_.end(), Column::kName);
+  const auto name = static_cast<std::size_t>(found - columns_.begin());
+  std::vector<std::string> pieces;
+  for (std::size_t c = 0; c < row.cells.size(); ++c) {
+    if (c == name || row.cells[c].empty()) continue;
+    std::string piece = c < header_.size() ? header_[c] + " " : "";
+    const Column kind = reaches_over(row, c) ? Column::kText : columns_[c];
+    piece += cut(row.cells[c], kind, columns - std::min(columns, kIndent + width_of(piece)));
+    pieces.push_back(std::move(piece));
+  }
+  const std::string indent(kIndent, ' ');
+  std::string text = name < row.cells.size() ? cut_within(row.cells[name], columns) : "";
+  if (pieces.empty()) return text;
+  pieces.front() = indent + pieces.front();
+  return text + (text.empty() ? "" : "\n") + packed(pieces, "  ", columns, kIndent);
+}
+
 void Table::print(std::ostream& out, std::size_t columns) const {
-  const std::vector<std::size_t> widths = this->widths(columns);
-  for (const Row& row : rows_)
-    out << (row.line ? row.cells[0] : line(row, widths, columns)) << '\n';
+  std::vector<std::size_t> widths = whole_widths();
+  const bool fits = columns == 0 || widths.empty() || shrink(widths, columns);
+  if (!header_.empty() && fits) out << line({false, header_}, widths, columns) << '\n';
+  for (const Row& row : rows_) {
+    out << (row.line ? wrapped(row.cells[0], columns)
+            : fits   ? line(row, widths, columns)
+                     : stacked(row, columns))
+        << '\n';
+  }
 }
 
 }  // namespace fsdp::cli

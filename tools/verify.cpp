@@ -10,11 +10,13 @@
 #include "formats/model/key_check.h"
 #include "formats/open.h"
 #include "formats/torch/program.h"
+#include "tools/colour.h"
 #include "tools/finding_report.h"
 #include "tools/progress.h"
 #include "tools/runs.h"
 #include "tools/sealing.h"
 #include "tools/selection.h"
+#include "tools/terminal_text.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -121,11 +123,11 @@ struct Verdict {
 };
 
 Verdict verdict_of(const formats::Findings& findings) {
-  if (count(findings, Severity::kDamage) != 0) return {"damaged", "\x1b[31m", "damaged"};
-  if (count(findings, Severity::kUnsafe) != 0) return {"unsafe", "\x1b[31m", "unsafe"};
+  if (count(findings, Severity::kDamage) != 0) return {"damaged", Colour::kRed, "damaged"};
+  if (count(findings, Severity::kUnsafe) != 0) return {"unsafe", Colour::kRed, "unsafe"};
   if (count(findings, Severity::kUnknown) != 0)
-    return {"unknown", "\x1b[33m", "unknown to this tool in part"};
-  return {"sound", "\x1b[32m", "sound"};
+    return {"unknown", Colour::kYellow, "unknown to this tool in part"};
+  return {"sound", Colour::kGreen, "sound"};
 }
 
 formats::Json::Object outcome_json(const Outcome& outcome, bool answer) {
@@ -166,6 +168,36 @@ std::string counts_text(const formats::Findings& findings) {
   return text;
 }
 
+// What the bytes were held against.
+std::string checks_text(const VerifyCommand& command, const Outcome& outcome) {
+  if (command.fast) return ", metadata and sizes alone (--fast)";
+  const auto& report = outcome.report;
+  std::string text;
+  if (report.bytes_checked != 0)
+    text += cat(", ", formats::human_bytes(report.bytes_checked), " checked against CRC-32");
+  if (report.bytes_unchecked != 0) {
+    text += cat(", ", formats::human_bytes(report.bytes_unchecked),
+                matches_whole(outcome.sealing) ? " have no checksum of their own"
+                                               : " carry no checksum: structure only");
+  }
+  if (sealing_text(outcome.sealing).empty())
+    text += report.bytes_unchecked != 0 ? "; no seal" : "; no seal: structure and checksums only";
+  return text;
+}
+
+std::string summary(const VerifyCommand& command, const Outcome& outcome, bool color) {
+  const auto& report = outcome.report;
+  const Verdict verdict = verdict_of(report.findings);
+  std::string text = cat(outcome.path, ": ", coloured(verdict.sentence, verdict.colour, color));
+  const std::string counts = counts_text(report.findings);
+  if (!counts.empty()) text += ", " + counts;
+  if (count(report.findings, Severity::kDamage) + count(report.findings, Severity::kUnsafe) != 0)
+    return text;
+  return cat(text, counts.empty() ? "" : "; otherwise sound", sealing_text(outcome.sealing), ", ",
+             formats::group_digits(report.items), report.items == 1 ? " item in " : " items in ",
+             outcome.files, outcome.files == 1 ? " file" : " files", checks_text(command, outcome));
+}
+
 void print_text(const VerifyCommand& command, const Outcome& outcome, bool answer,
                 const Streams& streams) {
   const auto& report = outcome.report;
@@ -175,7 +207,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
     const bool note = answer && finding.severity >= Severity::kUnknown;
     if (command.common.quiet && (note || finding.severity == Severity::kWarning)) continue;
     if (shown++ < command.limit) {
-      print_finding(finding, streams.out, streams.color);
+      print_finding(finding, streams);
     } else {
       ++more;
     }
@@ -183,34 +215,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
   if (more != 0)
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
   if (answer && command.common.quiet) return;
-  const Verdict verdict = verdict_of(report.findings);
-  streams.out << outcome.path << ": " << (streams.color ? verdict.colour : "") << verdict.sentence
-              << (streams.color ? "\x1b[0m" : "");
-  const std::string counts = counts_text(report.findings);
-  if (!counts.empty()) streams.out << ", " << counts;
-  if (count(report.findings, Severity::kDamage) + count(report.findings, Severity::kUnsafe) != 0) {
-    streams.out << '\n';
-    return;
-  }
-  streams.out << (counts.empty() ? "" : "; otherwise sound") << sealing_text(outcome.sealing)
-              << ", " << formats::group_digits(report.items)
-              << (report.items == 1 ? " item in " : " items in ") << outcome.files
-              << (outcome.files == 1 ? " file" : " files");
-  if (command.fast) {
-    streams.out << ", metadata and sizes alone (--fast)\n";
-    return;
-  }
-  if (report.bytes_checked != 0)
-    streams.out << ", " << formats::human_bytes(report.bytes_checked) << " checked against CRC-32";
-  if (report.bytes_unchecked != 0) {
-    streams.out << ", " << formats::human_bytes(report.bytes_unchecked)
-                << (matches_whole(outcome.sealing) ? " have no checksum of their own"
-                                                   : " carry no checksum: structure only");
-  }
-  if (sealing_text(outcome.sealing).empty())
-    streams.out << (report.bytes_unchecked != 0 ? "; no seal"
-                                                : "; no seal: structure and checksums only");
-  streams.out << '\n';
+  streams.out << wrapped(summary(command, outcome, streams.color), streams.columns) << '\n';
 }
 
 // Returns 0 if nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
@@ -300,11 +305,11 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     object.emplace_back("checkpoints", std::move(checkpoints));
     print_json(std::move(object), streams.out);
   } else if (!command.common.quiet || worst != 0) {
-    streams.out << counts[0] << " of " << paths.size() << " checkpoints sound";
-    if (counts[1] != 0) streams.out << ", " << counts[1] << " not sound";
-    if (counts[2] != 0) streams.out << ", " << counts[2] << " not verified";
-    if (!newest.empty()) streams.out << "; the newest sound one is " << formats::escape(newest);
-    streams.out << '\n';
+    std::string text = cat(counts[0], " of ", paths.size(), " checkpoints sound");
+    if (counts[1] != 0) text += cat(", ", counts[1], " not sound");
+    if (counts[2] != 0) text += cat(", ", counts[2], " not verified");
+    if (!newest.empty()) text += "; the newest sound one is " + formats::escape(newest);
+    streams.out << wrapped(text, streams.columns) << '\n';
   }
   return worst;
 }

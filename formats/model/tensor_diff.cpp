@@ -147,7 +147,7 @@ bool any_special(const Numbers& numbers, std::size_t count) {
   return false;
 }
 
-// The distance of each pair of elements, and the size of the right one.
+// The distance of each pair of elements, and the sizes of both.
 struct Distances {
   Numbers apart;  // NaN if one of the pair is
   Numbers size;
@@ -156,7 +156,7 @@ struct Distances {
 
 void real_distances(DType left_dtype, std::span<const std::byte> left, DType right_dtype,
                     std::span<const std::byte> right, std::size_t count, Distances& out) {
-  Numbers a;
+  Numbers& a = out.left;
   Numbers& b = out.size;
   to_numbers(left_dtype, left, a);
   to_numbers(right_dtype, right, b);
@@ -183,13 +183,15 @@ void real_distances(DType left_dtype, std::span<const std::byte> left, DType rig
   for (std::size_t i = 0; i < count; ++i) b[i] = std::abs(b[i]);
 }
 
+// Of the real and the imaginary part of a complex number.
+DType part_type(DType dtype) {
+  return dtype == DType::kComplex128  ? DType::kFloat64
+         : dtype == DType::kComplex64 ? DType::kFloat32
+                                      : DType::kFloat16;
+}
+
 void complex_distances(DType left_dtype, std::span<const std::byte> left, DType right_dtype,
                        std::span<const std::byte> right, std::size_t count, Distances& out) {
-  const auto part_type = [](DType dtype) {
-    return dtype == DType::kComplex128  ? DType::kFloat64
-           : dtype == DType::kComplex64 ? DType::kFloat32
-                                        : DType::kFloat16;
-  };
   std::array<double, 2 * kGroup> a;
   std::array<double, 2 * kGroup> b;
   cast(part_type(left_dtype), left, DType::kFloat64, std::as_writable_bytes(std::span(a)));
@@ -199,22 +201,34 @@ void complex_distances(DType left_dtype, std::span<const std::byte> left, DType 
     const double im = a[2 * i + 1] == b[2 * i + 1] ? 0 : a[2 * i + 1] - b[2 * i + 1];
     const bool nan = std::isnan(re) || std::isnan(im);  // hypot(inf, nan) is infinite
     out.apart[i] = nan ? std::numeric_limits<double>::quiet_NaN() : std::hypot(re, im);
+    out.left[i] = std::hypot(a[2 * i], a[2 * i + 1]);
     out.size[i] = std::hypot(b[2 * i], b[2 * i + 1]);
     out.special = out.special || !std::isfinite(out.apart[i]) || !std::isfinite(out.size[i]);
   }
 }
 
-bool is_nan(DType dtype, const std::byte* element) {
-  const std::span bytes(element, static_cast<std::size_t>(item_bytes(dtype)));
-  if (is_floating(dtype)) {
-    double number = 0;
-    cast(dtype, bytes, DType::kFloat64, std::as_writable_bytes(std::span(&number, 1)));
-    return std::isnan(number);
+// Whether `is` says true of element `i`, or of either part of a complex one.  Integers: of none.
+template <typename Is>
+bool any_part(DType dtype, std::span<const std::byte> elements, std::size_t i, const Is& is) {
+  if (!is_floating(dtype) && !is_complex(dtype)) return false;
+  const auto item = static_cast<std::size_t>(item_bytes(dtype));
+  const auto element = elements.subspan(i * item, item);
+  std::array<double, 2> parts{};
+  const auto out = std::as_writable_bytes(std::span(parts));
+  if (is_complex(dtype)) {
+    cast(part_type(dtype), element, DType::kFloat64, out);
+  } else {
+    cast(dtype, element, DType::kFloat64, out.first(sizeof(double)));
   }
-  if (!is_complex(dtype)) return false;
-  const std::size_t half = bytes.size() / 2;
-  const DType part = half == 8 ? DType::kFloat64 : half == 4 ? DType::kFloat32 : DType::kFloat16;
-  return is_nan(part, element) || is_nan(part, element + half);
+  return is(parts[0]) || is(parts[1]);
+}
+
+bool is_nan(DType dtype, std::span<const std::byte> elements, std::size_t i) {
+  return any_part(dtype, elements, i, [](double part) { return std::isnan(part); });
+}
+
+bool is_finite(DType dtype, std::span<const std::byte> elements, std::size_t i) {
+  return !any_part(dtype, elements, i, [](double part) { return !std::isfinite(part); });
 }
 
 bool is_real(DType dtype) {
@@ -248,6 +262,7 @@ class GroupComparison {
     }
     judge();
     record();
+    if (numbers_) add_norms();
   }
 
  private:
@@ -279,8 +294,8 @@ class GroupComparison {
   void judge_special() {
     for (std::size_t i = 0; i < count_; ++i) {
       if (unequal_[i] == 0) continue;
-      const bool left_nan = is_nan(left_dtype_, left_.data() + i * item_bytes(left_dtype_));
-      const bool right_nan = is_nan(right_dtype_, right_.data() + i * item_bytes(right_dtype_));
+      const bool left_nan = is_nan(left_dtype_, left_, i);
+      const bool right_nan = is_nan(right_dtype_, right_, i);
       difference_.nan_left += left_nan ? 1 : 0;
       difference_.nan_right += right_nan ? 1 : 0;
       if (left_nan || right_nan) {
@@ -303,6 +318,17 @@ class GroupComparison {
       difference_.different += different;
     }
     if (numbers_) record_distances();
+  }
+
+  // Last: pairs without a distance lose their figures.
+  void add_norms() {
+    for (std::size_t i = 0; distances_.special && i < count_; ++i) {
+      if (is_finite(left_dtype_, left_, i) && is_finite(right_dtype_, right_, i)) continue;
+      difference_.unbounded += unequal_[i];
+      distances_.left[i] = distances_.apart[i] = 0;
+    }
+    difference_.left.add(std::span(distances_.left).first(count_));
+    difference_.apart.add(std::span(distances_.apart).first(count_));
   }
 
   void record_distances() {
@@ -357,6 +383,34 @@ class GroupComparison {
   Flags beyond_;
 };
 
+// Zeroes what is not finite, of complex numbers the other part too.
+void drop_special(Numbers& numbers, std::size_t count, bool complex) {
+  for (std::size_t i = 0; i < count; ++i) {
+    if (std::isfinite(numbers[i])) continue;
+    numbers[i] = 0;
+    if (complex) numbers[i ^ 1U] = 0;
+  }
+}
+
+// Adds numbers that both sides share to the norm of the left one.
+void add_equal(DType dtype, std::span<const std::byte> group, TensorDifference& difference) {
+  if (!is_real(dtype) && !is_complex(dtype)) return;
+  if (dtype == DType::kFloat32 || dtype == DType::kBFloat16) {
+    const double sum = dtype == DType::kFloat32 ? float_squares(group) : bfloat16_squares(group);
+    if (std::isfinite(sum)) return difference.left.add_sum(sum);
+  }
+  const DType part = is_complex(dtype) ? part_type(dtype) : dtype;
+  const auto item = static_cast<std::size_t>(item_bytes(part));
+  Numbers numbers;
+  for (std::size_t at = 0; at < group.size(); at += kGroup * item) {
+    const auto some = group.subspan(at, std::min(kGroup * item, group.size() - at));
+    const std::size_t count = some.size() / item;
+    to_numbers(part, some, numbers);
+    if (any_special(numbers, count)) drop_special(numbers, count, is_complex(dtype));
+    difference.left.add(std::span(numbers).first(count));
+  }
+}
+
 }  // namespace
 
 Tolerance close_tolerance(DType dtype) noexcept {
@@ -401,17 +455,22 @@ void compare_elements(DType left_dtype, std::span<const std::byte> left, DType r
   const std::size_t count = left.size() / left_item;
   difference.count += count;
   const bool same_dtype = left_dtype == right_dtype;
-  if (same_dtype && std::memcmp(left.data(), right.data(), left.size()) == 0) return;
   GroupComparison comparison(left_dtype, right_dtype, tolerance, difference);
   for (std::size_t at = 0; at < count; at += kGroup) {
     const std::size_t n = std::min(kGroup, count - at);
     const auto a = left.subspan(at * left_item, n * left_item);
     const auto b = right.subspan(at * right_item, n * right_item);
-    if (same_dtype && std::memcmp(a.data(), b.data(), a.size()) == 0) continue;
+    if (same_dtype && std::memcmp(a.data(), b.data(), a.size()) == 0) {
+      add_equal(left_dtype, a, difference);
+      continue;
+    }
     if (same_dtype && left_dtype == DType::kFloat32) {
       if (const auto quick = quick_counts(a, b, first + at, tolerance, difference)) {
         difference.unequal += quick->unequal;
         difference.different += quick->different;
+        const PairSquares squares = pair_squares(a, b);
+        difference.left.add_sum(squares.left);
+        difference.apart.add_sum(squares.apart);
         continue;
       }
     }
@@ -434,6 +493,14 @@ void merge(TensorDifference& difference, const TensorDifference& other) {
   difference.different += other.different;
   difference.nan_left += other.nan_left;
   difference.nan_right += other.nan_right;
+  difference.left.add(other.left);
+  difference.apart.add(other.apart);
+  difference.unbounded += other.unbounded;
+}
+
+double relative_change(const SquareSum& apart, const SquareSum& left) {
+  const double distance = apart.root();
+  return distance == 0 ? 0 : distance / left.root();
 }
 
 }  // namespace fsdp::formats

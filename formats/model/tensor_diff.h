@@ -8,6 +8,7 @@
 #include <span>
 
 #include "formats/base/dtype.h"
+#include "formats/model/square_sum.h"
 
 namespace fsdp::formats {
 
@@ -39,6 +40,11 @@ struct TensorDifference {
   std::optional<std::uint64_t> max_ulp;  // same floating type on both sides, finite pairs
   std::uint64_t nan_left = 0;
   std::uint64_t nan_right = 0;
+  // Over all pairs of numbers that are both finite, equal ones too:
+  SquareSum left;   // of |a|
+  SquareSum apart;  // of |a - b|; infinite where one is too large for float64
+  // Unequal pairs that have no distance: one of them, or both, is NaN or infinite.
+  std::uint64_t unbounded = 0;
 };
 
 // Returns whether elements of the two can be compared: the same dtype, two of real numbers, or two

@@ -82,6 +82,7 @@ def commands(golden, folder):
     yield ["consolidate", step, half, "--json", "--dtype", "float16"]
     yield ["diff", step, half, "--json"]
     yield ["diff", step, half, "--json", "--ignore-dtype", "--ulp", "1"]
+    yield ["diff", step, half, "--json", "--ignore-dtype", "--by", "layer"]
     yield ["extract", step, key + "[0:2, -1]", "--json"]
     yield ["extract", step, key, "--json", "--all"]
     yield ["extract", step, "app.model.blocks.0.up.weight", "--json"]

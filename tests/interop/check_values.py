@@ -266,7 +266,79 @@ def check_diff(tool, a_tensors, generator, work):
                 most = apart.max().item() if apart.numel() else 0
                 check(where + " max abs", d["max_abs"] == (most if math.isfinite(most) else None) or
                       (x.is_complex() and near(d["max_abs"], most, 0, 1e-14)), d["max_abs"], most)
+            check_norms(where, d, x, y)
             check(where + " max ulp", ulp(x, y) is None or d["max_ulp"] == ulp(x, y), d["max_ulp"], ulp(x, y))
+
+
+def norms(x, y):
+    """The norms of x and of y - x over the pairs that are both finite; how many other pairs have unequal bits."""
+    a, b = (wide(t).flatten().numpy() for t in (x, y))
+    finite = np.isfinite(a) & np.isfinite(b)
+    a, b = a[finite], b[finite]
+    apart = b - a
+    if name_of(x) in ("int64", "uint64"):
+        apart = (y.flatten().numpy().astype(object) - x.flatten().numpy().astype(object)).astype(np.float64)
+    return np.linalg.norm(a), np.linalg.norm(apart), int((unequal_bits(x, y).numpy() & ~finite).sum())
+
+
+def quotient(apart, size):
+    """As JSON has it: infinite is null."""
+    return 0 if apart == 0 else apart / size if size else None
+
+
+def check_norms(where, d, x, y):
+    size, apart, unbounded = norms(x, y)
+    close = lambda name, wanted: near(d[name], wanted, 0, 1e-12)
+    check(where + " norms", close("norm_a", size) and close("norm_change", apart), d, size, apart)
+    check(where + " relative change", close("relative", quotient(apart, size)), d, size, apart)
+    check(where + " pairs without a distance", d["unbounded"] == unbounded, d, unbounded)
+
+
+def check_ranking(tool, generator, work):
+    """The order of tensors, and the changes of modules and layers, are those of numpy's norms."""
+    a, b = {}, {}
+    for layer in range(12):
+        for part, shape in ("attn.q.weight", (30, 50)), ("attn.q.bias", (30,)), ("norm.weight", (50,)):
+            key, scale = f"model.layers.{layer}.{part}", 10.0 ** -torch.randint(0, 6, (), generator=generator).item()
+            a[key] = torch.randn(shape, generator=generator)
+            b[key] = a[key] + scale * torch.randn(shape, generator=generator)
+    a["model.emb.weight"] = torch.randn(3000, 7, generator=generator)      # equal but for one element, in the last group
+    b["model.emb.weight"] = a["model.emb.weight"].clone()
+    b["model.emb.weight"][-1, -1] += 3
+    a["model.layers.4.zero"], b["model.layers.4.zero"] = torch.zeros(5), torch.ones(5)
+    a["model.layers.5.same"] = b["model.layers.5.same"] = torch.full((9,), 1e3)
+    b["model.layers.7.norm.weight"][3] = math.nan
+    paths = [os.path.join(work, n) for n in ("a.pt", "b.pt")]
+    torch.save(a, paths[0])
+    torch.save(b, paths[1])
+
+    def expected(keys):
+        found = [norms(a[k], b[k]) for k in keys]
+        size, apart = (math.sqrt(math.fsum(n[i] ** 2 for n in found)) for i in (0, 1))
+        return sum(n[2] for n in found) != 0, apart / size if size else math.inf
+
+    report = json.loads(run(tool, "diff", *paths, "--json", status=(1,))[0])
+    wanted = sorted((k for k in a if not torch.equal(a[k], b[k])), key=lambda k: expected([k]), reverse=True)
+    check("diff: largest relative change first", [d["key"] for d in report["differences"]] == wanted,
+          [d["key"] for d in report["differences"]], wanted)
+    by_size = sorted(wanted, key=lambda k: (expected([k])[0], (a[k] - b[k]).double().nan_to_num().abs().max().item()), reverse=True)
+    report = json.loads(run(tool, "diff", *paths, "--json", "--sort", "absolute", status=(1,))[0])
+    check("diff --sort absolute", [d["key"] for d in report["differences"]] == by_size)
+    for unit, name in ("module", lambda k: k.rpartition(".")[0]), ("layer", lambda k: ".".join(k.split(".")[:3 if ".layers." in k else 2])):
+        groups = {}
+        for key in a:
+            groups.setdefault(name(key), []).append(key)
+        report = json.loads(run(tool, "diff", *paths, "--json", "--by", unit, status=(1,))[0])
+        wanted = sorted((g for g in groups if any(not torch.equal(a[k], b[k]) for k in groups[g])), key=lambda g: expected(groups[g]), reverse=True)
+        check(f"diff --by {unit}: order", [g["name"] for g in report["groups"]] == wanted, report["groups"], wanted)
+        for group in report["groups"]:
+            keys = groups.get(group["name"], [])
+            change = expected(keys)[1] if keys else None
+            check(f"diff --by {unit}: {group['name']}", near(group["relative"], None if change == math.inf else change, 0, 1e-12) and group["tensors"] == len(keys) and
+                  group["elements"] == sum(a[k].numel() for k in keys) and group["changed"] == sum(not torch.equal(a[k], b[k]) for k in keys) and
+                  group["different"] == sum(int((a[k] != b[k]).sum()) for k in keys), group, change)
+        lines = run(tool, "diff", *paths, "--by", unit, status=(1,))[0].splitlines()
+        check(f"diff --by {unit}: rows in a pipe", [line.split()[0] for line in lines[1:-1]] == wanted, lines)
 
 
 def check_changed(tool, path, state, tensors, work, random):
@@ -299,6 +371,7 @@ def main():
         check_stats(tool, path, made)
         check_extract(tool, path, made, work, random)
         check_diff(tool, {k: t for k, t in made.items() if t.numel() < 5000}, generator, work)
+        check_ranking(tool, generator, work)
         for path in paths:
             if os.path.isdir(path):
                 full = os.path.join(work, "by_pytorch.pt")

@@ -112,6 +112,9 @@ TEST(QuickCounts, figures_are_those_of_looking_at_every_element_alone) {
       EXPECT_EQ(whole.max_ulp, alone.max_ulp);
       EXPECT_EQ(whole.nan_left, alone.nan_left);
       EXPECT_EQ(whole.nan_right, alone.nan_right);
+      EXPECT_EQ(whole.unbounded, alone.unbounded);
+      EXPECT_DOUBLE_EQ(whole.left.root(), alone.left.root());
+      EXPECT_DOUBLE_EQ(whole.apart.root(), alone.apart.root());
     }
   }
 }

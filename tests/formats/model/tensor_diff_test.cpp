@@ -143,6 +143,43 @@ TEST(CompareElements, every_position_of_long_blocks_is_seen) {
   }
 }
 
+double change_of(const TensorDifference& found) {
+  return relative_change(found.apart, found.left);
+}
+
+TEST(RelativeChange, is_the_norm_of_the_change_by_the_norm_of_the_left) {
+  EXPECT_EQ(change_of(floats({3, 4}, {3, 9})), 1);
+  EXPECT_EQ(change_of(floats({3, 4}, {3, 4})), 0);
+  EXPECT_EQ(change_of(floats({0, 0}, {0, 0})), 0);
+  EXPECT_EQ(change_of(floats({0, 0}, {0, 1})), kInf);
+  // Equal elements count, in groups of their own too.
+  std::vector<float> a(5000, 2);
+  std::vector<float> b = a;
+  b[4999] = 12;
+  EXPECT_DOUBLE_EQ(change_of(floats(a, b)), 10 / std::sqrt(5000 * 4.0));
+  EXPECT_EQ(change_of(compare(DType::kInt64, std::vector<std::int64_t>{1LL << 62, 0}, DType::kInt64,
+                              std::vector<std::int64_t>{(1LL << 62) + 1, 0})),
+            0x1p-62);
+  EXPECT_EQ(change_of(compare(DType::kComplex64, std::vector<float>{3, 4}, DType::kComplex64,
+                              std::vector<float>{0, 0})),
+            1);
+  EXPECT_EQ(change_of(compare(DType::kFloat64, std::vector<double>{1e300, 0}, DType::kFloat64,
+                              std::vector<double>{1e300, 1e-300})),
+            0);  // too small for float64
+}
+
+TEST(RelativeChange, leaves_out_pairs_that_are_not_finite) {
+  const TensorDifference found = floats({3, kNan, 1, kInf, kNan, 4}, {3, 1, kInf, kInf, kNan, 9});
+  EXPECT_EQ(found.unbounded, 2U);
+  EXPECT_EQ(found.left.root(), 5);
+  EXPECT_EQ(found.apart.root(), 5);
+  std::vector<float> shared(2048, 1);
+  shared[7] = kNan;
+  EXPECT_DOUBLE_EQ(floats(shared, shared).left.root(), std::sqrt(2047.0));
+  const std::vector<float> parts = {3, 4, kInf, 9, 5, kNan};
+  EXPECT_EQ(compare(DType::kComplex64, parts, DType::kComplex64, parts).left.root(), 5);
+}
+
 TEST(CompareElements, merging_does_not_depend_on_order) {
   const TensorDifference a = floats({1, 2}, {1, 4});
   TensorDifference b;

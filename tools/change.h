@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// How much tensors changed from one checkpoint to another, one by one or by modules.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/comparison.h"
+
+namespace fsdp::cli {
+
+// What one row of `diff` is about.
+enum class ChangeUnit {
+  kTensor,
+  kModule,  // the tensors whose keys share all but the last part
+  kLayer,   // those that share the parts up to the first number; without a number, a module
+};
+// "tensor", "module", "layer".
+const char* unit_word(ChangeUnit unit);
+
+enum class ChangeOrder {
+  kRelative,  // the largest change by the norm first
+  kAbsolute,  // the largest |a - b| of an element first
+  kName,
+};
+
+// Of one tensor, or of all tensors of a module.
+struct Change {
+  std::string name;
+  std::size_t tensor = 0;  // the first, as a position in Comparison::compared
+  std::uint64_t tensors = 0;
+  std::uint64_t changed = 0;  // tensors
+  std::uint64_t elements = 0;
+  std::uint64_t different = 0;  // elements
+  bool numbers = false;         // some are of a type whose elements are single numbers
+  formats::SquareSum left;      // as TensorDifference has them
+  formats::SquareSum apart;
+  std::uint64_t unbounded = 0;
+  double max_abs = 0;
+  std::string most;  // of layers folded into one: the one with the largest change
+
+  // Nothing where no tensor holds numbers.
+  std::optional<double> relative() const;
+};
+
+// Changes of all that was compared, in natural order; what did not change too.
+std::vector<Change> changes_of(const std::vector<ComparedTensor>& compared, ChangeUnit unit);
+
+// Folds changes of numbered layers that are alike.  The largest change stands for all of them, and
+// counts add up.
+// Requires: `changes` of `compared`.
+std::vector<Change> folded(const std::vector<Change>& changes,
+                           const std::vector<ComparedTensor>& compared);
+
+// Drops what did not change and sorts the rest; what has NaN or infinities on one side comes first,
+// but for kName.
+void rank(std::vector<Change>& changes, ChangeOrder order);
+
+}  // namespace fsdp::cli
