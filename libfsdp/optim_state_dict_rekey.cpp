@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of parameters for their numbers in an optimizer's state dict, and back.
+// Replaces names of parameters by their numbers in an optimizer's state dict, and back.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -39,7 +39,7 @@ class Numbering {
     }
   }
 
-  // The key of the other type; null where there is none.
+  // Returns the key of the other type; null if there is none.
   std::optional<StateKey> other(const StateKey& key) const {
     if (const auto* name = std::get_if<std::string>(&key)) {
       const auto found = numbers_.find(*name);
@@ -127,7 +127,7 @@ class Rekey {
  private:
   StateKey converted(const StateKey& key) {
     if (std::holds_alternative<std::string>(key) == by_name_) {
-      add(key, " is no key of the type that the others are of");
+      add(key, " is not a key of the same type as the others");
       return key;
     }
     const std::optional<StateKey> other = numbering_.other(key);
@@ -135,7 +135,7 @@ class Rekey {
     return other.value_or(key);
   }
 
-  // Most are in two places.
+  // Most keys occur in two places.
   void add(const StateKey& key, const char* what) {
     if (told_.insert(key).second) problems_.add("parameter " + formats::quote(text_of(key)) + what);
   }

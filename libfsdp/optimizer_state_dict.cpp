@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts of optimizers as Python's state_dict() and load_state_dict() have them: by number of
-// the parameter.
+// State dicts of optimizers like Python's state_dict() and load_state_dict(): by number of the
+// parameter.
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,7 +29,7 @@ const StateList& list_at(const StateDict& dict, const char* key) {
   return *list;
 }
 
-// Checked whole before anything of the optimizer changes.
+// Checks everything before anything of the optimizer changes.
 class Load {
  public:
   Load(Optimizer& optimizer, const StateDict& state_dict)
@@ -123,7 +123,7 @@ class Load {
     return state;
   }
 
-  // A step would read what is not there.
+  // Rejects incomplete states, because a step would read the missing values.
   void check_complete(ParamState& state, const std::string& what,
                       const torch::optim::OptimizerOptions& options) {
     if (state.empty()) return;

@@ -127,8 +127,8 @@ void StrategyBase::setup_optimizers(const ConfigureOptimizers& configure) {
       for (const at::Tensor& parameter : group.params()) {
         TORCH_CHECK(known.count(parameter.unsafeGetTensorImpl()) != 0, "optimizer ", i,
                     " holds a tensor ", parameter.sizes(),
-                    " that is no parameter of the sharded module; make it from the parameters it "
-                    "is given, not from the module's own");
+                    " that is not a parameter of the sharded module; make it from the "
+                    "parameters it is given, not from the module's own");
       }
     }
   }

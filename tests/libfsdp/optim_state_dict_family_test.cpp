@@ -190,7 +190,7 @@ TEST(OptimStateFamily, keys_that_are_not_the_models_are_named) {
                 rekey_optim_state_dict(names, OptimStateKeyType::kParamId, *reference.module);
               }),
               AllOf(HasSubstr("parameter 'c.weight' is none of the model's"),
-                    HasSubstr("parameter '7' is no key of the type that the others are of")));
+                    HasSubstr("parameter '7' is not a key of the same type as the others")));
   StateDict numbers = optimizer_state_dict(*reference.optimizer);
   numbers.at("state").dict().set(9, StateDict());
   EXPECT_THAT(error_of([&] {

@@ -14,9 +14,9 @@ using formats::cat;
 using formats::quote;
 using formats::shape_text;
 
-// Longer than any key that is meant.
+// Longer than any realistic key.
 constexpr std::size_t kKeyLength = 200;
-// The nearest name takes time in the number of the others: it is for those who read the first ones.
+// Finding the nearest name takes time in the number of keys, and readers see only the first ones.
 constexpr std::size_t kHints = 50;
 
 std::string hint(const std::string& key, const std::vector<std::string>& others,
