@@ -41,7 +41,7 @@ void check_destination(const std::filesystem::path& path, const SaveOptions& opt
 void check_whole(const StateContent& content) {
   for (const StateTensor& tensor : content.tensors) {
     TORCH_CHECK(tensor.sharded == nullptr, "'", tensor.key,
-                "': this rank has a part of the tensor alone; a file holds whole ones, which "
+                "': this rank has only a part of the tensor; a file holds whole tensors, which "
                 "StateDictType::kFull gives");
   }
 }

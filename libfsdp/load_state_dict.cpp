@@ -95,7 +95,7 @@ class Load {
     if (text != nullptr && *text == expected) return true;
     problems_.add("'" + entry.name + "': expected the layout '" + expected + "', found " +
                   (text == nullptr ? std::string("none") : "'" + *text + "'") +
-                  ": a local state dict fits the same module, units and number of ranks alone");
+                  ": a local state dict fits only the same module, units and number of ranks");
     return false;
   }
 

@@ -59,7 +59,7 @@ class Numbering {
     for (const auto& group : optimizer.param_groups()) {
       for (const at::Tensor& tensor : group.params()) {
         TORCH_CHECK(names_of.count(tensor.unsafeGetTensorImpl()) != 0, "parameter ", order.size(),
-                    " of the optimizer is none of the model's");
+                    " of the optimizer is not in the model");
         order.push_back(tensor.unsafeGetTensorImpl());
       }
     }
@@ -131,7 +131,7 @@ class Rekey {
       return key;
     }
     const std::optional<StateKey> other = numbering_.other(key);
-    if (!other) add(key, " is none of the model's");
+    if (!other) add(key, " is not in the model");
     return other.value_or(key);
   }
 

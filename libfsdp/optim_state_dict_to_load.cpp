@@ -216,8 +216,8 @@ class ToLoad {
     if (text != nullptr && *text == expected) return true;
     problems_.add(cat(quote(target.name), ": expected the layout '", expected, "', found ",
                       text == nullptr ? "none" : "'" + *text + "'",
-                      ": state of LOCAL_STATE_DICT fits the same module, units and number of "
-                      "ranks alone"));
+                      ": state of LOCAL_STATE_DICT fits only the same module, units and number "
+                      "of ranks"));
     known_.insert(target.name);
     return false;
   }

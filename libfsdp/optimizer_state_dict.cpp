@@ -45,7 +45,8 @@ class Load {
     for (std::size_t g = 0; g < groups.size(); ++g) plan_group(groups[g], groups_[g].dict(), g);
     for (const auto& [key, _] : states_.entries()) {
       if (used_.count(key) == 0)
-        problems_.add("there is a state of '" + text_of(key) + "', which is in no param group");
+        problems_.add("there is a state of '" + text_of(key) +
+                      "', which is not in any param group");
     }
     problems_.check(cat("the state dict does not fit the optimizer (", schema_.name(), ")"));
   }
@@ -110,7 +111,8 @@ class Load {
         }
       } else if (std::find(names.begin(), names.end(), name) == names.end()) {
         problems_.add(
-            cat(what, ": ", formats::quote(name), " is nothing that ", schema_.name(), " keeps"));
+            cat(what, ": ", formats::quote(name), " is not a value that ", schema_.name(),
+                " keeps"));
       } else {
         const at::Tensor tensor =
             whole_in(value, cat(what, ": ", name), parameter.sizes(), problems_);

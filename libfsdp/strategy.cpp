@@ -109,7 +109,7 @@ FsdpOptions StrategyBase::wrap_options(const torch::nn::Module& module) {
   if (root_device() != c10::Device(c10::kCPU)) result.device_id = root_device();
   if (!unit_names(module, wrapped_policy()).empty()) {
     if (result.auto_wrap_policy)
-      TORCH_WARN("modules were marked by wrap(): auto_wrap_policy does not count");
+      TORCH_WARN("modules were marked by wrap(): auto_wrap_policy is ignored");
     result.auto_wrap_policy = wrapped_policy();
   }
   return result;

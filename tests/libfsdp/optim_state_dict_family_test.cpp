@@ -189,20 +189,20 @@ TEST(OptimStateFamily, keys_that_are_not_the_models_are_named) {
   EXPECT_THAT(error_of([&] {
                 rekey_optim_state_dict(names, OptimStateKeyType::kParamId, *reference.module);
               }),
-              AllOf(HasSubstr("parameter 'c.weight' is none of the model's"),
+              AllOf(HasSubstr("parameter 'c.weight' is not in the model"),
                     HasSubstr("parameter '7' is not a key of the same type as the others")));
   StateDict numbers = optimizer_state_dict(*reference.optimizer);
   numbers.at("state").dict().set(9, StateDict());
   EXPECT_THAT(error_of([&] {
                 rekey_optim_state_dict(numbers, OptimStateKeyType::kParamName, *reference.module);
               }),
-              HasSubstr("parameter '9' is none of the model's"));
+              HasSubstr("parameter '9' is not in the model"));
   Odd other;
   EXPECT_THAT(error_of([&] {
                 rekey_optim_state_dict(numbers, OptimStateKeyType::kParamName, *other,
                                        reference.optimizer.get());
               }),
-              HasSubstr("parameter 0 of the optimizer is none of the model's"));
+              HasSubstr("parameter 0 of the optimizer is not in the model"));
 }
 
 TEST(StateSkeleton, every_kind_of_value_comes_back) {

@@ -323,7 +323,7 @@ TEST(OptimStateDict, everything_that_is_wrong_is_told_at_once) {
     const std::string error = load(state);
     for (const char* part :
          {"missing 'a.weight' (nearest: 'a.wieght')",
-          "unexpected 'a.wieght', which the optimizer has not (nearest: 'a.weight')",
+          "unexpected 'a.wieght', which the optimizer does not have (nearest: 'a.weight')",
           "'b.weight: exp_avg': expected the shape [1, 5], found [2, 5]",
           "'b.bias: exp_avg_sq': expected a tensor, found int",
           "scale: step: expected a count of steps, found 1.5"})

@@ -166,7 +166,7 @@ void LoadPlan::check() const {
   }
   if (options_.strict && !report_.unexpected.empty()) {
     add("the checkpoint has " + count_of(report_.unexpected.size(), "key") +
-        " that the state has not: " + list_of(report_.unexpected, report_.missing));
+        " that the state lacks: " + list_of(report_.unexpected, report_.missing));
   }
   for (const std::string& problem : problems_) add(problem);
   TORCH_CHECK(text.empty(), reader_.checkpoint().description().path, ": ", text);

@@ -126,7 +126,7 @@ class Describer {
     TORCH_CHECK(sharded.part >= 0 && sharded.part < layout.world_size && sharded.replica >= 0 &&
                     sharded.replica < sharded.replica_count,
                 "'", key, "': part ", sharded.part, " of ", layout.world_size, ", copy ",
-                sharded.replica, " of ", sharded.replica_count, " is none");
+                sharded.replica, " of ", sharded.replica_count, " does not exist");
     TORCH_CHECK(sharded.local.numel() == layout.numel_of(sharded.part), "'", key, "': part ",
                 sharded.part, " of a tensor of shape ", at::IntArrayRef(layout.shape),
                 " has shape ", at::IntArrayRef(layout.shape_of(sharded.part)), ", but found ",

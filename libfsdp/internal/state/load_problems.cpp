@@ -52,8 +52,8 @@ void LoadProblems::add_keys(const LoadReport& keys, std::string_view into) {
     add(cat("missing ", quote(keys.missing[i], kKeyLength),
             hint(keys.missing[i], keys.unexpected, i)));
   for (std::size_t i = 0; i < keys.unexpected.size(); ++i)
-    add(cat("unexpected ", quote(keys.unexpected[i], kKeyLength), ", which ", into, " has not",
-            hint(keys.unexpected[i], keys.missing, i)));
+    add(cat("unexpected ", quote(keys.unexpected[i], kKeyLength), ", which ", into,
+            " does not have", hint(keys.unexpected[i], keys.missing, i)));
 }
 
 void LoadProblems::check(const std::string& what) const {

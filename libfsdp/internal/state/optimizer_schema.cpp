@@ -306,7 +306,7 @@ const OptimizerSchema& schema_of(const optim::Optimizer& optimizer) {
   if (dynamic_cast<const optim::Adagrad*>(&optimizer) != nullptr) return adagrad();
   if (dynamic_cast<const optim::RMSprop*>(&optimizer) != nullptr) return rmsprop();
   TORCH_CHECK(false, "state dicts of ", c10::demangle(typeid(optimizer).name()),
-              " are not known; they are of SGD, Adam, AdamW, Adagrad and RMSprop");
+              " are not supported; use SGD, Adam, AdamW, Adagrad or RMSprop");
 }
 
 ParamState state_of(const OptimizerSchema& schema, const optim::Optimizer& optimizer,
