@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says whether a consolidated file holds exactly what PyTorch reads from the sharded folder.
+"""Reports whether a consolidated file holds exactly what PyTorch reads from the sharded folder.
 
   python compare_with_pytorch.py FOLDER FULL.pt
 """

@@ -57,7 +57,7 @@ void add_training(CLI::App& app, TrainOptions& options) {
                  "Weight decay of AdamW (0.01; with --resume the checkpoint's)")
       ->check(kNotNegative)
       ->group(group);
-  app.add_option("--seed", options.seed, "Of the initial weights")
+  app.add_option("--seed", options.seed, "Seed of the initial weights")
       ->capture_default_str()
       ->group(group);
   app.add_option("--accumulate", options.accumulate,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts of plain optimizers.  That they are Python's: state/optimizers.py.
+// State dicts of plain optimizers. state/optimizers.py compares them with Python's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -35,7 +35,7 @@ TEST(OptimizerStateDict, another_optimizer_goes_on_bit_by_bit) {
         item.value().copy_(first.module->named_parameters()[item.key()]);
     }
     StateDict state = optimizer_state_dict(*first.optimizer);
-    // Both optimizers write to what they have.
+    // Both optimizers write to their state.
     for (auto& [id, entry] : state.at("state").dict().entries()) {
       for (auto& [key, value] : entry.dict().entries()) value = value.as_tensor()->clone();
     }

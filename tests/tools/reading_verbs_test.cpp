@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// stats, diff and extract on golden checkpoints; tests/interop/check_values.py holds their numbers
-// against PyTorch.
+// stats, diff and extract on golden checkpoints; tests/interop/check_values.py compares their
+// numbers with PyTorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -26,7 +26,7 @@ Value model() {
   return dict({{"l0.weight", tensor()}, {"l0.bias", tensor()}});
 }
 
-// "model model", "optimizer optim": role and path of each part.
+// Returns "model model", "optimizer optim": role and path of each part.
 std::vector<std::string> parts(const Value& root) {
   std::vector<std::string> out;
   for (const StatePart& part : state_parts_of(root)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading what goes well is compared with PyTorch (check_copies.py); here is what goes
-// wrong, and what options do.
+// check_copies.py compares successful saves and loads with PyTorch; this file tests failures and
+// options.
 #include "libfsdp/checkpoint.h"
 
 #include <sys/resource.h>
@@ -44,7 +44,7 @@ at::Tensor numbers(std::vector<std::int64_t> shape, double first = 0) {
   return (at::arange(numel, at::kDouble) + first).to(at::kFloat).view(shape);
 }
 
-// This rank's rows of `whole`.
+// Returns this rank's rows of `whole`.
 ShardedTensor rows_of(const at::Tensor& whole, const Group& group) {
   ShardedTensor result;
   result.layout = shard_layout(whole.sizes(), group->size());
@@ -62,7 +62,7 @@ StateDict state_of(const Group& group, double first = 0) {
           {"names", StateList{"a", "b"}}};
 }
 
-// What each rank of `ranks` got to hear from `body`; "" where it returned.
+// Returns the error that each rank of `ranks` got from `body`; "" if there was none.
 std::vector<std::string> errors_of(int ranks, const test::RankBody& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   spawn_ranks(ranks, [&](const Group& group) {
@@ -292,7 +292,7 @@ TEST_F(Checkpoint, floating_elements_are_converted_unless_that_is_ruled_out) {
                          Not(HasSubstr("LoadOptions")))));
 }
 
-// The byte of the file at which the float `value` lies.
+// Returns the byte of the file at which the float `value` lies.
 std::streamoff place_of(const fs::path& file, float value) {
   std::ifstream in(file, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
