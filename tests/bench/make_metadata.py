@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the `.metadata` of TENSORS parameters cut over RANKS ranks, with PyTorch's own classes and pickler.
 
-  python make_metadata.py OUT RANKS TENSORS      RANKS x TENSORS chunks; the data files are sparse, of the right size; only the value `step`
-  is there
+  python make_metadata.py OUT RANKS TENSORS      RANKS x TENSORS chunks; the data files are sparse, of the right size;
+only the value `step` is there
 """
 import gc
 import io
