@@ -53,7 +53,7 @@ StateValue decoded(const at::Tensor& bytes) {
   const auto memory = host_memory(bytes);
   const formats::MemorySource source(memory);
   const formats::TorchFile file = formats::read_torch_file(source);
-  // Every tensor was written dense.
+  // Every tensor was written as a dense one.
   const auto tensor_of = [&](const formats::TensorValue& tensor) {
     at::Tensor result = at::empty(tensor.shape, scalar_type_of(tensor.dtype));
     const auto out = host_memory(result);
@@ -80,7 +80,7 @@ StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const Sta
   });
   const auto sizes = all_gather_text(group, own ? std::to_string(bytes.numel()) : "", what);
   if (!own) bytes = bytes_tensor(std::stoll(sizes[static_cast<std::size_t>(src)]));
-  // NCCL moves memory of its devices alone.
+  // NCCL moves only memory of its devices.
   const c10::Device device = group->backend_name() == "nccl" ? at::kCUDA : at::kCPU;
   at::Tensor moved = bytes.to(device);
   fsdp::broadcast(group, moved, src, what).wait();

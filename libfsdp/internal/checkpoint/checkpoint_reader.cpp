@@ -94,7 +94,7 @@ std::vector<formats::PartialRead> CheckpointReader::read_own(bool verify) {
     piece.piece = wanted.piece;
     piece.target = [&wanted] {
       if (!is_host_memory(wanted.target)) {
-        // By way of the CPU.
+        // Reads through a copy on the CPU.
         const auto options = wanted.target.options().device(at::kCPU);
         wanted.copy = at::empty(wanted.target.sizes(), options);
       }

@@ -13,7 +13,7 @@ using test::expect_error;
 using testing::ElementsAre;
 using Names = std::vector<std::string>;
 
-// What the names become; "-" where one is dropped.
+// Returns the new names; "-" if one is dropped.
 Names renamed(const NameRules& rules, const Names& names) {
   const NameMap map(rules, names, names);
   Names out;
