@@ -237,9 +237,9 @@ class MetadataHost : public PickleHost {
   static Error not_allowed(const GlobalName& name) {
     return {ErrorCode::kGlobal,
             cat("global ", quote(name.dotted()),
-                " is not allowed; a checkpoint has no use for it, unless a planner of your own "
-                "wrote it: then --allow-global ",
-                escape(name.dotted()))};
+                " is not allowed; a checkpoint has no use for it unless a planner of your own "
+                "wrote it"),
+            {Remedy::kAllowGlobal, name.dotted()}};
   }
 
   static std::string name_of(const Value& value) {
@@ -370,8 +370,7 @@ class MetadataHost : public PickleHost {
       if (items.size() < 5 || items.size() > 6) {
         throw Error(ErrorCode::kBuild  // A tuple (dtype, layout, requires_grad, memory format,
                                        // pin_memory[, strides]), or a dict of the same.
-                                           cat("TensorProperties: expected 5 or 6 fields, found ",
-                                               items.size()));
+                        cat("TensorProperties: expected 5 or 6 fields, found ", items.size()));
       }
       dtype = &items[0];
       layout = &items[1];

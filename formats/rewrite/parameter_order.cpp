@@ -110,8 +110,8 @@ Error shape_error(const std::string& key, const Shape& shape, const ModelParamet
 Error ambiguous(const std::string& id, const std::string& a, const std::string& b,
                 const std::string& why) {
   return Error(ErrorCode::kRekeyAmbiguous,
-               cat("parameter ", id, " may be ", quote(a, 200), " or ", quote(b, 200), ": ", why,
-                   "; give the names in the order of model.parameters() with --names FILE"));
+               cat("parameter ", id, " may be ", quote(a, 200), " or ", quote(b, 200), ": ", why),
+               {Remedy::kGiveNames});
 }
 
 std::uint64_t number(const std::string& id) {
@@ -387,9 +387,8 @@ std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
     return names;
   }
   if (!order) {
-    throw Error(ErrorCode::kKey,
-                "its parameters are numbers, and nothing here tells their names; give "
-                "them with --names FILE or --model PATH");
+    throw Error(ErrorCode::kKey, "its parameters are numbers, and nothing here tells their names",
+                {Remedy::kGiveModel});
   }
   positions_of(*order);
   return Matcher(optimizer, *order).run();

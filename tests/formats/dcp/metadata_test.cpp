@@ -375,7 +375,8 @@ TEST(DcpMetadata, a_pickle_of_something_else_is_no_metadata) {
 TEST(DcpMetadata, a_global_that_is_allowed_makes_planner_data_unusable_and_nothing_else) {
   MetadataSpec spec = sound();
   spec.planner_data = dict_of({{text("w"), call(global("mine", "Plan"), {integer(1)})}});
-  test::expect_error(ErrorCode::kGlobal, "--allow-global mine.Plan", [&] { read(spec.pickle()); });
+  test::expect_error(ErrorCode::kGlobal, "global 'mine.Plan' is not allowed",
+                     [&] { read(spec.pickle()); });
   const Metadata metadata = read(spec.pickle(), {"mine.Plan"});
   EXPECT_FALSE(metadata.nested);
   EXPECT_EQ(metadata.index.tensors[0].path, KeyPath{"w"});
