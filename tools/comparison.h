@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `diff` finds out about two checkpoints.
+// The results of `diff` for two checkpoints.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ std::string kind_word(DifferenceKind kind);
 struct Difference {
   DifferenceKind kind;
   std::string key;                    // without the prefix that was taken off
-  std::string a, b;                   // what each holds: a dtype, a shape, a value
+  std::string a, b;                   // the content of each side: a dtype, a shape, a value
   std::string hint;                   // kOnlyA, kOnlyB: the nearest key that only the other one has
   std::string where;                  // kValue: the way to the first difference within it
   std::vector<std::int64_t> shape;    // kTensor

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where `extract` puts the elements of a slice: a .npy or a .pt file.
+// The files into which `extract` puts the elements of a slice: .npy or .pt.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ class Json {
 
 struct JsonOptions {
   std::size_t max_depth = 128;    // of arrays and objects inside each other
-  std::uint64_t base_offset = 0;  // where the text begins in its file; shifts the offsets named
+  std::uint64_t base_offset = 0;  // offset of the text in its file; shifts the offsets in messages
   ErrorCode duplicate_code = ErrorCode::kJson;  // code of a duplicate key in parse_json
 };
 

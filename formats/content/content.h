@@ -3,7 +3,7 @@
 // write it.
 //
 // Tensors are dense, over kTensorArchive storages that name a tensor of the checkpoint's index and
-// its new dtype; values that were not read yet are placeholders. Everything else is plain.
+// its new dtype; values that were not read yet are placeholders.  Everything else is plain.
 #pragma once
 
 #include <cstddef>

@@ -136,7 +136,7 @@ class FolderPlan {
 
  private:
   std::uint64_t encoded_bytes_ = 0;
-  std::vector<std::uint64_t> value_bytes_;  // where the values of each rank's file end
+  std::vector<std::uint64_t> value_bytes_;  // end of the values in each rank's file
   std::vector<std::uint64_t> file_bytes_;
 };
 

@@ -53,9 +53,10 @@ bool replaceable(int folder, const std::string& name, const std::string& shown, 
 void check_replaceable(int folder, const std::string& shown) {
   for (const std::string& name : names_in(folder, shown)) {
     if (replaceable(folder, name, shown, false)) continue;
-    throw Error(ErrorCode::kExists,
-                cat(shown, ": holds ", quote(name),
-                    ", which is no file of a checkpoint; remove it or choose another destination"));
+    throw Error(
+        ErrorCode::kExists,
+        cat(shown, ": holds ", quote(name),
+            ", which is not a file of a checkpoint; remove it or choose another destination"));
   }
 }
 
@@ -114,7 +115,7 @@ struct AtomicDirectory::Impl : Unfinished {
                   place.shown() + ": is a symbolic link; name the folder it leads to");
     }
     if (!S_ISDIR(info->st_mode))
-      throw Error(ErrorCode::kNotRegular, place.shown() + ": is no folder");
+      throw Error(ErrorCode::kNotRegular, place.shown() + ": is not a folder");
     if (!options.replace) throw already_exists(place);
     const FileDescriptor old = open_destination_folder(place);
     check_replaceable(old.get(), place.shown());
@@ -172,7 +173,7 @@ struct AtomicDirectory::Impl : Unfinished {
     std::unique_ptr<OutputFile> file;
   };
   std::vector<Added> files;
-  std::vector<SealedFile> sealed;  // what else the seal lists
+  std::vector<SealedFile> sealed;  // further files that the seal lists
   std::string invitation;  // the name of an empty file in the folder; empty: no process was invited
   bool committed = false;
 };
@@ -248,7 +249,7 @@ AtomicDirectory::Impl::Member AtomicDirectory::Impl::member(const std::string& n
   const std::string inner = slash == std::string::npos ? std::string() : name.substr(0, slash);
   if (!is_plain_name(found.name) || (slash != std::string::npos && !is_plain_name(inner))) {
     throw Error(ErrorCode::kPath,
-                cat(place.shown(), ": ", quote(name), " is no name of a file in a folder"));
+                cat(place.shown(), ": ", quote(name), " is not the name of a file in a folder"));
   }
   if (slash == std::string::npos) return found;
   FileDescriptor& fd = folders[inner];

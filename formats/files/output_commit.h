@@ -31,7 +31,7 @@ void note_unfinished(Unfinished& output);
 void forget_unfinished(Unfinished& output) noexcept;
 
 // Calls `options.before_commit`, if there is one, with a path of the temporary through its open
-// folder, which stays valid if the folder is renamed.  Messages name the destination. Throws: what
+// folder, which stays valid if the folder is renamed.  Messages name the destination.  Throws: what
 // that throws; kIo for an error of the file system.
 void look_before_commit(const OutputPlace& place, const OutputOptions& options);
 
@@ -44,7 +44,7 @@ Error already_exists(const OutputPlace& place);
 Error appeared(const OutputPlace& place);
 
 // Renames the temporary to the destination if nothing exists there; returns false if something
-// does. Throws: kIo.
+// does.  Throws: kIo.
 bool rename_to_free_name(const OutputPlace& place, OutputKind kind);
 
 // Calls fsync on the folder after a rename.  Throws: kIo saying that the new one is in place.

@@ -133,7 +133,7 @@ std::optional<QuickCounts> quick_counts(std::span<const std::byte> left,
   const Seen seen =
       tolerance.exact ? look_exact(left, right, bounds) : look_close(left, right, bounds);
   if ((seen.more | seen.undecided) != 0) return std::nullopt;
-  // Of equal distances the first is reported.
+  // Among equal distances the first is reported.
   if (seen.grows != 0 &&
       (first < known.max_abs_at || grows(left, right, known.max_abs, known.max_rel)))
     return std::nullopt;

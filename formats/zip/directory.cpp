@@ -43,7 +43,7 @@ Error no_end_record(const ByteSource& source) {
   const auto found = find_end_record(source, 0, size);
   if (!found || size - *found < EndRecord::kBytes) {
     return zip_error(ErrorCode::kZipEocd, "no end record in the last bytes of ", size,
-                     ": the archive is cut off, or is no zip archive");
+                     ": the archive is cut off, or is not a zip archive");
   }
   const auto end = zip::decode<EndRecord>(read_bytes(source, *found, EndRecord::kBytes));
   const std::uint64_t rest = size - *found - EndRecord::kBytes;
