@@ -49,7 +49,7 @@ struct Comparison {
   std::uint64_t within = 0;   // tensors with other bits, but within the tolerance
   std::uint64_t bytes = 0;    // of tensors, on one side
   std::uint64_t unchecked_bytes = 0;
-  std::string prefix_hint;  // an option that would make keys meet; empty where there is none
+  std::string prefix_hint;  // an option that would make keys meet; empty if there is none
   std::uint64_t count(DifferenceKind kind) const;
 };
 

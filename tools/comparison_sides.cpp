@@ -35,7 +35,7 @@ std::string whole_prefix(const std::string& prefix) {
 }
 using Prefixes = std::array<std::string, 2>;
 
-// `selection` sees what the keys are called without the prefix.
+// `selection` sees the keys without the prefix.
 std::unique_ptr<formats::Checkpoint> open_checkpoint(const DiffOptions& options, std::size_t number,
                                                      const std::string& prefix,
                                                      SelectionCheck& selection) {

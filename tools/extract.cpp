@@ -54,7 +54,7 @@ std::optional<std::size_t> find_key(const Entries& entries, const std::string& k
   return static_cast<std::size_t>(found - entries.begin());
 }
 
-// The whole word where a key reads so, else what stands before the last '['.
+// Returns the whole word if a key reads so, else the part before the last '['.
 Wanted wanted_in(const formats::Index& index, const std::string& word) {
   const bool whole = find_key(index.tensors, word) || find_key(index.values, word);
   const std::size_t open = word.rfind('[');

@@ -19,7 +19,7 @@ constexpr std::size_t kGap = 2;
 constexpr std::size_t kLeastFirst = 16;
 constexpr std::size_t kLeastLast = 8;
 
-// `text` in at most `width` characters, the last an ellipsis where some are left out.
+// Returns `text` in at most `width` characters; the last is an ellipsis if some are left out.
 std::string clipped(const std::string& text, std::size_t width) {
   if (width_of(text) <= width) return text;
   if (width == 0) return {};

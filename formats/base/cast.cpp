@@ -101,7 +101,7 @@ struct BFloat16 {
   static std::uint32_t decode(std::uint32_t code) { return code << 16U; }
 };
 
-// An exponent alone: 2^(code - 127); 255 is NaN.
+// An exponent only: 2^(code - 127); 255 is NaN.
 struct Float8E8M0 {
   using Code = std::uint8_t;
   static Code encode(std::uint32_t bits) {

@@ -53,7 +53,7 @@ std::string place(std::string_view text, std::size_t at, std::uint64_t base_offs
   return cat("byte ", base_offset + at, " (line ", line, ", column ", at - line_begin + 1, ")");
 }
 
-// Extracts the reason alone from "[json.exception.parse_error.101] parse error at line 1, column 2:
+// Extracts only the reason from "[json.exception.parse_error.101] parse error at line 1, column 2:
 // syntax error while parsing value - invalid literal; last read: '...'".
 std::string reason(std::string_view what) {
   for (const std::string_view mark : {"] ", ": "}) {

@@ -15,7 +15,7 @@
 namespace fsdp::formats {
 namespace {
 
-// A reference as a storage key holds it: "12", or "12 bfloat16" where the tensor is cast.
+// A reference as a storage key holds it: "12", or "12 bfloat16" if the tensor is cast.
 struct Reference {
   std::size_t number = 0;
   std::optional<DType> dtype;

@@ -46,8 +46,7 @@ Value with_leaves(const Value& root,
 Value pruned(const Value& root, const std::function<bool(const std::string&)>& keep);
 
 // Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
-// Throws: kKey where two paths contradict each other, kLimitNodes where positions of lists lie far
-// apart.
+// Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
 Value nested(const std::vector<Leaf>& leaves);
 
 }  // namespace fsdp::formats

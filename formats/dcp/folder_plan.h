@@ -108,7 +108,7 @@ class FolderPlan {
     return file_bytes_[static_cast<std::size_t>(rank)];
   }
 
-  // Computes the places of tensors' items: where the next item of each rank goes.
+  // Computes the places of tensors' items: the offset of each rank's next item.
   class Cursor {
    public:
     explicit Cursor(const FolderPlan& items) : ends_(items.value_bytes_) {}

@@ -57,8 +57,8 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
                                                 const std::optional<ParameterOrder>& model,
                                                 bool ordered);
 
-// Throws kShape where what is kept of a parameter does not fit its shape, kKey where the model has
-// no parameter of that name.  `names`: of the optimizer's keys.
+// Throws kShape if the state of a parameter does not fit its shape, kKey if the model has no
+// parameter of that name.  `names`: of the optimizer's keys.
 void check_shapes(const OptimizerState& optimizer, const std::map<std::string, std::string>& names,
                   const ParameterOrder& model);
 

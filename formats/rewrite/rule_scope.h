@@ -16,7 +16,7 @@ namespace fsdp::formats {
 // A leaf of a state dict as seen by rules.
 struct RuleTarget {
   std::string key;                   // the whole key
-  PartKind role = PartKind::kOther;  // of the part it lies in
+  PartKind role = PartKind::kOther;  // of the part that it lies in
   std::string part;                  // the key of that part; empty: the whole state dict
   std::size_t name_begin = 0;        // of the parameter's name in `key`
   std::size_t name_length = 0;       // 0: it has none

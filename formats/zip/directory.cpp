@@ -55,8 +55,8 @@ Error no_end_record(const ByteSource& source) {
                    rest, " bytes, expected none");
 }
 
-// Explains why the directory does not end where the end records begin, or these are not at their
-// stated place: bytes before or after the archive if there are any, else `otherwise`.
+// Explains why the directory does not end at the beginning of the end records, or these are not at
+// their stated place: bytes before or after the archive if there are any, else `otherwise`.
 Error misplaced(const ByteSource& source, std::uint64_t directory_end, const Error& otherwise) {
   const std::uint64_t end_offset = source.size() - EndRecord::kBytes;
   std::array<std::byte, 4> magic{};
