@@ -137,7 +137,7 @@ class Events {
                 cat("more than ", options_.max_depth, " arrays and objects inside each other at ",
                     place(text_, at, options_.base_offset)));
   }
-  // The opening quote of the string that was just read: the nearest one behind an even number of
+  // The opening quote of the string that was just read: the nearest one after an even number of
   // backslashes.
   std::size_t key_begin() const {
     std::size_t at = static_cast<std::size_t>(reached_ - text_.data()) - 1;
