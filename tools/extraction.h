@@ -48,7 +48,8 @@ class TensorFile {
   virtual void write_rest(formats::OutputFile& file, std::uint32_t crc) = 0;
 };
 
-// "npy" or "pt".  Throws: kUnsupported if numpy has no such dtype, or PyTorch cannot save it.
+// "npy" or "pt".
+// Throws: kUnsupported if numpy has no such dtype, or PyTorch cannot save it.
 std::unique_ptr<TensorFile> make_tensor_file(const std::string& format,
                                              const Extraction& extraction);
 

@@ -86,7 +86,8 @@ class JsonHandler {
   virtual void end_array() = 0;
   // A string, number, boolean or null.
   virtual void value(Json scalar) = 0;
-  // An integer that 64 bits cannot hold, as written.  Throws: kJson, unless overridden.
+  // An integer that 64 bits cannot hold, as written.
+  // Throws: kJson, unless overridden.
   virtual void big_integer(std::string_view digits, std::uint64_t offset);
 };
 

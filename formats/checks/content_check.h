@@ -26,8 +26,9 @@ enum class LibraryTensors { kRefused, kKept };
 
 // Checks everything that `content` (see content.h) refers to: findings of opening, chunks that do
 // not tile their tensor, files missing or too short, and every chunk's own headers against the
-// index.  Throws: the first damage found, else the first unknown.  `cancelled` is asked now and
-// then (kInterrupted).
+// index.
+// Throws: the first damage found, else the first unknown.  `cancelled` is asked now and then
+// (kInterrupted).
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
                             const std::function<bool()>& cancelled,
                             LibraryTensors library_tensors = LibraryTensors::kRefused);

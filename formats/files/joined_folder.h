@@ -27,7 +27,8 @@ class JoinedFolder {
   JoinedFolder(const std::filesystem::path& destination, const std::string& invitation);
 
   // Adds a new file of that plain name, which the caller finishes.  `synced`, `summed`: see
-  // OutputFile.  Throws: kPath, kExists, kIo, kNoSpace.
+  // OutputFile.
+  // Throws: kPath, kExists, kIo, kNoSpace.
   std::unique_ptr<OutputFile> add_file(const std::string& name, bool synced,
                                        bool summed = false) const;
 

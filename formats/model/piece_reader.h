@@ -35,7 +35,8 @@ class StorageChecks {
   // and memory stays flat.  Throws: kZipCrc.
   void settle(std::span<const SourceChunk> sources);
   // Reads storages of which only parts were read once more in full, through `buffer`, and compares
-  // them.  Throws: kZipCrc, kInterrupted, what reading throws.
+  // them.
+  // Throws: kZipCrc, kInterrupted, what reading throws.
   void finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled);
   // Returns storages of which only parts were read, except settled ones; forgets them.
   std::vector<PartialRead> take_partial();

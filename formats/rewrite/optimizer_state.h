@@ -43,9 +43,9 @@ struct OptimizerState {
 // Reads a part of a state dict with the role of an optimizer.  In the flattened form, parameters
 // with equal options form a group, in order of appearance; two groups with equal options have
 // become one there.
-// `same` tells whether two options are equal.  An optimizer without parameters is by name.  Throws:
-// kKey naming the contradiction: parameters listed twice, ids among names, state of a parameter
-// that no group lists; kType.
+// `same` tells whether two options are equal.  An optimizer without parameters is by name.
+// Throws: kKey naming the contradiction: parameters listed twice, ids among names, state of a
+// parameter that no group lists; kType.
 OptimizerState read_optimizer(const Value& part, bool flattened, const ReadValue& read,
                               const std::function<bool(const Value&, const Value&)>& same);
 

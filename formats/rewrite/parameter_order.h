@@ -41,8 +41,9 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
 // (not consecutive across groups, like Lightning's), id i is parameter i.  Otherwise every group
 // has its parameters in the order of the model, and each id must follow from the shapes of its
 // state. Known shapes are checked in any case: each state tensor has the parameter's shape or one
-// element, or, for rows and columns of factored moments, the shape less one dimension. Throws:
-// kRekeyAmbiguous naming two candidates; kShape; kKey if there are fewer parameters than ids.
+// element, or, for rows and columns of factored moments, the shape less one dimension.
+// Throws: kRekeyAmbiguous naming two candidates; kShape; kKey if there are fewer parameters than
+// ids.
 std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
                                                 const std::optional<ParameterOrder>& order);
 
