@@ -29,7 +29,7 @@ using Severity = formats::Finding::Severity;
 
 struct VerifyCommand {
   CommonOptions common;
-  bool fast = false;               // metadata and sizes alone
+  bool fast = false;               // only metadata and sizes
   bool strict = false;             // warnings and unknown findings fail too
   bool require_checksums = false;  // data without a checksum is a finding
   std::size_t limit = 20;          // most findings listed for people

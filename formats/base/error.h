@@ -9,7 +9,7 @@
 
 namespace fsdp {
 
-// The kind of an error.  `code_name` spells each one in capitals (kZipCrc is "ZIP_CRC"). Scripts
+// The kind of an error.  `code_name` spells each one in capitals (kZipCrc is "ZIP_CRC").  Scripts
 // match on that name, so codes may be added but never renamed.
 enum class ErrorCode {
   // The command line and the world around it.

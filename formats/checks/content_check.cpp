@@ -46,8 +46,8 @@ Hint exclude_hint(const std::string& key) {
   return key.empty() ? Hint{} : Hint{Remedy::kExclude, key};
 }
 
-// Words the refusal of a chunk: tensors that cannot be joined may be left out by the user; objects
-// of a library's class may be kept in an output of PyTorch's own formats.
+// Checks the chunks of tensors.  The refusal of a tensor that cannot be joined names a remedy: the
+// user can leave it out, or keep an object of a library's class in one of PyTorch's own formats.
 class ChunkLook {
  public:
   ChunkLook(const Checkpoint& checkpoint, LibraryTensors library_tensors)

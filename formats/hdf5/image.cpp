@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lays an HDF5 file out: libhdf5 writes it into memory, where the data are left out.
+// Lays an HDF5 file out: libhdf5 writes it into memory, without the data.
 #include <fcntl.h>
 
 #include <algorithm>

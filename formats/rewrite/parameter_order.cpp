@@ -410,7 +410,7 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
         const auto at = positions.find(name);
         if (at == positions.end()) {
           throw Error(ErrorCode::kKey,
-                      cat(quote(name, 200), " is no parameter of ", order->origin));
+                      cat(quote(name, 200), " is not a parameter of ", order->origin));
         }
         ids.emplace(name, std::to_string(at->second));
       }
@@ -447,7 +447,7 @@ void check_shapes(const OptimizerState& optimizer, const std::map<std::string, s
     const auto tied = std::find_if(model.tied.begin(), model.tied.end(),
                                    [&](const auto& parameter) { return parameter.name == name; });
     if (at == positions.end() && tied == model.tied.end()) {
-      throw Error(ErrorCode::kKey, cat(quote(name, 200), " is no parameter of ", model.origin,
+      throw Error(ErrorCode::kKey, cat(quote(name, 200), " is not a parameter of ", model.origin,
                                        "; rename one of the two"));
     }
     const ModelParameter& parameter = at == positions.end() ? *tied : model.parameters[at->second];

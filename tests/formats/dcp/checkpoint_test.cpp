@@ -427,12 +427,12 @@ TEST(Dcp, an_item_that_torch_save_did_not_write_so_is_found) {
        "RECORD_MISSING", "'archive/data/../0' is missing"},
       {"Z22 empty key",
        [](TorchZip& z) { z.root = test::tensor_call(test::storage("", 4), 0, {4}, {1}); },
-       "STORAGE", "key is no text of 1 to 4096 bytes"},
+       "STORAGE", "key is not text of 1 to 4096 bytes"},
       {"Z22 key of 1 MB",
        [](TorchZip& z) {
          z.root = test::tensor_call(test::storage(std::string(1 << 20, '0'), 4), 0, {4}, {1});
        },
-       "STORAGE", "key is no text of 1 to 4096 bytes"},
+       "STORAGE", "key is not text of 1 to 4096 bytes"},
       {"no tensor", [](TorchZip& z) { z.root = test::tuple_of({test::global("torch", "Size")}); },
        "TYPE", "holds no tensor"},
       {"TorchScript",

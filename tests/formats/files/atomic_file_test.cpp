@@ -119,8 +119,8 @@ TEST(AtomicFile, destinations_that_name_no_file_are_refused) {
       {dir / "folder", ErrorCode::kNotRegular, "is a folder"},
       {dir / "link", ErrorCode::kNotRegular, "is a symbolic link"},
       {dir / "dangling", ErrorCode::kNotRegular, "is a symbolic link"},
-      {dir / "pipe", ErrorCode::kNotRegular, "is no regular file"},
-      {"/dev/null", ErrorCode::kNotRegular, "is no regular file"},
+      {dir / "pipe", ErrorCode::kNotRegular, "is not a regular file"},
+      {"/dev/null", ErrorCode::kNotRegular, "is not a regular file"},
       {dir / std::string(300, 'n'), ErrorCode::kIo, "File name too long"},
   };
   for (const auto& c : kCases) {
