@@ -16,15 +16,15 @@ namespace fsdp::formats {
 struct CreateOptions {
   OutputOptions output;
   std::optional<std::uint64_t> max_shard_bytes;  // safetensors: a folder of files, with an index
-  bool drop_values = false;                      // safetensors: leave out what is no tensor
-  std::int64_t world_size = 1;                   // dcp: ranks that the output is laid out for
+  bool drop_values = false;     // safetensors: leave out values that are not tensors
+  std::int64_t world_size = 1;  // dcp: number of ranks of the output
 };
 
-// "pt", "safetensors", "hdf5", "dcp", ...: by the suffix of `destination`.  Throws: kUsage.
+// Returns "pt", "safetensors", "hdf5", "dcp", ... by the suffix of `destination`.  Throws: kUsage.
 std::string format_from_suffix(const std::filesystem::path& destination);
 
-// `content` is what content_of gave, edited or not.  Lifetime: the source outlives the output.
-// Throws: kUnsupported where the format cannot hold the content (values in safetensors, a dtype),
+// `content` is the result of content_of, edited or not.  Lifetime: the source outlives the output.
+// Throws: kUnsupported if the format cannot hold the content (values in safetensors, a dtype),
 // naming a key and what to do; kUsage for options that the format lacks.
 std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint& source,
                                     const Value& content, const std::filesystem::path& destination,

@@ -13,6 +13,7 @@
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/checkpoint.h"
 #include "formats/dcp/names.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
 #include "formats/hdf5/checkpoint.h"
 #include "formats/hdf5/data.h"
@@ -98,6 +99,18 @@ bool is_interrupted(const fs::path& folder) {
 constexpr int kRunLevels = 3;
 constexpr std::size_t kMaxLooked = 20'000;
 
+// Returns whether a file of a run's folder is a checkpoint or was one: a file that lost its bytes,
+// or cannot be opened, must reach the reader that says so.
+bool counts_as_checkpoint(const fs::path& path) {
+  if (is_checkpoint_name(path.filename().native())) return true;
+  try {
+    const auto file = File::open(path);
+    return file->size() != 0 && kind_of_file(*file) != Kind::kNothing;
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 void find_below(const fs::path& folder, int levels, std::size_t& looked,
                 std::vector<fs::path>& found) {
   std::vector<std::string> names = Directory::open(folder).list();
@@ -111,8 +124,7 @@ void find_below(const fs::path& folder, int levels, std::size_t& looked,
     const fs::path inner = folder / name;
     const fs::file_type type = fs::symlink_status(inner).type();
     if (type == fs::file_type::regular) {
-      const auto file = File::open(inner);
-      if (file->size() != 0 && kind_of_file(*file) != Kind::kNothing) found.push_back(inner);
+      if (counts_as_checkpoint(inner)) found.push_back(inner);
     } else if (type == fs::file_type::directory) {
       if (kind_of_folder(inner) != Kind::kNothing || is_interrupted(inner)) {
         found.push_back(inner);
@@ -240,6 +252,22 @@ std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOpti
     throw Error(ErrorCode::kNotFound, escape(path.native()) + ": no such file or folder" + hint);
   }
   return fs::is_directory(status) ? open_folder(path, options) : open_file(path, options);
+}
+
+std::vector<std::string> folders_apart(const fs::path& folder) {
+  std::vector<std::string> apart;
+  std::error_code error;
+  if (!fs::is_directory(folder, error) || kind_of_folder(folder) != Kind::kSafetensors)
+    return apart;
+  std::vector<std::string> names = Directory::open(folder).list();
+  std::sort(names.begin(), names.end(), natural_less);
+  for (const std::string& name : names) {
+    const fs::path inner = folder / name;
+    if (name.starts_with('.') || fs::symlink_status(inner).type() != fs::file_type::directory)
+      continue;
+    if (kind_of_folder(inner) != Kind::kNothing || is_interrupted(inner)) apart.push_back(name);
+  }
+  return apart;
 }
 
 std::vector<fs::path> checkpoints_below(const fs::path& folder) {

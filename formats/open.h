@@ -29,4 +29,9 @@ std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path,
 // Throws: kLimitEntries where there is too much to look through; kIo.
 std::vector<std::filesystem::path> checkpoints_below(const std::filesystem::path& folder);
 
+// Returns the names of folders inside a folder of safetensors files that are checkpoints of their
+// own: opening the folder looks at its files alone.  In natural order.  Empty for anything else.
+// Throws: kIo.
+std::vector<std::string> folders_apart(const std::filesystem::path& folder);
+
 }  // namespace fsdp::formats

@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 
 thread_local std::shared_ptr<const CheckpointPolicy> thread_policy;
 
-// The generators' states of the CPU and of the devices of some tensors.
+// The generator states of the CPU and of the devices that some tensors are on.
 class RandomState {
  public:
   explicit RandomState(const std::vector<at::Tensor>& tensors) : devices_{c10::Device(at::kCPU)} {
@@ -38,7 +38,7 @@ class RandomState {
     capture();
   }
 
-  // The states that the same generators have now.
+  // Returns the states that the same generators have now.
   RandomState now() const {
     RandomState result = *this;
     result.capture();
@@ -67,7 +67,7 @@ class RandomState {
   std::vector<at::Tensor> states_;
 };
 
-// Autocast on the CPU and on CUDA.
+// The state of autocast on the CPU and on CUDA.
 class AutocastState {
  public:
   AutocastState() {
@@ -93,8 +93,8 @@ class AutocastState {
   std::array<OfDevice, 2> devices_{OfDevice{at::kCPU}, OfDevice{at::kCUDA}};
 };
 
-// Autocast keeps casts of weights for the length of its scope.  One that was made while nothing was
-// recorded has no gradient and must not be found by code that records.
+// Autocast caches the casts of weights while its scope lasts.  A cast made while no graph was
+// recorded has no gradient, so code that records must not find it.
 class NoAutocastCache {
  public:
   NoAutocastCache() : was_enabled_(at::autocast::is_autocast_cache_enabled()) {
@@ -108,7 +108,7 @@ class NoAutocastCache {
   const bool was_enabled_;
 };
 
-// A state that is put in force and taken back.
+// Puts a state in force and restores the old one at the end.
 template <typename State>
 class Scoped {
  public:
@@ -121,7 +121,7 @@ class Scoped {
   const State outer_;
 };
 
-// What the graph keeps of one call.
+// The data that the graph keeps of one call.
 struct Recomputation : torch::CustomClassHolder {
   Recomputation(internal::FlatFunction function_to_call, const std::vector<at::Tensor>& inputs)
       : function(std::move(function_to_call)),
@@ -133,7 +133,7 @@ struct Recomputation : torch::CustomClassHolder {
   const RandomState random;
   const AutocastState autocast;
   const std::shared_ptr<const CheckpointPolicy> policy;
-  // Where the tensors of the graph stand in the function's list; the other ones are undefined.
+  // Positions of the graph's tensors in the function's list; the other ones are undefined.
   const std::size_t input_count;
   std::size_t output_count = 0;
   std::vector<std::size_t> input_places;
@@ -144,7 +144,7 @@ using RecomputationPtr = c10::intrusive_ptr<Recomputation>;
 
 constexpr const char* kRecomputation = "recomputation";
 
-// The inputs of the call that require a gradient are leaves of a graph of their own.
+// Inputs of the call that require a gradient become leaves of a separate graph.
 std::vector<at::Tensor> detached_inputs(const Recomputation& call, const variable_list& saved) {
   std::vector<at::Tensor> inputs(call.input_count);
   for (std::size_t i = 0; i < call.input_places.size(); ++i) {
@@ -168,7 +168,7 @@ struct FirstRun {
 };
 
 struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
-  // `variables`: the defined inputs, and where none of them requires a gradient, one that does.
+  // `variables`: the defined inputs; if none of them requires a gradient, one more that does.
   static variable_list forward(AutogradContext* context, const FirstRun& run,
                                at::TensorList variables) {
     const auto& call = run.call;
@@ -214,7 +214,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     }
     if (!roots.empty()) torch::autograd::backward(roots, grads);
 
-    // The first is that of `run`, which is no tensor.
+    // The first gradient belongs to `run`, which is not a tensor.
     variable_list result(1 + saved.size());
     for (std::size_t i = 0; i < call->input_places.size(); ++i) {
       result[1 + i] = inputs[call->input_places[i]].grad();
@@ -253,7 +253,7 @@ std::vector<at::Tensor> run_checkpointed(FlatFunction function,
     variables.push_back(inputs[i]);
     requires_grad = requires_grad || inputs[i].requires_grad();
   }
-  // Parameters are no inputs; without one that requires a gradient backward would not come here.
+  // Parameters are not inputs.  Without one that requires a gradient, backward would skip this.
   if (!requires_grad) variables.push_back(at::empty({}).set_requires_grad(true));
 
   const auto defined = CheckpointFunction::apply(FirstRun{call, inputs}, at::TensorList(variables));

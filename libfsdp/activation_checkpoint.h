@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activation checkpointing: what a function computes on the way is not kept for backward, but
-// computed again there.  PyTorch's torch.utils.checkpoint with use_reentrant=True: the backward of
-// the function is a backward of its own inside the outer one.
+// Activation checkpointing: backward computes the intermediate values of a function again instead
+// of keeping them.  Like PyTorch's torch.utils.checkpoint with use_reentrant=True: the backward of
+// the function is a separate backward inside the outer one.
 //
 //   auto y = fsdp::checkpoint([this](const at::Tensor& h) { return block->forward(h); }, x);
 //   x = fsdp::checkpoint_module(block, x);  // where the options' policy says so
 //
-// The function is called twice and must do the same both times; whatever draws from the generators
-// of the CPU or of the arguments' devices (dropout) draws the same numbers, under the same
-// autocast. It must own, or know to outlive backward, what it captures.  Side effects happen twice:
-// a batch norm inside updates its running statistics twice.
+// The function is called twice and must do the same both times.  Code that draws from the
+// generators of the CPU or of the arguments' devices (dropout) draws the same numbers, under the
+// same autocast.  The function must own what it captures, or know that it outlives backward.  Side
+// effects happen twice: a batch norm inside updates its running statistics twice.
 //
-// Gradients flow to the arguments and to every parameter the function uses, also where no argument
-// requires one.  The result requires a gradient whenever gradients are being recorded.
+// Gradients flow to the arguments and to every parameter that the function uses, even if no
+// argument requires one.  The result requires a gradient whenever gradients are being recorded.
 #pragma once
 
 #include <functional>
@@ -31,12 +31,12 @@
 
 namespace fsdp {
 
-// For which modules checkpoint_module() recomputes.
+// Selects the modules for which checkpoint_module() recomputes.
 using CheckpointPolicy = std::function<bool(const torch::nn::Module&)>;
 
-// While it lives, the policy of this thread; a sharded module's forward opens one with the policy
-// of its options.  Scopes nest; a null policy recomputes nothing.  Recomputation runs under the
-// policy that held when its function first ran, so that checkpoints in it nest alike.
+// Sets the policy of this thread while it lives; a sharded module's forward opens one with the
+// policy of its options.  Scopes nest; a null policy recomputes nothing.  Recomputation runs under
+// the policy that held when its function first ran, so that nested checkpoints behave alike.
 class CheckpointPolicyScope {
  public:
   explicit CheckpointPolicyScope(std::shared_ptr<const CheckpointPolicy> policy);
@@ -48,7 +48,7 @@ class CheckpointPolicyScope {
   std::shared_ptr<const CheckpointPolicy> outer_;
 };
 
-// Of the innermost scope of this thread; null outside of any.
+// Returns the policy of the innermost scope of this thread; null outside of any scope.
 const std::shared_ptr<const CheckpointPolicy>& checkpoint_policy() noexcept;
 
 namespace internal {
@@ -62,10 +62,10 @@ std::vector<at::Tensor> run_checkpointed(FlatFunction function,
 
 }  // namespace internal
 
-// The function's result.  Arguments and result: tensors, and optionals, vectors, arrays, pairs,
-// tuples and maps of them, and anything without tensors that can be copied.
-// Throws in backward: c10::Error under autograd::grad, backward with `inputs`, or create_graph,
-// which backwards inside backwards do not support; where an argument was since modified in place.
+// Returns the function's result.  Arguments and result may be tensors; optionals, vectors, arrays,
+// pairs, tuples and maps of them; and anything without tensors that can be copied.  Throws in
+// backward: c10::Error under autograd::grad, under backward with `inputs` or create_graph, which
+// reentrant backwards do not support, or if an argument was since modified in place.
 template <typename Function, typename... Args>
 auto checkpoint(Function function, Args... args) {
   using Result = std::decay_t<std::invoke_result_t<Function&, Args&...>>;
@@ -75,7 +75,7 @@ auto checkpoint(Function function, Args... args) {
 
   std::tuple<Args...> arguments(std::move(args)...);
   const auto inputs = internal::tensors_of(arguments);
-  // The graph keeps the tensors: a second hold on them would outlast it.
+  // The graph keeps the tensors: another reference here would keep them alive for longer.
   internal::clear_tensors(arguments);
   const auto result = std::make_shared<std::optional<Result>>();
   const auto outputs = internal::run_checkpointed(
@@ -94,8 +94,8 @@ auto checkpoint(Function function, Args... args) {
   return std::move(**result);
 }
 
-// module->forward(args...), recomputed in backward where the policy of this thread wants the
-// module. `module`: a holder or a shared pointer.
+// Runs module->forward(args...), recomputed in backward if the policy of this thread selects the
+// module.  `module`: a holder or a shared pointer.
 template <typename Holder, typename... Args>
 auto checkpoint_module(Holder module, Args... args) {
   auto forward = [module](auto&... values) mutable { return module->forward(values...); };

@@ -32,7 +32,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
   return result;
 }
 
-// Lines as they are compared: a line break inside of one would shift those behind it.
+// Joins the lines for the comparison: a line break inside one would shift the lines after it.
 std::string joined(const std::vector<std::string>& lines) {
   std::string result;
   for (std::string line : lines) {
@@ -59,7 +59,7 @@ void agree(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
 std::vector<std::string> agree_and_tell(const std::shared_ptr<ProcessGroup>& group,
                                         const std::string& what,
                                         const std::function<std::string()>& body) {
-  // What the body returned behind a '.'; '!' and the message where it threw.
+  // A '.' and what the body returned, or a '!' and the message that it threw.
   std::string outcome;
   try {
     outcome = "." + body();
@@ -68,7 +68,7 @@ std::vector<std::string> agree_and_tell(const std::shared_ptr<ProcessGroup>& gro
   } catch (...) {
     outcome = "!an exception of unknown type";
   }
-  // A message, and the ranks that gave it: what is wrong for all is said once.
+  // Each message with the ranks that gave it, so that a common problem is reported once.
   std::vector<std::pair<std::string, std::string>> failures;
   auto outcomes = all_gather_text(group, outcome, what);
   for (std::size_t r = 0; r < outcomes.size(); ++r) {
@@ -95,9 +95,9 @@ std::vector<std::string> agree_and_tell(const std::shared_ptr<ProcessGroup>& gro
 
 void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
                   const std::vector<std::string>& lines) {
-  // Texts travel only where they differ: they may be long, and every rank reads all of them.
+  // Texts travel only if they differ: they may be long, and every rank reads all of them.
   const std::string text = joined(lines);
-  // Of no text at all c10::sha1 computes nothing.
+  // For an empty text c10::sha1 computes nothing, hence the prefix.
   const auto digests = all_gather_text(group, c10::sha1("lines\n" + text).str(), what);
   const auto differs = [&](const std::string& other) { return other != digests.front(); };
   if (std::none_of(digests.begin(), digests.end(), differs)) return;

@@ -25,7 +25,7 @@ namespace {
 
 using TensorMap = std::function<at::Tensor(const at::Tensor&)>;
 
-// The state with every tensor of it replaced.
+// Returns the state with every tensor in it replaced.
 StateValue mapped(const StateValue& value, const TensorMap& map);
 
 StateDict mapped(const StateDict& state, const TensorMap& map) {
@@ -53,7 +53,7 @@ StateValue mapped(const StateValue& value, const TensorMap& map) {
   return value;
 }
 
-// Copies of tensors on the CPU, in memory that serves the next save again.
+// Holds copies of tensors on the CPU, in memory that the next save uses again.
 class Staging {
  public:
   StateDict copy(const StateDict& state) {
@@ -66,7 +66,7 @@ class Staging {
     });
     if (!memory_.defined() || memory_.numel() < bytes || (cuda && !memory_.is_pinned())) {
       memory_.reset();  // first: both together may not fit
-      // A CUDA device copies to memory that cannot be swapped out by itself.
+      // A CUDA device copies asynchronously only to memory that is pinned.
       memory_ = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(cuda));
       if (!cuda) formats::advise_huge(memory_.data_ptr(), memory_.nbytes());
     }
@@ -94,7 +94,7 @@ class Staging {
       copy.copy_(tensor.detach());
       return;
     }
-    // At the speed of memory: training waits for it.
+    // Copies at the speed of memory, because training waits for it.
     stream_copy(host_memory(tensor), host_memory(copy));
   }
 
@@ -119,7 +119,7 @@ class AsyncSaver::Impl {
     if (error_) TORCH_WARN("a checkpoint was not saved: ", message());
   }
 
-  // `meta`: null where there is none.
+  // `meta`: null if there is none.
   void start(const std::filesystem::path& folder, const StateDict& state, const StateDict* meta,
              const SaveOptions& options) {
     wait();
@@ -147,8 +147,8 @@ class AsyncSaver::Impl {
     try {
       thread_ = std::jthread(write);
     } catch (const std::exception&) {
-      // There is no thread, or no memory for one, but the others are saving already and wait for
-      // this rank.
+      // There is no thread, or no memory for one, but the other ranks are saving already and wait
+      // for this rank.
       write();
     }
   }
@@ -178,7 +178,7 @@ class AsyncSaver::Impl {
   const std::shared_ptr<ProcessGroup> group_;
   Staging staging_;
   std::exception_ptr
-      error_;  // of the last save, until someone was told; the thread's while it runs
+      error_;  // of the last save, until it was reported; the thread owns it while it runs
   std::atomic<bool> busy_ = false;
   std::jthread thread_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See Note [a save] in checkpoint.h.  Ranks meet five times, each of which costs a round trip
+// See Note [a save] in checkpoint.h.  Ranks synchronize five times, and each costs a round trip
 // through the store: to describe the state and claim the destination, to compare descriptions, to
 // tell who has which part, when all files are written, and when the folder is in place.
 #include <memory>
@@ -41,7 +41,7 @@ void check_destination(const std::filesystem::path& path, const SaveOptions& opt
 void check_whole(const StateContent& content) {
   for (const StateTensor& tensor : content.tensors) {
     TORCH_CHECK(tensor.sharded == nullptr, "'", tensor.key,
-                "': this rank has a part of the tensor alone; a file holds whole ones, which "
+                "': this rank has only a part of the tensor; a file holds whole tensors, which "
                 "StateDictType::kFull gives");
   }
 }
@@ -58,7 +58,7 @@ formats::CacheUse cache_use(const SaveOptions& options) {
   return formats::CacheUse::kWhileQuick;
 }
 
-// What has to be the same on every rank, a line an entry.
+// Returns what must be the same on every rank, one line for each entry.
 std::vector<std::string> lines_of(const StateContent& content) {
   std::vector<std::string> lines;
   for (const formats::Leaf& entry : dcp::entries_of(content.root)) {
@@ -106,7 +106,7 @@ class FolderSave {
         what_("save " + folder.native()),
         first_(group->rank() == 0) {}
 
-  // `meta`: null where there is none.
+  // `meta`: null if there is none.
   void run(const StateDict& state, const StateDict* meta) {
     StateContent content;
     std::optional<StateContent> meta_content;
@@ -155,7 +155,7 @@ class FolderSave {
     writers.learn(texts, *group_);
   }
 
-  // Returns size and checksum of the file, where rank 0 does not know them.
+  // Returns size and checksum of the file, unless rank 0 knows them already.
   std::string write_own(const dcp::RankPlan& layout, const StateContent& content) const {
     const std::string name = dcp::data_file_name(group_->rank(), 0);
     HostBytes bytes;

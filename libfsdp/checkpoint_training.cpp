@@ -17,8 +17,8 @@
 namespace fsdp {
 namespace {
 
-// Parameters by the numbers that torch.optim.Optimizer gives them: counted on from group to group,
-// in each as `places` has them.
+// Keys parameters by the numbers that torch.optim.Optimizer gives them: numbering continues from
+// group to group, in the order of `places` within each.
 StateDict by_id(const StateDict& named, const ParameterPlaces& places) {
   if (named.empty()) return {};  // not rank 0
   std::unordered_map<std::string, std::int64_t> ids;

@@ -30,10 +30,10 @@ using formats::StatePart;
 using formats::Value;
 
 bool is_optimizer(const StatePart& part) {
-  return part.role == PartKind::kOptimizer || part.role == PartKind::kFlattenedOptimizer;
+  return part.kind == PartKind::kOptimizer || part.kind == PartKind::kFlattenedOptimizer;
 }
 
-// `content` without its optimizers.
+// Returns `content` without its optimizers.
 Value without_optimizers(const Value& content, const std::vector<StatePart>& parts) {
   std::vector<std::string> keys;
   for (const StatePart& part : parts) {
@@ -46,9 +46,9 @@ Value without_optimizers(const Value& content, const std::vector<StatePart>& par
   });
 }
 
-// The model among those of `parts`.  Beside it there may be averages of its weights, and other
-// values that are tensors by names: then it is the one that is called what models are called.
-// Throws: c10::Error where that leaves none, or several.
+// Returns the model among those of `parts`.  There may also be averages of its weights, and other
+// values that are tensors by names; then it is the one with a usual name of a model.
+// Throws: c10::Error if that leaves no model, or several.
 std::size_t chosen_model(const std::vector<StatePart>& models, const std::string& path) {
   if (models.size() == 1) return 0;
   std::vector<std::size_t> named;
@@ -64,8 +64,8 @@ std::string prefix_of(const StatePart& part) {
   return part.path.empty() ? "" : formats::joined(part.path) + ".";
 }
 
-// What a file without nesting (safetensors) has of {"model": {...}}: names with "model." before
-// each of them, which none of the model's own names begins with.  Nothing where it is not that.
+// Returns the part of a file without nesting (safetensors) that belongs to {"model": {...}}: the
+// names that begin with "model.", if no name in the model itself does.  Else returns nullopt.
 std::optional<Value> unnested(const Value& part, const StateDict& model) {
   constexpr std::string_view kPrefix = "model.";
   const auto begins = [&](const auto& entry) { return text_of(entry.first).starts_with(kPrefix); };
@@ -91,7 +91,7 @@ class TrainingLoad {
     const formats::TrainerState rest =
         formats::trainer_state(without_optimizers(reader_.content(), parts));
     std::vector<StatePart> models = parts;
-    std::erase_if(models, [](const StatePart& part) { return part.role != PartKind::kModel; });
+    std::erase_if(models, [](const StatePart& part) { return part.kind != PartKind::kModel; });
     const std::size_t model = chosen_model(models, path.native());
     const Value& found = rest.models.at(model);
     const auto inner = unnested(found, model_);
@@ -108,7 +108,7 @@ class TrainingLoad {
 
   CheckpointReader& reader() { return reader_; }
 
-  // After everything was read.
+  // Called after everything was read.
   LoadReport finish(const std::shared_ptr<ProcessGroup>& group, const std::string& what) {
     LoadReport report = plan_.finish();
     std::move(left_out_.begin(), left_out_.end(), std::back_inserter(report.unexpected));
@@ -139,7 +139,7 @@ class TrainingLoad {
       }
       optimizers_.push_back(plan_optimizer(plan_, reader_, *state_.model, *state_.optimizers[i],
                                            *formats::at_path(reader_.content(), found[i]->path),
-                                           found[i]->role == PartKind::kFlattenedOptimizer, key,
+                                           found[i]->kind == PartKind::kFlattenedOptimizer, key,
                                            left_out_));
     }
   }

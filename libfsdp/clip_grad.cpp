@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedModule::clip_grad_norm_: the norm of all gradients taken as one vector, though every rank
-// holds but some of its elements.
+// ShardedModule::clip_grad_norm_: the norm of all gradients taken as one vector, though each rank
+// holds only some of its elements.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -16,14 +16,14 @@
 namespace fsdp {
 namespace {
 
-// Gradients of this rank, without empty ones: those that the ranks of the sharding group hold
-// together, and those that each of them holds whole.
+// The nonempty gradients of this rank: those that the ranks of the sharding group hold together,
+// and those that each of them holds whole.
 struct Gradients {
   std::vector<at::Tensor> sharded;
   std::vector<at::Tensor> whole;
 };
 
-// 0-dimensional; in float32, or in float64 where gradients are.
+// Returns a 0-dimensional tensor, in float32, or in float64 if gradients are.
 at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double p, const at::Tensor& like) {
   if (gradients.empty()) return at::zeros({}, like.options());
   std::vector<at::Tensor> norms;
@@ -41,7 +41,7 @@ at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double p, const at:
 
 at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   const at::NoGradGuard no_grad;
-  // On every rank, whatever rows it has.
+  // Runs on every rank, whatever rows it has.
   engine_->require_reduced("clip_grad_norm_");
   const auto& shard_group = engine_->shard_group();
   Gradients gradients;
@@ -75,7 +75,7 @@ at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   const at::Tensor whole = norm_of(gradients.whole, norm_type, like);
   total = largest ? at::maximum(total, whole)
                   : (total.pow(norm_type) + whole.pow(norm_type)).pow(1 / norm_type);
-  // The small number keeps a norm of zero from dividing.
+  // The small number avoids a division by zero.
   const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);
   for (const auto& list : {gradients.sharded, gradients.whole}) {
     for (at::Tensor gradient : list)

@@ -60,7 +60,7 @@ CommHook allreduce_hook() {
 
 CommHook reduce_scatter_hook() {
   return [](const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
-    // One rank has everything, whatever the strategy.
+    // Here one rank has everything, whatever the strategy.
     TORCH_CHECK(!sharded.is_same(unsharded) || group->size() == 1,
                 "reduce_scatter_hook: expected a module that is sharded, found whole gradients: "
                 "register allreduce_hook()");

@@ -10,19 +10,19 @@
 
 namespace fsdp {
 
-// By what gradients are divided before they are added, a power of two near the square root of the
-// ranks' number; afterwards by the rest of it, which may be a fraction.
+// Returns the divisor of gradients before they are added: a power of two near the square root of
+// the number of ranks.  Afterwards they are divided by the rest, which may be a fraction.
 int gradient_predivide_factor(int world_size);
 
-// For ShardingStrategy::kNoShard.
+// Returns the hook for ShardingStrategy::kNoShard.
 CommHook allreduce_hook();
-// For the strategies that shard.
+// Returns the hook for the strategies that shard.
 CommHook reduce_scatter_hook();
-// For any strategy: the reduction in float16 or bfloat16, half the bytes of float32.  Gradients are
-// cast before it and back after the second division.
+// Returns a hook for any strategy: reduces in float16 or bfloat16, half the bytes of float32.
+// Gradients are cast before it and back after the second division.
 CommHook fp16_compress_hook();
 CommHook bf16_compress_hook();
-// A hook of one's own in another dtype: `inner` sees gradients of that dtype.
+// Wraps a custom hook: `inner` sees gradients of dtype `dtype`.
 CommHook compress_hook(c10::ScalarType dtype, CommHook inner);
 
 }  // namespace fsdp

@@ -26,7 +26,7 @@ FsdpOptions checked(FsdpOptions options) {
        {options.mixed_precision.param_dtype, options.mixed_precision.reduce_dtype,
         options.mixed_precision.buffer_dtype}) {
     TORCH_CHECK(!dtype || c10::isFloatingType(*dtype), "mixed precision in ", c10::toString(*dtype),
-                ", which is no floating-point dtype");
+                ", which is not a floating-point dtype");
   }
   return options;
 }
@@ -49,7 +49,7 @@ void move(torch::nn::Module& module, c10::Device device, const Ignored& ignored)
   }
 }
 
-// Buffers of modules that mixed precision leaves alone stay as they are.
+// Casts buffers, except those of modules that mixed precision leaves alone.
 void cast_buffers(torch::nn::Module& module, c10::ScalarType dtype, const Ignored& ignored,
                   const std::vector<std::unique_ptr<Unit>>& units) {
   const at::NoGradGuard no_grad;
@@ -65,7 +65,7 @@ void cast_buffers(torch::nn::Module& module, c10::ScalarType dtype, const Ignore
   }
 }
 
-// Copies first among replicas, then inside each sharding group: from rank 0 of all to everyone.
+// Copies rank 0's values to all ranks: first among replicas, then inside each sharding group.
 void take_states_of_rank_0(torch::nn::Module& module, const Mesh& mesh, const Ignored& ignored) {
   const at::NoGradGuard no_grad;
   for (const auto& group : {mesh.replicate, mesh.shard}) {
@@ -167,7 +167,7 @@ std::vector<at::Tensor> ShardedModule::parameters() const {
 std::vector<NamedTensor> ShardedModule::named_parameters() const {
   std::vector<NamedTensor> result;
   if (options().use_orig_params) {
-    // In the order of the module, whatever the units are.
+    // Iterates in the order of the module, independent of the units.
     std::unordered_set<const c10::TensorImpl*> seen;
     for (const auto& item : module_->named_parameters()) {
       for (const auto& unit : engine_->units()) {

@@ -16,8 +16,8 @@
 // Note [first touch]: parameters of the wrapped module have no memory between uses.  The first
 // operator that takes one, in forward or backward, gathers its unit; a unit is freed when an
 // operator of an unrelated one runs.  Operators may use parameters only inside forward(), inside a
-// backward of its results, or inside summon_full_params(); anywhere else they throw, because ranks
-// would gather without each other.
+// backward of its results, or inside summon_full_params().  Anywhere else they throw, because ranks
+// would not gather together.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct Ignored;
 
 struct SummonOptions {
   bool recurse = true;  // units below the root too
-  // Copy what was written to full parameters back to the shards when the scope ends; ranks must
-  // write the same.
+  // Copy values written to full parameters back to the shards when the scope ends; ranks must write
+  // the same.
   bool writeback = true;
   bool rank0_only = false;  // other ranks see the parameters without memory
   bool offload_to_cpu = false;
@@ -59,8 +59,8 @@ class FullParams {
  public:
   FullParams(FullParams&&) noexcept;
   FullParams& operator=(FullParams&&) = delete;
-  // Collective.  Writes back and frees.  Destructors do not throw: where that fails, the next
-  // forward does; call close() to see it at once.
+  // Collective.  Writes back and frees.  Destructors do not throw: a failure here is thrown by the
+  // next forward; call close() to see it at once.
   ~FullParams();
   void close();
 
@@ -71,19 +71,19 @@ class FullParams {
   std::unique_ptr<Scope> scope_;
 };
 
-// A parameter, buffer or gradient with its name in the module, free of any wrapper's prefix.
+// A parameter, buffer or gradient with its name in the module, without any wrapper's prefix.
 using NamedTensor = std::pair<std::string, at::Tensor>;
 
-// Everything but forward: what does not depend on the module's type.
+// Everything except forward: the part that does not depend on the module's type.
 class ShardedModule {
  public:
   // Collective.  Shards the module in place.
   // Requires: nothing moves or replaces the module's parameters afterwards (to(), load, set_data),
-  // but for its own forward: the next one refuses such a module.  An optimizer that holds them,
-  // made before or after, throws in its first step after a backward.
+  // except its own forward: the next forward refuses such a module.  An optimizer over the module's
+  // own parameters, made before or after, throws in its first step after a backward.
   // Throws: c10::Error for options that contradict each other, parameters that are sharded already,
-  // parameters shared by several units, frozen parameters mixed with others where use_orig_params
-  // is false, modules on several devices, meta parameters that nothing initializes, ranks whose
+  // parameters shared by several units, frozen parameters mixed with others if use_orig_params is
+  // false, modules on several devices, meta parameters that nothing initializes, ranks whose
   // modules or options differ.
   ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOptions options);
   // Not collective.  The module is left without memory for its parameters.
@@ -94,28 +94,28 @@ class ShardedModule {
   const std::shared_ptr<torch::nn::Module>& module() const noexcept;
   const FsdpOptions& options() const noexcept;
 
-  // What the optimizer takes: with use_orig_params each parameter's rows on this rank, in the order
-  // of the module; else flat tensors, one a unit and dtype.  Rows are those of dimension 0,
-  // [rows, ...]; of a parameter that has fewer of them than there are ranks, they are counted over
-  // as many leading dimensions as it takes ([8, 512, 64] on 16 ranks: [256, 64]), at last elements;
-  // [0] where a rank has nothing of a 0-dimensional one.  Frozen ones are included.  Ignored
-  // parameters come last, as they are.  Stable for the life of this object.
+  // Returns the tensors for the optimizer.  With use_orig_params: each parameter's rows on this
+  // rank, in the order of the module; else flat tensors, one for each unit and dtype.  Rows are
+  // those of dimension 0, [rows, ...].  If a parameter has fewer of them than there are ranks, rows
+  // are counted over as many leading dimensions as it takes ([8, 512, 64] on 16 ranks: [256, 64]),
+  // at last elements; [0] if a rank has nothing of a 0-dimensional one.  Frozen ones are included.
+  // Ignored parameters come last, unchanged.  Stable for the life of this object.
   std::vector<at::Tensor> parameters() const;
-  // The same with names: of the parameters, or "<unit>._flat_param" (with a dtype behind it where a
-  // unit has several).
+  // The same with names: of the parameters, or "<unit>._flat_param" (followed by a dtype if a unit
+  // has several).
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
 
   // While false, backward keeps full gradients, unreduced; the next backward while true reduces
   // their sum.  Until then .grad of parameters() cannot be read, clipped or stepped, but
-  // zero_grad() drops what was kept.  See no_sync.
+  // zero_grad() drops the kept gradients.  See no_sync.
   void set_requires_gradient_sync(bool sync);
   bool requires_gradient_sync() const noexcept;
 
-  // As torch::nn::Module's, and as that of an optimizer over parameters(): all gradients, kept ones
-  // included.
+  // Like torch::nn::Module's, and like that of an optimizer over parameters(): clears all
+  // gradients, including kept ones.
   void zero_grad(bool set_to_none = true);
-  // The module's.
+  // Calls the module's train().
   void train(bool on = true);
   void eval() { train(false); }
   bool is_training() const noexcept;
@@ -133,49 +133,49 @@ class ShardedModule {
   // what it wrote.
   void apply(const std::function<void(torch::nn::Module&)>& fn);
 
-  // The module's state in the form that is set (see set_state_dict_type), by the keys of the
-  // unsharded module: of each module its parameters, then its buffers, then its children; without
-  // any wrapper's prefix.  Tied parameters are under each of their names; ignored ones and buffers
-  // are whole.  In the dtypes that the module was built with, whatever mixed_precision says; kLocal
-  // has buffers as they are.
-  // kFull: collective, one unit at a time; copies.  Else what is given shares memory with the
-  // module, and is stale once parameters() were stepped or loaded, where it was copied:
-  // offload_to_cpu from an accelerator, buffers that mixed_precision cast.
+  // Returns the module's state in the form set by set_state_dict_type, under the keys of the
+  // unsharded module without any wrapper's prefix: for each module its parameters, then its
+  // buffers, then its children.  Tied parameters are under each of their names; ignored ones and
+  // buffers are whole.  Dtypes are those that the module was built with, independent of
+  // mixed_precision; with kLocal buffers keep their present dtype. kFull: collective, one unit at a
+  // time; copies.  Other forms share memory with the module.  Copies made for offload_to_cpu from
+  // an accelerator, and of buffers that mixed_precision cast, are stale after parameters() are
+  // stepped or loaded.
   // Throws: c10::Error inside forward, backward or summon_full_params.
   StateDict state_dict() const;
-  // Collective.  Takes what state_dict() gives, whole and sharded tensors alike, whatever is set.
-  // What a rank holds of a sharded tensor must be its rows here: the same number of ranks.  The
-  // next forward sees the new values.
-  // Throws: on every rank, c10::Error naming, all at once, keys that are missing or in excess (not
-  // where `strict` is false), with the nearest names, tensors of other shapes, shares of other
-  // ranks, and dtypes that do not convert; nothing is changed then.  Inside forward, backward or
+  // Collective.  Takes what state_dict() gives, with whole or sharded tensors, in any form.  This
+  // rank's part of a sharded tensor must be its rows here: the same number of ranks.  The next
+  // forward sees the new values.
+  // Throws: on every rank, c10::Error naming, all at once, missing and unexpected keys (unless
+  // `strict` is false) with the nearest names, tensors of other shapes, shares of other ranks, and
+  // dtypes that do not convert; nothing is changed then.  Also inside forward, backward or
   // summon_full_params.
   LoadReport load_state_dict(const StateDict& state_dict, bool strict = true);
   const StateDictSettings& state_dict_settings() const noexcept { return state_dict_settings_; }
 
-  // Replaces the reduction of gradients.  Throws: c10::Error where one is registered already, or
-  // for a hybrid strategy.
+  // Replaces the reduction of gradients.
+  // Throws: c10::Error if one is registered already, or for a hybrid strategy.
   void register_comm_hook(CommHook hook);
 
-  // Names of the units, "" for the root, parents before children.
+  // Returns the names of the units, "" for the root, parents before children.
   std::vector<std::string> unit_names() const;
-  // The modules of the units in the same order; the root alone where `root_only`.
+  // Returns the modules of the units in the same order; only the root if `root_only`.
   std::vector<std::shared_ptr<torch::nn::Module>> fsdp_modules(bool root_only = false) const;
-  // The tree of modules with units, numels and bytes on this rank.
+  // Prints the tree of modules with units, numels and bytes on this rank.
   void print(std::ostream& out) const;
 
-  // Keeps from now on when this rank gathered, computed and reduced each unit.
+  // Records from now on when this rank gathers, computes and reduces each unit.
   void start_trace();
-  // Writes what was kept as Chrome's trace JSON (ui.perfetto.dev), rank by rank a process: files
-  // of several ranks can be opened together.
-  // Throws: c10::Error where nothing was started, or the file cannot be written.
+  // Writes the recorded spans as Chrome's trace JSON (ui.perfetto.dev).  Each rank is one process
+  // in it: files of several ranks can be opened together.
+  // Throws: c10::Error if no trace was started, or the file cannot be written.
   void write_trace(const std::filesystem::path& path) const;
 
-  // The engine, for what is built on it.  See libfsdp/internal/engine/engine.h.
+  // The engine, for code built on it.  See libfsdp/internal/engine/engine.h.
   Engine& engine() const noexcept;
   // Ignored parameters.
   const std::vector<NamedTensor>& unmanaged() const noexcept { return unmanaged_; }
-  // What the module's buffers were before mixed_precision cast them, by name.
+  // The dtypes of the module's buffers before mixed_precision cast them, by name.
   const std::unordered_map<std::string, c10::ScalarType>& buffer_dtypes() const noexcept {
     return buffer_dtypes_;
   }
@@ -202,7 +202,7 @@ class ShardedModule {
 
 std::ostream& operator<<(std::ostream& out, const ShardedModule& module);
 
-// While it lives, gradients are accumulated without being reduced; afterwards it is as before.
+// While it lives, gradients are accumulated without being reduced; then the old setting returns.
 class NoSync {
  public:
   explicit NoSync(ShardedModule& module)
@@ -229,11 +229,11 @@ class FullyShardedDataParallel : public ShardedModule {
   FullyShardedDataParallel(const torch::nn::ModuleHolder<Impl>& module, FsdpOptions options)
       : FullyShardedDataParallel(module.ptr(), std::move(options)) {}
 
-  // Collective, as is backward of its results.  The module's forward, in the calling thread;
-  // tensors among the arguments (also inside vectors, tuples, optionals, pairs and maps) are moved
-  // to the compute device and cast as mixed_precision says.  Arguments are lvalues or rvalues for
-  // the module as for the caller; what it writes to an lvalue, the caller sees.
-  // Parameters keep what forward writes to them, in place or by set_data, whose values are copied.
+  // Collective, as is backward of its results.  Runs the module's forward in the calling thread.
+  // Tensors among the arguments (also inside vectors, tuples, optionals, pairs and maps) are moved
+  // to the compute device and cast as mixed_precision says.  The module gets lvalues and rvalues as
+  // the caller gave them; the caller sees what it writes to an lvalue.  Parameters keep what
+  // forward writes to them in place, and the values of what it puts there by set_data.
   // Requires: every rank writes the same.
   template <typename... Args>
   auto forward(Args&&... args) {
@@ -243,7 +243,7 @@ class FullyShardedDataParallel : public ShardedModule {
         },
         std::forward<Args>(args)...);
   }
-  // The same with another function of the module in forward's place:
+  // The same with another function of the module instead of forward:
   //   sharded.call([](GPTImpl& gpt, auto&&... batch) { return gpt.loss(batch...); }, tokens)
   template <typename Function, typename... Args>
   auto call(Function&& function, Args&&... args) {
@@ -261,7 +261,7 @@ class FullyShardedDataParallel : public ShardedModule {
         std::apply(give_back, inputs);
         end_forward();
       } else {
-        // A result that refers to the module is copied: the scope ends here.
+        // A result that refers to the module is copied, because the scope ends here.
         auto result = std::apply(run, inputs);
         std::apply(give_back, inputs);
         end_forward();
@@ -271,7 +271,7 @@ class FullyShardedDataParallel : public ShardedModule {
       abandon_forward(error.what());
       throw;
     } catch (...) {
-      abandon_forward("an exception that is no std::exception");
+      abandon_forward("an exception that is not a std::exception");
       throw;
     }
   }
@@ -286,7 +286,7 @@ class FullyShardedDataParallel : public ShardedModule {
   Impl* impl_;
 };
 
-// Scope of no_sync(), by name.
+// A NoSync scope as a function, for PyTorch's name.
 inline NoSync no_sync(ShardedModule& module) {
   return NoSync(module);
 }

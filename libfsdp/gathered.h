@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// "Whole now": for code in a forward that reads parameters without an operator.
+// Gathers parameters for code in a forward that reads them without an operator.
 //
-// Operators gather the parameters that they take.  What asks for memory itself (data_ptr(),
-// accessor(), a kernel of your own that is called with pointers) must say so:
+// Operators gather the parameters that they take.  Code that asks for memory itself (data_ptr(),
+// accessor(), a custom kernel that is called with pointers) must say so:
 //
 //   Tensor forward(const Tensor& x) {
 //     const fsdp::Gathered whole({weight, bias});
@@ -20,11 +20,11 @@ namespace fsdp {
 struct EngineLife;
 struct Unit;
 
-// While it lives, and forward or backward has not ended, these parameters are whole.  They are to
-// be read: what is written is lost.  Tensors that are no sharded parameters are whole anyway.
+// These parameters are whole while it lives, until forward or backward ends.  Only read them:
+// writes are lost.  Tensors that are not sharded parameters are always whole.
 class Gathered {
  public:
-  // Collective, as an operator on the parameters.
+  // Collective, like an operator on the parameters.
   // Throws: c10::Error outside of forward and backward of their sharded module.
   explicit Gathered(const std::vector<at::Tensor>& parameters);
   ~Gathered();

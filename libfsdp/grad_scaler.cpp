@@ -19,13 +19,13 @@ namespace {
 
 using DeviceAndDtype = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::ScalarType>;
 
-// The values of a gradient, to be unscaled in place.
+// Returns the values of a gradient, to be unscaled in place.
 at::Tensor gradient_values(const at::Tensor& parameter) {
   auto& grad = parameter.mutable_grad();
   if (!grad.is_sparse()) return grad;
   if (!grad.is_coalesced()) {
-    // Rows that occur twice are added here, where the sum may overflow, rather than after the
-    // check. There is no such sum in float16.
+    // Coalescing adds rows that occur twice, and the sum may overflow, so do it before the check.
+    // There is no such sum in float16.
     const auto dtype = grad.scalar_type();
     grad = dtype == at::kHalf ? grad.to(at::kFloat).coalesce().to(dtype) : grad.coalesce();
   }
@@ -44,7 +44,7 @@ bool unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale) 
       gradients[{device.type(), device.index(), values.scalar_type()}].push_back(std::move(values));
     }
   }
-  // All kernels first, then the waiting for their answers.
+  // Launch all kernels first, then wait for their answers.
   std::vector<at::Tensor> found;
   for (const auto& [_, values] : gradients) {
     const auto options = values.front().options().dtype(at::kFloat).layout(at::kStrided);
@@ -118,7 +118,7 @@ void GradScaler::update(std::optional<double> new_scale) {
     scale_ = static_cast<float>(scale_ * options_.backoff_factor);
     growth_tracker_ = 0;
   } else if (++growth_tracker_ == options_.growth_interval) {
-    // A scale that is infinite would never come back.
+    // An infinite scale would never come back.
     const auto grown = static_cast<float>(scale_ * options_.growth_factor);
     if (std::isfinite(grown)) scale_ = grown;
     growth_tracker_ = 0;
@@ -149,7 +149,7 @@ void GradScaler::load_state(const GradScalerState& state) {
 bool GradScaler::found_on_any_rank(bool found_here) const {
   const auto& group = options_.process_group;
   if (group == nullptr || group->size() == 1) return found_here;
-  // A rank may have no gradient, so that their device says nothing; Gloo takes tensors of the CPU.
+  // A rank may have no gradient, and then has no device to go by; Gloo takes tensors of the CPU.
   const bool on_cpu = group->backend_name() == "gloo" || !loss_device_;
   auto found = at::full({1}, found_here ? 1.0 : 0.0,
                         at::TensorOptions(on_cpu ? c10::Device(at::kCPU) : *loss_device_));

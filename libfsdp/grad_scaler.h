@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scaling of losses for float16: PyTorch's torch.amp.GradScaler, and its ShardedGradScaler where
-// ranks hold different shards of the gradients.
+// Scaling of losses for float16: PyTorch's torch.amp.GradScaler, and its ShardedGradScaler if ranks
+// hold different shards of the gradients.
 //
 //   fsdp::GradScaler scaler({.process_group = group});
 //   scaler.scale(loss).backward();
@@ -30,11 +30,11 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;
   // While false every method passes through: the same program trains without scaling.
   bool enabled = true;
-  // The ranks that hold shards of one module: they skip the same steps.  Null: this process alone.
+  // The ranks that hold shards of one module: they skip the same steps.  Null: only this process.
   std::shared_ptr<ProcessGroup> process_group = nullptr;
 };
 
-// What PyTorch's state_dict() holds, under its names.
+// The fields of PyTorch's state_dict(), under its names.
 struct GradScalerState {
   double scale = 0;
   double growth_factor = 0;
@@ -48,22 +48,22 @@ class GradScaler {
   // Throws: c10::Error for factors on the wrong side of 1.
   explicit GradScaler(GradScalerOptions options = {});
 
-  // The loss times the scale, in the loss's dtype.
+  // Returns the loss times the scale, in the loss's dtype.
   at::Tensor scale(const at::Tensor& loss);
 
-  // Collective, once for an optimizer between updates, if called at all.  Divides the gradients of
-  // the optimizer's parameters by the scale, in place, and looks for infinities and NaNs on any
-  // rank. Throws: c10::Error where it was called since the last update(), or after step().
+  // Collective; at most once for an optimizer between updates.  Divides the gradients of the
+  // optimizer's parameters by the scale, in place, and looks for infinities and NaNs on any rank.
+  // Throws: c10::Error if it was called since the last update(), or after step().
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Collective unless unscale_() was called.  Unscales, and steps the optimizer unless a rank found
   // an infinity or NaN.  Returns whether it stepped.
-  // Throws: c10::Error where it was called since the last update().
+  // Throws: c10::Error if it was called since the last update().
   bool step(torch::optim::Optimizer& optimizer);
 
-  // Ends the iteration.  Lowers the scale where a step was skipped, raises it after growth_interval
-  // iterations without one, or sets it to `new_scale`.
-  // Throws: c10::Error where no optimizer was unscaled or stepped.
+  // Ends the iteration.  Lowers the scale if a step was skipped, raises it after growth_interval
+  // iterations without a skip, or sets it to `new_scale`.
+  // Throws: c10::Error if no optimizer was unscaled or stepped.
   void update(std::optional<double> new_scale = std::nullopt);
 
   bool is_enabled() const noexcept { return options_.enabled; }
@@ -85,7 +85,7 @@ class GradScaler {
   float scale_;  // in PyTorch a float32 tensor
   std::int64_t growth_tracker_ = 0;
   std::optional<c10::Device> loss_device_;
-  // Of the optimizers that were unscaled since the last update.
+  // The optimizers that were unscaled since the last update.
   std::map<const torch::optim::Optimizer*, Progress> progress_;
 };
 

@@ -62,12 +62,12 @@ class Load {
 
   void run() {
     for (const Copy& copy : copies_) {
-      // What state_dict() gave was written in place already.
+      // Values that share memory with the module were written in place already.
       if (!copy.source.is_same_size(copy.target) ||
           copy.source.const_data_ptr() != copy.target.const_data_ptr())
         copy.target.copy_(copy.source);
     }
-    // Graphs that saved a parameter must see that it changed.
+    // Graphs that saved a parameter must notice that it changed.
     for (const auto& unit : model_.engine().units()) {
       for (const auto& parameter : unit->parameters) shard_was_written(*parameter);
     }
@@ -95,7 +95,7 @@ class Load {
     if (text != nullptr && *text == expected) return true;
     problems_.add("'" + entry.name + "': expected the layout '" + expected + "', found " +
                   (text == nullptr ? std::string("none") : "'" + *text + "'") +
-                  ": a local state dict fits the same module, units and number of ranks alone");
+                  ": a local state dict fits only the same module, units and number of ranks");
     return false;
   }
 
@@ -108,7 +108,7 @@ class Load {
                     name_of(found) + ", which does not convert");
       return;
     }
-    // A buffer that mixed precision cast may come as it was built, or as it is.
+    // A buffer that mixed precision cast may have its original dtype or its present one.
     if (found != dtype && found != target.scalar_type())
       report_.cast.push_back(entry.name + ": " + name_of(found) + " -> " + name_of(dtype));
     copies_.push_back({target, std::move(source)});

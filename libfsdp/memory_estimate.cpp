@@ -44,12 +44,12 @@ int shard_ranks_of(const FsdpOptions& options, const TrainingSetup& setup) {
   return setup.node_size;
 }
 
-// What one unit takes while the engine works on it.
+// Memory of one unit while the engine works on it.
 struct WorkingSet {
   std::int64_t full = 0;     // gathered parameters
   std::int64_t gather = 0;   // the collective's own buffers
   std::int64_t grads = 0;    // staged full gradients
-  std::int64_t reduced = 0;  // what a reduction receives
+  std::int64_t reduced = 0;  // received by a reduction
 };
 
 WorkingSet working_set(const Unit& unit, int ranks, bool offloaded, const TrainingSetup& setup) {
@@ -72,7 +72,7 @@ WorkingSet working_set(const Unit& unit, int ranks, bool offloaded, const Traini
   return result;
 }
 
-// The two largest of some numbers, added.
+// The sum of the two largest of some numbers.
 class TwoLargest {
  public:
   void add(std::int64_t value) {
@@ -87,19 +87,19 @@ class TwoLargest {
   std::int64_t second_ = 0;
 };
 
-// Note [peak of the engine's memory]: at any time live units are the root, units that the current
-// operator's unit lies in, itself, and one other, which is freed when the next operator runs or is
-// gathered ahead.  Strategies that keep units after forward have all.  One gather is under way, of
-// a unit or of several small ones within bucket_bytes.  In backward the root's gradients are staged
-// from its first to its last operator, and beside them those of one unit that is being computed
-// and of one that is being reduced; small ones wait for each other within bucket_bytes.  The bounds
-// add the worst of each, though they seldom meet.
+// Note [peak of the engine's memory]: live units at any time are the root, the units that contain
+// the current operator's unit, that unit, and one other, which is freed when the next operator runs
+// or is gathered ahead.  Strategies that keep units after forward have all.  One gather is in
+// flight, of a unit or of several small ones within bucket_bytes.  In backward the root's gradients
+// are staged from its first to its last operator, together with those of one unit that is being
+// computed and of one that is being reduced; small ones wait for each other within bucket_bytes.
+// The bounds add the worst of each, though these seldom coincide.
 void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<WorkingSet>& sets,
                std::int64_t bucket_bytes) {
   std::int64_t all_full = 0;
   std::int64_t all_gathers = 0;
   std::int64_t all_grads = 0;
-  std::int64_t deepest = 0;  // the most of a unit and those around it, without the root
+  std::int64_t deepest = 0;  // the largest total of a unit and those around it, without the root
   TwoLargest full;
   TwoLargest gather;
   TwoLargest reduction;
@@ -121,7 +121,7 @@ void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<W
   const auto live = frees_after_forward(estimate.strategy)
                         ? root.full + std::max(full.sum(), deepest + full.first())
                         : all_full;
-  // Several units are put together before they are sent.
+  // Several units are combined before they are sent.
   const auto together = units.size() > 1 ? std::min(bucket_bytes, all_gathers) : 0;
   const auto gathering = std::max(gather.first(), together + together / estimate.shard_ranks);
   const auto waiting = std::min(bucket_bytes, all_grads);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sharded training of a module will take on each rank, before there are ranks: from shapes and
-// options alone, so that the module may be on the meta device.
+// Estimates the memory of sharded training on each rank, before any rank runs: from shapes and
+// options only, so the module may be on the meta device.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct TrainingSetup {
   int node_size = 0;  // ranks of a node, over which the hybrid strategies shard; 0: all ranks
   // Tensors the optimizer keeps for each parameter: 2 for Adam and AdamW, 1 for SGD with momentum.
   int optimizer_tensors = 2;
-  // As NCCL does; Gloo ranks exchange their blocks and add them then.
+  // true for NCCL; Gloo ranks exchange their blocks and add them afterwards.
   bool adds_while_scattering = false;
 };
 
@@ -30,8 +30,8 @@ struct UnitEstimate {
   std::int64_t full_bytes = 0;   // while gathered
 };
 
-// In bytes, of the rank that has the most.  Activations, and what operators need for a moment, are
-// the model's and not counted.
+// In bytes, for the rank that has the most.  Not included: activations, and temporary memory of
+// operators, which depend on the model.
 struct MemoryEstimate {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
   int shard_ranks = 1;
@@ -42,12 +42,12 @@ struct MemoryEstimate {
   std::int64_t optimizer_state = 0;
   std::int64_t unsharded = 0;
   std::int64_t buffers = 0;
-  // The most at any time: of gathered parameters and gathers under way, and of staged gradients and
-  // reductions under way.  Bounds, but for the rounding of buffers: to 1 MiB, and up to a quarter
-  // where an old one is used.
+  // The maximum at any time: of gathered parameters and gathers in flight, and of staged gradients
+  // and reductions in flight.  These are bounds, except for the rounding of buffers: to 1 MiB, and
+  // up to a quarter if an old one is reused.
   std::int64_t gathered = 0;
   std::int64_t reducing = 0;
-  // Shards, their gradients and state lie in memory of the host.
+  // True if shards, their gradients and state lie in host memory.
   bool offloaded = false;
   std::vector<UnitEstimate> units;  // parents before children
 
@@ -55,18 +55,18 @@ struct MemoryEstimate {
   std::int64_t on_host() const noexcept;
 };
 
-// `options`: as they would be given to FullyShardedDataParallel; the process group is not looked
-// at. Throws: c10::Error where wrapping the module would, for what shapes and options can tell, and
-// for a node size that does not divide the ranks.
+// `options`: as given to FullyShardedDataParallel; the process group is ignored.
+// Throws: c10::Error if wrapping the module would, as far as shapes and options can tell, and for a
+// node size that does not divide the ranks.
 MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOptions& options,
                                const TrainingSetup& setup);
 
-// The estimate of every strategy; the hybrid ones where the setup has nodes.
+// Returns the estimate of every strategy; the hybrid ones only if the setup has nodes.
 std::vector<MemoryEstimate> estimate_strategies(const torch::nn::Module& module,
                                                 const FsdpOptions& options,
                                                 const TrainingSetup& setup);
 
-// A line an estimate.
+// Prints one line for each estimate.
 void print_memory_table(std::ostream& out, const std::vector<MemoryEstimate>& estimates);
 
 }  // namespace fsdp

@@ -24,7 +24,7 @@ struct OwnTensor {
   at::Tensor tensor;
 };
 
-// The meta tensors that are registered in the module itself.
+// Returns the meta tensors that are registered in the module itself.
 std::vector<OwnTensor> own_meta_tensors(const nn::Module& module) {
   std::vector<OwnTensor> result;
   const auto add = [&](const auto& named) {
@@ -39,8 +39,8 @@ std::vector<OwnTensor> own_meta_tensors(const nn::Module& module) {
   return result;
 }
 
-// Tensor::set_data() refuses to go from the meta device to another one, though all it would have to
-// do is what it does elsewhere: take the other tensor's metadata and storage, and forget a gradient
+// Tensor::set_data() refuses to change from the meta device to another one.  This does what
+// set_data() does otherwise: takes the other tensor's metadata and storage, and drops a gradient
 // accumulator that was made for the old device.
 void give_memory(const at::Tensor& tensor, c10::Device device) {
   const c10::InferenceMode no_inference(false);
@@ -141,7 +141,7 @@ class Materializer {
       auto& tensor = tensors[i].tensor;
       if (tensor._version() != versions[i]) continue;
       // After `head->weight = embedding->weight` only the registry still has head's first weight.
-      // Nobody reads it but state dicts.
+      // Only state dicts read it.
       const bool is_only_registered = tensor.use_count() == 2;
       TORCH_CHECK(is_only_registered, "meta device: expected reset_parameters() of ",
                   described(module, path), " to write '", tensors[i].name,

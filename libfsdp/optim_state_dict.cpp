@@ -83,7 +83,7 @@ class Build {
     return form_.type == StateDictType::kLocal && target.flat != nullptr;
   }
 
-  // Ranks gather in one order, so that they must have the same to gather.
+  // Ranks gather in one order, so all of them must have the same state to gather.
   void check_alike(const std::vector<std::vector<OptimTarget>>& targets) const {
     std::vector<std::string> lines;
     for (const auto& group : targets) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of parameters for their numbers in an optimizer's state dict, and back.
+// Replaces names of parameters by their numbers in an optimizer's state dict, and back.
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
@@ -39,7 +39,7 @@ class Numbering {
     }
   }
 
-  // The key of the other type; null where there is none.
+  // Returns the key of the other type; null if there is none.
   std::optional<StateKey> other(const StateKey& key) const {
     if (const auto* name = std::get_if<std::string>(&key)) {
       const auto found = numbers_.find(*name);
@@ -59,7 +59,7 @@ class Numbering {
     for (const auto& group : optimizer.param_groups()) {
       for (const at::Tensor& tensor : group.params()) {
         TORCH_CHECK(names_of.count(tensor.unsafeGetTensorImpl()) != 0, "parameter ", order.size(),
-                    " of the optimizer is none of the model's");
+                    " of the optimizer is not in the model");
         order.push_back(tensor.unsafeGetTensorImpl());
       }
     }
@@ -127,15 +127,15 @@ class Rekey {
  private:
   StateKey converted(const StateKey& key) {
     if (std::holds_alternative<std::string>(key) == by_name_) {
-      add(key, " is no key of the type that the others are of");
+      add(key, " is not a key of the same type as the others");
       return key;
     }
     const std::optional<StateKey> other = numbering_.other(key);
-    if (!other) add(key, " is none of the model's");
+    if (!other) add(key, " is not in the model");
     return other.value_or(key);
   }
 
-  // Most are in two places.
+  // Most keys occur in two places.
   void add(const StateKey& key, const char* what) {
     if (told_.insert(key).second) problems_.add("parameter " + formats::quote(text_of(key)) + what);
   }

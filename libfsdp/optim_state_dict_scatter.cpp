@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// scatter_full_optim_state_dict: rank 0's whole tensors, one after the other, to every rank's rows.
+// scatter_full_optim_state_dict: sends rank 0's whole tensors one by one, as rows, to all ranks.
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -50,7 +50,7 @@ class Scatter {
   }
 
  private:
-  // First to the first rank of every copy, then inside each of them.
+  // Sends first to the first rank of every copy, then inside each copy.
   template <typename Send>
   void to_all(const Send& send) const {
     for (const auto& group : {engine_.replicate_group(), engine_.shard_group()}) {
@@ -58,7 +58,7 @@ class Scatter {
     }
   }
 
-  // The skeleton of the first rank's; every rank throws where that has none.
+  // Returns the skeleton of the first rank's dict; if that fails, every rank throws.
   std::string from_first(const StateDict& given) const {
     std::string text;
     if (first_) {
@@ -77,11 +77,11 @@ class Scatter {
     return text;
   }
 
-  // What this rank needs of a tensor that has the shape and dtype of `like`.
+  // Returns what this rank needs of a tensor that has the shape and dtype of `like`.
   StateValue scattered(const std::string& parameter, const std::string& name,
                        const at::Tensor& like, const StateValue* source) const {
     const auto found = parameters_.find(parameter);
-    // What does not fit is told by what takes it.
+    // Errors about unknown parameters come later, from the function that takes the result.
     if (found == parameters_.end()) return like;
     const Parameter* const sharded = found->second;
     if (sharded != nullptr && like.sizes() != at::IntArrayRef(sharded->layout.shape)) return like;

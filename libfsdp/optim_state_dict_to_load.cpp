@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From state by the names of parameters to what the optimizer on this rank takes.
+// Converts state by the names of parameters to the input for the optimizer on this rank.
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -40,7 +40,7 @@ class ToLoad {
                 ", expected a list");
     for (const StateValue& group : *groups) groups_.push_back(&group.dict());
     if (layouts_ != nullptr) {
-      // Flat tensors go as they are, each as one parameter.
+      // Flat tensors pass unchanged, each as one parameter.
       for (auto& group : targets_) {
         for (OptimTarget& target : group) {
           if (target.flat != nullptr) target.pieces = {{target.name, {}, nullptr}};
@@ -87,7 +87,7 @@ class ToLoad {
     }
   }
 
-  // Options of the group of the state dict that the optimizer's group has its parameters from.
+  // Returns the options of the state dict's group that has the group's parameters.
   StateDict options_for(std::size_t number) {
     std::set<std::size_t> from;
     std::string others;
@@ -109,7 +109,7 @@ class ToLoad {
     return *groups_[*from.begin()];
   }
 
-  // The name of the piece that `keys` has; the first where it has none.
+  // Returns the name of the piece that is in `keys`; the first name if none is.
   template <typename Keys>
   static std::string key_of(const OptimPiece& piece, const Keys& keys) {
     for (const std::string& alias : piece.aliases) {
@@ -134,7 +134,7 @@ class ToLoad {
   StateDict local_state(const OptimTarget& target) {
     if (layouts_ != nullptr && target.flat != nullptr && !same_layout(target)) return {};
     StateDict result;
-    std::string first;  // of the flat tensor's parameters, by whose step the others go
+    std::string first;  // the parameter of the flat tensor whose step the others must have
     std::int64_t step = 0;
     for (const OptimPiece& piece : target.pieces) {
       const StateDict* const entry = entry_of(piece);
@@ -170,7 +170,7 @@ class ToLoad {
       rows = whole_in(value, what, target.tensor.sizes(), problems_);
     } else {
       rows = rows_in(value, what, piece.parameter->layout, part_, problems_);
-      // The rest of the whole tensor is not to be kept.
+      // Copy the rows, so that the rest of the whole tensor is not kept.
       if (rows.defined() && value.as_tensor() != nullptr) rows = rows.clone();
     }
     if (!rows.defined()) return;
@@ -183,8 +183,8 @@ class ToLoad {
     target.view_of(piece, *flat.as_tensor()).copy_(rows);
   }
 
-  // What parameters of a flat tensor without such a state have, and the padding: what the optimizer
-  // begins with, or zeros.
+  // Returns the values of the padding, and of parameters in a flat tensor without such a state: the
+  // optimizer's initial values, or zeros.
   at::Tensor fresh(const OptimTarget& target, const std::string& name) const {
     const OptimizerSchema& schema = schema_of(optimizer_);
     for (const auto& group : optimizer_.param_groups()) {
@@ -216,8 +216,8 @@ class ToLoad {
     if (text != nullptr && *text == expected) return true;
     problems_.add(cat(quote(target.name), ": expected the layout '", expected, "', found ",
                       text == nullptr ? "none" : "'" + *text + "'",
-                      ": state of LOCAL_STATE_DICT fits the same module, units and number of "
-                      "ranks alone"));
+                      ": state of LOCAL_STATE_DICT fits only the same module, units and number "
+                      "of ranks"));
     known_.insert(target.name);
     return false;
   }
@@ -225,7 +225,7 @@ class ToLoad {
   const Optimizer& optimizer_;
   const int part_;
   const StateDict& states_;
-  const StateValue* const layouts_;  // of flat tensors, where the state dict is a local one
+  const StateValue* const layouts_;  // of flat tensors, if the state dict is a local one
   std::vector<std::vector<OptimTarget>> targets_;
   std::vector<const StateDict*> groups_;
   std::unordered_map<std::string, std::size_t> group_of_;  // by name of the parameter

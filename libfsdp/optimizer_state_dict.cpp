@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts of optimizers as Python's state_dict() and load_state_dict() have them: by number of
-// the parameter.
+// State dicts of optimizers like Python's state_dict() and load_state_dict(): by number of the
+// parameter.
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -29,7 +29,7 @@ const StateList& list_at(const StateDict& dict, const char* key) {
   return *list;
 }
 
-// Checked whole before anything of the optimizer changes.
+// Checks everything before anything of the optimizer changes.
 class Load {
  public:
   Load(Optimizer& optimizer, const StateDict& state_dict)
@@ -45,7 +45,8 @@ class Load {
     for (std::size_t g = 0; g < groups.size(); ++g) plan_group(groups[g], groups_[g].dict(), g);
     for (const auto& [key, _] : states_.entries()) {
       if (used_.count(key) == 0)
-        problems_.add("there is a state of '" + text_of(key) + "', which is in no param group");
+        problems_.add("there is a state of '" + text_of(key) +
+                      "', which is not in any param group");
     }
     problems_.check(cat("the state dict does not fit the optimizer (", schema_.name(), ")"));
   }
@@ -110,7 +111,8 @@ class Load {
         }
       } else if (std::find(names.begin(), names.end(), name) == names.end()) {
         problems_.add(
-            cat(what, ": ", formats::quote(name), " is nothing that ", schema_.name(), " keeps"));
+            cat(what, ": ", formats::quote(name), " is not a value that ", schema_.name(),
+                " keeps"));
       } else {
         const at::Tensor tensor =
             whole_in(value, cat(what, ": ", name), parameter.sizes(), problems_);
@@ -123,7 +125,7 @@ class Load {
     return state;
   }
 
-  // A step would read what is not there.
+  // Rejects incomplete states, because a step would read the missing values.
   void check_complete(ParamState& state, const std::string& what,
                       const torch::optim::OptimizerOptions& options) {
     if (state.empty()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a module is sharded.  Names, meanings and defaults are those of PyTorch's
-// torch.distributed.fsdp.FullyShardedDataParallel; where this library differs, the member says so.
+// Options for sharding a module.  Names, meanings and defaults are those of PyTorch's
+// torch.distributed.fsdp.FullyShardedDataParallel; the members describe the differences.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ enum class ShardingStrategy {
   // Parameters, gradients and optimizer state are sharded; a unit's parameters are gathered before
   // its forward and again before its backward, and freed after each.
   kFullShard,
-  // As kFullShard, but parameters stay gathered from forward to backward.
+  // Like kFullShard, but parameters stay gathered from forward to backward.
   kShardGradOp,
   // Everything is replicated; gradients are all-reduced.
   kNoShard,
@@ -50,23 +50,23 @@ enum class BackwardPrefetch {
 
 // Only floating-point tensors are cast.
 struct MixedPrecision {
-  // Of parameters in forward and backward; shards stay in the dtype the module was built with.
+  // The dtype of parameters in forward and backward; shards keep the module's original dtype.
   std::optional<c10::ScalarType> param_dtype;
-  // Of gradients while they are reduced; where not given, param_dtype.
+  // The dtype of gradients while they are reduced; default: param_dtype.
   std::optional<c10::ScalarType> reduce_dtype;
-  // Buffers are cast when the module is wrapped and stay so; those of modules that are left alone
-  // (see module_classes_to_ignore) are not.
+  // Buffers are cast when the module is wrapped and stay so, except those of modules that are left
+  // alone (see module_classes_to_ignore).
   std::optional<c10::ScalarType> buffer_dtype;
   // Leave gradients in the dtype they were reduced in instead of that of the shards.
   bool keep_low_precision_grads = false;
-  // Cast floating-point arguments of the root's forward to param_dtype.  Inner units have no
-  // bracket of their own, so that PyTorch's cast_forward_inputs, which is about them, has no
-  // counterpart: setting it here has the effect it has on a root there.
+  // Cast floating-point arguments of the root's forward to param_dtype.  PyTorch's option of this
+  // name also applies to inner units.  Here inner units have no entry hook, so it has only the
+  // effect that it has on a root in PyTorch.
   bool cast_forward_inputs = false;
   bool cast_root_forward_inputs = true;
-  // Modules for which this is true keep their parameters as they are, each a unit of its own;
-  // batch norms where it is empty, as in PyTorch, and only where a wrap policy is given.  Operators
-  // on their parameters get inputs in the parameters' dtype, and give results in that of the
+  // Modules for which this is true keep the dtype of their parameters, each as a separate unit.
+  // Default: batch norms, as in PyTorch, and only if a wrap policy is given.  Operators on
+  // their parameters get inputs in the parameters' dtype, and return results in that of the
   // inputs.
   std::function<bool(const torch::nn::Module&)> module_classes_to_ignore;
 };
@@ -76,14 +76,14 @@ struct CPUOffload {
   bool offload_params = false;
 };
 
-// Called once for each unit's gradient, in place of the library's reduction.
-// NO_SHARD: `unsharded` holds the unit's flat gradient, to be replaced by the mean over ranks;
-// `sharded` is the same tensor.  Otherwise: `unsharded` [W * N], rank-major, and the hook writes
-// this rank's mean to `sharded` [N].  Collective over `group`.
+// Called once for each unit's gradient, instead of the library's reduction.  NO_SHARD: `unsharded`
+// holds the unit's flat gradient, which the hook replaces by the mean over ranks; `sharded` is the
+// same tensor.  Otherwise: `unsharded` is [W * N], rank-major, and the hook writes this rank's mean
+// to `sharded` [N].  Collective over `group`.
 using CommHook = std::function<void(const std::shared_ptr<ProcessGroup>& group,
                                     at::Tensor& unsharded, at::Tensor& sharded)>;
 
-// Parameters, or modules: not both, as in PyTorch.
+// Either parameters or modules, as in PyTorch.
 class IgnoredStates {
  public:
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
@@ -106,35 +106,35 @@ class IgnoredStates {
 };
 
 struct FsdpOptions {
-  // Over which the module is sharded.  Required: the library keeps no default group.
+  // The ranks over which the module is sharded.  Required: the library has no default group.
   std::shared_ptr<ProcessGroup> process_group;
-  // For the hybrid strategies, over which it is replicated; `process_group` is then the sharding
-  // one.  Where not given, the hybrid strategies split process_group by node: shard inside,
-  // replicate across (ranks are taken to be laid out node by node, local_world_size on each).
+  // For the hybrid strategies: the ranks over which the module is replicated; `process_group` is
+  // then the sharding one.  Default: process_group is split by node, to shard inside and replicate
+  // across (assuming ranks are numbered node by node, local_world_size on each).
   std::shared_ptr<ProcessGroup> replicate_group;
-  // Ranks of a node, for the split; where not given, the launcher's local_world_size.
+  // Ranks of a node, for the split; default: the launcher's local_world_size.
   std::optional<int> node_size;
 
   ShardingStrategy sharding_strategy = ShardingStrategy::kFullShard;
   CPUOffload cpu_offload;
-  // Which submodules become units of their own, beside the root; none where it is empty.
+  // Selects the submodules that become separate units, beside the root; empty: none.
   WrapPolicy auto_wrap_policy;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kBackwardPre;
   MixedPrecision mixed_precision;
-  // At most one of the two.  Modules (with everything below them) and parameters that stay as they
-  // are: not sharded, their gradients not reduced.
+  // Set at most one of the two.  These modules (with everything below them) and parameters stay as
+  // they are: not sharded, their gradients not reduced.
   std::vector<std::shared_ptr<torch::nn::Module>> ignored_modules;
   IgnoredStates ignored_states;
-  // Called for every module with parameters or buffers of its own on the meta device, to give it
-  // memory on the compute device and values.  Where empty, modules of torch::nn get uninitialized
+  // Called for every module with its own parameters or buffers on the meta device, to give it
+  // memory on the compute device and values.  If empty, modules of torch::nn get uninitialized
   // memory and their reset_parameters().
   std::function<void(torch::nn::Module&)> param_init_fn;
-  // Where the module computes; where not given, where its parameters are (the CPU for meta).
+  // The device of computation; default: the device of its parameters (the CPU for meta).
   std::optional<c10::Device> device_id;
   // Every rank takes rank 0's parameters and buffers.
   bool sync_module_states = false;
-  // Gather the next unit of forward before the current one computes; the order is that of the
-  // forward before.
+  // Gather the next unit of forward before the current one computes, in the order of the previous
+  // forward.
   bool forward_prefetch = false;
   // On CUDA: let the CPU wait rather than run ahead by more than two gathered units.
   bool limit_all_gathers = true;
@@ -143,9 +143,9 @@ struct FsdpOptions {
   bool use_orig_params = false;
 
   // Not in PyTorch: neighbouring units whose gathered parameters fit together in this many bytes
-  // share their collectives.  0: each unit has its own.
+  // share their collectives. 0: each unit has its own.
   std::int64_t bucket_bytes = 4 << 20;
-  // Not in PyTorch: for which modules checkpoint_module() recomputes.  Empty: none.
+  // Not in PyTorch: modules for which checkpoint_module() recomputes.  Empty: none.
   std::function<bool(const torch::nn::Module&)> activation_checkpointing_policy;
 };
 

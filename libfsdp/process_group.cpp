@@ -31,15 +31,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// How long a group that ends waits for collectives nobody waits for, and for ranks that still read.
+// Limits how long an ending group waits for unfinished collectives and for ranks that still read.
 constexpr milliseconds kGrace(1000);
 constexpr milliseconds kReaders(10'000);
 constexpr milliseconds kPause(5);
 
-// What all groups of a job share.
+// Shared by all groups of a job.
 struct Job {
   StoreEndpoint place;
-  // Ends behind the client, by which this rank says that it leaves.
+  // Destroyed after the client, through which this rank reports that it leaves.
   std::unique_ptr<Lifeline> lifeline;
   std::shared_ptr<StoreClient> client;
   std::shared_ptr<RankMonitor> monitor;
@@ -128,7 +128,7 @@ void Group::start() {
     throw_peer_error("connecting the ranks by " + job_->backend + ": " + message_of(error) +
                      (diagnosis.empty() ? "" : "; " + diagnosis));
   }
-  // A rank is done before others have its connections: it must not leave while they make them.
+  // A rank finishes before others have its connections: it must not leave while they make them.
   if (size() > 1) all_gather_text(shared_from_this(), "", "connecting the ranks");
 }
 
@@ -162,8 +162,8 @@ std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   return result;
 }
 
-// The store ends with this process: ranks that have not read what the last of them wrote would take
-// the job for broken.
+// The store ends with this process.  Ranks that have not read the last values in it would assume
+// that the job is broken.
 void Group::wait_for_readers() noexcept {
   try {
     const auto last = calls_.text_count;
@@ -179,8 +179,8 @@ void Group::wait_for_readers() noexcept {
   }
 }
 
-// A backend's destructor waits for its threads, and these for ranks that may be stopped: then it is
-// left as it is until the process ends.
+// A backend's destructor waits for its threads, and those wait for ranks that may be stopped.  In
+// that case the backend is leaked until the process ends.
 void Group::leave_backend() noexcept {
   if (!backend_) return;
   const auto deadline = Clock::now() + kGrace;
@@ -230,7 +230,7 @@ Place place_of(const ProcessGroupOptions& options) {
   return place;
 }
 
-// Whether the ranks of a store are threads of this process, none of which can end alone.
+// Returns whether the ranks of a store are threads of this process, none of which can end alone.
 bool in_this_process(const c10::intrusive_ptr<c10d::Store>& store) {
   auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
   if (prefixed != nullptr) return in_this_process(prefixed->getUnderlyingNonPrefixStore());
@@ -242,7 +242,7 @@ void watch_others(Job& job, const std::vector<Newcomer>& newcomers, const Newcom
   for (const auto& who : newcomers) {
     addresses.push_back(who.lifeline);
     if (who.network == self.network) addresses.back().host = kLoopback;
-    // Met at a store of the caller's, which has no address to go by: heartbeats alone tell.
+    // The caller's store has no address that could be used: only heartbeats tell.
     if (addresses.back().host.empty()) return;
   }
   const std::weak_ptr<RankMonitor> monitor = job.monitor;

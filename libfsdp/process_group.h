@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that train together: how they find each other and by what they talk.
+// The ranks that train together: how they find each other and how they communicate.
 //
-// Ranks meet at a store (c10d's TCPStore, served by rank 0) and then talk through one of c10d's
-// backends: Gloo for CPU tensors, NCCL for CUDA ones.  Nothing is ever pickled: text that ranks
-// exchange goes through the store as bytes, tensors through the backend.
+// Ranks meet at a store (c10d's TCPStore, served by rank 0) and then communicate through one of
+// c10d's backends: Gloo for CPU tensors, NCCL for CUDA ones.  Nothing is ever pickled: text that
+// ranks exchange goes through the store as bytes, tensors through the backend.
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ class RankMonitor;
 class StoreClient;
 struct CallState;
 
-// Where a launcher put this process.
+// The place of this process, as its launcher assigned it.
 struct RankEnvironment {
   std::string launcher;  // "torchrun", "Open MPI", "Slurm"
   int rank = 0;
@@ -39,14 +39,14 @@ struct RankEnvironment {
   std::uint16_t master_port = 0;
 };
 
-// What the variables of a launcher say: torchrun's RANK, WORLD_SIZE, LOCAL_RANK,
-// LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT; Open MPI's OMPI_COMM_WORLD_*; Slurm's SLURM_PROCID,
-// SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE, SLURM_NODELIST.  MASTER_ADDR and MASTER_PORT
-// count under every launcher; without them one node talks over loopback, and several nodes of Slurm
-// over the first of its list.  `get` is std::getenv but for tests; nullopt where no launcher's
+// Reads the variables of a launcher: torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
+// MASTER_ADDR, MASTER_PORT; Open MPI's OMPI_COMM_WORLD_*; Slurm's SLURM_PROCID, SLURM_NTASKS,
+// SLURM_LOCALID, SLURM_NTASKS_PER_NODE, SLURM_NODELIST.  MASTER_ADDR and MASTER_PORT are used under
+// every launcher; without them one node uses loopback, and several nodes of Slurm use the first
+// node of the list.  `get` is std::getenv except in tests.  Returns nullopt if no launcher's
 // variables are set.
-// Throws: c10::Error naming the variable where one is missing beside others of its launcher, is not
-// a number, or contradicts another (a rank outside the world).
+// Throws: c10::Error naming the variable if one of a launcher's variables is missing, is not a
+// number, or contradicts another (a rank outside the world).
 std::optional<RankEnvironment> rank_environment(const std::function<const char*(const char*)>& get);
 std::optional<RankEnvironment> rank_environment();
 
@@ -57,35 +57,35 @@ class ProcessGroup {
 
   virtual int rank() const noexcept = 0;  // of this process, in this group
   virtual int size() const noexcept = 0;
-  // The rank that rank `rank` of this group has in the group of all ranks.
+  // Returns the rank that rank `rank` of this group has in the group of all ranks.
   virtual int global_rank(int rank) const = 0;
   virtual const std::string& backend_name() const noexcept = 0;  // "gloo", "nccl"
   virtual std::chrono::milliseconds timeout() const noexcept = 0;
   virtual std::chrono::milliseconds warn_after() const noexcept = 0;
 
-  // Collective over *this* group, in the same order on every rank: a group of some of its ranks.
-  // Every rank calls it with its own `ranks` (of this group, ascending, this rank among them);
-  // calls with different `ranks` make different groups at once, so that disjoint groups are made by
-  // one call. Throws: c10::Error where a rank named another list than the ranks on it did.
+  // Collective over *this* group, in the same order on every rank: makes a group of some of its
+  // ranks.  Every rank calls it with its own `ranks` (of this group, ascending, this rank among
+  // them).  Calls with different `ranks` make different groups at once, so one call makes disjoint
+  // groups.  Throws: c10::Error if a rank gave another list than the other ranks on it did.
   virtual std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) = 0;
 
-  // What the collectives of libfsdp/internal/comm/collectives.h stand on.
+  // The foundation of the collectives in libfsdp/internal/comm/collectives.h.
   virtual const std::string& name() const noexcept = 0;  // the same on all of its ranks
-  // Null where there is no other rank to talk to.
+  // Null if there is no other rank to communicate with.
   virtual const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept = 0;
-  virtual StoreClient* store() const noexcept = 0;    // keys begin with name(); null likewise
+  virtual StoreClient* store() const noexcept = 0;    // keys begin with name(); may be null too
   virtual RankMonitor& monitor() const noexcept = 0;  // of all ranks
   virtual CallState& calls() noexcept = 0;
 };
 
-// A c10d::Store, held without a need for c10d's headers.
+// Holds a c10d::Store without needing c10d's headers.
 class StorePtr {
  public:
   StorePtr() = default;
   template <typename S>
   StorePtr(c10::intrusive_ptr<S> store)
       : store_(share(std::move(store))) {}  // NOLINT: as pointers are
-  // Null where none was given.
+  // Returns null if none was given.
   c10::intrusive_ptr<c10d::Store> get() const;
 
  private:
@@ -98,23 +98,23 @@ class StorePtr {
 struct ProcessGroupOptions {
   std::string backend = "gloo";  // or "nccl"
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
-  // A rank that waits for so long warns of it, and names those it waits for; again each time the
-  // wait has doubled.  Not above half of the timeout.
+  // A rank that waits for this long prints a warning that names the ranks it waits for, and again
+  // each time the wait has doubled.  At most half of the timeout.
   std::chrono::milliseconds warn_after = std::chrono::seconds(30);
-  // Where given, instead of what rank_environment() finds; all of rank and world_size, and the
+  // If given, they replace the result of rank_environment(): set both rank and world_size, and the
   // address unless world_size is 1.
   std::optional<int> rank;
   std::optional<int> world_size;
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
-  // Where given, the ranks meet here: ranks that are threads of one process share a HashStore.
+  // If given, the ranks meet here: ranks that are threads of one process share a HashStore.
   StorePtr store;
 };
 
-// Collective over all ranks.  The group of all ranks.
-// Throws: c10::Error where no launcher's variables and no explicit ranks are given; where ranks do
-// not join within the timeout, naming them; where ranks were started with other world sizes, naming
-// both; where the backend is unknown or was not built or finds no device.
+// Collective over all ranks.  Returns the group of all ranks.
+// Throws: c10::Error if no launcher's variables and no explicit ranks are given; if ranks do not
+// join within the timeout, naming them; if ranks were started with other world sizes, naming both;
+// if the backend is unknown, was not built or finds no device.
 std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options = {});
 
 }  // namespace fsdp

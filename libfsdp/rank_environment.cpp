@@ -63,15 +63,15 @@ class Variables {
   const std::string launcher_;
 };
 
-// `index` counts from zero up to the number in variable `count_name`.
+// Checks `index`, which counts from zero, against the number in variable `count_name`.
 void check_below(const char* name, int index, const char* count_name, int count) {
   TORCH_CHECK(count > 0, count_name, ": expected at least 1, but got ", count);
   TORCH_CHECK(index < count, name, " is ", index, ", but ", count_name, " is ", count,
               ": expected a smaller one");
 }
 
-// A port that jobs on one machine are unlikely to share, below those that are handed out to
-// clients.
+// Returns a port that jobs on one machine are unlikely to share, below the ports that the system
+// assigns to clients.
 std::uint16_t port_of_job(std::string_view job) {
   const std::uint32_t hash = formats::crc32(0, std::as_bytes(std::span(job)));
   return static_cast<std::uint16_t>(20000U + hash % 10000U);
@@ -125,7 +125,7 @@ RankEnvironment from_slurm(const Variables& variables) {
   check_below("SLURM_PROCID", result.rank, "SLURM_NTASKS", result.world_size);
   result.local_rank = variables.needed_number("SLURM_LOCALID");
 
-  // Those of the step, where srun started one on some of the job's nodes.
+  // Uses the step's variables, if srun started a step on some of the job's nodes.
   const bool of_step = variables.text("SLURM_STEP_NODELIST").has_value();
   const char* const list_name = of_step ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
   const auto nodes = parse_node_list(variables.needed_text(list_name), list_name);
@@ -161,12 +161,12 @@ std::optional<RankEnvironment> rank_environment(
     const char* const value = get(name);
     return value != nullptr && *value != '\0';
   };
-  // A launcher started inside of another one's job speaks last: torchrun under srun or mpirun.
+  // The innermost launcher decides: torchrun inside a job of srun or mpirun.
   if (is_set("RANK") || is_set("WORLD_SIZE")) return from_torchrun(Variables(get, "torchrun"));
   if (is_set("OMPI_COMM_WORLD_RANK") || is_set("OMPI_COMM_WORLD_SIZE")) {
     return from_open_mpi(Variables(get, "Open MPI"));
   }
-  // Not SLURM_NTASKS: a shell of salloc has it, and what it starts is no rank.
+  // Not SLURM_NTASKS: a shell of salloc has it, and a program started there is not a rank.
   if (is_set("SLURM_PROCID")) return from_slurm(Variables(get, "Slurm"));
   return std::nullopt;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A number of every rank, as one: losses to log, counts to add.
+// Reduces a number of every rank to one: losses to log, counts to add.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@ class ProcessGroup;
 
 enum class ReduceKind { kMean, kSum };
 
-// Collective.  The mean or the sum of every rank's tensor, of one shape and dtype on all; a new
-// tensor.  Means of integers are floating-point.
+// Collective.  Returns the mean or the sum of every rank's tensor, of one shape and dtype on all,
+// as a new tensor.  Means of integers are floating-point.
 at::Tensor reduce(const at::Tensor& tensor, const std::shared_ptr<ProcessGroup>& group,
                   ReduceKind kind = ReduceKind::kMean);
 

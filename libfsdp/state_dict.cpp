@@ -27,7 +27,7 @@ StateDict full(const ShardedModule& model, const FullStateDictConfig& config) {
   Engine& engine = model.engine();
   const bool kept = !config.rank0_only || is_first_rank(engine);
   StateDict result;
-  // Places in the order of the module; what units hold comes unit by unit.
+  // Creates the entries in the order of the module first; units then fill theirs, unit by unit.
   for (const StateEntry& entry : state_entries(model)) {
     if (!kept) break;
     if (entry.parameter != nullptr) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which form a sharded module and its optimizers give and take their state.  Names, meanings and
-// defaults are those of torch.distributed.fsdp; keys are those of the unsharded module.
+// The forms of the state of a sharded module and its optimizers.  Names, meanings and defaults are
+// those of torch.distributed.fsdp; keys are those of the unsharded module.
 //
-// Of PyTorch's configurations `use_dtensor` has no counterpart: there is one kind of sharded tensor
+// PyTorch's configuration `use_dtensor` has no counterpart: there is one kind of sharded tensor
 // here, and checkpoints written from it are read by both of PyTorch's.
 #pragma once
 
@@ -22,11 +22,11 @@ enum class StateDictType {
   kFull,     // whole tensors
   kSharded,  // each parameter's rows on this rank, as a ShardedTensor; no communication
   // Each unit's flat buffer as it lies on this rank, as "<unit>._flat_param" (see
-  // ShardedModule::named_parameters), and beside it, as "<unit>._flat_param._layout", a text that
-  // says what lies where: for the same module, units and world size alone.
+  // ShardedModule::named_parameters), with a text that describes its layout as
+  // "<unit>._flat_param._layout".  Only for the same module, units and world size.
   kLocal,
 };
-// PyTorch's name: "FULL_STATE_DICT", ...
+// Returns PyTorch's name: "FULL_STATE_DICT", ...
 const char* name_of(StateDictType type) noexcept;
 
 struct StateDictConfig {
@@ -54,24 +54,24 @@ using AnyStateDictConfig =
 using AnyOptimStateDictConfig =
     std::variant<FullOptimStateDictConfig, ShardedOptimStateDictConfig, LocalOptimStateDictConfig>;
 
-// Both configurations are those of the type.
+// Both configurations belong to the type.
 struct StateDictSettings {
   StateDictType state_dict_type = StateDictType::kFull;
   AnyStateDictConfig state_dict_config;
   AnyOptimStateDictConfig optim_state_dict_config;
 };
 
-// Of what ShardedModule::state_dict, load_state_dict and the functions of optim_state_dict.h give
-// and take from now on.  Configurations that are not given are the type's defaults.
-// Returns: what was set before.
-// Throws: c10::Error for a configuration of another type.
+// Sets the form that ShardedModule::state_dict, load_state_dict and the functions of
+// optim_state_dict.h give and take from now on.  Configurations that are not given are the type's
+// defaults.  Returns: the previous settings.  Throws: c10::Error for a configuration of another
+// type.
 StateDictSettings set_state_dict_type(
     ShardedModule& module, StateDictType type,
     std::optional<AnyStateDictConfig> state_dict_config = std::nullopt,
     std::optional<AnyOptimStateDictConfig> optim_state_dict_config = std::nullopt);
 const StateDictSettings& get_state_dict_type(const ShardedModule& module) noexcept;
 
-// The same for as long as it lives.
+// Sets the same for its lifetime.
 class StateDictTypeScope {
  public:
   StateDictTypeScope(ShardedModule& module, StateDictType type,
@@ -86,7 +86,7 @@ class StateDictTypeScope {
   const StateDictSettings before_;
 };
 
-// What a state dict and what it was loaded into had not in common.
+// Differences between a state dict and the target that it was loaded into.
 struct LoadReport {
   std::vector<std::string> missing;     // in the module or optimizer, not in the state dict
   std::vector<std::string> unexpected;  // the other way around

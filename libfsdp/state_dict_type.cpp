@@ -7,7 +7,7 @@
 namespace fsdp {
 namespace {
 
-// Of both variants: the alternative of each type stands where the type stands in its enumeration.
+// Maps a type to its alternative in both variants: they have the order of the enumeration.
 std::size_t position(StateDictType type) {
   return static_cast<std::size_t>(type);
 }

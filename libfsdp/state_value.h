@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts: nested, ordered, of tensors and plain values.  What Python keeps in dicts, lists,
-// tuples and scalars, here as values of closed types.
+// State dicts: nested, ordered, of tensors and plain values.  They hold the content of Python's
+// dicts, lists, tuples and scalars as values of a closed set of types.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ class StateValue;
 // A tensor of which every rank holds some rows.
 struct ShardedTensor {
   ShardLayout layout;  // of the whole tensor over the ranks that share one copy
-  int part = 0;        // which of them this rank is
-  // Hybrid strategies: which copy of the whole this rank belongs to, and how many there are.
+  int part = 0;        // the part that this rank has
+  // For hybrid strategies: the index of this rank's copy of the whole, and the number of copies.
   int replica = 0;
   int replica_count = 1;
   at::Tensor local;  // layout.shape_of(part)
@@ -34,7 +34,7 @@ struct ShardedTensor {
 
 // Text, or the number of a parameter (optimizer states by PARAM_ID).
 using StateKey = std::variant<std::string, std::int64_t>;
-// The key for people.
+// Returns the key as readable text.
 std::string text_of(const StateKey& key);
 
 // Entries in the order in which their keys were first set.
@@ -53,19 +53,19 @@ class StateDict {
   bool empty() const noexcept;
   std::size_t size() const noexcept;
   const std::vector<Entry>& entries() const noexcept { return entries_; }
-  // Keys stay as they are: change the values alone.
+  // Do not change keys, only values.
   std::vector<Entry>& entries() noexcept { return entries_; }
 
-  // Null where there is no such key.
+  // Returns null if there is no such key.
   const StateValue* find(const StateKey& key) const noexcept;
   StateValue* find(const StateKey& key) noexcept;
   // Throws: c10::Error naming the key.
   const StateValue& at(const StateKey& key) const;
   StateValue& at(const StateKey& key);
-  // Adds None where there is no such key.
+  // Adds None if there is no such key.
   StateValue& operator[](const StateKey& key);
   void set(StateKey key, StateValue value);
-  // Whether there was such a key.  Takes time in the number of entries.
+  // Returns whether there was such a key.  Takes time linear in the number of entries.
   bool erase(const StateKey& key);
 
  private:
@@ -98,7 +98,7 @@ class StateValue {
   ~StateValue();
 
   bool is_none() const noexcept;
-  // Each is null where the value is of another kind.  An integer is no double and no bool.
+  // Each is null if the value is of another kind.  An integer is not a double and not a bool.
   const bool* as_bool() const noexcept;
   const std::int64_t* as_int() const noexcept;
   const double* as_double() const noexcept;
@@ -113,21 +113,21 @@ class StateValue {
   StateList* as_list() noexcept;
   StateTuple* as_tuple() noexcept;
   StateDict* as_dict() noexcept;
-  // The number of an integer, a double, a bool, or a tensor of one element.
-  // Throws: c10::Error where it is none of them.
+  // Returns the number in an integer, a double, a bool, or a tensor of one element.
+  // Throws: c10::Error for any other value.
   double number() const;
-  // The dict.  Throws: c10::Error where it is none.
+  // Returns the dict.  Throws: c10::Error if the value is not a dict.
   const StateDict& dict() const;
   StateDict& dict();
 
-  // "dict", "float", ...: Python's name of the kind, for messages.
+  // Returns Python's name of the kind, for messages: "dict", "float", ...
   const char* kind_name() const noexcept;
 
  private:
   using Content = std::variant<std::monostate, bool, std::int64_t, double, std::string, at::Tensor,
                                ShardedTensor, StateList, StateTuple, StateDict>;
   struct Storage;
-  // Behind a pointer: the variant holds types that hold this one.
+  // A pointer, because the variant holds types that contain this one.
   std::unique_ptr<Storage> content_;
 };
 
@@ -135,7 +135,7 @@ struct StateTuple {
   StateList items;
 };
 
-// Keys of the path joined by dots.
+// Joins the keys of the path by dots.
 std::string text_of(const std::vector<StateKey>& path);
 
 }  // namespace fsdp

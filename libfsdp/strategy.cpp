@@ -109,7 +109,7 @@ FsdpOptions StrategyBase::wrap_options(const torch::nn::Module& module) {
   if (root_device() != c10::Device(c10::kCPU)) result.device_id = root_device();
   if (!unit_names(module, wrapped_policy()).empty()) {
     if (result.auto_wrap_policy)
-      TORCH_WARN("modules were marked by wrap(): auto_wrap_policy does not count");
+      TORCH_WARN("modules were marked by wrap(): auto_wrap_policy is ignored");
     result.auto_wrap_policy = wrapped_policy();
   }
   return result;
@@ -127,8 +127,8 @@ void StrategyBase::setup_optimizers(const ConfigureOptimizers& configure) {
       for (const at::Tensor& parameter : group.params()) {
         TORCH_CHECK(known.count(parameter.unsafeGetTensorImpl()) != 0, "optimizer ", i,
                     " holds a tensor ", parameter.sizes(),
-                    " that is no parameter of the sharded module; make it from the parameters it "
-                    "is given, not from the module's own");
+                    " that is not a parameter of the sharded module; make it from the "
+                    "parameters it is given, not from the module's own");
       }
     }
   }

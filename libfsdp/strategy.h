@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything a training program asks of "fsdp", behind one object: what Lightning's FSDPStrategy
-// (and its DDPFullyShardedStrategy, see fairscale_options.h) are to a Trainer.  Names follow them.
+// One object for everything that a training program needs of "fsdp", as Lightning's FSDPStrategy
+// (or DDPFullyShardedStrategy, see fairscale_options.h) is to a Trainer.  Names follow them.
 //
 //   fsdp::StrategyOptions options;
 //   options.fsdp.auto_wrap_policy = fsdp::module_wrap_policy<BlockImpl>();
@@ -52,15 +52,15 @@ class Optimizer;
 namespace fsdp {
 
 struct StrategyOptions {
-  // Of the ranks; where `backend` is not given, "nccl" for CUDA devices, else "gloo".
+  // Default: "nccl" for CUDA devices, else "gloo".
   std::optional<std::string> process_group_backend;
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
-  // How the ranks find each other, beside backend and timeout: see ProcessGroupOptions.
+  // Tells how the ranks find each other, except backend and timeout: see ProcessGroupOptions.
   ProcessGroupOptions cluster_environment;
-  // One a rank of this node, by local rank; empty: the CPU.
+  // One for each rank of this node, by local rank; empty: the CPU.
   std::vector<c10::Device> parallel_devices;
-  // Copies, and ranks that share one: for the hybrid strategies, in place of nodes.  Ranks of one
-  // copy follow each other.
+  // The number of copies, and of ranks that share one: for the hybrid strategies, instead of nodes.
+  // Ranks of one copy are numbered consecutively.
   std::optional<std::pair<int, int>> device_mesh;
   // cpu_offload, mixed_precision, auto_wrap_policy, activation_checkpointing_policy,
   // sharding_strategy and the rest; process_group and device_id are set by the strategy.  Unlike
@@ -76,10 +76,10 @@ struct StrategyOptions {
 };
 
 using Optimizers = std::vector<std::shared_ptr<torch::optim::Optimizer>>;
-// Given the parameters to optimize (see ShardedModule::parameters).
+// Makes optimizers from the parameters to optimize (see ShardedModule::parameters).
 using ConfigureOptimizers = std::function<Optimizers(const std::vector<at::Tensor>& parameters)>;
 
-// Builds modules without memory while it lives, where it is told to.
+// While it lives, modules are built without memory if it was enabled.
 class TensorInitScope {
  public:
   explicit TensorInitScope(bool empty_init) {
@@ -90,7 +90,7 @@ class TensorInitScope {
   std::optional<MetaDevice> meta_;
 };
 
-// What does not depend on the module's type.
+// The part that does not depend on the module's type.
 class StrategyBase {
  public:
   // Throws: c10::Error for options that contradict each other.
@@ -99,13 +99,13 @@ class StrategyBase {
   StrategyBase(const StrategyBase&) = delete;
   StrategyBase& operator=(const StrategyBase&) = delete;
 
-  // Collective.  Makes the process group; before everything else but the constructor.
+  // Collective.  Makes the process group; call it first after the constructor.
   void setup_environment();
-  // Waits for the other ranks, and drops optimizers, module and process group.  Collective where
-  // setup_environment() ran; what is not there is not waited for.
+  // Waits for the other ranks, and drops optimizers, module and process group, if they exist.
+  // Collective if setup_environment() ran.
   void teardown();
 
-  // Of this rank.
+  // Returns the device of this rank.
   c10::Device root_device() const;
   int global_rank() const;
   int world_size() const;
@@ -115,10 +115,10 @@ class StrategyBase {
   // Throws: c10::Error before setup_environment().
   const std::shared_ptr<ProcessGroup>& process_group() const;
 
-  // Modules that wrap() marks while it lives are the units; auto_wrap_policy then does not count.
+  // While it lives, modules that wrap() marks are the units, and auto_wrap_policy is ignored.
   [[nodiscard]] EnableWrap model_sharded_context() const { return EnableWrap(); }
-  // Where `empty_init`, modules built while it lives have no memory until setup(), which gives it
-  // and initializes them where they compute: nothing is made twice or moved.
+  // If `empty_init`, modules built while it lives have no memory until setup().  That initializes
+  // them where they compute: nothing is made twice or moved.
   [[nodiscard]] TensorInitScope tensor_init_context(bool empty_init = false) const {
     return TensorInitScope(empty_init);
   }
@@ -128,38 +128,38 @@ class StrategyBase {
   void setup_optimizers(const ConfigureOptimizers& configure);
   const Optimizers& optimizers() const noexcept { return optimizers_; }
 
-  // Collective, all of these.  `name` stands in errors.
+  // All of these are collective.  `name` appears in errors.
   void barrier(const std::string& name = "barrier") const;
-  // Rank `src`'s value.  Nothing is pickled.
+  // Returns rank `src`'s value.  Nothing is pickled.
   StateValue broadcast(const StateValue& value, int src = 0) const;
   std::string broadcast(const std::string& text, int src = 0) const;
   std::filesystem::path broadcast(const std::filesystem::path& path, int src = 0) const;
   at::Tensor broadcast(const at::Tensor& tensor, int src = 0) const;
-  // A new tensor; integers are averaged as Python does, to floating point.  `group`: all ranks
-  // where it is null.
+  // Returns a new tensor; means of integers are floating-point, as in Python.  `group`: null means
+  // all ranks.
   at::Tensor reduce(const at::Tensor& tensor, const std::shared_ptr<ProcessGroup>& group = nullptr,
                     ReduceKind kind = ReduceKind::kMean) const;
 
-  // Collective for kFull, whose state is empty but on rank 0.  In the form of state_dict_type.
+  // Collective for kFull, whose state is empty except on rank 0.  In the form of state_dict_type.
   StateDict lightning_module_state_dict() const;
   // By names for kSharded, by PARAM_ID for kFull.
   StateDict optimizer_state(const torch::optim::Optimizer& optimizer) const;
 
-  // Collective.  What save_checkpoint() takes: `extra`, "state_dict", "optimizer_states", and what
-  // Lightning asks of every checkpoint where `extra` has it not: "epoch", "global_step",
+  // Collective.  Returns the input of save_checkpoint(): `extra`, "state_dict", "optimizer_states",
+  // and defaults for entries that Lightning requires and `extra` lacks: "epoch", "global_step",
   // "pytorch-lightning_version", "loops", "callbacks", "lr_schedulers".
   StateDict dump_checkpoint(const StateDict& extra = {}) const;
-  // Collective.  The path is rank 0's.  kFull: one file; kSharded: a folder with `model`,
-  // `optimizer_0`, ... and the rest in meta.pt.  A checkpoint that is there is replaced in one
-  // step.
-  // `storage_options`: as in Lightning, whose strategies take them for plugins that write
-  // elsewhere; this one writes by itself. Throws: as save() of checkpoint.h; c10::Error where there
-  // are storage options.
+  // Collective.  Rank 0's path is used. kFull: one file; kSharded: a folder with
+  // `model`, `optimizer_0`, ... and the rest in meta.pt.  An existing checkpoint
+  // is replaced in one step.  `storage_options`: as in Lightning, whose
+  // strategies pass them to plugins that write elsewhere; this one writes by
+  // itself.
+  // Throws: as save() of checkpoint.h; c10::Error if there are storage options.
   void save_checkpoint(const StateDict& checkpoint, const std::filesystem::path& path,
                        const std::optional<StateDict>& storage_options = std::nullopt) const;
-  // Collective.  Loads model and optimizers, at any world size, from a file or a folder: which, it
-  // finds out itself.  Returns everything else of the checkpoint.  The optimizers are left alone
-  // where there are none (evaluation), or the checkpoint has none.
+  // Collective.  Loads model and optimizers, at any world size, from a file or a folder, which it
+  // detects itself.  Returns everything else of the checkpoint.  The optimizers are left alone if
+  // there are none (evaluation), or the checkpoint has none.
   // Throws: as load() of checkpoint.h.
   StateDict load_checkpoint(const std::filesystem::path& path, bool strict = true);
 
@@ -169,7 +169,7 @@ class StrategyBase {
   static constexpr bool lightning_restore_optimizer = false;
 
  protected:
-  // The options for wrapping `module`.
+  // Returns the options for wrapping `module`.
   FsdpOptions wrap_options(const torch::nn::Module& module);
   virtual ShardedModule* sharded() const noexcept = 0;
   virtual void drop_module() noexcept = 0;
@@ -202,7 +202,7 @@ class Strategy : public StrategyBase {
   // Requires: setup().
   Sharded& model() const { return *model_; }
 
-  // The module's function of that name under the root's bracket (see FullyShardedDataParallel).
+  // Calls the module's function of that name like forward (see FullyShardedDataParallel).
   template <typename... Args>
   auto training_step(Args&&... batch) {
     return model_->call(
@@ -211,7 +211,7 @@ class Strategy : public StrategyBase {
         },
         std::forward<Args>(batch)...);
   }
-  // Those of evaluation record no gradients.
+  // The evaluation steps record no gradients.
   template <typename... Args>
   auto validation_step(Args&&... batch) {
     const at::NoGradGuard no_grad;
@@ -230,7 +230,7 @@ class Strategy : public StrategyBase {
         },
         std::forward<Args>(batch)...);
   }
-  // Where the module has no predict_step(), its forward().
+  // Without predict_step() in the module, calls its forward().
   template <typename... Args>
   auto predict_step(Args&&... batch) {
     const at::NoGradGuard no_grad;

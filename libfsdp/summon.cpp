@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedModule::summon_full_params: parameters that can be read and written as if nothing were
-// sharded.
+// ShardedModule::summon_full_params: makes parameters readable and writable as without
+// sharding.
 #include <exception>
 #include <string>
 #include <utility>
@@ -65,7 +65,7 @@ class FullParams::Scope {
     for (Parameter* parameter : group.parameters) {
       if (!shows()) continue;
       summoned_.push_back(parameter);
-      // Whole already, and what is written there stays.
+      // Whole already, and writes to it persist.
       if (unit.always_live && options_.writeback) continue;
       at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
       if (options_.offload_to_cpu) full = full.cpu();
@@ -74,7 +74,7 @@ class FullParams::Scope {
     if (options_.with_grads) summon_gradients(unit, group);
   }
 
-  // Ranks may differ in what gradients they have; all take part in the collective.
+  // Ranks may have different gradients; all take part in the collective.
   void summon_gradients(Unit& unit, FlatGroup& group) {
     const at::Tensor local = at::zeros({group.trainable_numel}, group.local.options());
     bool any = false;
@@ -104,11 +104,11 @@ class FullParams::Scope {
                   at::IntArrayRef(parameter->layout.shape));
       if (still_taken(*parameter)) continue;
       const at::Tensor rows = rows_of(parameter->full.detach(), parameter->layout, rank);
-      // What was only read may still have its backward before it.
+      // Parameters that were only read may still have their backward ahead.
       if (rows.scalar_type() == parameter->shard.scalar_type() &&
           rows.device() == parameter->shard.device() && at::equal(rows, parameter->shard))
         continue;
-      // Below autograd, and so without its views.
+      // Copies below autograd, and so without creating views.
       parameter->shard.detach().copy_(rows);
       shard_was_written(*parameter);
     }

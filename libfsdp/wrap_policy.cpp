@@ -22,8 +22,8 @@ using torch::nn::Module;
 
 thread_local int open_scopes = 0;
 
-// Which modules are marked.  Modules do not tell anyone that they die: a mark whose module is gone
-// is found by its weak pointer, which also keeps another module from being given its address.
+// Records which modules are marked.  Modules do not tell anyone that they die.  The weak pointer of
+// a mark shows that its module is gone, and keeps other modules from getting its address.
 class Marks {
  public:
   void add(const std::shared_ptr<Module>& module) {
@@ -77,7 +77,7 @@ class UnitChooser {
   std::int64_t choose(const Module& module, const std::string& name, bool is_root) {
     const auto numel = counted_numel(module);
     if (!policy_(module, /*recurse=*/true, numel)) return 0;
-    // The place of the module before those below it, where named_modules() has it.
+    // Inserts the module before those below it, in the order of named_modules().
     const auto place = static_cast<std::ptrdiff_t>(units_.size());
     std::int64_t wrapped_numel = 0;
     for (const auto& child : module.named_children()) {

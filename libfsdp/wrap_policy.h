@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which submodules become units: sets of parameters that are gathered and freed together.
+// Selects the submodules that become units: sets of parameters gathered and freed together.
 #pragma once
 
 #include <cstdint>
@@ -16,54 +16,54 @@ class Module;
 
 namespace fsdp {
 
-// Asked of every submodule, as PyTorch's auto_wrap_policy.  With `recurse` true: whether to look
-// into the module's children; `nonwrapped_numel` counts all its parameters.  With `recurse` false:
-// whether the module becomes a unit; `nonwrapped_numel` leaves out those that units below it have.
-// Children are decided before their parent, and a module that is not looked into becomes no unit.
-// The root always is one and is asked only whether to look into it.
+// Called for every submodule, like PyTorch's auto_wrap_policy.  With `recurse` true, returns
+// whether to look into the module's children; `nonwrapped_numel` counts all its parameters.  With
+// `recurse` false, returns whether the module becomes a unit; `nonwrapped_numel` leaves out
+// parameters in units below it.  Children are decided before their parent, and a module that is not
+// looked into is not a unit.  The root always is one; it is asked only whether to look into it.
 using WrapPolicy = std::function<bool(const torch::nn::Module& module, bool recurse,
                                       std::int64_t nonwrapped_numel)>;
 
 using ModulePredicate = std::function<bool(const torch::nn::Module&)>;
 
-// Whether a module is of one of these types or derives from one.  Each is a module's type or its
-// holder: instances_of<BlockImpl, torch::nn::Linear>().
+// Returns whether a module is of one of these types or derives from one.  Each is a module's type
+// or its holder: instances_of<BlockImpl, torch::nn::Linear>().
 template <typename... Modules>
 ModulePredicate instances_of();
 
-// Every module for which `is_unit` is true; what PyTorch calls a lambda or custom policy.
+// Selects every module for which `is_unit` is true; PyTorch calls it a lambda or custom policy.
 WrapPolicy custom_policy(ModulePredicate is_unit);
 
-// Every module of one of these types: module_wrap_policy<BlockImpl, EncoderLayerImpl>().  What
-// PyTorch once called transformer_auto_wrap_policy is the same.
+// Selects every module of one of these types: module_wrap_policy<BlockImpl, EncoderLayerImpl>().
+// Equivalent to PyTorch's former transformer_auto_wrap_policy.
 template <typename... Modules>
 WrapPolicy module_wrap_policy();
 
-// Every module with at least this many elements that no unit below it has.
-// `is_leaf`: modules whose children never become units and that become none themselves, so that
-// their parameters are part of the unit around them; where empty, MultiheadAttention.
-// `is_excluded`: modules that become no unit, while those below them may; where empty, ModuleList
-// and ModuleDict.
+// Selects every module with at least this many elements that are not in a unit below it.
+// `is_leaf`: modules that are not units and whose children never are, so that their
+// parameters belong to the unit around them; default: MultiheadAttention.  `is_excluded`:
+// modules that are not units, while those below them may be; default: ModuleList and
+// ModuleDict.
 WrapPolicy size_based_auto_wrap_policy(std::int64_t min_num_params = 100'000'000,
                                        ModulePredicate is_leaf = {},
                                        ModulePredicate is_excluded = {});
 
-// Every module.
+// Selects every module.
 WrapPolicy always_wrap_policy();
 
-// Modules that were marked by wrap(), and no others.  See wrap.
+// Selects only modules that were marked by wrap().  See wrap.
 WrapPolicy wrapped_policy();
 
-// Whether any of the policies wants the module.
+// Selects modules that any of the policies selects.
 WrapPolicy any_of(std::vector<WrapPolicy> policies);
 
-// Manual wrapping, as PyTorch's enable_wrap() and wrap(): inside the scope, wrap(module) marks the
-// module as a unit for wrapped_policy(); outside of any, it does nothing, so that one model builds
-// both ways.
+// Manual wrapping, like PyTorch's enable_wrap() and wrap(): inside the scope, wrap(module) marks
+// the module as a unit for wrapped_policy().  Outside of any scope it does nothing, so one model
+// builds both ways.
 //   fsdp::EnableWrap scope;
 //   block = register_module("block", fsdp::wrap(Block(64)));
 // The mark holds for the module's life, wherever it is registered.  Scopes nest.
-// Thread-safe: a scope is of its thread.
+// Thread-safe: a scope belongs to its thread.
 class EnableWrap {
  public:
   EnableWrap();
@@ -76,10 +76,10 @@ template <typename Holder>
 Holder wrap(Holder module);
 void mark_wrapped(const std::shared_ptr<torch::nn::Module>& module);
 
-// The units a policy chooses, in the order of named_modules(); names relative to the root, without
-// the root itself.  A module that is registered in several places is decided once and has its first
-// name.  `ignored` modules and what is below them are left out, and their parameters and the
-// `ignored_parameters` are not counted.
+// Returns the units that a policy chooses, in the order of named_modules(); names are relative to
+// the root, and the root itself is left out.  A module that is registered in several places is
+// decided once and has its first name.  `ignored` modules and those below them are left out, and
+// their parameters and the `ignored_parameters` are not counted.
 std::vector<std::string> unit_names(const torch::nn::Module& root, const WrapPolicy& policy,
                                     const std::vector<const torch::nn::Module*>& ignored = {},
                                     const std::vector<at::Tensor>& ignored_parameters = {});

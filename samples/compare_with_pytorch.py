@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Says whether a consolidated file holds exactly what PyTorch reads from the sharded folder.
+"""Reports whether a consolidated file holds exactly what PyTorch reads from the sharded folder.
 
   python compare_with_pytorch.py FOLDER FULL.pt
 """
@@ -38,7 +38,7 @@ full = torch.load(sys.argv[2], weights_only=True)
 with tempfile.TemporaryDirectory() as tmp:
     dcp_to_torch_save(sys.argv[1], os.path.join(tmp, "full.pt"))
     expected = torch.load(os.path.join(tmp, "full.pt"), weights_only=False)
-beside = os.path.join(sys.argv[1], "meta.pt")   # where Lightning and libfsdp keep what no rank holds alone
+beside = os.path.join(sys.argv[1], "meta.pt")   # meta.pt holds the values that every rank has, for Lightning and libfsdp
 if os.path.exists(beside):
     expected.update(torch.load(beside, weights_only=True))
 count = {"tensors": 0, "values": 0}

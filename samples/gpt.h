@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small GPT as one writes it with LibTorch.  Nothing in it knows of ranks; checkpoint_module() is
-// a plain call of the block unless the options that wrap the model ask for recomputation.
+// A small GPT written with plain LibTorch.  Nothing in it depends on ranks; checkpoint_module() is
+// a plain call of the block unless the options that wrap the model enable recomputation.
 //
 // B batch, T tokens of a sequence, D width, V vocabulary.
 #pragma once

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# From a bare Debian 12 or Ubuntu machine to a model that was trained by libfsdp on two ranks, looked into, joined, laid out
-# anew and trained on, on three.
+# Starts on a bare Debian 12 or Ubuntu machine: trains a model with libfsdp on two ranks, inspects, consolidates and reshards
+# the checkpoint, and continues the training on three ranks.
 #
 #   samples/quickstart.sh [OUT]      OUT: where the checkpoints go (default build/quickstart)
 set -euo pipefail
@@ -36,7 +36,7 @@ cd "$OUT"
 say; say "# 3. Something to read: the project's own documents, a token a byte."
 cat "$ROOT"/README.md "$ROOT"/docs/*.md | iconv -f latin1 -t utf-16le >tokens.bin
 
-# train RANKS OPTION...: twelve sequences a step, whatever the number of ranks.
+# train RANKS OPTION...: trains with twelve sequences a step on any number of ranks.
 train() {
   say
   say "$ torchrun --no-python --nproc-per-node $1 train_gpt --data tokens.bin --batch $((12 / $1)) ${*:2}"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that goes on wherever it was left, on as many ranks as there are today:
+// Resumes a run where it stopped, on any number of ranks:
 //
 //   torchrun --no-python --nproc-per-node 2 resume_on_another_world_size run
 //   torchrun --no-python --nproc-per-node 3 resume_on_another_world_size run
 //
-// The second reads what two ranks wrote and trains on: its first loss is the first one's last.
+// The second reads the checkpoint of two ranks and continues: its first loss is the first's last.
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -32,7 +32,7 @@ void train(const std::filesystem::path& folder) {
   auto sharded = fsdp::FullyShardedDataParallel<torch::nn::Sequential>(model, options);
   fsdp::optim::AdamW optimizer(sharded.parameters(), torch::optim::AdamWOptions(1e-2));
 
-  // What training goes on from.  Which ranks hold which rows is not the caller's concern.
+  // The state that training continues from.  The caller need not know which ranks hold which rows.
   fsdp::TrainingState state;
   state.model = &sharded;
   state.optimizers = {&optimizer};

@@ -43,7 +43,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Group = std::shared_ptr<fsdp::ProcessGroup>;
 
-// The group that a launcher's variables tell of; without any, a world of this process alone.
+// Returns the group that a launcher's variables describe; without any, a world of one process.
 Group join() {
   const auto place = fsdp::rank_environment();
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
@@ -84,7 +84,7 @@ fsdp::FsdpOptions fsdp_options(const TrainOptions& options, const Group& group) 
   return result;
 }
 
-// Steps that a checkpoint's training had made.
+// Returns the number of steps that a checkpoint's training had made.
 std::int64_t step_of(const fsdp::StateDict& extra, const torch::optim::Optimizer& optimizer) {
   for (const char* key : {"global_step", "step"}) {
     if (const auto* value = extra.find(key)) return static_cast<std::int64_t>(value->number());
@@ -95,7 +95,7 @@ std::int64_t step_of(const fsdp::StateDict& extra, const torch::optim::Optimizer
   return step;
 }
 
-// JSON has no word for NaN and infinity.
+// JSON cannot represent NaN and infinity.
 std::string json(double value) {
   if (!std::isfinite(value)) return "null";
   std::ostringstream text;
@@ -103,10 +103,10 @@ std::string json(double value) {
   return text.str();
 }
 
-// Lines of rank 0: of every step in the metrics, of some on the terminal.
+// Rank 0's output: every step in the metrics, some on the terminal.
 class Report {
  public:
-  // `first`: the step this run begins with.
+  // `first`: the first step of this run.
   Report(const TrainOptions& options, const Group& group, std::int64_t first)
       : silent_(group->rank() != 0),
         every_(std::max<std::int64_t>(1, options.steps / 10)),
@@ -137,7 +137,7 @@ class Report {
   const std::int64_t every_;
   const std::int64_t first_;
   const std::int64_t last_;
-  const std::int64_t tokens_;  // of a step
+  const std::int64_t tokens_;  // in one step
   std::ofstream file_;
 };
 
@@ -183,7 +183,7 @@ class Trainer {
     }
     if (!options_.trace.empty()) model_->write_trace(trace_path(options_.trace, group_->rank()));
     if (!options_.save.empty()) save();
-    // Rank 0 serves the store that ranks meet at: it must not leave first.
+    // Rank 0 serves the store where ranks meet, so it must not leave first.
     fsdp::agree(group_, "the end", [] {});
   }
 
@@ -221,7 +221,7 @@ class Trainer {
     }
   }
 
-  // One step's gradients, and this rank's mean loss.
+  // Computes one step's gradients, and this rank's mean loss.
   double backward() {
     double sum = 0;
     for (std::int64_t micro = 0; micro < options_.accumulate; ++micro) {
@@ -261,7 +261,7 @@ class Trainer {
   std::int64_t step_ = 0;  // steps made
 };
 
-// Of c10's errors without the stack; one line.
+// Returns the message in one line, for c10's errors without the stack.
 std::string message_of(const std::exception& error) {
   const auto* of_torch = dynamic_cast<const c10::Error*>(&error);
   std::string text = of_torch != nullptr ? of_torch->what_without_backtrace() : error.what();

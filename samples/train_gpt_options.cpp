@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kLargestToken = std::numeric_limits<std::uint16_t>::max();
 
-// Of sizes: large enough for any model here, small enough that products of two do not overflow.
-// Its description would stand behind every option of --help.
+// A range for sizes: large enough for any model here, but products of two sizes do not overflow.
+// Without a name, because --help would print it after every option.
 const CLI::Validator kSize = CLI::Range(std::int64_t{1}, std::int64_t{1} << 30).description("");
 const CLI::Validator kNotNegative =
     CLI::Range(0.0, std::numeric_limits<double>::max()).description("");
@@ -57,7 +57,7 @@ void add_training(CLI::App& app, TrainOptions& options) {
                  "Weight decay of AdamW (0.01; with --resume the checkpoint's)")
       ->check(kNotNegative)
       ->group(group);
-  app.add_option("--seed", options.seed, "Of the initial weights")
+  app.add_option("--seed", options.seed, "Seed of the initial weights")
       ->capture_default_str()
       ->group(group);
   app.add_option("--accumulate", options.accumulate,

@@ -15,7 +15,7 @@ struct TrainOptions {
   std::int64_t length = 64;
   std::int64_t batch = 4;
   std::int64_t steps = 20;
-  // Not given: 1e-3 and 0.01, or with --resume those of the checkpoint.
+  // Default: 1e-3 and 0.01, or with --resume the values of the checkpoint.
   std::optional<double> lr;
   std::optional<double> weight_decay;
   std::uint64_t seed = 0;
@@ -36,6 +36,6 @@ struct TrainOptions {
   std::string trace;    // empty: none
 };
 
-// Throws: std::invalid_argument saying in one line which option is wrong and what it takes.
+// Throws: std::invalid_argument saying in one line which option is wrong and what it accepts.
 // --help is printed to stdout and ends the process.
 TrainOptions parse_train_options(int argc, char** argv);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The least that sharded training takes: a module, a policy, a loop, a checkpoint.
+// The minimum for sharded training: a module, a policy, a loop, a checkpoint.
 //
 //   torchrun --no-python --nproc-per-node 2 train_mlp mlp-step-100
 #include <cstdint>
@@ -14,7 +14,7 @@
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
 
-// Any module will do: it knows nothing of ranks.
+// Any module works; it need not know about ranks.
 struct MLPImpl : torch::nn::Module {
   explicit MLPImpl(std::int64_t width)
       : in(register_module("in", torch::nn::Linear(2, width))),
@@ -57,7 +57,7 @@ void train(const std::string& folder) {
   }
 
   state.extra["global_step"] = 101;
-  fsdp::save(folder, state);  // each rank its part; fsdp::load takes it on any number of ranks
+  fsdp::save(folder, state);  // each rank saves its part; fsdp::load works on any number of ranks
 }
 
 int main(int argc, char** argv) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which modules become units, the sets of parameters that are gathered and freed together: one GPT
-// under each policy, a model that marks its own, and one that is built without memory.
+// Shows which modules become units, the sets of parameters that are gathered and freed together:
+// one GPT under each policy, a model that marks its own, and one built without memory.
 //
 //   wrap_policies
 #include <iostream>
@@ -37,7 +37,7 @@ void show_policies() {
   show("everything", *gpt, fsdp::always_wrap_policy());
 }
 
-// Marks its units where it builds them.  Outside of an EnableWrap scope the marks mean nothing.
+// Marks its units while building them.  Outside of an EnableWrap scope the marks have no effect.
 struct MarkedImpl : torch::nn::Module {
   MarkedImpl()
       : tower(register_module(
@@ -55,7 +55,7 @@ void show_manual_wrapping() {
   show("marked by hand", *Marked(), fsdp::wrapped_policy());
 }
 
-// 1.3 billion parameters that take no memory, and what training them would take on each of 8 ranks.
+// A model of 1.3 billion parameters without memory, and the memory to train it on each of 8 ranks.
 void show_meta_device() {
   const fsdp::MetaDevice meta;
   const GPT large(GPTOptions{50'257, 2048, 24, 16, 1024});
@@ -67,7 +67,7 @@ void show_meta_device() {
   fsdp::print_memory_table(std::cout, fsdp::estimate_strategies(*large, options, setup));
 }
 
-// Built on the meta device, given memory as it is wrapped: the tree with its units.
+// Built on the meta device, given memory when it is wrapped: the tree with its units.
 void show_tree() {
   fsdp::ProcessGroupOptions alone;
   alone.rank = 0, alone.world_size = 1;

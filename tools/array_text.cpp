@@ -24,7 +24,7 @@ T number_of(std::span<const std::byte> element) {
   return number;
 }
 
-// Types narrower than float32 by way of it.
+// Converts types narrower than float32 to it.
 float small_float(DType dtype, std::span<const std::byte> element) {
   float number = 0;
   formats::cast(dtype, element, DType::kFloat32, std::as_writable_bytes(std::span(&number, 1)));
@@ -150,7 +150,7 @@ void ArrayPrinter::advance() {
 
 void ArrayPrinter::print(std::span<const std::byte> element) {
   const std::size_t rank = shape_.size();
-  std::size_t opens = 0;  // dimensions that begin anew
+  std::size_t opens = 0;  // dimensions that start anew
   while (opens < rank && at_[rank - 1 - opens] == 0) ++opens;
   if (any_) {
     const std::size_t moved = rank - 1 - opens;  // the dimension whose next index this is

@@ -14,22 +14,22 @@
 
 namespace fsdp::cli {
 
-// The shortest text that reads back as the same element: 0.1, -inf, nan, True, (1.0+2.0j); of types
-// whose elements are no numbers, their bytes: 0x7f.
+// Returns the shortest text that reads back as the same element: 0.1, -inf, nan, True, (1.0+2.0j);
+// for types whose elements are not numbers, their bytes: 0x7f.
 std::string element_text(formats::DType dtype, std::span<const std::byte> element);
 // The same for JSON: NaN and infinities are "NaN", "Infinity", "-Infinity", complex numbers two
 // numbers in a list.
 formats::Json element_json(formats::DType dtype, std::span<const std::byte> element);
 
-// Prints the elements of a dense row-major array, given in order, in nested brackets, a row a line.
-// `elided`: of a dimension of more than six, the first and the last three are printed.
+// Prints the elements of a dense row-major array, given in order, in nested brackets, one row per
+// line. `elided`: only the first and the last three of a dimension of more than six are printed.
 class ArrayPrinter {
  public:
   ArrayPrinter(formats::DType dtype, std::vector<std::int64_t> shape, bool elided,
                std::ostream& out);
-  // The next elements.
+  // Prints the next elements.
   void add(std::span<const std::byte> elements);
-  // After all of them.
+  // Ends the output after all elements.
   void finish();
 
  private:

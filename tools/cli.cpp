@@ -43,7 +43,7 @@ constexpr const char* kFooter =
     "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
     "'fsdp-ckpt help VERB' explains a verb.";
 
-// A whole decimal number, or an Error that names the option and the range.
+// Parses a whole decimal number.  Throws an Error that names the option and the range.
 std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
                         std::int64_t most) {
   std::int64_t value = 0;
@@ -56,7 +56,7 @@ std::int64_t integer_of(const std::string& name, const std::string& word, std::i
   return value;
 }
 
-// "--depth" of "-d,--depth".
+// Returns "--depth" for "-d,--depth".
 std::string long_name(const std::string& names) {
   return names.substr(names.rfind(',') + 1);
 }
@@ -161,11 +161,63 @@ CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   return sub;
 }
 
-// What CLI11 says of words it could not take, and what would have been right.
+// One line of help: the words to type, and their effect.
+std::string help_line(const std::string& typed, const std::string& explanation) {
+  std::string line = std::string(kHelpIndent, ' ') + typed;
+  line += line.size() + 2 <= kHelpColumn ? std::string(kHelpColumn - line.size(), ' ')
+                                         : "\n" + std::string(kHelpColumn, ' ');
+  return line + explanation + '\n';
+}
+
+// "-k, --keys GLOB"; long names are aligned.
+std::string option_text(const CLI::Option& option) {
+  std::string text;
+  for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
+  text = text.empty() ? "    " : text + ", ";
+  for (const std::string& name : option.get_lnames()) text += "--" + name;
+  if (option.get_type_size_max() == 0) return text;  // a flag
+  const std::string type = option.get_type_name();
+  return text + " " +
+         type.substr(0, type.find(':'));  // CLI11 puts the allowed values after a colon
+}
+
+std::string help_text(const CLI::App& app) {
+  const bool top = app.get_parent() == nullptr;
+  std::string text = app.get_description() + "\n\nUsage: fsdp-ckpt " +
+                     (top ? "VERB" : app.get_name()) + " [OPTIONS]";
+  std::string positionals;
+  std::string groups;
+  for (const char* group : {kOwnOptions, kCommonOptions}) {
+    std::string lines;
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_positional()) continue;
+      if (option->get_group() == group)
+        lines += help_line(option_text(*option), option->get_description());
+    }
+    if (!lines.empty()) groups += std::string("\n") + group + ":\n" + lines;
+  }
+  for (const CLI::Option* option : app.get_options()) {
+    if (!option->get_positional()) continue;
+    text += " " + option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
+    positionals += help_line(option->get_name(true), option->get_description());
+  }
+  text += "\n";
+  if (!positionals.empty()) text += "\n" + positionals;
+  if (top) {
+    text += "\nVerbs:\n";
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+      std::string names = verb->get_name();
+      for (const std::string& alias : verb->get_aliases()) names += ", " + alias;
+      text += help_line(names, verb->get_description());
+    }
+  }
+  return text + groups + "\n" + app.get_footer() + "\n";
+}
+
+// Returns CLI11's message about words that it rejected, with a correction.
 std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {
   const auto chosen = app.get_subcommands();
-  if (args.empty()) return "no verb was given; fsdp-ckpt --help lists them";
   if (chosen.empty()) return "no verb was given; fsdp-ckpt --help lists them";
   const CLI::App& verb = *chosen.front();
   const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";
@@ -183,7 +235,7 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
          (near.empty() ? help : "; did you mean " + near + "?");
 }
 
-// Refuses a first word that is no verb, and names the nearest one.
+// Refuses a first word that is not a verb, and names the nearest one.
 void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>>& verbs) {
   std::vector<std::string> names = {"help"};
   for (const auto& verb : verbs) {
@@ -191,7 +243,7 @@ void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>
     if (!verb->alias().empty()) names.push_back(verb->alias());
   }
   if (std::find(names.begin(), names.end(), word) != names.end()) return;
-  // Who wants something gone is not to be led to a verb that only looks.
+  // A user who wants to delete is not directed to a verb that only reads.
   constexpr std::string_view kDeleting[] = {"rm",    "del",   "delete", "erase", "remove",
                                             "clean", "prune", "purge",  "rmdir", "unlink"};
   if (std::find(std::begin(kDeleting), std::end(kDeleting), word) != std::end(kDeleting)) {
@@ -221,13 +273,13 @@ void print_error(ErrorCode code, const std::string& message, bool json, std::ost
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-// Terminals are looked for only where the real streams are used, not those of a test.
+// Only the real streams can be terminals, not those of a test.
 bool is_terminal(const std::ostream& stream) {
   if (&stream == &std::cout) return ::isatty(STDOUT_FILENO) == 1;
   return &stream == &std::cerr && ::isatty(STDERR_FILENO) == 1;
 }
 
-// Whether errors are red: asked before the words are understood, which may be what is wrong.
+// Returns whether errors are red: decided before the words are parsed, because parsing may fail.
 bool colors_errors(const std::vector<std::string>& args, const std::ostream& err) {
   for (std::size_t i = 0; i < args.size(); ++i) {
     const bool apart = args[i] == "--color" && i + 1 < args.size();
@@ -253,7 +305,7 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
   return streams;
 }
 
-// Runs a verb with no more memory than --max-memory, or what the files named justify.
+// Runs a verb with at most --max-memory, or the memory that the named files justify.
 int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<std::string>& args,
                       std::ostream& out, std::ostream& err) {
   CommonOptions common = interpret(typed);
@@ -274,7 +326,7 @@ int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<st
 
 int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
                   std::ostream& err) {
-  // For the build, which installs what they print.
+  // For the build, which installs their output.
   if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
     out << completion_script(typed_args[1]);
     return 0;
@@ -297,7 +349,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   for (const auto& verb : verbs) subcommands.push_back(add_verb(app, *verb, typed));
   if (!args.empty() && !args[0].starts_with('-')) check_verb(args[0], verbs);
   try {
-    // CLI11 takes the words last first.
+    // CLI11 expects the words in reverse order.
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: what was typed, which verb it means, and what becomes of its errors.
+// The command line: parses it, runs its verb, and reports errors.
 #pragma once
 
 #include <iosfwd>
@@ -8,10 +8,10 @@
 
 namespace fsdp::cli {
 
-// Runs `fsdp-ckpt args...`.  Results go to `out`, progress, warnings and errors to `err`.
-// Returns the exit status: 0 done, sound, same; 1 the answer is no (damage was found); 2 it could
-// not be done; 128 + n where signal n asked to stop.  Throws: bad_alloc where there is no memory
-// even for a message.
+// Runs `fsdp-ckpt args...`.  Results go to `out`, progress, warnings and errors to `err`. Returns
+// the exit status: 0 done, sound, same; 1 the answer is no (damage was found); 2 it could not be
+// done; 128 + n if signal n asked to stop.  Throws: bad_alloc if there is no memory even for a
+// message.
 int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
 
 }  // namespace fsdp::cli

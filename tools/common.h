@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options every verb shares, and the surroundings it runs in.
+// The options that every verb shares, and its environment.
 #pragma once
 
 #include <cstddef>
@@ -21,19 +21,20 @@ struct CommonOptions {
   When progress = When::kAuto;
   When color = When::kAuto;
   unsigned threads = 1;
-  // --max-memory; where it is not given, what the files named justify (see memory_budget.h).
+  // --max-memory; if it is not given, the memory that the named files justify (see
+  // memory_budget.h).
   std::uint64_t max_memory_bytes = 256U << 20U;
   formats::KeySelection keys;
   std::set<std::string> allowed_globals;
 };
 
-// Where a verb writes.  The members are what `When` came to for this terminal.
+// The output streams of a verb.  The flags are the results of `When` for this terminal.
 struct Streams {
   std::ostream& out;
   std::ostream& err;
   bool color = false;
   bool show_progress = false;
-  // Width of the terminal that `out` is; 0 where it is a file or a pipe, which get everything.
+  // Width of the terminal `out`; 0 if it is a file or a pipe, which get everything.
   std::size_t columns = 0;
 };
 

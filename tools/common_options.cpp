@@ -26,9 +26,9 @@ void declare_path(OptionSet& options, TypedCommon& typed) {
 }
 
 void declare_common(OptionSet& options, TypedCommon& typed) {
-  options.list("-k,--keys", typed.common.keys.include, "GLOB",
+  options.list("-k,--keys", typed.include, "GLOB",
                "Only keys that match GLOB: * stays within dots, ** does not");
-  options.list("--exclude", typed.common.keys.exclude, "GLOB", "Not the keys that match GLOB");
+  options.list("--exclude", typed.exclude, "GLOB", "Not the keys that match GLOB");
   options.list("--allow-global", typed.globals, "MODULE.NAME",
                "Take this Python name in a pickle for plain data");
   options.flag("--json", typed.common.json, "One JSON object on standard output");
@@ -55,10 +55,7 @@ CommonOptions interpret(const TypedCommon& typed) {
                              ", but at least ", formats::human_bytes(kMinMemory), " is needed"));
   }
   common.allowed_globals.insert(typed.globals.begin(), typed.globals.end());
-  for (const auto* globs : {&common.keys.include, &common.keys.exclude}) {
-    for (const std::string& glob : *globs)
-      (void)formats::glob_matches(glob, "");  // refuses a broken one now
-  }
+  common.keys = {formats::globs_of(typed.include), formats::globs_of(typed.exclude)};
   return common;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words every verb takes: declared once, for the command line, its help and what is made of it.
+// The words that every verb takes: declared once, for the command line, its help and what is
+// generated from it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 
 namespace fsdp::cli {
 
-// The common words as they were typed.
+// The common words as typed.
 struct TypedCommon {
   CommonOptions common;
   std::string progress = "auto";
@@ -20,11 +21,13 @@ struct TypedCommon {
   std::optional<std::uint64_t> max_memory;
   std::optional<std::int64_t> threads;
   std::vector<std::string> globals;
+  std::vector<std::string> include;
+  std::vector<std::string> exclude;
 };
 
-// PATH, which stands first.
+// Declares PATH, which comes first.
 void declare_path(OptionSet& options, TypedCommon& typed);
-// The options, --help aside.
+// Declares the options except --help.
 void declare_common(OptionSet& options, TypedCommon& typed);
 
 // Gives the words their meaning.  Throws: kUsage.

@@ -16,7 +16,8 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
   return text;
 }
 
-// 'text' for a shell, or for zsh's option specifications, whose own signs are escaped first.
+// Quotes text for a shell, or for zsh's option specifications, whose special characters are escaped
+// first.
 std::string quoted(const std::string& text, std::string_view special = {}) {
   std::string out = "'";
   for (const char c : text) {
@@ -33,7 +34,7 @@ std::string names_of(const std::vector<OptionRecord>& options) {
   return joined(names, " ");
 }
 
-// The verbs and their aliases.
+// Returns the verbs and their aliases.
 std::vector<std::string> verb_names(const std::vector<VerbRecord>& verbs) {
   std::vector<std::string> names;
   for (const VerbRecord& verb : verbs) {
@@ -47,7 +48,7 @@ std::string pattern_of(const VerbRecord& verb) {
   return verb.alias.empty() ? verb.name : verb.name + "|" + verb.alias;
 }
 
-// Whether a value of that type is a file or a folder.
+// Returns whether a value of that type is a file or a folder.
 bool is_path(const OptionRecord& option) {
   return option.type == "FILE" || option.type == "PATH" || option.type == "OUT" ||
          option.type == "FOLDER";
@@ -113,7 +114,7 @@ std::string bash() {
   return out;
 }
 
-// One argument of _arguments: '(-k --keys)*'{-k,--keys}'[help]:GLOB:'
+// Returns one argument of _arguments: '(-k --keys)*'{-k,--keys}'[help]:GLOB:'
 std::string zsh_option(const OptionRecord& option) {
   std::string out;
   if (option.repeated) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shell completions, made from what the verbs declare.
+// Shell completions, made from the verbs' declarations.
 #pragma once
 
 #include <string>
 
 namespace fsdp::cli {
 
-// The completion script for "bash", "zsh" or "fish".  Throws: kUsage for any other shell.
+// Returns the completion script for "bash", "zsh" or "fish".  Throws: kUsage for any other shell.
 std::string completion_script(const std::string& shell);
 
 }  // namespace fsdp::cli

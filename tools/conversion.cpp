@@ -26,7 +26,7 @@ using formats::cat;
 using formats::Leaf;
 using formats::Value;
 
-// What --to takes for hdf5 as well: the suffix of such files.
+// An alias of hdf5 for --to: the suffix of such files.
 constexpr std::string_view kShortHdf5 = "h5";
 
 std::string joined(const std::vector<std::string>& words, const std::string& between) {
@@ -35,13 +35,13 @@ std::string joined(const std::vector<std::string>& words, const std::string& bet
   return text;
 }
 
-// The count of steps of an optimizer: a float tensor that is a number, not a weight.
+// Returns whether it is an optimizer's step count: a float tensor that is a number, not a weight.
 bool is_step(const Leaf& leaf) {
   const auto* last = leaf.path.empty() ? nullptr : std::get_if<std::string>(&leaf.path.back());
   return last != nullptr && (*last == "step" || last->ends_with(".step"));
 }
 
-// Floating tensors become references that cast; everything else stays.
+// Turns floating tensors into references that cast; everything else stays.
 Value with_dtype(const formats::Checkpoint& source, const Value& content, formats::DType dtype) {
   return formats::with_leaves(content, [&](const Leaf& leaf) -> std::optional<Value> {
     const auto number = formats::tensor_number(leaf.value);
@@ -53,7 +53,7 @@ Value with_dtype(const formats::Checkpoint& source, const Value& content, format
   });
 }
 
-// `content` without the prefixes of --strip-prefix, and what became of it.
+// Returns `content` without the prefixes of --strip-prefix, and records the changes.
 Value stripped_content(const Value& content, const ConversionOptions& conversion,
                        const CommonOptions& common, ReportExtras& extras) {
   const formats::NameRules rules = strip_rules(conversion.strip_prefixes);
@@ -126,8 +126,8 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
   auto source = open_source(common);
-  // Tensors inside of values count as the checkpoint's own where the format has no other place for
-  // them, and where they are to be cast as all others.
+  // Tensors inside values count as the checkpoint's own if the format has no other place for them,
+  // or if they are to be cast like all others.
   if (format == "safetensors" || (dtype && format == "pt")) {
     const auto selected = [&](const std::string& key) {
       return common.keys.everything() || common.keys.selects(key);

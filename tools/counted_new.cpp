@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// operator new that counts: what this program takes from the heap is charged to its budget.
+// An operator new that counts: memory from the heap is charged to the program's budget.
 //
-// Sanitizers have an operator new of their own, which finds more than this one would; under them
-// memory is not limited.
+// Sanitizers have an operator new of their own, which finds more errors than this one could; with
+// them memory is not limited.
 #include <malloc.h>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ bool counts_memory() noexcept {
 
 namespace {
 
-// What malloc gave is counted, which is what free gives back.  Memory that nobody has touched yet
-// costs nothing, so that it may be asked for before it is counted.
+// Counts the usable size of the allocation, which free gives back.  Memory that has not been
+// touched yet costs nothing, so it may be requested before it is counted.
 void* counted(void* memory) {
   if (memory == nullptr) throw std::bad_alloc();
   try {
@@ -60,7 +60,7 @@ void give_back(void* memory) noexcept {
 
 }  // namespace
 
-// The array and nothrow forms of the library lead here.
+// The library's array and nothrow forms call this one.
 void* operator new(std::size_t bytes) {
   return counted(std::malloc(std::max<std::size_t>(bytes, 1)));
 }

@@ -136,6 +136,7 @@ class ExtractVerb : public Verb {
     if (!find_key(checkpoint->index().tensors, wanted.key)) no_such_key(*checkpoint, wanted.key);
     checkpoint->keep([&](const std::string& key) { return key == wanted.key; });
     const Extraction extraction = extraction_of(*checkpoint, wanted);
+    check_files(*checkpoint);
     check_tensor(extraction);
     if (writing_.destination.empty()) {
       print_tensor(extraction, wanted, common, streams);
@@ -177,14 +178,15 @@ class ExtractVerb : public Verb {
                                          " is a glob, which needs OUT, a "
                                          "folder to write"));
     const std::string format = format_.empty() ? "npy" : format_;
-    checkpoint.keep([&](const std::string& key) {
-      return formats::glob_matches(word_, key) && common.keys.selects(key);
-    });
+    const formats::Glob glob(word_);
+    checkpoint.keep(
+        [&](const std::string& key) { return glob.matches(key) && common.keys.selects(key); });
     const formats::Index& index = checkpoint.index();
     if (index.tensors.empty()) {
       throw Error(ErrorCode::kNotFound, cat(checkpoint.description().path, ": no tensor matches ",
                                             formats::quote(word_, 200)));
     }
+    check_files(checkpoint);
     std::vector<Extraction> extractions;
     std::vector<std::unique_ptr<TensorFile>> layouts;
     std::vector<std::string> names;
@@ -202,13 +204,19 @@ class ExtractVerb : public Verb {
       bytes += layouts.back()->bytes();
     }
     formats::CopyResult result;
-    if (!writing_.dry_run) {
+    if (writing_.dry_run) {
+      check_space(bytes);
+    } else {
       result = write_tensor_folder(extractions, layouts, names, writing_.destination,
                                    output_options(format, common), common, streams);
       note_placed(writing_.destination);
     }
     report_all(extractions, layouts, names, format, bytes, result, common, streams);
     return 0;
+  }
+
+  void check_space(std::uint64_t bytes) const {
+    if (writing_.destination != kStandardOutput) check_free(writing_.destination, bytes);
   }
 
   void report_all(const std::vector<Extraction>& extractions,
@@ -274,12 +282,17 @@ class ExtractVerb : public Verb {
     return extraction;
   }
 
-  // Only what the tensor itself lies in need be sound.
+  // Refuses kept tensors that lie outside their files.
+  static void check_files(const formats::Checkpoint& checkpoint) {
+    formats::Findings findings;
+    formats::check_extents(checkpoint.index(), findings);
+    formats::throw_if_damaged(findings, checkpoint.description().path);
+  }
+
   static void check_tensor(const Extraction& extraction) {
     const formats::Index& index = extraction.checkpoint->index();
     const TensorEntry& tensor = extraction.entry();
     formats::Findings findings;
-    formats::check_extents(index, findings);
     formats::check_coverage(tensor, findings);
     formats::throw_if_damaged(findings, extraction.checkpoint->description().path);
     const std::uint64_t bytes =
@@ -390,6 +403,9 @@ class ExtractVerb : public Verb {
                                         const CommonOptions& common) const {
     formats::OutputOptions options = writing_.output(common);
     if (format != "pt") options.before_commit = nullptr;
+    options.replaced = [](std::string_view name) {
+      return name.ends_with(".npy") || name.ends_with(".pt");
+    };
     return options;
   }
 
@@ -407,7 +423,9 @@ class ExtractVerb : public Verb {
       stream_tensor(extraction, *layout, streams.out, common, streams);
       return;
     }
-    if (!writing_.dry_run) {
+    if (writing_.dry_run) {
+      check_space(layout->bytes());
+    } else {
       result = write_tensor_file(extraction, *layout, writing_.destination,
                                  output_options(format, common), common, streams);
       note_placed(writing_.destination);

@@ -257,8 +257,9 @@ formats::CopyResult write_tensor_folder(const std::vector<Extraction>& extractio
   formats::AtomicDirectory output(destination, options);
   formats::CopyResult total;
   for (std::size_t i = 0; i < extractions.size(); ++i) {
-    const auto result =
-        write_into(extractions[i], *layouts[i], output.add_file(names[i]), common, streams);
+    formats::OutputFile& file = output.add_file(names[i]);
+    const auto result = write_into(extractions[i], *layouts[i], file, common, streams);
+    file.finish(options.sync);  // closes it: there may be more tensors than open files
     total.bytes += result.bytes;
     total.unchecked_bytes += result.unchecked_bytes;
   }

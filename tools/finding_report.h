@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How verbs show what is wrong with a checkpoint.
+// Shows the findings of a checkpoint in verbs.
 #pragma once
 
 #include "formats/base/json.h"
@@ -8,15 +8,14 @@
 
 namespace fsdp::cli {
 
-// Throws the first finding that is no answer (formats/files/no_answer.h: a file could not be read)
-// as an Error with `path` in front: neither "sound" nor "damaged" can be said then.  What else was
-// found is printed before, if there are `streams`.
-void throw_if_unread(const formats::Findings& findings, const std::string& path,
-                     const Streams* streams);
+// Throws the first finding that is not an answer (formats/files/no_answer.h: a file could not be
+// read) as an Error with `path` in front: then the checkpoint is known neither as sound nor as
+// damaged.  Prints the other findings to `out` before that, if there is one.
+void throw_if_unread(const formats::Findings& findings, const std::string& path, std::ostream* out);
 
-// A line: "damage[ZIP_CRC]: __1_0.distcp: 'w': symptom (bytes 10 to 20)".
-// With colours, its first word is red where the checkpoint is damaged or unsafe, else yellow.
-void print_finding(const formats::Finding& finding, const Streams& streams);
+// Prints a line: "damage[ZIP_CRC]: __1_0.distcp: 'w': symptom (bytes 10 to 20)".
+// `color`: prints the word in red if the checkpoint is damaged or unsafe, else in yellow.
+void print_finding(const formats::Finding& finding, std::ostream& out, bool color = false);
 
 // {"severity", "code", "file", "key", "begin", "end", "message"}.
 formats::Json finding_json(const formats::Finding& finding);

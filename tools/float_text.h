@@ -9,8 +9,8 @@
 
 namespace fsdp::cli {
 
-// The shortest text that reads back as the same number of this type, with a point or an exponent,
-// as Python has it.
+// Returns the shortest text that reads back as the same number of this type, with a point or an
+// exponent, as in Python.
 template <typename Float>
 std::string float_text(Float number) {
   if (std::isnan(number)) return "nan";

@@ -25,7 +25,7 @@ namespace {
 
 using formats::cat;
 
-// Reading a value is a small read each; more than these are read on request only.
+// Each value costs a small read; more than these are read only on request.
 constexpr std::size_t kManyValues = 2000;
 constexpr std::size_t kValueWidth = 60;
 
@@ -181,7 +181,7 @@ formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::
 
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint) {
   const formats::Index& index = checkpoint.index();
-  // Metadata alone, as somebody sent it: the values lie in the files that did not come along.
+  // A .metadata sent without its data files: the values lie in the missing files.
   const bool any_file =
       index.files.empty() || std::any_of(index.files.begin(), index.files.end(),
                                          [](const auto& file) { return file.bytes.has_value(); });
@@ -191,7 +191,7 @@ bool reads_values(const InspectOptions& options, const formats::Checkpoint& chec
 
 namespace {
 
-// Whether the files are within the size that was asked for; says so where they are not.
+// Returns whether the files are within the requested size; reports it if they are not.
 bool within_budget(const InspectOptions& options, const formats::Checkpoint& checkpoint,
                    std::ostream& err) {
   if (!options.max_bytes) return true;
@@ -213,7 +213,7 @@ bool within_budget(const InspectOptions& options, const formats::Checkpoint& che
   return false;
 }
 
-// Reads metadata alone, and the values where they are wanted.  Returns the exit status.
+// Reads only metadata, and the values if they are requested.  Returns the exit status.
 int inspect(const InspectOptions& options, const Streams& streams) {
   if (!options.html.empty()) check_apart(options.common.path, options.html);
   const auto checkpoint =
@@ -234,7 +234,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
                   << count_of(checkpoint->index().tensors.size(), "tensor") << '\n';
     }
   } else {
-    // On a terminal, thousands of lines that say the same help nobody.
+    // On a terminal, thousands of equal lines help nobody.
     const bool alone = streams.columns != 0 && !options.no_fold && !options.chunks;
     const auto tree = key_tree(checkpoint->index(), options.fold || alone);
     const bool values = reads_values(options, *checkpoint);
@@ -300,7 +300,10 @@ class InspectVerb : public Verb {
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
     const auto listed =
         options_.html.empty() ? listed_checkpoints(common.path, more_) : std::vector<std::string>{};
-    return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
+    if (!listed.empty()) return inspect_run(options_, listed, streams);
+    const int status = inspect(options_, streams);
+    note_folders_apart(common.path, common, streams);
+    return status;
   }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt inspect: what is in a checkpoint; its options and parts.
+// fsdp-ckpt inspect: shows the contents of a checkpoint; its options and parts.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +15,33 @@ namespace fsdp::cli {
 
 struct InspectOptions {
   CommonOptions common;
-  std::size_t depth = SIZE_MAX;            // levels of the tree that are shown
-  bool fold = false;                       // numbered layers that are alike: once
-  bool no_fold = false;                    // on a terminal neither
-  bool chunks = false;                     // each chunk: box, file, bytes
-  bool files = false;                      // each file: bytes, rank
-  When values = When::kAuto;               // values are read (kAuto: while there are few)
+  std::size_t depth = SIZE_MAX;            // levels of the tree to show
+  bool fold = false;                       // show equal numbered layers once
+  bool no_fold = false;                    // do not fold on a terminal either
+  bool chunks = false;                     // show each chunk: box, file, bytes
+  bool files = false;                      // show each file: bytes, rank
+  When values = When::kAuto;               // read values (kAuto: if there are few)
   std::string html;                        // file of the page; empty: none
   bool force = false;                      // replace that file
-  std::optional<std::uint64_t> max_bytes;  // of all files; more is status 1
+  std::optional<std::uint64_t> max_bytes;  // limit on all files; more gives status 1
 };
 
-// "sharded checkpoint (torch.distributed.checkpoint)", "safetensors file": the format in words.
+// Returns the format in words: "sharded checkpoint (torch.distributed.checkpoint)", "safetensors
+// file".
 std::string format_name(const formats::CheckpointDescription& description);
 
-// What a key is called where the object itself is one tensor or value, and has no key.
+// The name shown if the object itself is one tensor or value, and has no key.
 inline constexpr std::string_view kRootName = "(root)";
 // A key for people.
 std::string shown_key(const std::string& key, const formats::KeyPath& path);
 
-// A value, or an error that names the way around it.
+// Reads a value; an error names the way around it.
 formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::ValueEntry& entry);
 
-// Whether `options` want the values of this checkpoint read.
+// Returns whether `options` request the values of this checkpoint.
 bool reads_values(const InspectOptions& options, const formats::Checkpoint& checkpoint);
 
-// The same as one JSON object, schema fsdp-ckpt/inspect/1 (docs/cli.md).
+// Prints the same as one JSON object, schema fsdp-ckpt/inspect/1 (docs/cli.md).
 void print_inspect_json(const InspectOptions& options, const formats::Checkpoint& checkpoint,
                         std::ostream& out);
 

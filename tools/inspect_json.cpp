@@ -74,7 +74,8 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
                         std::ostream& out) {
   const formats::Index& index = checkpoint.index();
   const auto& d = checkpoint.description();
-  // Read before anything is printed: one that cannot be read must not leave half an object behind.
+  // Read before anything is printed: a value that cannot be read must not leave half an object
+  // behind.
   const bool read = reads_values(options, checkpoint);
   std::vector<std::string> values;
   if (read) {
@@ -85,7 +86,7 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
       << ",\"format\":" << text_of(d.format) << ",\"layout\":" << text_of(d.layout)
       << ",\"version\":"
       << (d.version ? text_of(*d.version) : "null")
-      // No format records which PyTorch wrote it.
+      // No format records the version of PyTorch that wrote it.
       << ",\"torch_version\":null,\"ranks\":" << d.ranks << ",\"files\":";
   list(out, index.files, [&](const formats::FileEntry& file) {
     out << "{\"name\":" << text_of(file.name) << ",\"bytes\":";

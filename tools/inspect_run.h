@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `inspect` of several checkpoints, or of a run's folder: a line for each.
+// `inspect` for several checkpoints, or for a run's folder: one line each.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace fsdp::cli {
 
-// Lists the checkpoints with step, size, tensors and format; reads metadata alone.  One that cannot
-// be opened is an error on its line, and the others are listed all the same.
-// Returns 0, or 2 where one could not be opened.
+// Lists the checkpoints with step, size, tensors and format; reads only metadata.  One that cannot
+// be opened is an error on its line, and the others are still listed.
+// Returns 0, or 2 if one could not be opened.
 int inspect_run(const InspectOptions& options, const std::vector<std::string>& paths,
                 const Streams& streams);
 

@@ -12,18 +12,18 @@
 namespace fsdp::cli {
 namespace {
 
-// A node while keys are still being added: children found by name.
+// A node while keys are still being added: finds children by name.
 struct Branch {
   std::unordered_map<std::string, std::unique_ptr<Branch>> children;
   const formats::TensorEntry* tensor = nullptr;
   const formats::ValueEntry* value = nullptr;
 };
 
-// Levels of the tree: more than modules nest, and few enough for functions that call themselves. A
-// name of 65,536 bytes may have 32,768 parts.
+// Levels of the tree: more than modules nest, and few enough for recursive functions. A name of
+// 65,536 bytes may have 32,768 parts.
 constexpr std::size_t kMaxLevels = 256;
 
-// What lies deeper than kMaxLevels stays one name, with its dots.
+// Splits a path; parts deeper than kMaxLevels stay one name, with its dots.
 std::vector<std::string> parts_of(const formats::KeyPath& path) {
   if (path.empty()) return {std::string(kRootName)};  // the object itself
   std::vector<std::string> parts;
@@ -63,7 +63,7 @@ bool is_number(const std::string& name) {
   return !name.empty() && name.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// What makes two subtrees alike.
+// Returns a text that is the same for equal subtrees.
 std::string signature(const KeyNode& node) {
   std::string text;
   if (node.tensor != nullptr) {
@@ -76,13 +76,13 @@ std::string signature(const KeyNode& node) {
   return text + ')';
 }
 
-// Numbered siblings that are alike: the first, and the names of all.
+// Equal numbered siblings: the first, and the names of all.
 struct Alike {
   KeyNode* first;
   std::vector<std::string> names;
 };
 
-// Whether `b` is the number that follows on `a`, written the same way.
+// Returns whether `b` is the number after `a`, written in the same way.
 bool follows(const std::string& a, const std::string& b) {
   constexpr std::size_t kMaxDigits = 18;
   return a.size() <= kMaxDigits && b == std::to_string(std::stoull(a) + 1);
@@ -163,12 +163,12 @@ std::unique_ptr<KeyNode> finished(std::string name, Branch& branch, bool fold) {
   return node;
 }
 
-// a -> b -> c without a branch is one line a.b.c.
+// Joins a -> b -> c without a branch into one line a.b.c.
 void join_chains(KeyNode& node, bool top) {
   for (auto& child : node.children) join_chains(*child, false);
   if (top || node.children.size() != 1 || node.tensor != nullptr || node.value != nullptr) return;
   std::unique_ptr<KeyNode> child = std::move(node.children[0]);
-  if (node.copies != 1) {  // its totals are those of all copies
+  if (node.copies != 1) {  // its totals cover all copies
     node.children[0] = std::move(child);
     return;
   }

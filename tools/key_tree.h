@@ -13,14 +13,12 @@
 namespace fsdp::cli {
 
 struct KeyNode {
-  std::string name;  // one part of a key; several joined by dots where nothing branches
+  std::string name;  // one part of a key; several joined by dots if nothing branches
   std::vector<std::unique_ptr<KeyNode>> children;  // in natural order of their names
   const formats::TensorEntry* tensor = nullptr;
   const formats::ValueEntry* value = nullptr;
-  std::size_t copies = 1;  // alike subtrees that this one stands for (fold)
-  // fold: `tensor`, and those at the same place of the subtrees that this one stands for.
-  std::vector<const formats::TensorEntry*> alike;
-  // Of everything below and the node itself, all copies counted.
+  std::size_t copies = 1;  // equal subtrees that this one stands for (fold)
+  // Totals of the node and everything below, over all copies.
   std::uint64_t tensors = 0;
   std::uint64_t values = 0;
   std::uint64_t numel = 0;

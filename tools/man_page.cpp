@@ -9,7 +9,8 @@ namespace {
 
 using formats::cat;
 
-// Text as roff prints it: its signs escaped, hyphens those of commands, no line a request.
+// Escapes text for roff: special characters, hyphens as in commands, and lines that look like
+// requests.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The manual page, made from what the verbs declare.
+// The manual page, made from the verbs' declarations.
 #pragma once
 
 #include <string>
 
 namespace fsdp::cli {
 
-// fsdp-ckpt(1) in the man macros of roff.  It bears no date, so that it is the same each time.
+// Returns fsdp-ckpt(1) in the man macros of roff.  It has no date, so that it is the same each
+// time.
 std::string man_page();
 
 }  // namespace fsdp::cli

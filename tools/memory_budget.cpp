@@ -15,21 +15,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the smallest file may take: the program's own tables, a block of each thread.
+// Memory for the smallest file: the program's own tables, a block for each thread.
 constexpr std::uint64_t kLeastBytes = 24U << 20U;
 // A key of a state dict takes some 15 bytes of a pickle and some 300 here.
 constexpr std::uint64_t kBytesPerByte = 24;
 constexpr std::uint64_t kDefaultBytes = 256U << 20U;
-// `.metadata` of two million chunks, 324 MB, takes 400 MB, and some more to be written again.
+// `.metadata` of two million chunks, 324 MB, takes 400 MB, and some more if it is written again.
 constexpr std::uint64_t kBytesPerMetadataByte = 4;
 constexpr std::uint64_t kFreeExpanded = 128U << 20U;
 constexpr std::uint64_t kExpansion = 64;
-// Pickles are gone through twice each time they are read; those of items make up a third of the
-// smallest ones, and few verbs read them more than twice.
+// Pickles are scanned twice each time they are read; pickles are a third of the smallest items, and
+// few verbs read them more than twice.
 constexpr std::uint64_t kFreePickle = 8U << 20U;
 constexpr std::uint64_t kPickleBytesPerByte = 24;
 
-// Folders of trainers nest three deep; what lies below is not theirs.
+// Folders of trainers nest three deep; deeper ones are not theirs.
 constexpr int kMaxDepth = 4;
 constexpr std::size_t kMaxFiles = 200'000;
 
@@ -45,14 +45,14 @@ void add_file(const fs::path& path, InputSize& size) {
   if (is_metadata(path.filename())) size.metadata_bytes += bytes;
 }
 
-// `files`: that were counted so far.  Not recursive_directory_iterator, which ends the process
-// where memory runs out while it goes on.
+// `files`: counted so far.  Not recursive_directory_iterator, which ends the process if memory runs
+// out while it advances.
 void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int depth = 0) {
   std::vector<std::string> names;
   try {
     names = formats::Directory::open(path).list();
   } catch (const Error&) {
-    return;  // opening the checkpoint meets the same, and says so
+    return;  // opening the checkpoint meets the same error and reports it
   }
   for (const std::string& name : names) {
     if (files >= kMaxFiles) return;
@@ -79,7 +79,7 @@ InputSize size_of(const std::vector<std::string>& paths) {
     if (fs::is_directory(status)) {
       add_folder(path, size, files);
     } else if (fs::is_regular_file(status)) {
-      // These stand for the folder that they lie in.
+      // These represent the folder that they lie in.
       const bool part = is_metadata(path.filename()) || path.extension() == ".distcp";
       if (part) {
         add_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), size, files);

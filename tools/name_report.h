@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a verb says of names it changed: old and new ones, and what was dropped.
+// A verb's report of changed names: old and new ones, and dropped ones.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@ namespace fsdp::cli {
 // Names that are listed for people; --json lists all.
 inline constexpr std::size_t kMaxNamesListed = 20;
 
-// Adds `count` lines, line(i) each, and how many there are beyond kMaxNamesListed.
+// Adds `count` lines, line(i) each, and the number of lines beyond kMaxNamesListed.
 void list_names(std::size_t count, const std::function<std::string(std::size_t)>& line,
                 std::vector<std::string>& lines);
 
 // `auto_strip`: --strip-prefix auto was given.  `dry_run`: new names are listed for people too;
-// what was dropped always is.
+// dropped names always are.
 void add_name_report(const formats::Renamed& renamed, bool auto_strip, bool dry_run,
                      ReportExtras& extras);
 

@@ -22,11 +22,11 @@
 namespace fsdp::cli {
 namespace {
 
-// 128 + SIGPIPE: what a shell reports of a command that the signal ended.
+// 128 + SIGPIPE: the status that a shell reports for a command ended by the signal.
 constexpr int kPipeStatus = 141;
 constexpr int kFailedStatus = 2;
 
-// The write that failed may be long past, and errno with it: the pipe itself still knows.
+// The failed write may be long past, and its errno lost: the pipe itself still knows.
 bool reader_went_away() {
   struct pollfd out {
     STDOUT_FILENO, POLLOUT, 0
@@ -42,13 +42,13 @@ extern "C" void note_signal(int number) {
   ::sem_post(&asked_to_stop);
 }
 
-// How long loops have to notice that they are to stop, and destructors to clean up.
+// The time for loops to notice a request to stop, and for destructors to clean up.
 constexpr timespec kGrace{0, 700'000'000};
-// A shell's way of telling which signal ended a command.
+// A shell's code for the signal that ended a command.
 constexpr int kSignalBase = 128;
 
-// Waits for a signal, and ends the process where its threads take too long over it: each long loop
-// asks for signals, but a library's may not, nor a system call on a slow file system.
+// Waits for a signal, and ends the process if its threads take too long to react: our long loops
+// check for signals, but a library's may not, nor does a system call on a slow file system.
 void end_when_asked() {
   while (::sem_wait(&asked_to_stop) != 0) {
   }
@@ -66,7 +66,7 @@ void start_waiting_for_signals() {
   try {
     std::thread(end_when_asked).detach();
   } catch (const std::exception&) {
-    // No thread to be had: loops notice all the same.
+    // No thread available: loops notice in any case.
   }
 }
 
@@ -89,9 +89,10 @@ void prepare_process() {
   }
   action.sa_handler = SIG_IGN;
   ::sigaction(SIGPIPE, &action, nullptr);
-  // A write past the limit on file sizes is then an error as a full disk is.
+  // A write past the limit on file sizes is then an error, like a full disk.
   ::sigaction(SIGXFSZ, &action, nullptr);
-  // A tensor of thousands of ranks lies in as many files, which are open together while it is read.
+  // A tensor of thousands of ranks lies in equally many files, which are open together while it is
+  // read.
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) == 0) {
     descriptors.rlim_cur = descriptors.rlim_max;
@@ -104,7 +105,7 @@ int interrupted_status() noexcept {
 }
 
 int report_no_memory() noexcept {
-  // Literals alone: there is no memory to put words together.
+  // Literals only: there is no memory to build a message.
   std::cerr << "fsdp-ckpt: error[OUT_OF_MEMORY]: out of memory; "
             << (formats::outputs_committed() == 0 ? "nothing was written\n"
                                                   : "the new output is in place\n");

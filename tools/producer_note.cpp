@@ -26,7 +26,7 @@ void note_producers(const ProducerNames& by_producer, ReportExtras& extras) {
 
 void note_producers(const formats::Value& content, const std::string& format,
                     ReportExtras& extras) {
-  if (format == "safetensors" || format == "hdf5") return;  // no file of PyTorch
+  if (format == "safetensors" || format == "hdf5") return;  // not a file of PyTorch
   note_producers(formats::producer_names_in(content), extras);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an output carries that is plain data of a library, and that PyTorch asks for.
+// Notes on library classes in an output that are plain data, but that PyTorch has to be told.
 #pragma once
 
 #include <map>
@@ -16,16 +16,16 @@ namespace fsdp::cli {
 // Producers' classes by producer (producer_names.h).
 using ProducerNames = std::map<std::string_view, std::set<std::string>>;
 
-// Adds those that `value` has.
+// Adds the classes in `value`.
 void add_producers(const formats::Value& value, ProducerNames& names);
 
-// Adds to the report which of them an output carries: torch.load(weights_only=True) wants to be
-// told each of them.
+// Adds the classes in an output to the report: torch.load(weights_only=True) must be told each of
+// them.
 void note_producers(const ProducerNames& names, ReportExtras& extras);
-// The same of `content`, where an output of `format` keeps objects at all.
+// The same for `content`, if an output of `format` keeps objects at all.
 void note_producers(const formats::Value& content, const std::string& format, ReportExtras& extras);
 
-// Adds which tensors are written as the floats that a library's class stands for.
+// Adds the tensors that are written as the floats represented by a library's class.
 void note_computed(const formats::CopyCheck& check, ReportExtras& extras);
 
 }  // namespace fsdp::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A line on the terminal that says how far a long task is.
+// A line on the terminal that shows the progress of a long task.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace fsdp::cli {
 
-// Bytes, rate and the time left, rewritten in place a few times a second; erased by the destructor.
-// Used by one thread at a time.
+// Shows bytes, rate and the time left, rewritten in place a few times a second; erased by the
+// destructor. Used by one thread at a time.
 class Progress {
  public:
   // `total_bytes` 0: unknown.  Prints nothing unless `shown`.

@@ -20,7 +20,7 @@ using formats::cat;
 
 // The share of --max-memory that blocks may use; the rest is for the index and the program itself.
 constexpr std::uint64_t kBufferShare = 4;
-// Suggestions look at no more keys than this.
+// Suggestions consider at most this many keys.
 constexpr std::size_t kMaxCandidates = 20'000;
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verbs share that read tensors and write no checkpoint.
+// The common part of verbs that read tensors and do not write a checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace fsdp::cli {
 
-// Opens the checkpoint, narrows it to the keys for which `keep` says true, and refuses what its
-// metadata shows to be damaged: holes, overlaps, files missing or too short.  `look` sees the index
+// Opens the checkpoint, narrows it to the keys for which `keep` returns true, and refuses damage
+// that its metadata show: holes, overlaps, files missing or too short.  `look` receives the index
 // before it is narrowed.
 // Throws: the first damage found; kLimitRatio for tensors that expand beyond what the files
 // justify.
@@ -25,11 +25,12 @@ std::unique_ptr<formats::Checkpoint> open_to_read(
     const std::function<bool(const std::string& key)>& keep,
     const std::function<void(const formats::Index& whole)>& look = {});
 
-// How tensors are visited within --threads and --max-memory.  Lifetime: that of `progress`.
+// Returns the options for visiting tensors within --threads and --max-memory.  Lifetime: that of
+// `progress`.
 formats::VisitOptions visit_options(const CommonOptions& common, Progress& progress);
 
-// Calls `read`.  Where it meets a tensor of a kind that is not read (kUnsupported), the error says
-// how to go on without it.
+// Calls `read`.  If it meets a tensor of an unsupported kind (kUnsupported), the error says how to
+// go on without it.
 void read_or_say_exclude(const std::function<void()>& read);
 
 // Bytes of the tensors of an index, each dense.
@@ -44,7 +45,7 @@ std::string counted(std::uint64_t count, const std::string& noun);
 // A number for a person: up to so many significant digits.
 std::string short_number(double number, int digits = 6);
 
-// The key of an index nearest to `key`; empty where none is near.
+// Returns the key of an index nearest to `key`; empty if none is near.
 std::string nearest_key(const formats::Index& index, const std::string& key);
 
 }  // namespace fsdp::cli

@@ -20,7 +20,7 @@ using formats::OptimizerForm;
 using formats::ParameterOrder;
 using formats::RekeyedOptimizer;
 
-// One name a line, or a JSON list.
+// Parses one name per line, or a JSON list.
 std::vector<std::string> parse_names(const std::string& text) {
   std::vector<std::string> names;
   const std::size_t first = text.find_first_not_of(" \t\r\n");

@@ -44,7 +44,7 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
       formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
   formats::DcpOutputOptions options;
   options.world_size = *resharding.world_size;
-  options.choice = {resharding.shard, resharding.replicate};
+  options.choice = {formats::globs_of(resharding.shard), formats::globs_of(resharding.replicate)};
   ProducerNames producers;
   options.on_value = [&](const std::string& key, const formats::Value& value) {
     add_producers(value, producers);

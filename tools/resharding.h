@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What shard and reshard share: a checkpoint laid out anew as a DCP folder of N ranks.
+// The common part of shard and reshard: writes a checkpoint as a DCP folder of N ranks.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace fsdp::cli {
 struct ReshardingOptions {
   WritingOptions writing;
   std::optional<std::int64_t> world_size;
-  std::vector<std::string> shard;      // globs over keys: cut whatever the rule says
+  std::vector<std::string> shard;      // globs over keys: always cut
   std::vector<std::string> replicate;  // never cut
 };
 
-// OUT, --world-size, --shard, --replicate.
+// Declares OUT, --world-size, --shard, --replicate.
 void declare_resharding(OptionSet& options, ReshardingOptions& resharding);
 
 // Returns 0.  Throws: Error; nothing is written then.

@@ -19,14 +19,14 @@ namespace {
 
 using formats::cat;
 
-// Names of a million parameters take less.
+// The names of a million parameters take less.
 constexpr std::uint64_t kMaxTextFileBytes = 64U << 20U;
-// Files that are named one by one.
+// The most files that are named one by one.
 constexpr std::size_t kMaxNamed = 5;
-// A folder of several safetensors files is split again at the size Hugging Face's writers use.
+// A folder of several safetensors files is split again at the size that Hugging Face's writers use.
 constexpr std::uint64_t kShardBytes = 5'000'000'000;
 
-// The format of the output for a source of this format; empty where there is none.
+// Returns the format of the output for a source of this format; empty if there is none.
 std::string output_format(const formats::CheckpointDescription& description) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFormats = {
       {{"dcp", "dcp"}, {"torch", "pt"}, {"safetensors", "safetensors"}, {"hdf5", "hdf5"}}};

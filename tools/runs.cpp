@@ -3,8 +3,10 @@
 
 #include <charconv>
 #include <filesystem>
+#include <ostream>
 #include <string_view>
 
+#include "formats/base/text.h"
 #include "formats/open.h"
 
 namespace fsdp::cli {
@@ -13,7 +15,7 @@ namespace {
 constexpr std::string_view kDigits = "0123456789";
 constexpr std::string_view kStep = "step";
 
-// The number that `text` begins with, behind one separator or none.
+// Returns the number at the start of `text`, after at most one separator.
 std::optional<std::uint64_t> leading_number(std::string_view text) {
   if (!text.empty() && std::string_view("-_=.").find(text[0]) != std::string_view::npos)
     text.remove_prefix(1);
@@ -50,6 +52,20 @@ std::vector<std::string> listed_checkpoints(const std::string& path,
     if (below.empty() && !more.empty()) listed.push_back(one);
   }
   return listed;
+}
+
+void note_folders_apart(const std::string& path, const CommonOptions& common,
+                        const Streams& streams) {
+  if (common.quiet || common.json) return;
+  constexpr std::size_t kMaxNamed = 5;
+  const std::vector<std::string> apart = formats::folders_apart(path);
+  if (apart.empty()) return;
+  std::string names;
+  for (std::size_t i = 0; i < apart.size() && i < kMaxNamed; ++i)
+    names += (i == 0 ? "" : ", ") + formats::escape(apart[i]);
+  if (apart.size() > kMaxNamed) names += formats::cat(" and ", apart.size() - kMaxNamed, " more");
+  streams.err << "fsdp-ckpt: note: " << formats::escape(path) << ": only its own files were read; "
+              << "folders inside are checkpoints too: " << names << '\n';
 }
 
 }  // namespace fsdp::cli

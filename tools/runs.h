@@ -7,16 +7,22 @@
 #include <string>
 #include <vector>
 
+#include "tools/common.h"
+
 namespace fsdp::cli {
 
-// Returns the step that a checkpoint's name tells: the number behind "step", else the last number
-// of the name without its suffix.  "step-400", "epoch=3-step=1200.ckpt", "checkpoint_1000".
+// Returns the step in a checkpoint's name: the number after "step", else the last number of the
+// name without its suffix.  "step-400", "epoch=3-step=1200.ckpt", "checkpoint_1000".
 std::optional<std::uint64_t> step_of(const std::string& path);
 
-// Returns the checkpoints that `path` and `more` mean: each path itself, or, for a folder of a run,
-// what lies below it.  Empty where `path` stands alone and is not such a folder.
+// Returns the checkpoints of `path` and `more`: each path itself, or, for a folder of a run, the
+// checkpoints below it.  Empty if `path` is the only one and is not such a folder.
 // Throws: what formats::checkpoints_below throws.
 std::vector<std::string> listed_checkpoints(const std::string& path,
                                             const std::vector<std::string>& more);
+
+// Tells people of checkpoints inside the folder `path` that reading it does not look at.
+void note_folders_apart(const std::string& path, const CommonOptions& common,
+                        const Streams& streams);
 
 }  // namespace fsdp::cli

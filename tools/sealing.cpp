@@ -42,7 +42,7 @@ bool proves(const SealReport& report) {
   return report.state == SealState::kMatches && report.whole;
 }
 
-// "its seal and integrity.json", of those that match.
+// Returns the names of the lists that match: "its seal and integrity.json".
 std::string matching_names(const Sealing& sealing) {
   std::string names = sealing.seal.state == SealState::kMatches ? "its seal" : "";
   if (sealing.integrity.state == SealState::kMatches) {
@@ -69,13 +69,13 @@ Sealing check_sealing(const std::string& path, const formats::VerifyOptions& opt
     sealing.integrity = formats::check_integrity_file(own.folder, *name, options);
     take(sealing.integrity.findings, findings);
   }
-  // Times say less than checksums.
+  // Times are weaker evidence than checksums.
   if (matches_whole(sealing)) return sealing;
   take(formats::check_shared_files(own.folder), findings);
   const bool damaged = std::any_of(findings.begin(), findings.end(), [](const auto& finding) {
     return finding.severity == formats::Finding::Severity::kDamage;
   });
-  // Whoever changed the data of a damaged one changed their times as well.
+  // Damage to the data also changed their times.
   if (sealing.seal.state == SealState::kNone && !damaged)
     take(formats::newer_data(own.folder), findings);
   return sealing;

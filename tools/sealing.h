@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verify and seal share: the seal of a checkpoint and other lists of checksums beside it, held
-// against the files.
+// The common part of verify and seal: compares the seal of a checkpoint and other lists of
+// checksums beside it with the files.
 #pragma once
 
 #include <optional>
@@ -12,25 +12,25 @@
 
 namespace fsdp::cli {
 
-// What lists of checksums beside the checkpoint said.
+// The results of lists of checksums beside the checkpoint.
 struct Sealing {
   formats::SealReport seal;       // its own seal
-  formats::SealReport integrity;  // what its producer left: see integrity_file.h
+  formats::SealReport integrity;  // its producer's list, see integrity_file.h
 };
 
-// Holds the checkpoint at `path` against its seal and its producer's list, where it has them, and
-// against the record of files it shares (shared_files.h).  A checkpoint without a seal, and without
-// damage, is asked whether its data are newer than their metadata.
-// `ignore_seal`: as if there was none.  `findings`: those so far, to which more are added.
-// Throws: kInterrupted, kIo.
+// Compares the checkpoint at `path` with its seal and its producer's list, if it has them, and with
+// the record of files that it shares (shared_files.h).  If it has neither a seal nor damage, checks
+// whether its data are newer than their metadata.
+// `ignore_seal`: as if there were none.  `findings`: those so far, to which more are added. Throws:
+// kInterrupted, kIo.
 Sealing check_sealing(const std::string& path, const formats::VerifyOptions& options,
                       bool ignore_seal, formats::Findings& findings);
 
-// Whether there is any such list, and whether one of them matched in every byte.
+// Returns whether there is any such list, and whether one of them matched in every byte.
 bool is_sealed(const Sealing& sealing);
 bool matches_whole(const Sealing& sealing);
 
-// ", matches its seal": what of the lists is worth a word behind "sound".
+// Returns the words about the lists after "sound": ", matches its seal".
 std::string sealing_text(const Sealing& sealing);
 
 // null, or {"file", "state", "files", "whole"}.

@@ -15,12 +15,12 @@ namespace {
 using formats::cat;
 using formats::quote;
 
-// What trainers call the level of a state dict that holds the model.
+// Trainers' names for the level of a state dict that holds the model.
 constexpr std::array<std::string_view, 6> kLevels = {"model", "module",  "state_dict",
                                                      "net",   "network", "model_state_dict"};
 constexpr std::string_view kBelow = ".**";
 
-// Top-level tensors of an optimizer are no part of the model beside them.
+// Top-level tensors of an optimizer are not part of the model beside them.
 bool is_of_optimizer(std::string_view key) {
   return key.starts_with("optim");
 }
@@ -29,7 +29,8 @@ bool is_of_optimizer(std::string_view key) {
 
 SelectionCheck::SelectionCheck(const formats::KeySelection& selection)
     : selection_(selection), matched_(selection.include.size(), 0) {
-  for (const std::string& glob : selection.include) {
+  for (const formats::Glob& included : selection.include) {
+    const std::string& glob = included.text();
     if (!glob.ends_with(kBelow)) continue;
     const std::string front = glob.substr(0, glob.size() - 2);
     if (front.find_first_of("*?[") != std::string::npos) continue;
@@ -43,7 +44,7 @@ SelectionCheck::SelectionCheck(const formats::KeySelection& selection)
 
 void SelectionCheck::see(const std::string& key) {
   for (std::size_t i = 0; i < matched_.size(); ++i) {
-    if (matched_[i] == 0 && formats::glob_matches(selection_.include[i], key)) matched_[i] = 1;
+    if (matched_[i] == 0 && selection_.include[i].matches(key)) matched_[i] = 1;
   }
   any_ = any_ || selection_.selects(key);
 }
@@ -68,11 +69,7 @@ void SelectionCheck::see_flat_parameter(const std::string& key, bool selected) {
     }
     const bool beside = key.starts_with(level.parent) &&
                         !is_of_optimizer(std::string_view(key).substr(level.parent.size()));
-    const auto excluded = [&] {
-      return std::any_of(selection_.exclude.begin(), selection_.exclude.end(),
-                         [&](const auto& glob) { return formats::glob_matches(glob, key); });
-    };
-    if (!beside || selected || excluded()) continue;
+    if (!beside || selected || formats::any_matches(selection_.exclude, key)) continue;
     if (level.left_out++ == 0) level.example = key;
   }
 }
@@ -82,7 +79,7 @@ void SelectionCheck::finish(const std::string& where) const {
   for (std::size_t i = 0; i < matched_.size(); ++i) {
     if (matched_[i] == 0) {
       throw Error(ErrorCode::kNotFound,
-                  cat(where, ": no key matches ", quote(selection_.include[i], 200),
+                  cat(where, ": no key matches ", quote(selection_.include[i].text(), 200),
                       "; fsdp-ckpt inspect lists them"));
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What -k and --exclude choose, held against the keys that there are: words that choose nothing, or
-// half of what they look meant for, are refused.
+// Compares -k and --exclude with the existing keys: globs that match nothing, or only half of what
+// they seem meant for, are refused.
 #pragma once
 
 #include <cstddef>
@@ -15,23 +15,23 @@
 namespace fsdp::cli {
 
 // Note [a level or a module]
-// `-k 'model.**'` means the model, where its keys lie in a level of that name: "model" > "emb". In
-// a flat state dict `model` is a module of the model ("model.emb" beside "lm_head"), as in many of
-// Hugging Face's, and the same words would leave the rest of the model out.  So a glob of that form
-// with a usual name of a level is refused there, until --exclude or another -k says what is to
-// become of the rest.
+// `-k 'model.**'` means the model if its keys lie in a level of that name: "model" > "emb". In a
+// flat state dict `model` is a module of the model ("model.emb" beside "lm_head"), as in many of
+// Hugging Face's, and the same glob would leave out the rest of the model.  So a glob of that form
+// with a usual name of a level is refused there, unless --exclude or another -k decides about the
+// rest.
 class SelectionCheck {
  public:
-  // Lifetime: of `selection`, as long as this.
+  // Lifetime: `selection` outlives this.
   explicit SelectionCheck(const formats::KeySelection& selection);
 
-  // A key that there is.
+  // Records an existing key.
   void see(const std::string& key);
-  // All of them, as `name` has them.
+  // Records all keys of an index, under the names that `name` returns.
   void see(const formats::Index& index,
            const std::function<std::string(const std::string&)>& name = {});
 
-  // Throws: kNotFound naming a glob of -k that matches nothing, or where nothing is left; kUsage.
+  // Throws: kNotFound naming a glob of -k that matches nothing, or if nothing is left; kUsage.
   // `where`: the checkpoint, for messages.
   void finish(const std::string& where) const;
 
@@ -42,7 +42,7 @@ class SelectionCheck {
     std::string front;   // "model."
     std::string parent;  // "" or "app."
     bool is_module = false;
-    std::uint64_t left_out = 0;  // parameters beside it that nothing chooses
+    std::uint64_t left_out = 0;  // parameters beside it that no glob chooses
     std::string example;
   };
   void see_flat_parameter(const std::string& key, bool selected);
@@ -53,7 +53,7 @@ class SelectionCheck {
   bool any_ = false;
 };
 
-// All of the above for the keys of one checkpoint; nothing where nothing was chosen.
+// Does all of the above for the keys of one checkpoint; does nothing without globs.
 void check_selection(const formats::KeySelection& selection, const formats::Index& index,
                      const std::string& where);
 

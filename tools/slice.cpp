@@ -33,7 +33,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   throw Error(ErrorCode::kUsage, cat("slice: ", formats::quote(part), " ", why));
 }
 
-// Nothing where `text` is empty.
+// Returns nothing if `text` is empty.
 std::optional<std::int64_t> number(std::string_view text, std::string_view part) {
   if (text.empty()) return std::nullopt;
   std::int64_t value = 0;
@@ -58,7 +58,7 @@ DimensionSlice range_of(const std::vector<std::string_view>& ends, std::int64_t 
   if (ends.size() > 3) refuse(part, "has more than three parts");
   const std::int64_t step = ends.size() == 3 ? number(ends[2], part).value_or(1) : 1;
   if (step <= 0) refuse(part, "has a step that is not positive");
-  // As in Python: from the end where negative, then cut to the tensor.
+  // As in Python: counted from the end if negative, then cut to the tensor.
   const auto place = [&](std::optional<std::int64_t> at, std::int64_t otherwise) {
     if (!at) return otherwise;
     if (*at < 0) return *at < -size ? 0 : *at + size;

@@ -17,7 +17,7 @@ struct DimensionSlice {
   std::int64_t first = 0;
   std::int64_t count = 0;
   std::int64_t step = 1;
-  bool dropped = false;  // an index, not a range: the dimension goes
+  bool dropped = false;  // an index, not a range: the dimension disappears
 };
 
 struct Slice {
@@ -29,14 +29,14 @@ struct Slice {
   bool has_steps() const;
 };
 
-// What stands between the brackets, for a tensor of that shape: integers, ranges `a:b` and `a:b:c`
-// with any part left out, one ellipsis, by commas; negative numbers count from the end.  Ranges are
-// cut to the tensor, as in Python.
+// Parses the text between the brackets, for a tensor of that shape: integers, ranges `a:b` and
+// `a:b:c` with any part left out, one ellipsis, separated by commas; negative numbers count from
+// the end.  Ranges are cut to the tensor, as in Python.
 // Throws: kUsage naming the part: an index out of range, a step that is not positive, too many
-// parts, what is none of these.
+// parts, anything else.
 Slice parse_slice(std::string_view text, std::span<const std::int64_t> shape);
 
-// The whole tensor.
+// Returns the slice of the whole tensor.
 Slice whole_slice(std::span<const std::int64_t> shape);
 
 }  // namespace fsdp::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt stats: figures over every tensor in one pass, and a gate for NaN and infinities.
+// fsdp-ckpt stats: statistics of every tensor in one pass, and a gate for NaN and infinities.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -34,7 +34,7 @@ const std::vector<std::string> kGates = {"nan", "inf", "zero"};
 const std::vector<std::string> kFigures = {"key", "dtype", "shape", "min", "max", "mean",
                                            "std", "rms",   "zeros", "NaN", "Inf"};
 
-// The words of --fail-on, which may be given several times and hold commas.
+// Parses the words of --fail-on, which may be given several times and contain commas.
 std::set<std::string> gates_of(const std::vector<std::string>& lists) {
   std::set<std::string> gates;
   for (const std::string& list : lists) {
@@ -93,7 +93,7 @@ std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
   return stats;
 }
 
-// Whether a value holds elements: a sparse or quantized tensor, or one inside an object.
+// Returns whether a value holds elements: a sparse or quantized tensor, or one inside an object.
 bool holds_storage(const formats::Value& value, std::set<const void*>& seen) {
   if (value.as_storage() != nullptr) return true;
   if (value.identity() == nullptr || !seen.insert(value.identity()).second) return false;
@@ -113,7 +113,7 @@ bool holds_storage(const formats::Value& value, std::set<const void*>& seen) {
           any(object->list_items) || any_entry(object->dict_items));
 }
 
-// A gate says nothing of elements that were not looked at.
+// Refuses a gate if there are elements that are not examined.
 void refuse_hidden_tensors(const formats::Checkpoint& checkpoint) {
   for (const formats::ValueEntry& entry : checkpoint.index().values) {
     formats::throw_if_interrupted();
@@ -149,7 +149,7 @@ bool is_integer(DType dtype) {
   return (dtype >= DType::kInt64 && dtype <= DType::kUInt64) || dtype == DType::kBool;
 }
 
-// The least or the largest element, exact.
+// Returns the least or the largest element, exact.
 Json extreme_json(DType dtype, double number, std::uint64_t ordered) {
   if (dtype == DType::kUInt64) return ordered;
   if (dtype == DType::kInt64) return formats::from_ordered(ordered);
@@ -233,7 +233,7 @@ Totals total_of(const formats::Index& index, const Outcome& outcome) {
   return total;
 }
 
-// Written as it goes: a checkpoint may have a million tensors.
+// Writes while it goes: a checkpoint may have a million tensors.
 void print_json(const formats::Checkpoint& checkpoint, const CommonOptions& common,
                 const std::vector<std::size_t>& order, const std::set<std::string>& gates,
                 const Outcome& outcome, std::ostream& out) {

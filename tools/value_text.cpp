@@ -15,14 +15,14 @@ using formats::Value;
 using formats::ValueKind;
 
 constexpr std::size_t kMaxJsonParts = 10'000;
-// What is nested deeper than this is not for a line of text.
+// Values nested deeper than this are not shown in a line of text.
 constexpr std::size_t kMaxTextDepth = 20;
 
-// Beyond this the decimal digits, of which each takes all the bytes, are not worth their time;
-// Python draws the line at 4,300 digits.
+// Beyond this, decimal digits are not worth their time, because each one takes a pass over all the
+// bytes; Python's limit is 4,300 digits.
 constexpr std::size_t kMaxDecimalBytes = 1024;
 
-// The magnitude, little-endian, as Python writes it in hexadecimal.
+// Returns the little-endian magnitude as Python writes it in hexadecimal.
 std::string hexadecimal(const std::string& magnitude) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "0x";
@@ -35,7 +35,7 @@ std::string hexadecimal(const std::string& magnitude) {
   return text.erase(2, zeros);
 }
 
-// Little-endian two's complement to decimal, or to hexadecimal where it is long.
+// Converts little-endian two's complement to decimal, or to hexadecimal if it is long.
 std::string big_int_text(const std::string& bytes) {
   std::string magnitude = bytes;
   const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
@@ -65,7 +65,7 @@ std::string big_int_text(const std::string& bytes) {
   return (negative ? "-" : "") + digits;
 }
 
-// Names as Python 3 has them: builtins without their module.
+// Returns names as in Python 3: builtins without their module.
 std::string global_text(const formats::GlobalName& name) {
   const bool builtin = name.module == "__builtin__" || name.module == "builtins";
   return formats::escape(builtin ? name.name : name.dotted());
@@ -141,7 +141,7 @@ class TextWriter {
   }
 
  private:
-  // Whether nothing more fits.
+  // Returns whether nothing more fits.
   bool full() const { return cut_ || out_.size() >= limit_; }
   void put(const std::string& text) {
     if (text.empty()) return;
@@ -149,7 +149,7 @@ class TextWriter {
     if (!was_full) out_ += text;
     if (!was_full && out_.size() <= limit_) return;
     cut_ = true;
-    // Not within a UTF-8 sequence.
+    // Does not cut within a UTF-8 sequence.
     std::size_t end = std::min(limit_, out_.size());
     while (end > 0 && end < out_.size() && (static_cast<unsigned char>(out_[end]) & 0xC0U) == 0x80U)
       --end;
@@ -282,7 +282,7 @@ std::string type_name(const Value& value) {
   }
   const formats::GlobalName* callable = value.as_object()->callable.as_global();
   if (callable == nullptr) return "object";
-  // How numpy has its arrays and scalars made.
+  // numpy's way to make arrays and scalars.
   if (callable->module.starts_with("numpy.") && callable->name == "_reconstruct")
     return "numpy.ndarray";
   if (callable->module.starts_with("numpy.") && callable->name == "scalar") return "numpy scalar";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a verb of the command line is: how its words are declared, and what runs.
+// A verb of the command line: its declared words, and the code that runs.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace fsdp::cli {
 
-// Declares the words a verb takes beyond the common ones.  Values are written when the command line
-// is parsed, before Verb::run.  Lifetime: the variables belong to the verb.
+// Declares the words that a verb takes beyond the common ones.  Values are written when the command
+// line is parsed, before Verb::run.  Lifetime: the variables belong to the verb.
 class OptionSet {
  public:
   virtual ~OptionSet() = default;
   // Words without a dash, in the order of declaration; PATH, which every verb has, comes first.
   virtual void positional(const std::string& name, std::string& value, const std::string& help,
                           bool required) = 0;
-  // Any number of words more, behind those that are required.
+  // Any number of further words, after the required ones.
   virtual void more(const std::string& name, std::vector<std::string>& values,
                     const std::string& help) = 0;
   // `names`: "-n,--dry-run".  The flag sets `value` to true.
@@ -58,11 +58,11 @@ class Verb {
   virtual std::string alias() const { return {}; }
   // One line, for the list of verbs and the top of the verb's help.
   virtual std::string description() const = 0;
-  // Two commands, a line each.
+  // Two commands, one per line.
   virtual std::vector<std::string> examples() const = 0;
   virtual void declare(OptionSet& options) = 0;
-  // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error, where it
-  // could not be done.
+  // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error, if it could
+  // not be done.
   virtual int run(const CommonOptions& common, const Streams& streams) = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each verb declares, as data: for shell completions and the manual page.
+// The declarations of each verb as data: for shell completions and the manual page.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace fsdp::cli {
 
 struct OptionRecord {
   std::vector<std::string> names;    // "-k", "--keys"; a positional's name alone
-  std::string type;                  // what stands for its value; empty for a flag
-  std::vector<std::string> choices;  // the words allowed, where only some are
+  std::string type;                  // the placeholder of its value; empty for a flag
+  std::vector<std::string> choices;  // the allowed words, if limited
   std::string help;
   bool repeated = false;
   bool required = false;
@@ -27,9 +27,9 @@ struct VerbRecord {
   std::vector<OptionRecord> options;      // its own
 };
 
-// Of all verbs, in the order of help.
+// Returns the records of all verbs, in the order of help.
 std::vector<VerbRecord> verb_records();
-// The options every verb takes, --help among them.
+// Returns the options that every verb takes, including --help.
 std::vector<OptionRecord> common_records();
 
 }  // namespace fsdp::cli

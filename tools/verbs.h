@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs of fsdp-ckpt; each is made by the file of its name.
+// The verbs of fsdp-ckpt; each is made by the file with its name.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ std::unique_ptr<Verb> make_diff();
 std::unique_ptr<Verb> make_stats();
 std::unique_ptr<Verb> make_extract();
 
-// All of them, in the order of help.
+// Returns all verbs, in the order of help.
 std::vector<std::unique_ptr<Verb>> all_verbs();
 
 }  // namespace fsdp::cli

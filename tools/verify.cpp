@@ -29,13 +29,13 @@ using Severity = formats::Finding::Severity;
 struct VerifyCommand {
   CommonOptions common;
   bool fast = false;               // metadata and sizes alone
-  bool strict = false;             // the answer is no for warnings and the unknown, too
+  bool strict = false;             // warnings and unknown findings fail too
   bool require_checksums = false;  // data without a checksum is a finding
-  std::size_t limit = 20;          // findings that are listed for people
-  bool require_seal = false;       // as is a checkpoint without a seal
+  std::size_t limit = 20;          // most findings listed for people
+  bool require_seal = false;       // a checkpoint without a seal is a finding
 };
 
-// Errors that say nothing about the checkpoint itself.
+// Returns whether an error says nothing about the checkpoint itself.
 bool is_no_finding(ErrorCode code) {
   switch (code) {
     case ErrorCode::kUsage:
@@ -66,7 +66,7 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
   options.allowed_globals = command.common.allowed_globals;
   options.cancelled = [] { return formats::interrupted(); };
   try {
-    // A program is no checkpoint to any other verb.
+    // Other verbs do not accept a program as a checkpoint.
     auto checkpoint = formats::open_torch_program(command.common.path);
     if (checkpoint == nullptr) {
       checkpoint = formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
@@ -89,12 +89,12 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
     outcome.report = std::move(report);
     checkpoint->check_unchanged();
   } catch (const Error& error) {
-    // What was sealed was a checkpoint once: its seal tells what became of it.
+    // A sealed path was a checkpoint once: its seal shows what has changed.
     const bool unreadable =
         error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;
     const bool sealed = unreadable && formats::find_seal(command.common.path);
     if (is_no_finding(error.code()) && !sealed) throw;
-    // It could not even be opened: that is what is wrong with it.
+    // It could not even be opened: that is the finding.
     outcome.report.findings.push_back({.code = error.code(),
                                        .message = error.what(),
                                        .file = {},
@@ -103,7 +103,7 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
                                        .severity = formats::severity_of(error.code())});
   }
   options.on_progress = {};
-  // Of some keys alone, most of the data are not asked about.
+  // If only some keys are checked, most of the data are not needed.
   options.fast = command.fast || !command.common.keys.everything();
   outcome.sealing = check_sealing(command.common.path, options, false, outcome.report.findings);
   return outcome;
@@ -115,11 +115,11 @@ std::size_t count(const formats::Findings& findings, Severity severity) {
                     [&](const Finding& finding) { return finding.severity == severity; }));
 }
 
-// The worst of what was found; warnings leave a checkpoint sound.
+// The worst of the findings; warnings leave a checkpoint sound.
 struct Verdict {
-  const char* word;      // as --json has it
-  Colour colour;         // of that word
-  const char* sentence;  // what stands before the counts
+  const char* word;      // as in --json
+  const char* colour;    // of that word
+  const char* sentence;  // the words before the counts
 };
 
 Verdict verdict_of(const formats::Findings& findings) {
@@ -153,7 +153,7 @@ void print_json(formats::Json::Object object, std::ostream& out) {
   out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
 }
 
-// "2 findings, 1 unsafe, 3 unknown": those of the verdict first, then what is less bad.
+// "2 findings, 1 unsafe, 3 unknown": those of the verdict first, then milder ones.
 std::string counts_text(const formats::Findings& findings) {
   std::string text;
   for (const Severity severity : {Severity::kDamage, Severity::kUnsafe, Severity::kUnknown}) {
@@ -218,13 +218,13 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
   streams.out << wrapped(summary(command, outcome, streams.color), streams.columns) << '\n';
 }
 
-// Returns 0 where nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
-// `json`: gets what --json prints, instead of standard output.
+// Returns 0 if nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
+// `json`: receives the output of --json, instead of standard output.
 int verify(const VerifyCommand& command, const Streams& streams, formats::Json::Object& json) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
-  throw_if_unread(findings, outcome.path, command.common.json ? nullptr : &streams);
-  // A seal that matched is a checksum of everything.
+  throw_if_unread(findings, outcome.path, command.common.json ? nullptr : &streams.out);
+  // A matching seal is a checksum of everything.
   if (command.require_checksums && outcome.report.bytes_unchecked != 0 &&
       !matches_whole(outcome.sealing)) {
     findings.push_back({.code = ErrorCode::kUnchecked,
@@ -256,7 +256,7 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
   return answer ? 0 : 1;
 }
 
-// A checkpoint of a run, as --json has it, where it could not be verified.
+// Returns the --json object for a checkpoint of a run that could not be verified.
 formats::Json::Object unverified_json(const std::string& path, const Error& error) {
   formats::Json::Object object;
   object.emplace_back("path", formats::escape(path));
@@ -266,9 +266,9 @@ formats::Json::Object unverified_json(const std::string& path, const Error& erro
   return object;
 }
 
-// Verifies one after the other, and says which are sound.  One that cannot be verified is an error,
-// and the others are looked into all the same.  Returns the worst of what `verify` returns, 2 where
-// one could not be verified.
+// Verifies one after another, and reports which are sound.  One that cannot be verified is an
+// error, and the others are still checked.  Returns the worst result of `verify`, 2 if one could
+// not be verified.
 int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
                const Streams& streams) {
   const std::string named = command.common.path;
@@ -291,7 +291,7 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     }
     worst = std::max(worst, status);
     ++counts.at(static_cast<std::size_t>(status));
-    // Without a step, what comes later counts as newer.
+    // Without a step, a later checkpoint counts as newer.
     if (status == 0 && (newest.empty() || step_of(path).value_or(0) >= step_of(newest).value_or(0)))
       newest = path;
     checkpoints.emplace_back(std::move(json));
@@ -343,6 +343,7 @@ class VerifyVerb : public Verb {
       return verify_run(command_, listed, streams);
     formats::Json::Object json;
     const int status = verify(command_, streams, json);
+    note_folders_apart(common.path, common, streams);
     if (common.json) print_json(std::move(json), streams.out);
     return status;
   }

@@ -7,8 +7,8 @@
 
 namespace fsdp::cli {
 
-// Returns `args` with the verb first: options before the verb move behind it, with their values,
-// and `help VERB` becomes `VERB --help`.  Words without a verb, and those that ask for the version,
+// Returns `args` with the verb first: options before the verb move after it, with their values, and
+// `help VERB` becomes `VERB --help`.  Words without a verb, and those that ask for the version,
 // stay as they are.
 std::vector<std::string> verb_first(std::vector<std::string> args);
 

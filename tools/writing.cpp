@@ -51,39 +51,25 @@ class Writing {
   int run() {
     formats::CopyResult result;
     double seconds = 0;
+    // A dry run shows people the plan before the error; --json prints one object, here the error.
+    const bool plan_first = writing_.dry_run && !common_.json;
+    if (!plan_first) check_free(writing_.destination, plan_.new_bytes());
     if (!writing_.dry_run) {
-      check_free();
       const auto begin = std::chrono::steady_clock::now();
       result = write();
       note_placed(writing_.destination);
       seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     }
-    // One object is all that --json prints: here the error.
-    if (writing_.dry_run && common_.json) check_free();
     if (common_.json) {
       report_json(result, seconds);
     } else if (writing_.dry_run || !common_.quiet) {
       report_text(result, seconds);
     }
-    if (writing_.dry_run) check_free();
+    if (plan_first) check_free(writing_.destination, plan_.new_bytes());
     return 0;
   }
 
  private:
-  std::uint64_t free_here() const {
-    return formats::free_bytes(formats::existing_folder_above(writing_.destination));
-  }
-
-  void check_free() const {
-    const std::uint64_t needed = plan_.new_bytes();
-    const std::uint64_t free = free_here();
-    if (free < needed) {
-      throw Error(ErrorCode::kNoSpace, cat(formats::escape(writing_.destination), ": needs ",
-                                           formats::human_bytes(needed), ", only ",
-                                           formats::human_bytes(free), " are free"));
-    }
-  }
-
   formats::CopyResult write() {
     Progress progress(streams_.err, streams_.show_progress, verb_, plan_.tensor_bytes);
     formats::CopyOptions options;
@@ -119,7 +105,7 @@ class Writing {
     object.emplace_back("tensor_bytes", plan_.tensor_bytes);
     object.emplace_back("buffer_bytes", buffer_bytes_);
     if (writing_.dry_run) {
-      object.emplace_back("free_bytes", free_here());
+      object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
     } else {
       object.emplace_back("unchecked_bytes", result.unchecked_bytes);
       object.emplace_back("seconds", seconds);
@@ -159,7 +145,8 @@ class Writing {
         << formats::human_bytes(plan_.tensor_bytes) << " of tensors, through "
         << formats::human_bytes(buffer_bytes_) << " of buffers at most\n";
     out << "would write " << formats::escape(writing_.destination) << ": " << contents
-        << shared_text() << "; " << formats::human_bytes(free_here()) << " free\n";
+        << shared_text() << "; " << formats::human_bytes(free_bytes_at(writing_.destination))
+        << " free\n";
     if (plan_.files.size() == 1) return;
     for (std::size_t i = 0; i < plan_.files.size() && i < kMaxListed; ++i) {
       out << "  " << formats::escape(plan_.files[i].name) << "  "
@@ -254,6 +241,18 @@ void check_apart(const std::string& source, const std::string& destination) {
     throw Error(ErrorCode::kSamePath, cat(formats::escape(destination), ": ", relation,
                                           " the checkpoint being read; name another place"));
   }
+}
+
+std::uint64_t free_bytes_at(const std::string& destination) {
+  return formats::free_bytes(formats::existing_folder_above(destination));
+}
+
+void check_free(const std::string& destination, std::uint64_t needed) {
+  const std::uint64_t free = free_bytes_at(destination);
+  if (free >= needed) return;
+  throw Error(ErrorCode::kNoSpace,
+              cat(formats::escape(destination), ": needs ", formats::human_bytes(needed), ", only ",
+                  formats::human_bytes(free), " are free"));
 }
 
 void check_globals(const formats::Value& root, const CommonOptions& common) {

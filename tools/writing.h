@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every verb that writes a checkpoint shares: its options, the checks before, the report
-// after.
+// The common part of verbs that write a checkpoint: options, the checks before, the report after.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,30 +21,36 @@ struct WritingOptions {
   bool force = false;  // replace an existing destination
   bool sync = true;    // fsync before it counts as done
   bool seal = false;   // leave a seal with it
-  // For a checkpoint: with the last look at its pickles (check_output_names).
+  // For a checkpoint: with the last check of its pickles (check_output_names).
   formats::OutputOptions output(const CommonOptions& common) const;
 };
 
-// OUT, --dry-run, --force, --no-sync, --seal.
+// Declares OUT, --dry-run, --force, --no-sync, --seal.
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
 // Refuses a destination that is the source or lies inside it, and a source inside the destination;
-// links followed; and a URL.  Throws: kSamePath, kUnsupported.
+// following links; and a URL.  Throws: kSamePath, kUnsupported.
 void check_apart(const std::string& source, const std::string& destination);
+
+// Free bytes where `destination` will be written.  Throws: kIo.
+std::uint64_t free_bytes_at(const std::string& destination);
+
+// Throws: kNoSpace where fewer than `needed` bytes are free there, kIo.
+void check_free(const std::string& destination, std::uint64_t needed);
 
 // Refuses what PyTorch would have to run code for to load it.  Throws: kGlobal with the key and
 // what to do.
 void check_globals(const formats::Value& root, const CommonOptions& common);
 
-// What a verb adds to the report.
+// A verb's additions to the report.
 struct ReportExtras {
   std::vector<std::string> lines;  // before the summary line, for people
   formats::Json::Object members;   // for --json, after "output"
 };
 
-// The end of every writing verb: for a dry run says what would be done; otherwise
-// writes with progress, commits, and says what was written.  `source` is the checkpoint read.
-// Returns 0.  Throws: kNoSpace where less is free than the output needs, of a dry run as well.
+// Ends every writing verb: a dry run reports what would be done; otherwise writes with progress,
+// commits, and reports what was written.  `source` is the checkpoint read.
+// Returns 0.  Throws: kNoSpace if less is free than the output needs, in a dry run as well.
 int write_output(const std::string& verb, const formats::Checkpoint& source,
                  formats::Output& output, const WritingOptions& writing,
                  const CommonOptions& common, const Streams& streams, ReportExtras extras = {});

@@ -9,7 +9,7 @@
 namespace fsdp::formats {
 namespace {
 
-// What a thread takes or gives back before the others know.
+// Bytes that a thread takes or gives back before it tells the others.
 constexpr std::int64_t kUntold = 64 << 10;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
@@ -46,7 +46,7 @@ BudgetScope::~BudgetScope() {
 }
 
 void charge_memory(std::size_t bytes) {
-  // Sums of such sizes would not fit.
+  // A sum of such sizes would overflow.
   if (bytes > static_cast<std::size_t>(kNoLimit / 4)) throw OverBudget();
   const auto size = static_cast<std::int64_t>(bytes);
   untold += size;

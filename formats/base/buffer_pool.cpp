@@ -16,11 +16,11 @@ BufferPool::BufferPool(std::size_t count, std::size_t bytes)
 BufferPool::Buffer BufferPool::take() {
   std::unique_lock lock(mutex_);
   returned_.wait(lock, [&] { return !free_.empty(); });
-  // The one that came back last is likeliest still in a cache.
+  // The buffer returned last is the most likely to be in a cache.
   const auto* const buffer = free_.back();
   free_.pop_back();
   lock.unlock();
-  // Where this throws, it has called the deleter.
+  // If this throws, it has called the deleter.
   return Buffer(buffer, [this](const std::span<std::byte>* used) { give_back(used); });
 }
 

@@ -14,10 +14,10 @@ namespace fsdp::formats {
 // Thread-safe.
 class BufferPool {
  public:
-  // A buffer until the last copy of it goes.
+  // A buffer; it returns to the pool when its last copy is destroyed.
   using Buffer = std::shared_ptr<const std::span<std::byte>>;
 
-  // Pages of a buffer that nobody writes take no memory.
+  // Pages of a buffer take no memory until they are written.
   // Throws: std::bad_alloc.
   BufferPool(std::size_t count, std::size_t bytes);
   BufferPool(const BufferPool&) = delete;

@@ -21,10 +21,10 @@ class ByteSource {
   virtual ~ByteSource() = default;
 
   virtual std::uint64_t size() const = 0;
-  // Fills `out` from byte `offset` on.  Throws: kTruncated where the source ends before, kIo.
+  // Fills `out` from byte `offset` on.  Throws: kTruncated if the source ends before that, kIo.
   virtual void read_at(std::uint64_t offset, std::span<std::byte> out) const = 0;
-  // As read_at.  The caller asks for all bytes up to `end`, in order, and no other process does:
-  // `window`, its own, may keep some that come next.
+  // As read_at.  The caller reads all bytes up to `end` in order, and no other process does; its
+  // own `window` may keep some of the bytes that follow.
   virtual void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                         RunWindow& window) const;
 };

@@ -16,7 +16,7 @@ constexpr std::size_t kBlock = 2048;
 
 constexpr std::uint32_t kInfinity = 0x7F800000;  // of float32
 
-// How a small float spells what is no finite number.
+// How a small float encodes values that are not finite.
 enum class Specials {
   kIeee,         // the largest exponent is infinity and NaN
   kNanAlone,     // no infinity; all bits but the sign are NaN ("fn")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The characters of UTF-8 text, and which of them a person does not see.
+// The characters of UTF-8 text, and those of them that a person does not see.
 #pragma once
 
 #include <cstddef>
@@ -10,23 +10,23 @@ namespace fsdp::formats {
 
 struct Character {
   char32_t code = 0;
-  std::size_t length = 0;  // in bytes; 0: no well-formed UTF-8
+  std::size_t length = 0;  // in bytes; 0: not well-formed UTF-8
 };
 
-// The character whose first byte stands at `at`.  Overlong forms, surrogates and what lies beyond
-// U+10FFFF are none.
+// The character whose first byte stands at `at`.  Overlong forms, surrogates and codes beyond
+// U+10FFFF are not characters.
 // Requires: at < text.size().
 Character character_at(std::string_view text, std::size_t at);
 
 // Control characters: U+0000 to U+001F, U+007F to U+009F.
 bool is_control(char32_t code);
 
-// Characters that show nothing, something else than they are, or turn the text around them: blanks
-// other than U+0020, separators of lines, marks and overrides of direction, joiners, variation
-// selectors, tags.  Two names that differ in these alone look alike.
+// Characters that show nothing, that show something else than they are, or that turn the text
+// around them: blanks other than U+0020, separators of lines, marks and overrides of direction,
+// joiners, variation selectors, tags.  Two names that differ in these alone look alike.
 bool is_hidden(char32_t code);
 
-// \u202e, \U000e0041: as Python writes such a character in a string.
+// Writes a character as Python escapes it in a string: \u202e, \U000e0041.
 std::string code_text(char32_t code);
 
 }  // namespace fsdp::formats

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CRC of a long run of bytes from the CRCs of its parts, whatever order they are read in.
+// The CRC of a long run of bytes from the CRCs of its parts, in whatever order they are read.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,10 @@ class CrcLedger {
   };
   // `crc` is that of the `bytes` bytes from `begin` on.
   void add(std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc);
-  // The CRC of bytes [0, total) where the parts tile them exactly (the same part twice counts
-  // once), else nothing.
+  // The CRC of bytes [0, total) if the parts tile them exactly (the same part twice counts once),
+  // else nothing.
   std::optional<std::uint32_t> total(std::uint64_t total) const;
-  // What was added, in ascending order, the same part twice once; parts that follow one another are
-  // one.
+  // Returns the parts added, in ascending order and without duplicates; adjacent parts are joined.
   std::vector<Run> runs() const;
 
  private:

@@ -91,6 +91,11 @@ std::optional<DType> dtype_from_safetensors_name(std::string_view name) noexcept
 bool is_quantized(DType dtype) noexcept {
   return dtype >= DType::kQInt8;
 }
+bool is_differentiable(DType dtype) noexcept {
+  const std::string_view name = torch_name(dtype);
+  return name.starts_with("float") || name.starts_with("bfloat") || is_complex(dtype);
+}
+
 bool is_complex(DType dtype) noexcept {
   return dtype == DType::kComplex128 || dtype == DType::kComplex64 || dtype == DType::kComplex32;
 }

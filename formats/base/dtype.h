@@ -56,14 +56,17 @@ std::optional<DType> dtype_from_torch_name(std::string_view name) noexcept;
 std::string_view storage_class(DType dtype) noexcept;
 std::optional<DType> dtype_from_storage_class(std::string_view name) noexcept;
 
-// The spelling of safetensors ("F32", "F8_E4M3"); empty for the types it has not.  "F4" counts
-// 4-bit elements.
+// The spelling of safetensors ("F32", "F8_E4M3"); empty for the types it lacks.  "F4" counts 4-bit
+// elements.
 std::string_view safetensors_name(DType dtype) noexcept;
 std::optional<DType> dtype_from_safetensors_name(std::string_view name) noexcept;
 
-// Whether elements mean something only together with a scale and a zero point kept elsewhere.
+// Returns whether elements have a meaning only together with a scale and a zero point kept
+// elsewhere.
 bool is_quantized(DType dtype) noexcept;
 bool is_complex(DType dtype) noexcept;
+// Returns whether PyTorch lets a tensor of that type have a gradient: floating and complex types.
+bool is_differentiable(DType dtype) noexcept;
 // Bytes that swap as one when the byte order changes: half an element for complex types.
 std::uint64_t swap_unit_bytes(DType dtype) noexcept;
 

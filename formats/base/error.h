@@ -8,8 +8,8 @@
 
 namespace fsdp {
 
-// What kind of wrong it is.  `code_name` spells each one in capitals (kZipCrc is "ZIP_CRC"):
-// scripts match on that name, so a code is added, never renamed.
+// The kind of an error.  `code_name` spells each one in capitals (kZipCrc is "ZIP_CRC"). Scripts
+// match on that name, so codes may be added but never renamed.
 enum class ErrorCode {
   // The command line and the world around it.
   kUsage,
@@ -99,11 +99,11 @@ enum class ErrorCode {
   kJson,
   kJsonDepth,
   kIndex,
-  // New names for what a checkpoint holds.
+  // New names for the contents of a checkpoint.
   kRekeyCollision,
   kRekeyUnused,
   kRekeyAmbiguous,
-  // Seals: what a checkpoint was when it was written.
+  // Seals: the state of a checkpoint when it was written.
   kSeal,
   kSealMissing,
   kSealExtra,
@@ -122,13 +122,13 @@ enum class ErrorCode {
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
 std::string_view code_name(ErrorCode code) noexcept;
 
-// Failing to do what was asked.  The message reads `<path>: <container or key>: <symptom with the
+// A failure to do what was asked.  The message reads `<path>: <container or key>: <symptom with the
 // expected and the found value>[; <remedy>]`, lower case, no period.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ErrorCode code() const noexcept { return code_; }
-  // The same error told from one level further out: "context: what()".
+  // The same error as seen from one level further out: "context: what()".
   Error in(std::string_view context) const;
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large memory in huge pages, where the kernel has some.
+// Large memory in huge pages, if the kernel has some.
 #pragma once
 
 #include <sys/mman.h>
@@ -10,8 +10,8 @@
 
 namespace fsdp::formats {
 
-// Asks the kernel for huge pages in memory that was not touched yet.  A kernel that has none
-// changes nothing.
+// Asks the kernel for huge pages for memory that has not been touched yet.  Has no effect if the
+// kernel has none.
 inline void advise_huge(void* memory, std::size_t bytes) {
   constexpr std::uintptr_t kHugeBytes = 2U << 20U;
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
@@ -21,7 +21,8 @@ inline void advise_huge(void* memory, std::size_t bytes) {
 }
 
 // Reserves room for `count` elements in huge pages: a table of some hundred megabytes then costs a
-// hundred page faults instead of a hundred thousand.  What is never filled is never taken.
+// hundred page faults instead of a hundred thousand.  Pages that are never filled are never
+// allocated.
 template <typename T>
 void reserve_huge(std::vector<T>& table, std::size_t count) {
   table.reserve(count);

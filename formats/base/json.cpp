@@ -17,7 +17,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Steps over the text and says to the outside how far it came: nlohmann's events carry no position.
+// Iterates over the text and reports its position: nlohmann's events carry no position.
 class TextIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -53,14 +53,14 @@ std::string place(std::string_view text, std::size_t at, std::uint64_t base_offs
   return cat("byte ", base_offset + at, " (line ", line, ", column ", at - line_begin + 1, ")");
 }
 
-// The reason alone out of "[json.exception.parse_error.101] parse error at line 1, column 2: syntax
-// error while parsing value - invalid literal; last read: '...'".
+// Extracts the reason alone from "[json.exception.parse_error.101] parse error at line 1, column 2:
+// syntax error while parsing value - invalid literal; last read: '...'".
 std::string reason(std::string_view what) {
   for (const std::string_view mark : {"] ", ": "}) {
     const std::size_t begin = what.find(mark);
     if (begin != std::string_view::npos) what.remove_prefix(begin + mark.size());
   }
-  // What was read last is cut out of the middle: it may be as long as the text.
+  // The text that was read last is cut out: it may be as long as the whole input.
   const std::size_t last_read = what.find("; last read: '");
   if (last_read == std::string_view::npos) return escape(what.substr(0, 200));
   const std::size_t expected = what.rfind("'; expected ");
@@ -69,7 +69,7 @@ std::string reason(std::string_view what) {
   return escape(std::string_view(out).substr(0, 200));
 }
 
-// nlohmann's events, with positions and a limit on depth, handed on to a JsonHandler.
+// nlohmann's events, with positions and a limit on depth, passed on to a JsonHandler.
 class Events {
  public:
   Events(std::string_view text, const JsonOptions& options, const char* const& reached,
@@ -79,7 +79,8 @@ class Events {
   bool null() { return scalar(nullptr); }
   bool boolean(bool value) { return scalar(value); }
   bool number_integer(std::int64_t value) {
-    // nlohmann tells integers with a minus sign here.  -0 is no integer: its sign would be lost.
+    // nlohmann reports integers with a minus sign here.  -0 is not kept as an integer: its sign
+    // would be lost.
     return value == 0 ? scalar(-0.0) : scalar(value);
   }
   bool number_unsigned(std::uint64_t value) { return scalar(value); }
@@ -155,7 +156,7 @@ class Events {
   std::size_t depth_ = 0;
 };
 
-// Makes a Json of the events.
+// Builds a Json from the events.
 class TreeBuilder : public JsonHandler {
  public:
   TreeBuilder(std::string_view text, const JsonOptions& options) : text_(text), options_(options) {}

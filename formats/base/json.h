@@ -48,8 +48,8 @@ class Json {
   const Object* as_object() const { return std::get_if<Object>(&value_); }
   const Storage& storage() const { return value_; }
 
-  // The member of an object, nullptr where it has none of that name or is no object.  Looks at one
-  // member after the other: walk `as_object` where there are many to find.
+  // Returns the member of an object, nullptr if it has none of that name or is not an object.
+  // Searches linearly: walk `as_object` to find many.
   const Json* find(std::string_view key) const;
 
  private:
@@ -59,7 +59,7 @@ class Json {
 struct JsonOptions {
   std::size_t max_depth = 128;    // of arrays and objects inside each other
   std::uint64_t base_offset = 0;  // where the text begins in its file; shifts the offsets named
-  ErrorCode duplicate_code = ErrorCode::kJson;  // what a duplicate key is to parse_json
+  ErrorCode duplicate_code = ErrorCode::kJson;  // code of a duplicate key in parse_json
 };
 
 // Parses exactly one JSON text (leading and trailing blanks allowed).  Duplicate keys of one
@@ -68,8 +68,8 @@ struct JsonOptions {
 // Throws: kJson naming the byte offset (duplicate keys included, with the key), kJsonDepth.
 Json parse_json(std::string_view text, const JsonOptions& options = {});
 
-// Is told what a JSON text consists of, in its order: for a text whose tree would take far more
-// memory than the text, and for one whose errors need other codes.
+// Receives the parts of a JSON text in order: for texts whose tree would take far more memory than
+// the text itself, or whose errors need other codes.
 class JsonHandler {
  public:
   JsonHandler() = default;
@@ -78,20 +78,20 @@ class JsonHandler {
   virtual ~JsonHandler() = default;
 
   virtual void begin_object() = 0;
-  // The name of the next member; `offset` is that of its opening quote.  Duplicates are the
-  // handler's to refuse.
+  // The name of the next member; `offset` is that of its opening quote.  The handler refuses
+  // duplicates itself.
   virtual void key(std::string name, std::uint64_t offset) = 0;
   virtual void end_object() = 0;
   virtual void begin_array() = 0;
   virtual void end_array() = 0;
   // A string, number, boolean or null.
   virtual void value(Json scalar) = 0;
-  // An integer that 64 bits cannot hold, as it is written.  Throws: kJson, unless overridden.
+  // An integer that 64 bits cannot hold, as written.  Throws: kJson, unless overridden.
   virtual void big_integer(std::string_view digits, std::uint64_t offset);
 };
 
-// As parse_json, but tells `handler`; what the handler throws comes through.  It has been told only
-// of what was valid so far when this throws.
+// Like parse_json, but calls `handler`, whose exceptions pass through.  Before an error the handler
+// has received only the valid part of the text.
 // Throws: kJson, kJsonDepth.
 void parse_json_stream(std::string_view text, JsonHandler& handler,
                        const JsonOptions& options = {});
@@ -104,7 +104,7 @@ std::string to_text(const Json& json, int indent = -1);
 // Appends `text` as a JSON string with its quotes, as `to_text` writes one.
 void append_json_string(std::string& out, std::string_view text);
 
-// What a value is, for messages: "an object", "a string", "null".
+// The kind of a value, for messages: "an object", "a string", "null".
 std::string_view json_kind(const Json& json) noexcept;
 
 }  // namespace fsdp::formats

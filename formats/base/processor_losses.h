@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether other work takes the processor from threads that write.
+// Detects that other work takes the processor from threads that write.
 #pragma once
 
 namespace fsdp::formats {
@@ -13,8 +13,8 @@ class ProcessorLosses {
   bool many() const { return score_ > kMany; }
 
  private:
-  // On an idle machine one write in a hundred or two is interrupted, beside one busy core one in
-  // ten: a loss is forgotten after so many writes.
+  // On an idle machine one write in one or two hundred is interrupted, beside one busy core one in
+  // ten: a loss is forgotten after this many writes.
   static constexpr unsigned kLoss = 30;
   static constexpr unsigned kMany = 60;
   static constexpr unsigned kMost = 300;

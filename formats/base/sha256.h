@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256, which producers' lists of files are made of.
+// SHA-256, the digest in producers' lists of files.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class Sha256 {
   Sha256& operator=(const Sha256&) = delete;
   ~Sha256();
   void add(std::span<const std::byte> bytes);
-  // The digest of all that was added, as 64 lower-case digits of base 16; begins anew.
+  // Returns the digest of all bytes added, as 64 lower-case hexadecimal digits, and starts anew.
   std::string finish();
 
  private:

@@ -175,7 +175,8 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
         row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
       }
     }
-    // Nothing of the word is left in what differs in as many places as it has letters.
+    // A candidate that differs in as many places as the word has letters has nothing in common with
+    // it.
     if (row.back() < best_distance && row.back() < word.size()) {
       best_distance = row.back();
       best = candidate;

@@ -6,12 +6,12 @@
 
 namespace fsdp::formats {
 
-// No variant ever holds one.
+// A variant never holds one.
 //
-// libstdc++ takes a variant of numbers, strings and vectors for one that always has a value.  With
-// GCC 12, where copying such a one throws, an alternative is destroyed that was never made: the
-// process crashes instead of reporting that memory ran out.  A type that is not in its list, as
-// this one, has it look first.
+// libstdc++ assumes that a variant of numbers, strings and vectors always has a value.  With GCC
+// 12, if copying such a variant throws, an alternative that was never constructed is destroyed: the
+// process crashes instead of reporting that memory ran out.  A type outside libstdc++'s list, such
+// as this one, makes it check first.
 class Unheld {
  public:
   Unheld() = delete;

@@ -6,7 +6,7 @@
 
 namespace fsdp::formats {
 
-// Returns whether `text` begins as a URL does: https://, s3://.
+// Returns whether `text` begins like a URL: https://, s3://.
 bool is_url(std::string_view text);
 
 }  // namespace fsdp::formats

@@ -18,13 +18,13 @@
 
 namespace fsdp::formats {
 
-// What was detected.
+// The detected format and producer.
 struct CheckpointDescription {
   std::string path;
   std::string format;  // "dcp", "torch", "safetensors"
   std::string layout;  // within the format: "generic", "lightning", "legacy", "hf-sharded", ...
-  std::optional<std::string> version;  // of the format, where the checkpoint says it
-  std::int64_t ranks = 1;              // that wrote it
+  std::optional<std::string> version;  // of the format, if the checkpoint states it
+  std::int64_t ranks = 1;              // ranks that wrote it
 };
 
 struct VerifyOptions {
@@ -33,14 +33,14 @@ struct VerifyOptions {
   std::set<std::string> allowed_globals;           // beyond the known ones, "module.name"
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
   std::function<bool()> cancelled;
-  FileCrcs* crcs = nullptr;  // is told the checksums of what is read of files; null: nobody is
+  FileCrcs* crcs = nullptr;  // receives the checksums of the file parts read; may be null
 };
 
 struct VerifyReport {
   Findings findings;
-  std::uint64_t items = 0;            // chunks, values and archives looked into
-  std::uint64_t bytes_checked = 0;    // whose checksum was compared
-  std::uint64_t bytes_unchecked = 0;  // that carry no checksum
+  std::uint64_t items = 0;            // chunks, values and archives examined
+  std::uint64_t bytes_checked = 0;    // with a checksum that was compared
+  std::uint64_t bytes_unchecked = 0;  // without a checksum
 };
 
 // Thread-safe: chunk, expect_chunk, storage, verify.  Values belong to the thread that asked for
@@ -54,33 +54,33 @@ class Checkpoint {
 
   const CheckpointDescription& description() const { return description_; }
   const Index& index() const { return index_; }
-  // What opening already showed to be wrong; reading goes on around it.
+  // Damage that opening found already; reading goes on around it.
   const Findings& findings() const { return findings_; }
 
-  // Narrows the index to the keys for which `keep` says true.
+  // Narrows the index to the keys for which `keep` returns true.
   void keep(const std::function<bool(const std::string&)>& keep) { keep_entries(index_, keep); }
 
-  // Where the elements of a chunk lie.  Its headers are read and held against the index.
+  // Locates the elements of a chunk.  Reads its headers and compares them with the index.
   // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with
   // file and key.
   virtual ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const = 0;
-  // chunk() is going to be called for it: its headers may be fetched from the disk meanwhile.  What
-  // is wrong, chunk() says.
+  // Hint: chunk() follows for this chunk, so its headers may be fetched from the disk.  Errors are
+  // left to chunk().
   virtual void expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/) const {}
-  // A value that is no tensor; storages inside it are references for `storage`.
+  // Reads a value that is not a tensor; storages inside it are references for `storage`.
   // Throws: what the containers throw, with file and key.
   virtual Value value(const ValueEntry& value) const = 0;
   // The bytes behind a storage reference of `value` or `tree`.
   virtual ChunkData storage(const StorageRef& storage) const = 0;
-  // The whole object where the checkpoint holds one (torch.save); else nothing: it is built from
-  // the paths.
+  // Returns the whole object if the checkpoint holds one (torch.save); otherwise nothing, and it is
+  // built from the paths.
   virtual std::optional<Value> tree() const { return std::nullopt; }
-  // A tensor of the index as the object tree of this checkpoint has it (a view, a parameter);
-  // nothing where there is no such tree.
+  // Returns a tensor of the index as the object tree of this checkpoint has it (a view, a
+  // parameter); nothing if there is no such tree.
   virtual std::optional<Value> tensor_value(std::size_t /*tensor*/) const { return std::nullopt; }
   // Checks everything there is to check: coverage, extents, archives, checksums.
   virtual VerifyReport verify(const VerifyOptions& options) const = 0;
-  // Throws: kChanged where a file read from was written to since it was opened.
+  // Throws: kChanged if a file that was read has been written to since it was opened.
   virtual void check_unchanged() const = 0;
 
  protected:

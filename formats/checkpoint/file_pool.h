@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data files of a checkpoint folder: opened when needed, few at a time, and the same ones all
-// along.
+// The data files of a checkpoint folder: opened when needed, few at a time, and guarded against
+// replacement.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ class FilePool {
   // Learns the sizes of the index's files and keeps what identifies each; missing ones stay without
   // a size. Throws: kPath, kPathEscape, kNotRegular, kIo.
   void examine(std::vector<FileEntry>& files);
-  // File number `file` of the index.  Throws: kShardMissing, kChanged where it is not the file
-  // examined.
+  // Returns file number `file` of the index.  Throws: kShardMissing, kChanged if it is not the file
+  // that was examined.
   std::shared_ptr<const File> get(std::uint32_t file);
-  // The same where no other file has to be closed for it, else null.
+  // Returns the same file if no other file has to be closed for it, else null.
   std::shared_ptr<const File> get_at_hand(std::uint32_t file);
-  // Throws: kChanged where a file that `get` gave is not what it was.
+  // Throws: kChanged if a file that `get` returned has changed.
   void check_unchanged();
 
  private:

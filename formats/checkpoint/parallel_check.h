@@ -10,7 +10,7 @@
 
 namespace fsdp::formats {
 
-// What one check contributes.
+// The contribution of one check.
 struct CheckResult {
   Findings findings;
   std::uint64_t bytes_checked = 0;
@@ -18,8 +18,8 @@ struct CheckResult {
 };
 
 // Calls check(i, buffer) for every i below `count`, each with a buffer of 1 MiB of its thread's
-// own, and adds the results to `report` in the order of i.  An Error a check throws becomes a
-// finding through `describe(i, error)`. Throws: kInterrupted; what is no Error.
+// own, and adds the results to `report` in the order of i.  An Error that a check throws becomes a
+// finding through `describe(i, error)`. Throws: kInterrupted; exceptions that are not an Error.
 void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& report,
                 const std::function<CheckResult(std::size_t, std::span<std::byte>)>& check,
                 const std::function<Finding(std::size_t, const Error&)>& describe);
@@ -31,7 +31,7 @@ Finding finding_from(const Error& error, std::string_view context);
 // The finding for a name in a pickle that is not known to be plain data.
 Finding global_finding(const std::string& name, const std::string& file, const std::string& key);
 
-// The finding for a value in which something holds itself; nothing for others.
+// The finding for a value that contains itself somewhere; nothing for others.
 std::optional<Finding> cycle_finding(const Value& value, const std::string& file,
                                      const std::string& key);
 

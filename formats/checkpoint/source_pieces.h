@@ -18,11 +18,11 @@ namespace fsdp::formats {
 // Lifetime: the checkpoint outlives the piece.
 TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t tensor);
 
-// The chunks that were opened last, for the pieces of a tensor that follow one another: neighbours
-// often meet the same chunk.  Few, for each may hold a file open.
+// The chunks that were opened last, for successive pieces of a tensor: neighbours often meet the
+// same chunk.  Few, because each may hold a file open.
 class ChunkCache {
  public:
-  // Chunk `chunk` of tensor `tensor`, opened where it is not at hand.
+  // Chunk `chunk` of tensor `tensor`, opened if it is not in the cache.
   // Throws: what Checkpoint::chunk throws.
   const ChunkData& get(const Checkpoint& checkpoint, std::size_t tensor, std::size_t chunk);
 
@@ -35,8 +35,8 @@ class ChunkCache {
   std::vector<Held> held_;  // the one used last at the end
 };
 
-// The chunks of one tensor, for pieces that are parts of it: finds those that meet a box without
-// looking at all of them.  Lifetime: the checkpoint outlives it.
+// The chunks of one tensor, for pieces that are parts of it: finds those that intersect a box
+// without looking at all of them.  Lifetime: the checkpoint outlives it.
 class TensorSource {
  public:
   TensorSource(const Checkpoint& checkpoint, std::size_t tensor,
@@ -45,7 +45,7 @@ class TensorSource {
   const TensorEntry& tensor() const { return checkpoint_.index().tensors[tensor_]; }
   // Throws: what Checkpoint::chunk throws.
   std::vector<SourceChunk> chunks_that_meet(const Box& box);
-  // That is going to be called.
+  // Hint: `chunks_that_meet(box)` follows.
   void expect(const Box& box);
 
  private:
@@ -64,12 +64,12 @@ class TensorSource {
   std::vector<Placed> placed_;  // by `begin`; chunks without elements left out
 };
 
-// A box of a tensor, dense and row-major, cast where `dtype` is not the tensor's; its place in the
+// A box of a tensor, dense and row-major, cast if `dtype` is not the tensor's; its place in the
 // output is still to be set.  Requires: can_cast.
 TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype);
 
 // The bytes of a storage as they are (little-endian).
-// Throws: kUnsupported where a big-endian storage does not say how wide its elements are.
+// Throws: kUnsupported if a big-endian storage does not say how wide its elements are.
 TargetPiece storage_piece(const Checkpoint& checkpoint, const StorageRef& storage);
 
 }  // namespace fsdp::formats

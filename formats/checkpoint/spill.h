@@ -24,8 +24,9 @@ class Spill {
     std::uint64_t offset;
     std::uint64_t bytes;
   };
-  // What `fill` writes into the sink, decompressed at the first call for this (file, offset) and
-  // kept. Throws: whatever `fill` throws; kIo, kNoSpace from the temporary file.
+  // Returns the bytes that `fill` writes into the sink; `fill` runs at the first call for this
+  // (file, offset), and its output is kept. Throws: whatever `fill` throws; kIo, kNoSpace from the
+  // temporary file.
   Range get(const std::string& file, std::uint64_t offset,
             const std::function<void(const ByteSink&)>& fill);
 

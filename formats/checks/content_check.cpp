@@ -14,8 +14,9 @@
 namespace fsdp::formats {
 namespace {
 
-// The index of what `content` refers to, in `narrowed` where that is not all of the checkpoint's:
-// an index of many ranks is large.  `numbers`: where its tensors stand in the checkpoint's.
+// Returns the index of the entries that `content` refers to, stored in `narrowed` unless they are
+// all of the checkpoint's (an index of many ranks is large).  `numbers`: the positions of its
+// tensors in the checkpoint's index.
 const Index& used_entries(const Checkpoint& checkpoint, const Value& content, Index& narrowed,
                           std::vector<std::size_t>& numbers) {
   const Index& index = checkpoint.index();
@@ -46,14 +47,14 @@ std::string exclude_hint(const std::string& key) {
   return "; leave it out with --exclude " + quote(key, 200);
 }
 
-// What is of a kind that cannot be joined, the user can do without; what a library's class holds
-// whole, an output of PyTorch's own can keep.
+// Words the refusal of a chunk: tensors that cannot be joined may be left out by the user; objects
+// of a library's class may be kept in an output of PyTorch's own formats.
 class ChunkLook {
  public:
   ChunkLook(const Checkpoint& checkpoint, LibraryTensors library_tensors)
       : checkpoint_(checkpoint), library_tensors_(library_tensors) {}
 
-  // `tensor` is an entry of what is used, `number` its place in the checkpoint's index.
+  // `tensor` is an entry in use, `number` its place in the checkpoint's index.
   void operator()(const TensorEntry& tensor, std::size_t number) {
     std::string computed;
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {

@@ -21,9 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Trainers keep model, optimizer and the rest a level or two below a step's folder.
+// Trainers keep model, optimizer and other state a level or two below a step's folder.
 constexpr int kMaxFolderDepth = 4;
-// Findings beyond these say nothing new.
+// More findings than this add no information.
 constexpr std::size_t kMaxFindings = 1000;
 
 using Name = std::pair<std::string, std::string>;  // module, name
@@ -118,7 +118,7 @@ class Scanner {
     }
   }
 
-  // `key`: of the item whose bytes they are.
+  // `key`: of the item that the bytes belong to.
   void look(const std::shared_ptr<const ByteSource>& source, const std::string& shown,
             const std::string& key, PickleSearch search) {
     const auto place_of = [&](const std::string& place) { return key.empty() ? place : key; };
@@ -157,7 +157,7 @@ class Scanner {
         unread(inside + name, {}, error);
       }
     }
-    // Whatever the metadata name, their tables tell where the archives lie.
+    // Whatever names the metadata contain, their tables tell where the archives lie.
     std::set<std::string> allowed = options_.allowed;
     allowed.insert(unknown_.begin(), unknown_.end());
     std::unique_ptr<Checkpoint> checkpoint;
@@ -165,7 +165,7 @@ class Scanner {
       checkpoint = dcp::open_dcp(path, allowed);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
-      // Data files are looked into without it.
+      // Data files are examined without it.
       unread(inside + std::string(central ? dcp::kMetadataName : "*.metadata"), {},
              Error(error.code(), cat("does not say where items lie: ", error.what())));
       return;

@@ -28,19 +28,19 @@ constexpr std::int64_t kPause = 10 * kSecond;
 // A slow copy over a network.
 constexpr std::uint64_t kBytesPerSecond = 4U << 20U;
 
-// Nothing where it is no regular file.
+// Returns nothing if it is not a regular file.
 std::optional<WrittenFile> look_at(const fs::path& path, std::string name) {
   const auto times = times_at(path);
   if (!times) return std::nullopt;
   return WrittenFile{std::move(name), times->bytes, times->modified_ns, times->born_ns};
 }
 
-// When writing what the file holds now began, at the earliest: not before it was born, and not
-// longer before its end than writing so much takes.
+// Returns the earliest time at which writing of the present contents can have begun: not before the
+// file was created, and not longer before its end than writing that many bytes takes.
 std::int64_t begun(const WrittenFile& file) {
   const auto seconds = static_cast<std::int64_t>(file.bytes / kBytesPerSecond) + 1;
   const std::int64_t slowest = file.modified_ns - seconds * kSecond;
-  // Born after its own last change: a copy that kept the original's time.
+  // Created after its own last change: a copy that kept the original's time.
   if (!file.born_ns || *file.born_ns > file.modified_ns) return slowest;
   return std::max(slowest, *file.born_ns);
 }
@@ -115,7 +115,7 @@ Findings newer_data(const fs::path& folder) {
     }
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
-    // A folder that went away meanwhile.
+    // The folder was removed meanwhile.
   }
   return findings;
 }

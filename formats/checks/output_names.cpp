@@ -11,7 +11,7 @@ void check_output_names(const std::filesystem::path& output, const std::string& 
                         const std::set<std::string>& allowed,
                         const std::function<bool()>& cancelled) {
   const bool is_folder = std::filesystem::is_directory(output);
-  // What an edit left behind in a file that it shares is loaded by nobody, and may be packed.
+  // Bytes that an edit left behind in a shared file are never loaded, and may be compressed.
   const GlobalScan scan = scan_globals(output, {.allowed = allowed,
                                                 .selects = {},
                                                 .cancelled = cancelled,

@@ -26,12 +26,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What one thread reads of a file at a time.
+// Bytes of a file that one thread reads at a time.
 constexpr std::uint64_t kPartBytes = 64U << 20U;
 // Files of which a fast check reads everything.
 constexpr std::uint64_t kSmallBytes = 1U << 20U;
 
-// A part of a file whose checksum nobody has yet.
+// A part of a file whose checksum is not known yet.
 struct Part {
   std::size_t file;
   std::uint64_t begin;
@@ -52,8 +52,8 @@ fs::path without_slash(const fs::path& folder) {
   return folder.has_filename() || !folder.has_relative_path() ? folder : folder.parent_path();
 }
 
-// A checkpoint's files, opened one after the other, and their checksums from what is known and what
-// has to be read.
+// A checkpoint's files, opened one after the other, and their checksums: known ones, and ones
+// computed by reading.
 class Sums {
  public:
   Sums(const Directory& folder, std::vector<std::string> names, const VerifyOptions& options)
@@ -69,7 +69,7 @@ class Sums {
     return bytes_[number] = file->size();
   }
 
-  // Plans to read what of the file nobody knows.
+  // Plans to read the parts of the file without a known checksum.
   void want(std::size_t number) {
     const auto file = folder_.open_member(names_[number]);
     std::uint64_t at = 0;
@@ -79,7 +79,7 @@ class Sums {
     };
     if (options_.crcs != nullptr) {
       for (const CrcLedger::Run& run : options_.crcs->runs(*file)) {
-        // Parts that overlap, as hostile metadata have them: the first one counts.
+        // Of parts that overlap, as in hostile metadata, the first one counts.
         if (run.begin < at || run.begin + run.bytes > bytes_[number]) continue;
         gap_until(run.begin);
         ledgers_[number].add(run.begin, run.bytes, run.crc);
@@ -106,7 +106,7 @@ class Sums {
     return std::move(report.findings);
   }
 
-  // Nothing where not all of the file could be read.
+  // Nothing if not all of the file could be read.
   std::optional<std::uint32_t> crc(std::size_t number) const {
     return ledgers_[number].total(bytes_[number]);
   }
@@ -283,7 +283,7 @@ SealPlace seal_place(const fs::path& path) {
 std::optional<SealPlace> find_seal(const fs::path& path) {
   const SealPlace own = seal_place(path);
   if (exists_at(own.folder / own.name)) return own;
-  // One folder above, where that one's seal speaks of it.
+  // One folder above, if that folder's seal covers it.
   const fs::path above = own.single ? own.folder : parent_of(own.folder);
   if (!exists_at(above / kSealName)) return std::nullopt;
   SealPlace place{above, std::string(kSealName), own.only, false};
@@ -297,7 +297,8 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
     if (!lists) return std::nullopt;
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
-    // Whether it speaks of this one, nobody can tell: checking it says what is wrong with it.
+    // It cannot be told whether this seal covers the path: checking it reports what is wrong with
+    // it.
   }
   return place;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether files that a folder shares with another one were written to under their other name.
+// Checks whether files that a folder shares with another one were written to under their other
+// name.
 #pragma once
 
 #include <filesystem>
@@ -8,10 +9,9 @@
 
 namespace fsdp::formats {
 
-// Holds the folder's files against its record of shared files (shared_files.h), where it has one: a
+// Compares the folder's files with its record of shared files (shared_files.h), if it has one: a
 // file that is still the one that was linked, but was changed since, is kSharedChanged.  A record
-// that cannot be read is kSeal.  Copies of the files, and files that are missing, are nobody's
-// concern here.
+// that cannot be read is kSeal.  Copies of the files and missing files are ignored here.
 Findings check_shared_files(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats

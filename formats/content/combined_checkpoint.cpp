@@ -17,7 +17,7 @@ namespace {
 // Archive numbers of a part's storages are below this; the part's number stands above them.
 constexpr unsigned kPartShift = 48;
 
-// `value` with every storage reference passed through `change`; shared parts stay shared.
+// Returns `value` with every storage reference passed through `change`; shared parts stay shared.
 class StorageMap {
  public:
   explicit StorageMap(std::function<void(StorageRef&)> change) : change_(std::move(change)) {}
@@ -153,7 +153,7 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
         };
       }
       VerifyReport found = part.checkpoint->verify(own);
-      // What opening it showed is in `findings_` already.
+      // Findings of opening it are in `findings_` already.
       const std::size_t known = part.checkpoint->findings().size();
       for (std::size_t f = 0; f < found.findings.size(); ++f) {
         if (f < known) continue;
@@ -182,7 +182,7 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
     })(value);
   }
 
-  // Whether the part stands in the whole as the object it is.
+  // Returns whether the part stands in the whole as an object tree of its own.
   static bool has_tree(const CheckpointPart& part) {
     return !part.unwrap && !part.one_value && part.checkpoint->tree();
   }
@@ -223,7 +223,7 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
       file.name = part.folder + file.name;
       index_.files.push_back(std::move(file));
     }
-    // Transform 0 is none, everywhere.
+    // Transform 0 means none, everywhere.
     index_.transforms.insert(index_.transforms.end(), from.transforms.begin() + 1,
                              from.transforms.end());
     const auto moved = [&](Location location) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several checkpoints seen as one: each under a name of its own.
+// Several checkpoints seen as one, each under a name of its own.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@ namespace fsdp::formats {
 
 struct CheckpointPart {
   std::unique_ptr<Checkpoint> checkpoint;
-  std::string name;     // the top-level key its content stands under; "": its keys are the whole's
-  bool unwrap = false;  // its content has one top-level key of its own, which `name` replaces
+  std::string name;        // the top-level key of its content; "": its keys are keys of the whole
+  bool unwrap = false;     // its content has one top-level key of its own, which `name` replaces
   bool one_value = false;  // its content is one value; it has a tree, and no tensor is listed
   std::string folder;      // of its files within the whole, "" or with a slash behind
 };
 
 // `description` is of the whole; the number of ranks is the largest of the parts'.
-// Throws: kKey where two parts give one key.
+// Throws: kKey if two parts have the same key.
 std::unique_ptr<Checkpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
                                                 CheckpointDescription description,
                                                 Findings findings);

@@ -15,26 +15,6 @@
 namespace fsdp::formats {
 namespace {
 
-// A reference as a storage key has it: "12", or "12 bfloat16" where the tensor is cast.
-struct Reference {
-  std::size_t number = 0;
-  std::optional<DType> dtype;
-};
-
-std::string key_of(const Reference& reference) {
-  std::string key = std::to_string(reference.number);
-  if (reference.dtype) key += cat(" ", torch_name(*reference.dtype));
-  return key;
-}
-
-Reference reference_of(const StorageRef& storage) {
-  std::size_t digits = 0;
-  Reference reference{static_cast<std::size_t>(std::stoull(storage.key, &digits)), std::nullopt};
-  if (digits < storage.key.size())
-    reference.dtype = dtype_from_torch_name(std::string_view(storage.key).substr(digits + 1));
-  return reference;
-}
-
 // For each tensor the first one that is the same view of the same bytes.  Only torch.save and HDF5
 // files show that.
 std::vector<std::size_t> first_aliases(const Checkpoint& checkpoint) {
@@ -113,8 +93,8 @@ Value content_of(const Checkpoint& checkpoint) {
 std::optional<std::size_t> tensor_number(const Value& value) {
   if (value.kind() != ValueKind::kObject) return std::nullopt;
   const auto tensor = dense_tensor(value);
-  if (!tensor || tensor->storage->archive != kTensorArchive) return std::nullopt;
-  return reference_of(*tensor->storage).number;
+  if (!tensor || !tensor->storage->tensor) return std::nullopt;
+  return tensor->storage->tensor->number;
 }
 
 std::optional<std::size_t> deferred_number(const Value& value) {
@@ -129,17 +109,15 @@ Value tensor_reference(const Checkpoint& checkpoint, std::size_t number,
   if (dtype == tensor.dtype) dtype.reset();
   const DType shown = dtype.value_or(tensor.dtype);
   StorageRef storage;
-  storage.key = key_of({number, dtype});
-  storage.archive = kTensorArchive;
+  storage.tensor = TensorRef{number, dtype};
   storage.numel =
       storage_class(shown).empty() ? tensor.numel() * item_bytes(shown) : tensor.numel();
   return make_dense_tensor(shown, tensor.shape, std::move(storage));
 }
 
-TargetPiece reference_piece(const Checkpoint& checkpoint, const StorageRef& storage) {
-  const Reference reference = reference_of(storage);
+TargetPiece reference_piece(const Checkpoint& checkpoint, const TensorRef& reference) {
   TargetPiece piece = whole_tensor_piece(checkpoint, reference.number);
-  piece.cast_to = reference.dtype;
+  piece.cast_to = reference.cast;
   return piece;
 }
 
@@ -156,8 +134,8 @@ Value with_values(const Checkpoint& checkpoint, const Value& root) {
 Value with_own_tensors(const Checkpoint& checkpoint, const Value& root) {
   return with_leaves(root, [&](const Leaf& leaf) -> std::optional<Value> {
     if (!tensor_number(leaf.value)) return leaf.value;
-    const Reference reference = reference_of(*dense_tensor(leaf.value)->storage);
-    if (reference.dtype) return leaf.value;
+    const TensorRef reference = *dense_tensor(leaf.value)->storage->tensor;
+    if (reference.cast) return leaf.value;
     const auto own = checkpoint.tensor_value(reference.number);
     return own ? *own : leaf.value;
   });

@@ -17,7 +17,7 @@ inline Value indexed_leaf(std::size_t place) {
   return Value::opaque(kIndexedLeaf, place);
 }
 
-// The place that `value` stands for; nothing where it is no such leaf.
+// Returns the place that `value` stands for; nothing if it is not such a leaf.
 inline std::optional<std::size_t> indexed_place(const Value& value) {
   if (value.kind() != ValueKind::kOpaque || value.opaque_tag() != kIndexedLeaf) return std::nullopt;
   return static_cast<std::size_t>(value.opaque_payload());

@@ -17,7 +17,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kMaxKeyBytes = 64U << 10U;
-// Python writes exponents outside these: 1e-05, 1e+16.
+// Outside these limits Python writes exponents: 1e-05, 1e+16.
 constexpr int kMinFixed = -4;
 constexpr int kMaxFixed = 16;
 
@@ -30,7 +30,7 @@ std::string float_repr(double number) {
         buffer.data(),
         std::to_chars(buffer.data(), buffer.data() + buffer.size(), number, format).ptr);
   };
-  // The shortest digits that read back as the same number, in both.
+  // The shortest digits that read back as the same number, in Python and here.
   std::string text = write(std::chars_format::scientific);
   const int exponent = std::atoi(text.c_str() + text.find('e') + 1);
   if (exponent < kMinFixed || exponent >= kMaxFixed) return text;
@@ -38,7 +38,7 @@ std::string float_repr(double number) {
   return text.find('.') == std::string::npos ? text + ".0" : text;
 }
 
-// Decimal text takes time quadratic in the digits; longer ones than this are no one's keys.
+// Decimal text takes time quadratic in the digits; longer integers than this do not occur as keys.
 constexpr std::size_t kMaxBigIntBytes = 128;
 
 // `bytes` are little-endian two's complement.
@@ -158,7 +158,7 @@ class KeyWriter {
     out_ += items.empty() ? ")" : "})";
   }
 
-  // dtypes, layouts and memory formats are objects of torch; what else a pickle names is a class.
+  // dtypes, layouts and memory formats are objects of torch; any other name in a pickle is a class.
   void append_global(const GlobalName& name) {
     const bool object = name.module == "torch" &&
                         (dtype_from_torch_name(name.name) || name.name.ends_with("_format"));

@@ -33,7 +33,7 @@ std::string joined_text(std::span<const std::string> components) {
 }  // namespace
 
 void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to) {
-  // A level that the new key begins with as well stays the level it is.
+  // A level that the new key begins with as well stays as it is.
   const std::string front = joined({leaf.path[0].step}) + '.';
   if (leaf.path.size() > 1 && bytes >= front.size() && to.starts_with(front)) {
     PlacedLeaf inner{leaf.was, {leaf.path.begin() + 1, leaf.path.end()}, leaf.value};
@@ -42,7 +42,7 @@ void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to) {
     leaf.path.insert(leaf.path.end(), inner.path.begin(), inner.path.end());
     return;
   }
-  // How many components each step had of what is replaced, and what is left of the last one.
+  // The number of replaced components in each step, and the rest of the last step.
   std::vector<std::size_t> counts;
   std::string rest;
   std::size_t taken = 0;  // steps
@@ -70,7 +70,7 @@ void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to) {
   steps.insert(steps.begin(), components.begin(), components.end());
   std::vector<PlacedStep> path;
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    // The last of the new steps leads on to where the last of the old ones did.
+    // The last of the new steps leads to the same place as the last of the old ones.
     const std::size_t from_end = steps.size() - 1 - i;
     PlacedStep like;
     if (from_end < taken) like = leaf.path[taken - 1 - from_end];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A leaf of a state dict put where another key says.
+// Moves a leaf of a state dict to another key.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 namespace fsdp::formats {
 
 // Puts `to` in the place of the first `bytes` of the leaf's key, which are whole components of it.
-// Levels that both keys begin with stay.  Of the rest `to` becomes as many steps as what it
-// replaces took up; what it has more of stands in front as steps of its own, in plain dicts.
-// Throws: kName where nothing would be left of the key.
+// Levels that both keys begin with stay.  The rest of `to` becomes as many steps as the replaced
+// part had; further components stand in front as steps of their own, in plain dicts. Throws: kName
+// if nothing would be left of the key.
 void move_leaf(PlacedLeaf& leaf, std::size_t bytes, std::string_view to);
 
 }  // namespace fsdp::formats

@@ -8,7 +8,7 @@ namespace fsdp::formats {
 Value mapping_like(const Value& like, std::vector<Value::Entry> entries) {
   if (like.as_object() == nullptr || !mapping_entries(like)) return Value::dict(std::move(entries));
   ObjectData object = *like.as_object();
-  // A Counter is made from a dict; the others' arguments are no entries.
+  // A Counter is made from a dict; the arguments of the others are not entries.
   if (is_call_of(like, "collections", "Counter") && !object.args.items().empty()) {
     object.args = Value::tuple({Value::dict(std::move(entries))});
   } else {

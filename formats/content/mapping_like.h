@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mappings with other entries.
+// Copies of mappings with other entries.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace fsdp::formats {
 
 // A mapping of the kind of `like` (OrderedDict with its attributes, defaultdict, Counter, dict)
-// with these entries; a dict where `like` is no mapping.
+// with these entries; a dict if `like` is not a mapping.
 Value mapping_like(const Value& like, std::vector<Value::Entry> entries);
 
 }  // namespace fsdp::formats

@@ -49,7 +49,7 @@ const Value* attribute(const Value& object, std::string_view name) {
 std::string_view class_name(const Value& object) {
   const ObjectData* data = object.as_object();
   if (data == nullptr) return {};
-  // copyreg._reconstructor(cls, object, None), as protocol 0 and 1 have it.
+  // copyreg._reconstructor(cls, object, None), as in protocols 0 and 1.
   const GlobalName* name = data->callable.as_global();
   if (name != nullptr && name->name == "_reconstructor" && !data->args.items().empty())
     name = data->args.items()[0].as_global();

@@ -23,7 +23,7 @@ struct PlannedFile {
   bool linked = false;  // shares its bytes on disk with the source
 };
 
-// What is going to be written, known before a byte is.
+// The contents of an output, known before the first byte is written.
 struct OutputPlan {
   std::string format;   // "pt", "safetensors", "dcp", "hdf5", ...
   bool folder = false;  // else one file
@@ -33,7 +33,7 @@ struct OutputPlan {
   std::uint64_t dropped_values = 0;
   std::uint64_t tensor_bytes = 0;                         // copied from the source
   std::vector<std::pair<std::string, std::string>> tied;  // left out, and the name that was kept
-  // Bytes of all files; `linked` ones left out.
+  // Bytes of all files except `linked` ones.
   std::uint64_t new_bytes() const;
   std::uint64_t bytes() const;
 };
@@ -49,7 +49,7 @@ class Output {
   // Adds the seal that OutputOptions::seal asks for to the plan.
   void plan_seal();
   // Writes, checks that the source did not change meanwhile, and commits.  `crcs` of the result are
-  // the output's own matter.
+  // for the output itself only.
   // Throws: what copy_pieces, AtomicFile and AtomicDirectory throw.
   virtual CopyResult write(const CopyOptions& options) = 0;
 

@@ -49,7 +49,7 @@ class Placer {
 };
 
 struct Node {
-  const PlacedLeaf* leaf = nullptr;   // where it is one
+  const PlacedLeaf* leaf = nullptr;   // if it is a leaf
   const PlacedLeaf* first = nullptr;  // of the leaves inside, for messages
   Value container;
   bool mapping = true;
@@ -63,7 +63,7 @@ std::string name_of(const PathStep& step) {
   return "p" + std::to_string(std::get<std::int64_t>(step));
 }
 
-// A mapping's key as paths have it.
+// A mapping's key as it stands in paths.
 Value key_of(const Value::Entry& entry) {
   if (entry.first.as_int()) return Value::string(std::to_string(*entry.first.as_int()));
   return entry.first;

@@ -17,36 +17,35 @@ namespace fsdp::formats {
 struct PlacedStep {
   PathStep step;    // the key as text, or the position
   Value key;        // as the mapping holds it: text, an integer; nothing for positions
-  Value container;  // whose kind the new container takes; None: a plain dict or list
+  Value container;  // the new container has its kind; None: a plain dict or list
 };
 
 struct PlacedLeaf {
-  std::string was;  // its key where it was found, for messages
+  std::string was;  // its key in the source, for messages
   std::vector<PlacedStep> path;
   Value value;
 };
 
-// The leaves of leaves_of, in their order.  Throws: as leaves_of.
+// The leaves of leaves_of, in their order.  Throws: like leaves_of.
 std::vector<PlacedLeaf> placed_leaves(const Value& root);
 
 // A step to a key of a dict that `like` was a step in.
 PlacedStep text_step(std::string text, const PlacedStep& like);
 
-// The entries of a mapping; none where `value` is no mapping.  Lifetime: those of `value`.
+// Returns the entries of a mapping; none if `value` is not a mapping.  Lifetime: those of `value`.
 std::span<const Value::Entry> members_of(const Value& value);
 
-// `root` with another value where the path leads, its containers of the kinds they have.
-// Requires: the path leads somewhere.
+// Returns `root` with another value at the path; containers keep their kinds. Requires: the path
+// leads somewhere.
 Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value);
 
-// The path as an index has it, and as people read it.
+// Returns the path as it stands in an index, which is also how people read it.
 KeyPath key_path(const PlacedLeaf& leaf);
 
-// The leaves in containers of the kinds they had: OrderedDicts with their attributes, tuples, keys
-// of their types.  Members come in the order in which the first leaf of each comes; positions of
-// lists move up where one is left without leaves.
-// Throws: kRekeyCollision naming two leaves of which one takes the place of the other or lies
-// inside it.
+// Puts the leaves together again, in containers of the kinds they had: OrderedDicts with their
+// attributes, tuples, keys of their types.  Members are ordered by their first leaves; if a
+// position of a list is left without leaves, later ones move up.
+// Throws: kRekeyCollision naming two leaves if one takes the place of the other or lies inside it.
 Value rebuilt(const std::vector<PlacedLeaf>& leaves);
 
 }  // namespace fsdp::formats

@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Levels of containers around the parts that are looked into: {"app": {"model": ...}} is one.
+// Levels of containers that are searched for parts: {"app": {"model": ...}} is one level.
 constexpr std::size_t kMaxLevels = 4;
 
 bool is_tensor(const Value& value) {
@@ -22,7 +22,7 @@ bool is_sequence(const Value& value) {
   return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple;
 }
 
-// What modules store beside tensors: get_extra_state may give any value.
+// State that modules store beside tensors: get_extra_state may return any value.
 bool is_extra_state(std::string_view name) {
   return name == "_extra_state" || name.ends_with("._extra_state");
 }
@@ -45,14 +45,14 @@ bool is_optimizer(std::span<const Value::Entry> entries) {
   const Value* groups = member(entries, "param_groups");
   if (groups == nullptr) return false;
   const Value* state = member(entries, "state");
-  // One that holds nothing, and is one value of a folder, which was not read, is a mapping too.
+  // An empty state that is one value of a folder, and so was not read, is a mapping too.
   const bool mapping = state != nullptr &&
                        (mapping_entries(*state).has_value() || state->kind() == ValueKind::kOpaque);
-  // A folder of PyTorch before 2.4 holds the groups as one value, which was not read.
+  // A folder of PyTorch before 2.4 holds the groups as one value, which has not been read.
   if (groups->kind() == ValueKind::kOpaque) return mapping;
   if (!is_sequence(*groups)) return false;
   const auto items = groups->items();
-  // A state that holds nothing leaves no trace in a folder.
+  // An empty state leaves no trace in a folder.
   if (state == nullptr && items.empty()) return false;
   return (state == nullptr || mapping) &&
          std::all_of(items.begin(), items.end(), [&](const Value& group) {
@@ -88,7 +88,7 @@ bool is_model(std::span<const Value::Entry> entries) {
   return tensors;
 }
 
-PartKind role_of(std::span<const Value::Entry> entries) {
+PartKind kind_of(std::span<const Value::Entry> entries) {
   if (is_optimizer(entries)) return PartKind::kOptimizer;
   if (is_flattened_optimizer(entries)) return PartKind::kFlattenedOptimizer;
   if (is_model(entries)) return PartKind::kModel;
@@ -109,14 +109,14 @@ class Finder {
   }
 
  private:
-  // Adds the parts that `value` is or holds; false where there are none.
+  // Adds the parts that `value` is or contains; returns false if there are none.
   bool add(const Value& value, std::size_t level) {
     if (level > kMaxLevels) return false;
     const auto entries = mapping_entries(value);
     if (entries) {
-      const PartKind role = role_of(*entries);
-      if (role != PartKind::kOther) {
-        out_.push_back({role, at_});
+      const PartKind kind = kind_of(*entries);
+      if (kind != PartKind::kOther) {
+        out_.push_back({kind, at_});
         return true;
       }
     }
@@ -131,7 +131,7 @@ class Finder {
       std::int64_t position = 0;
       for (const Value& child : value.items()) found |= add_child(position++, child, level);
     }
-    // What holds no part is one thing to whoever looks at it.
+    // A value without any part stays undivided.
     if (!found) out_.resize(first);
     return found;
   }
@@ -144,10 +144,10 @@ class Finder {
     return found;
   }
 
-  // Tensors beside other things at the top level are a model's where no member is a model.
+  // Tensors beside other things at the top level are a model's if no member is a model.
   bool add_top_level_model(std::span<const Value::Entry> entries, std::size_t first) {
     const auto parts = out_.begin() + static_cast<std::ptrdiff_t>(first);
-    if (std::any_of(parts, out_.end(), [](const auto& p) { return p.role == PartKind::kModel; }))
+    if (std::any_of(parts, out_.end(), [](const auto& p) { return p.kind == PartKind::kModel; }))
       return false;
     std::vector<PathStep> names;
     for (const auto& [key, value] : entries) {
@@ -162,7 +162,7 @@ class Finder {
     if (!tensors) return false;
     std::size_t next = 0;
     std::erase_if(out_, [&](const StatePart& part) {
-      const bool taken = part.role == PartKind::kOther && part.path.size() == 1 &&
+      const bool taken = part.kind == PartKind::kOther && part.path.size() == 1 &&
                          next < names.size() && part.path[0] == names[next];
       if (taken) ++next;
       return taken;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which parts of a nested state dict are a model's, which an optimizer's, and which neither.
+// Finds the parts of a nested state dict: models, optimizers and others.
 #pragma once
 
 #include <string>
@@ -18,16 +18,17 @@ enum class PartKind {
 };
 
 struct StatePart {
-  PartKind role;
+  PartKind kind;
   KeyPath path;  // of the part within the state dict; empty: the whole of it
 };
 
-// The parts of `root` in its order: every member of the top level, those of members that are
+// Returns the parts of `root` in its order: every member of the top level, the members of
 // containers of parts (Lightning's optimizer_states, {"app": {"model": ..., "optim": ...}}), or the
-// whole where it is a bare model or optimizer state dict.  What holds neither is one kOther part.
+// whole if it is a bare model or optimizer state dict.  A member that holds neither is one kOther
+// part.
 //
-// torchtitan's folders hold model keys at the top level beside `optimizer`: where no member is a
-// model, those form one kModel part with an empty path, which comes first; the tensors and
+// torchtitan's folders hold model keys at the top level beside `optimizer`: if no member is a
+// model, those keys form one kModel part with an empty path, which comes first; the tensors and
 // `_extra_state` values of the top level belong to it, states of random number generators do not.
 // Integer keys stand in paths as text.
 std::vector<StatePart> state_parts_of(const Value& root);

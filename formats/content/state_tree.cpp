@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t kMaxLeaves = 10'000'000;
 // Keys and paths of all leaves together: shared parts can unfold into far more than the file holds.
 constexpr std::uint64_t kMaxLeafBytes = 256U << 20U;
-// List positions that no key names, and that are padded with None, of a whole checkpoint; real ones
-// have few.
+// List positions of a whole checkpoint that no key names and that are padded with None; real
+// checkpoints have few.
 constexpr std::size_t kMaxPadding = 1'000'000;
 
 bool is_tensor(const Value& value) {
@@ -31,8 +31,8 @@ bool is_sequence(const Value& value) {
   return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple;
 }
 
-// Which values are taken apart.  Each shared part is looked at once: lists can hold each other in
-// 2^50 ways.
+// Decides which values are taken apart.  Each shared part is visited once: nested lists can share
+// parts in 2^50 ways.
 class Apart {
  public:
   bool operator()(const Value& value) {
@@ -49,7 +49,7 @@ class Apart {
   }
 
  private:
-  // Whether PyTorch finds no leaf in it: an empty mapping, or a list of nothing else.
+  // Returns whether PyTorch finds no leaf in it: an empty mapping, or a list of only such values.
   bool leaves_no_trace(const Value& value) {
     if (const auto entries = mapping_entries(value)) return entries->empty();
     if (!is_sequence(value) || value.items().empty()) return false;
@@ -123,7 +123,7 @@ class Rebuilder {
   using Edit = std::function<std::optional<Value>(const Leaf& leaf)>;
   explicit Rebuilder(const Edit& edit) : edit_(edit) {}
 
-  // Nothing where no leaf below is kept.
+  // Returns nothing if no leaf below is kept.
   std::optional<Value> run(const Value& value) {
     if (!apart_(value)) {
       at_.value = value;
@@ -179,8 +179,8 @@ struct Node {
   std::vector<std::unique_ptr<Node>> items;
 };
 
-// The child of `node` that a step leads to, made where it is missing; nullptr where `node` is of
-// another kind.
+// Returns the child of `node` that a step leads to, and creates it if it is missing; nullptr if
+// `node` is of another kind.
 Node* child_of(Node& node, const PathStep& step, std::size_t& padding) {
   const auto* name = std::get_if<std::string>(&step);
   const Node::Kind wanted = name != nullptr ? Node::Kind::kMapping : Node::Kind::kList;

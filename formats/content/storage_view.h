@@ -7,7 +7,7 @@
 
 namespace fsdp::formats {
 
-// Narrows a whole storage to the elements of a view of it, whose own storage is not looked at.
+// Narrows a whole storage to the elements of `view`; the view's own storage is ignored.
 void view_storage(ChunkData& storage, const TensorValue& view);
 
 }  // namespace fsdp::formats

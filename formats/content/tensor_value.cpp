@@ -16,7 +16,7 @@ constexpr std::size_t kMaxRank = 64;
 
 TorchGlobal meaning_of(const Value& value) {
   const ObjectData* object = value.as_object();
-  // What NEWOBJ makes is no call: its arguments were not checked.
+  // An object made by NEWOBJ is not a call: its arguments were not checked.
   if (object == nullptr || object->by_new || object->callable.as_global() == nullptr)
     return TorchGlobal::kUnknown;
   return static_cast<TorchGlobal>(object->callable.global_tag());
@@ -36,7 +36,7 @@ void read_flags(const Value& metadata, TensorValue& tensor) {
   }
 }
 
-// The view a rebuild call describes.  Throws what is wrong with its arguments.
+// Parses the view that a rebuild call describes.  Throws if its arguments are wrong.
 TensorValue parse_view(const Value& call) {
   const TorchGlobal meaning = meaning_of(call);
   const auto args = call.as_object()->args.items();
@@ -105,7 +105,7 @@ TensorValue parse_view(const Value& call) {
   return tensor;
 }
 
-// The tensor inside a parameter or a tensor with attributes; `value` itself where it is neither.
+// The tensor inside a parameter or a tensor with attributes; `value` itself if it is neither.
 Value unwrapped(Value value) {
   for (;;) {
     const TorchGlobal meaning = meaning_of(value);

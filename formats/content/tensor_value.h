@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors inside the values of a torch.save file: which call makes one, and what it says.
+// Tensors inside the values of a torch.save file: the calls that make them, and their arguments.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,20 @@ struct TensorValue {
 // pass. Throws: kReduce, kType, kTensorBounds.
 void check_tensor_call(const Value& value);
 
-// The dense tensor that `value` is; parameters, buffers and tensors with attributes count as the
-// tensor they wrap.  Nothing where it is no tensor or one of the kinds that special_tensor names.
+// Returns `value` as a dense tensor; parameters, buffers and tensors with attributes count as the
+// tensor they wrap.  Nothing if it is not a tensor, or is of a kind that special_tensor names.
 std::optional<TensorValue> dense_tensor(const Value& value);
 
-// What kind of tensor `value` is where it is one that is more than a view over a storage:
-// "quantized", "sparse", "meta", "nested", "sharded" (what a rank holds of a DTensor or
-// ShardedTensor), "subclass" (of a library's own).  Empty for dense tensors and for values that are
-// none.
+// Returns the kind of a tensor that is more than a view over a storage: "quantized", "sparse",
+// "meta", "nested", "sharded" (a rank's part of a DTensor or ShardedTensor), "subclass" (a
+// library's own class).  Empty for dense tensors and for other values.
 std::string special_tensor(const Value& value);
-// What a message says of such a tensor: "quantized", "a
+// Returns the words for such a tensor in messages: "quantized", "a
 // torchao.optim.subclass_8bit.OptimState8bit".
 std::string special_tensor_text(const Value& value);
 
-// The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types that
-// have no typed storage. Requires: dense row-major, of a type PyTorch can save.
+// The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types
+// without a typed storage. Requires: dense row-major, of a type PyTorch can save.
 Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, StorageRef storage);
 
 }  // namespace fsdp::formats

@@ -22,7 +22,7 @@ struct Known {
   TorchGlobal meaning;
 };
 
-// Those that are more than plain data to a reader.
+// The names that are more than plain data to a reader.
 constexpr std::array kKnown = {
     Known{"collections", "OrderedDict", TorchGlobal::kMapping},
     Known{"collections", "defaultdict", TorchGlobal::kMapping},
@@ -54,7 +54,7 @@ Error bad_call(std::string_view callable, std::string_view why) {
   return {ErrorCode::kReduce, cat("call of ", callable, ": ", why)};
 }
 
-// bytes as protocol 2 has them: text whose code points are the bytes.
+// Decodes bytes as protocol 2 writes them: text whose code points are the bytes.
 std::optional<std::string> latin1_bytes(const std::string& utf8) {
   std::string out;
   for (std::size_t i = 0; i < utf8.size(); ++i) {
@@ -88,7 +88,7 @@ std::int32_t TorchPickleHost::global(std::string_view module, std::string_view n
   return static_cast<std::int32_t>(known_global(module, name));
 }
 
-// The second reading meets the same names and storages.
+// The second pass meets the same names and storages.
 bool TorchPickleHost::restart() {
   cyclic_ = true;
   return true;
@@ -121,7 +121,7 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
       break;
     case TorchGlobal::kSize:
       if (items.size() != 1 || items[0].kind() != ValueKind::kTuple) {
-        // A torch.Size is also pickled from a list by very old writers.
+        // Very old writers also pickle a torch.Size from a list.
         if (items.size() != 1 || items[0].kind() != ValueKind::kList)
           throw bad_call("torch.Size", "expected one tuple");
       }

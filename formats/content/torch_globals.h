@@ -12,9 +12,9 @@
 
 namespace fsdp::formats {
 
-// What a name in a torch.save pickle stands for; kept as the tag of the value (Value::global_tag).
+// The meaning of a name in a torch.save pickle; kept as the tag of the value (Value::global_tag).
 enum class TorchGlobal : std::int32_t {
-  kUnknown = -1,  // nothing we know: kept as an inert record, reported
+  kUnknown = -1,  // unknown: kept as an inert record, reported
   kPlain = 0,     // known data that needs no interpretation (Namespace, numpy arrays, device, ...)
   kDType,
   kSize,
@@ -37,12 +37,12 @@ enum class TorchGlobal : std::int32_t {
   kRebuildDeviceTensor,
 };
 
-// What a name means; kPlain for the rest of the list of plain_names.h.
+// Returns the meaning of a name; kPlain for the rest of the list of plain_names.h.
 TorchGlobal known_global(std::string_view module, std::string_view name);
 
 // Reads data.pkl of torch.save: storages are kept as references, tensors checked, bytes folded;
 // everything else is inert.  Throws from the machine: kPersid, kStorage, kReduce, kTensorBounds,
-// kType beside its own.
+// kType in addition to its own.
 class TorchPickleHost : public PickleHost {
  public:
   // `archive` is put into every storage reference.  `legacy`: persistent ids of the magic-number
@@ -55,7 +55,7 @@ class TorchPickleHost : public PickleHost {
   Value persistent_id(Value id) override;
   bool restart() override;
 
-  // Something in the stream holds itself: back-references stand for it.
+  // True if something in the stream contains itself: back-references stand for it.
   bool cyclic() const { return cyclic_; }
   // Storages in order of first reference, one per key.
   const std::vector<StorageRef>& storages() const { return storages_; }

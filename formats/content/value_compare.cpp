@@ -13,9 +13,9 @@
 namespace fsdp::formats {
 namespace {
 
-// Keys that are no texts, and members of sets, are looked for one by one in no more than this many.
+// Keys that are not text, and members of sets, are searched one by one among at most this many.
 constexpr std::size_t kMaxSearch = 1000;
-// Values are nested no deeper than pickles may be; this bounds the stack all the same.
+// Values are nested no deeper than pickles may be; this limit bounds the stack in any case.
 constexpr std::size_t kMaxDepth = 2000;
 
 class Comparer {
@@ -23,7 +23,7 @@ class Comparer {
   ValueComparison take() { return std::move(result_); }
 
   bool compare(const Value& a, const Value& b) {
-    // Values are shared: each pair is looked at once.
+    // Values are shared: each pair is compared once.
     const bool shared = a.identity() != nullptr && b.identity() != nullptr;
     if (shared && !seen_.emplace(a.identity(), b.identity()).second) return true;
     if (++depth_ > kMaxDepth) return differ();
@@ -77,7 +77,7 @@ class Comparer {
     }
   }
 
-  // The innermost place is noted first; every level out puts its step before it.
+  // The innermost place is noted first; each outer level puts its step before it.
   bool differ() {
     result_.same = false;
     return false;
@@ -99,13 +99,13 @@ class Comparer {
     return a.size() == b.size() || differ();
   }
 
-  // A copy that notes nothing: whether two keys or members are the same.
+  // Compares two keys or members with a copy that records nothing.
   static bool equal(const Value& a, const Value& b) {
     Comparer other;
     return other.compare(a, b) && other.result_.storages.empty();
   }
 
-  // What `mapping` holds under the key; its place is tried first.
+  // Returns the value of `mapping` under the key; tries its place first.
   static const Value* find(const Value& mapping, std::span<const Value::Entry> entries,
                            const Value& key, std::size_t position) {
     if (position < entries.size() && equal(entries[position].first, key))

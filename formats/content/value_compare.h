@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether two values of checkpoints hold the same.
+// Compares two values of checkpoints.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@ namespace fsdp::formats {
 struct ValueComparison {
   bool same = true;
   std::string where;  // the way to the first difference: "['betas'][1]"; empty: the value itself
-  // Storages at the same places, whose bytes are still to be compared; devices do not count.
+  // Storages at the same places, whose bytes are still to be compared; devices are ignored.
   std::vector<std::pair<StorageRef, StorageRef>> storages;
 };
 
-// Types count: 1, 1.0 and True are three values, a tuple is no list.  Mappings (dict, OrderedDict
-// and their kin) are the same where they hold the same under the same keys, in any order; so are
-// sets. Floats are the same with the same bits, and NaN with NaN.
+// Types count: 1, 1.0 and True are three values; a tuple differs from a list.  Mappings (dict,
+// OrderedDict and similar) are equal if they hold the same values under the same keys, in any
+// order; sets are compared in the same way. Floats are equal if their bits are, and NaN equals NaN.
 ValueComparison compare_values(const Value& a, const Value& b);
 
 }  // namespace fsdp::formats

@@ -26,9 +26,8 @@ bool is_container(const Value& value) {
   return sequence && !value.items().empty();
 }
 
-// Whether a dense tensor lies in containers of the value.  Each shared part is looked at once; it
-// is known by its place in memory, so that a search is for one value and its parts, while that
-// lives.
+// Finds out whether a dense tensor lies in containers of a value.  Each shared part is visited once
+// and identified by its address, so one search serves one value and its parts, during its lifetime.
 class TensorSearch {
  public:
   bool operator()(const Value& value) {
@@ -84,7 +83,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
   }
   ChunkData storage(const StorageRef& storage) const override { return source_->storage(storage); }
   std::optional<Value> tree() const override {
-    // The source's own object, or one by paths; each leaf of it is what it became.
+    // The source's own object, or one built from paths; each leaf is replaced by what it became.
     std::size_t next = 0;
     if (const auto own = source_->tree()) {
       return with_leaves(*own, [&](const Leaf& leaf) -> std::optional<Value> {
@@ -130,7 +129,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
     TensorValue view;  // without its storage
   };
 
-  // A flat and a nested key may read the same.
+  // A flat and a nested key may have the same text.
   const Origin& origin_of(const std::string& key, const KeyPath& path) const {
     return origins_.at({key, path});
   }
@@ -168,7 +167,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
   // Stands in the tree for the entry that is added next.
   Value placeholder() const { return indexed_leaf(index_.order.size()); }
 
-  // The container with placeholders for what lies in it.
+  // Returns the container with placeholders for its members.
   Value taken_apart(const Value& value, ValueEntry& at) {
     if (const auto entries = mapping_entries(value)) {
       std::vector<Value::Entry> out;
@@ -225,7 +224,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
     return out;
   }
 
-  // As leaves_of: shared parts can unfold into far more than the file holds.
+  // As in leaves_of: shared parts can unfold into far more than the file holds.
   static constexpr std::size_t kMaxEntries = 10'000'000;
 
   std::unique_ptr<Checkpoint> source_;
@@ -233,7 +232,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
   TensorSearch has_tensor_;
   std::vector<Inner> inner_;
   std::vector<Value> values_;
-  std::vector<Value> became_;  // of each entry of the source, what stands in the tree for it
+  std::vector<Value> became_;  // for each entry of the source, its stand-in in the tree
   std::map<std::pair<std::string, KeyPath>, Origin> origins_;
 };
 
@@ -241,7 +240,7 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
 
 std::unique_ptr<Checkpoint> with_values_apart(std::unique_ptr<Checkpoint> source,
                                               const ApartRule& rule) {
-  // An index of many ranks is large: no second one is made without need.
+  // An index of many ranks is large: a second one is made only if needed.
   const auto& values = source->index().values;
   const bool any = std::any_of(values.begin(), values.end(), [&](const ValueEntry& entry) {
     if (!rule.wanted(entry.key)) return false;

@@ -12,11 +12,11 @@
 namespace fsdp::formats {
 namespace {
 
-// Items begin at multiples of this, as storages inside them do.
+// Items begin at multiples of this, as do storages inside them.
 constexpr std::uint64_t kAlignment = 64;
 constexpr std::uint64_t kCopyBufferBytes = 4U << 20U;
 
-// A value as a complete item.
+// Encodes a value as a complete item.
 std::string encoded(const Value& value, const std::string& key) {
   TorchSaveLayout layout(value);
   if (!layout.storages().empty()) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data file that a rewritten folder gets beside those of its source: items of changed values,
-// and copies of items that are to stand under several keys.
+// The data file that a rewritten folder has beside those of its source: items of changed values,
+// and copies of items that are needed under several keys.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace fsdp::formats {
 
 class AddedItems {
  public:
-  // `file`: the number that the new file has in locations.
+  // `file`: the number of the new file in locations.
   explicit AddedItems(std::uint32_t file) : file_(file) {}
 
-  // A value as a torch.save item.  `key` stands in messages.
+  // Adds a value as a torch.save item.  `key` is for messages.
   // Throws: kUnsupported for tensors inside, what write_pickle throws.
   Location add(const Value& value, const std::string& key);
-  // Another copy of an item of the source.
+  // Adds another copy of an item of the source.
   Location copy(const Location& source);
 
   bool empty() const { return items_.empty(); }
@@ -35,7 +35,7 @@ class AddedItems {
   struct Item {
     std::uint64_t offset = 0;
     std::string bytes;               // the whole of it, or:
-    std::optional<Location> source;  // where it is copied from
+    std::optional<Location> source;  // the item to copy
   };
   Location place(std::uint64_t bytes);
 

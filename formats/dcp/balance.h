@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank stores what every rank has.
+// Decides which rank stores the entries that every rank has.
 // Source: torch/distributed/checkpoint/_dedup_save_plans.py of PyTorch 2.3 to 2.15.
 #pragma once
 
@@ -10,17 +10,18 @@
 
 namespace fsdp::formats::dcp {
 
-// DCP goes through the entries in rank 0's order and gives each that all ranks have to the rank
-// with the least so far, the lowest one where several have the same.  A tensor counts with all its
-// bytes, cut or not, anything else with 1; of what is cut, only rank 0's parts come before the last
-// decision.
+// DCP goes through the entries in rank 0's order and gives each one that all ranks have to the rank
+// with the fewest bytes so far, or the lowest of several such ranks.  A tensor counts with all its
+// bytes, sharded or not, anything else with 1; of sharded tensors, only rank 0's parts come before
+// the last decision.
 class Balance {
  public:
   // Requires: world_size >= 1.
   explicit Balance(std::int64_t world_size);
-  // An entry that is cut; `bytes` of the whole tensor.
+  // Adds a sharded entry; `bytes` of the whole tensor.
   void add_cut(std::uint64_t bytes) { first_ += bytes == 0 ? 1 : bytes; }
-  // An entry that all ranks have: the rank that stores it.  `bytes`: 0 for what is no tensor.
+  // Adds an entry that all ranks have and returns the rank that stores it.  `bytes`: 0 if it is not
+  // a tensor.
   std::int64_t place(std::uint64_t bytes);
 
  private:

@@ -22,7 +22,7 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// A pickle of more bytes than this is no metadata of any checkpoint that exists.
+// A pickle larger than this is not the metadata of any existing checkpoint.
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
 
 Metadata read_metadata_file(const Directory& folder, const std::string& name,
@@ -41,7 +41,7 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
   }
 }
 
-// What is there instead of `.metadata`.
+// Throws an error that says what the folder holds instead of `.metadata`.
 [[noreturn]] void throw_no_metadata(const Directory& folder,
                                     const std::vector<std::string>& names) {
   std::string hint;
@@ -129,7 +129,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
       const Location& location = tensor.chunks.location(chunk);
       if (const auto file = pool_.get_at_hand(location.file)) expect_item(*file, location);
     } catch (const Error&) {
-      // Opening the chunk meets the same, and says so.
+      // Opening the chunk meets the same error and reports it.
     }
   }
 
@@ -178,13 +178,13 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return open(value.location, value.key, value_numbers_.at(value.key) + 1);
   }
 
-  // Behind those of values come the archives of tensors that are objects of a library's.
+  // Archives of tensors that are objects of a library's class are numbered after those of values.
   Item open_object(std::size_t tensor) const {
     const TensorEntry& entry = index_.tensors.at(tensor);
     return open(entry.chunks.location(0), entry.key, all_values_.size() + tensor + 1);
   }
 
-  // Sizes of the files the metadata names, and what lies beside them.
+  // Records the sizes of the files that the metadata names, and the files beside them.
   void examine_files(const std::vector<std::string>& names, bool central) {
     pool_.examine(index_.files);
     std::set<std::string> named;
@@ -222,8 +222,8 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return ranks.empty() ? 1 : static_cast<std::int64_t>(ranks.size());
   }
 
-  // meta.pt or common.pt holds the rest of the trainer's state: each of its entries is a value of
-  // the checkpoint.
+  // meta.pt or common.pt holds the remaining state of the trainer: each of its entries is a value
+  // of the checkpoint.
   void add_state_file(const std::string& name) {
     const auto number = static_cast<std::uint32_t>(index_.files.size());
     index_.files.push_back({.name = name, .bytes = {}, .rank = {}});
@@ -245,7 +245,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   Directory folder_;
   mutable FilePool pool_;
   mutable Spill spill_;
-  std::vector<ValueEntry> all_values_;  // of the folder, whatever the index was narrowed to
+  std::vector<ValueEntry> all_values_;  // of the folder, not narrowed with the index
   std::unordered_map<std::string, std::uint64_t> value_numbers_;
   std::size_t all_entries_ = 0;  // tensors and values
 };

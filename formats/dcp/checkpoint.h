@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A torch.distributed.checkpoint folder: `.metadata` (or one a rank) and the data files it names.
+// A torch.distributed.checkpoint folder: `.metadata` (or one per rank) and the data files it names.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 
 namespace fsdp::formats::dcp {
 
-// Whether the folder holds `.metadata` or rank-local metadata files.
+// Returns whether the folder holds `.metadata` or rank-local metadata files.
 bool is_dcp_folder(const std::filesystem::path& folder);
 
-// Opens the folder: reads its metadata and the sizes of its files, no data.
-// Throws: kNoMetadata (naming what an interrupted save left), kNotRegular, kMetaType, kGlobal and
-// the rest of read_metadata; kPath, kPathEscape for files outside the folder.
+// Opens the folder: reads its metadata and the sizes of its files, but no data.
+// Throws: kNoMetadata (naming the leftovers of an interrupted save), kNotRegular, kMetaType,
+// kGlobal and the rest of read_metadata; kPath, kPathEscape for files outside the folder.
 std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
                                      const std::set<std::string>& allowed_globals);
 

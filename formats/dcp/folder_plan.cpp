@@ -12,7 +12,7 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Encoded values kept between planning and writing; those beyond are read and encoded again.
+// Encoded values kept between planning and writing; further ones are read and encoded again.
 constexpr std::uint64_t kMaxEncodedBytes = 24U << 20U;
 
 std::string encoded(TorchSaveLayout& layout) {
@@ -27,8 +27,7 @@ std::string encoded(TorchSaveLayout& layout) {
 
 Value chunk_object(DType dtype, const std::vector<std::int64_t>& shape) {
   StorageRef storage;
-  storage.key = "0";
-  storage.archive = kTensorArchive;
+  storage.tensor = TensorRef{};
   const std::uint64_t numel = checked_numel(shape, "a chunk");
   storage.numel = storage_class(dtype).empty() ? numel * item_bytes(dtype) : numel;
   return make_dense_tensor(dtype, shape, std::move(storage));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The items of a torch.distributed.checkpoint folder that is about to be written: which one in
-// which rank's file at which byte.  Positions of chunks are counted out, not kept: a folder of
-// thousands of ranks has millions.
+// The items of a torch.distributed.checkpoint folder that is about to be written: the rank's file
+// and the byte offset of each.  Positions of chunks are computed, not stored: a folder of thousands
+// of ranks has millions.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +24,13 @@ struct ValueItem {
   std::int64_t rank;
   std::uint64_t offset;
   std::uint64_t bytes;
-  std::string encoded;  // the whole item; empty where it is made when it is written
+  std::string encoded;  // the whole item; empty if it is encoded while it is written
 };
 
 // One chunk of a tensor, as an item of a rank's file.
 struct ChunkItem {
   std::int64_t number;  // within the tensor
-  std::int64_t part;    // of the cut that it belongs to
+  std::int64_t part;    // part of the sharding that it belongs to
   std::int64_t rank;
   const Box& box;
   std::uint64_t bytes;  // of the item
@@ -38,21 +38,21 @@ struct ChunkItem {
 
 struct TensorItem {
   std::size_t entry;
-  std::size_t tensor;               // the number that the entry's value refers to
+  std::size_t tensor;               // the number in the entry's value
   DType dtype;                      // as written
   std::vector<std::int64_t> shape;  // of the whole tensor
   bool cut;
   RowCut rows;               // cut
-  std::size_t row_dims = 1;  // cut: how many leading dimensions its rows are counted over
+  std::size_t row_dims = 1;  // cut: the leading dimensions that make up its rows
   std::int64_t rank;         // not cut: where it is stored
   std::shared_ptr<const std::vector<std::int64_t>>
-      writers;  // cut: of each part; null: rank p's is p
+      writers;  // cut: of each part; if null, part p is written by rank p
 
-  // Calls `visit` with a ChunkItem for each chunk: parts in their order, of each part its boxes in
+  // Calls `visit` with a ChunkItem for each chunk: parts in order, and within a part its boxes in
   // the order of their elements.  Requires: measure().
   template <typename Visit>
   void for_each_chunk(const Visit& visit) const;
-  // Counts the bytes of its items.
+  // Computes the sizes of its items.
   void measure();
   // Elements of a part.
   std::uint64_t numel_of(std::int64_t part) const;
@@ -66,9 +66,9 @@ struct TensorItem {
   }
   std::uint64_t bytes_of(std::int64_t part, const Box& box) const;
 
-  std::uint64_t bytes_;       // where parts are boxes: of the items of all parts but the last
+  std::uint64_t bytes_;       // if parts are boxes: bytes of the items of all parts but the last
   std::uint64_t last_bytes_;  // and of that one's
-  // Where they are not: by the size of the box.  There are few different ones.
+  // If they are not: bytes by the size of the box.  There are few different sizes.
   std::vector<std::pair<std::vector<std::int64_t>, std::uint64_t>> bytes_of_sizes_;
 };
 
@@ -93,26 +93,26 @@ void TensorItem::for_each_chunk(const Visit& visit) const {
   }
 }
 
-// The object of a chunk's item: a dense tensor of its shape over one storage.
+// Returns the object of a chunk's item: a dense tensor of its shape over one storage.
 Value chunk_object(DType dtype, const std::vector<std::int64_t>& shape);
 
-// Every rank's file: values first, then tensors in the order of the entries, one behind the other.
+// Every rank's file: values first, then tensors in the order of the entries, one after another.
 class FolderPlan {
  public:
   std::int64_t world_size() const { return world_size_; }
   const std::vector<Leaf>& entries() const { return entries_; }
   const std::vector<ValueItem>& values() const { return values_; }
-  // In the order of their items in every file: that of the entries.
+  // In the order of their items in every file, which is that of the entries.
   const std::vector<TensorItem>& tensors() const { return tensors_; }
   std::uint64_t file_bytes(std::int64_t rank) const {
     return file_bytes_[static_cast<std::size_t>(rank)];
   }
 
-  // Counts out the items of tensors: where the next item of each rank goes.
+  // Computes the places of tensors' items: where the next item of each rank goes.
   class Cursor {
    public:
     explicit Cursor(const FolderPlan& items) : ends_(items.value_bytes_) {}
-    // The offset of the rank's next item, of that many bytes.
+    // Returns the offset of the rank's next item, which has `bytes` bytes.
     std::uint64_t next(std::int64_t rank, std::uint64_t bytes);
 
    private:
@@ -123,10 +123,10 @@ class FolderPlan {
 
  protected:
   explicit FolderPlan(std::int64_t world_size) : world_size_(world_size) {}
-  // The item of a value that is written as it is.  `encode`: what it is written as is kept, as far
-  // as there is room.
+  // Adds the item of a value that is written as it is.  `encode`: its encoding is kept if there is
+  // room.
   void add_value(std::size_t entry, const Value& value, bool encode);
-  // Counts out offsets and sizes of files, once all items have their ranks.
+  // Computes offsets and sizes of files, once all items have their ranks.
   void place_items();
 
   std::int64_t world_size_;

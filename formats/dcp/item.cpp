@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMaxExpansion = 100'000;
 constexpr std::uint64_t kMinExpandedBytes = 64U << 20U;
 
-// "stream.zstd@domain/1.2" -> is it one of the zstd transforms we undo.
+// Returns whether it is one of the zstd transforms that we undo: "stream.zstd@domain/1.2".
 bool is_zstd(std::string_view transform) {
   const std::size_t slash = transform.rfind('/');
   if (slash == std::string_view::npos) return false;
@@ -34,7 +34,7 @@ std::string context(const std::string& file, const std::string& key) {
   return file + ": " + quote(key, 200);
 }
 
-// Throws what is wrong with one in the words of `refuse`.
+// Throws the error that `refuse` makes if a transform is not supported.
 template <typename Refuse>
 std::optional<LowBitTensor> low_bit_of(const Item& item, const Refuse& refuse) {
   try {
@@ -82,7 +82,7 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
     Item item = item_bytes(file, location, transforms, spill);
     if (sniff_torch_stream(*item.stream) == TorchStream::kOther && transforms.empty()) {
       // PyTorch's FileSystemWriter can put all tensors of a file into one safetensors blob; every
-      // one of its items then names the blob's start, and a length that is none.
+      // one of its items then names the blob's start, and a length that means nothing.
       std::array<std::byte, 9> start{};
       if (file->size() - location.offset >= start.size()) {
         file->read_at(location.offset, start);
@@ -136,8 +136,8 @@ ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
     data.storage_bytes = item.tensor->bytes;
     data.dtype = found_dtype;
   } else if (auto low_bit = low_bit_of(item, refuse)) {
-    // The type that it says to have is for show, and is lost in its copies: elements are float32
-    // until they are what the metadata say.
+    // Its declared type is only nominal and is lost in copies: elements are float32 unless the
+    // metadata say otherwise.
     if (can_cast(DType::kFloat32, dtype)) low_bit->dtype = dtype;
     found_shape = low_bit->shape;
     found_dtype = low_bit->dtype;

@@ -25,26 +25,25 @@ struct Item {
       tensor;  // otherwise; positions count from the start of the file
 };
 
-// The bytes that `location` names, transforms undone: `place` and `stream` of an item.
-// Throws: kExtent, kUnsupported (a transform nobody knows), what decompressing throws.
+// Reads the bytes that `location` names, with transforms undone: `place` and `stream` of an item.
+// Throws: kExtent, kUnsupported (an unknown transform), what decompressing throws.
 Item item_bytes(const std::shared_ptr<const File>& file, const Location& location,
                 const std::vector<std::string>& transforms, Spill& spill);
 
 // Opens the item that `location` names.  `key` picks the tensor of a safetensors blob; `archive` is
-// put into storage references. Throws: kExtent, kUnsupported (a transform nobody knows), kZipEocd
-// where the bytes are neither; what read_torch_file and safetensors::read_header throw.  Messages
-// begin with file and key.
+// put into storage references. Throws: kExtent, kUnsupported (an unknown transform), kZipEocd if
+// the bytes are neither; what read_torch_file and safetensors::read_header throw.  Messages begin
+// with file and key.
 Item open_item(const std::shared_ptr<const File>& file, const Location& location,
                const std::vector<std::string>& transforms, const std::string& key,
                std::uint64_t archive, Spill& spill);
 
-// open_item() is going to be called for it: its ends may be fetched from the disk meanwhile.
+// Hint: open_item() follows for this item, so its ends may be fetched from the disk.
 void expect_item(const File& file, const Location& location) noexcept;
 
-// Where the elements of the chunk lie that the item holds.
-// `dtype` and `shape` are what the metadata says of the chunk.
-// Throws: kDtype, kShape, kUnsupported (quantized, sparse, ...), kType where the item holds no
-// tensor.
+// Locates the elements of the chunk that the item holds.
+// `dtype` and `shape` of the chunk come from the metadata.
+// Throws: kDtype, kShape, kUnsupported (quantized, sparse, ...), kType if the item holds no tensor.
 ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,
                       std::span<const std::int64_t> shape, Spill& spill);
 

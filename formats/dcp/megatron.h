@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Megatron-Core's torch_dist folders: a folder of torch.distributed.checkpoint with `common.pt`,
-// what no rank shards, and `metadata.json`, which names the kind of folder and is written last.
-// Source: megatron/core/dist_checkpointing of Megatron-Core 0.9 to 0.16; docs/formats/dcp.md.
+// the state that is not sharded, and `metadata.json`, which names the kind of folder and is written
+// last. Source: megatron/core/dist_checkpointing of Megatron-Core 0.9 to 0.16; docs/formats/dcp.md.
 #pragma once
 
 #include <optional>
@@ -14,11 +14,11 @@
 namespace fsdp::formats::dcp {
 
 struct MegatronFolder {
-  std::optional<std::string> version;  // of the sharded part, where metadata.json says it
-  Findings findings;                   // a metadata.json that is missing, or says something else
+  std::optional<std::string> version;  // of the sharded part, if metadata.json states it
+  Findings findings;                   // a metadata.json that is missing or contradicts the folder
 };
 
-// Nothing where the folder, which has files of these names, is not Megatron-Core's.
+// Returns nothing if the folder, although it has files of these names, is not Megatron-Core's.
 // Throws: what opening and reading files throw.
 std::optional<MegatronFolder> megatron_folder(const Directory& folder,
                                               const std::vector<std::string>& names);

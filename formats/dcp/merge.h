@@ -6,9 +6,9 @@
 
 namespace fsdp::formats::dcp {
 
-// Adds the rank-local metadata of one more rank to those read so far: tensors of one name join
-// their chunks, what is there already (replicated values and chunks) stays once. Throws: kDtype,
-// kShape, kMetaType where two ranks disagree on what a name is.
+// Adds the rank-local metadata of one more rank to those read so far: chunks of tensors with the
+// same name are joined; replicated values and chunks are kept once. Throws: kDtype, kShape,
+// kMetaType if two ranks disagree on a name.
 void merge_metadata(Metadata& whole, Metadata part);
 
 }  // namespace fsdp::formats::dcp

@@ -19,11 +19,11 @@ namespace {
 constexpr std::size_t kMaxPathSteps = 256;
 // The one version of the folder's structure PyTorch has named so far (2.9 on).
 constexpr std::string_view kKnownVersion = "1.0.0";
-// PyTorch's layouts of tensors that are no plain arrays.
+// PyTorch's layouts of tensors that are not plain arrays.
 constexpr std::array<std::string_view, 7> kOtherLayouts = {
     "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc", "torch.sparse_bsr",
     "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged"};
-// Findings of one kind beyond these say nothing new.
+// More findings of one kind than this add no information.
 constexpr std::size_t kMaxFindingsOfAKind = 20;
 
 // The path of a key: ('model', 'layers', 0, 'weight').
@@ -43,7 +43,7 @@ std::optional<KeyPath> path_of(const Value& value) {
   return path;
 }
 
-// Puts the tables together: which chunk lies where.
+// Puts the tables together: the place of each chunk.
 class Assembler {
  public:
   Assembler(MetadataTables& tables, std::string name) : t_(tables), name_(std::move(name)) {}
@@ -118,8 +118,8 @@ class Assembler {
     const auto entries = mapping_entries(t_.root.planner_data);
     out_.nested = entries && !entries->empty();
     if (!entries) {
-      // None is what PyTorch's own writers leave where nothing was flattened, and an object is a
-      // planner's of someone's own.
+      // PyTorch's own writers leave None if nothing was flattened; an object comes from a custom
+      // planner.
       if (!t_.root.has_planner_data) {
         warn(ErrorCode::kMetaType, "planner_data is missing; each key is taken as it stands");
       } else if (!t_.root.planner_data.is_none() && t_.root.planner_data.as_object() == nullptr) {
@@ -137,7 +137,7 @@ class Assembler {
       }
       const auto path = path_of(value);
       if (key.as_string() == nullptr || !path) {
-        // A planner of someone's own: keys then stand where they are named.
+        // A custom planner: each key is then a path of one step.
         out_.nested = false;
         paths_.clear();
         return;
@@ -146,7 +146,7 @@ class Assembler {
     }
   }
 
-  // Sorts the items of storage_data by key, in the order they come.
+  // Sorts the items of storage_data by key, in the order of the stream.
   void group_items() {
     const auto entries = mapping_entries(t_.root.storage_data);
     if (!entries) throw Error(ErrorCode::kMetaType, "storage_data is no dict");
@@ -244,7 +244,7 @@ class Assembler {
     tensor.chunks.reserve(row.chunks.size());
     std::vector<char> taken(slots.size(), 0);
     std::vector<std::uint32_t>
-        sorted;  // slots by offset, made at the first chunk whose hint does not lead to it
+        sorted;  // slots by offset, sorted at the first chunk whose hint is wrong
     for (std::size_t i = 0; i < row.chunks.size(); ++i) {
       const MetadataTables::Chunk& chunk = t_.chunks[row.chunks[i]];
       const auto offset = t_.dims(chunk.offset);
@@ -283,7 +283,7 @@ class Assembler {
     out_.index.add(std::move(tensor));
   }
 
-  // The position in `slots` of the item whose offset is the chunk's.
+  // The position in `slots` of the item at the chunk's offset.
   std::optional<std::size_t> slot_of(const MetadataDims& offset, std::size_t chunk,
                                      std::span<std::uint32_t> slots,
                                      std::vector<std::uint32_t>& sorted) {

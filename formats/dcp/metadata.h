@@ -19,14 +19,14 @@ struct Metadata {
   Findings findings;  // chunks without an item, items without a chunk, chunks of another rank than
                       // their tensor, ...
   std::optional<std::string> version;
-  bool nested = true;  // planner_data told where each key sits; else paths are one step, the key
+  bool nested = true;  // planner_data gives the path of each key; else a path is one step, the key
 };
 
-// Reads the stream that fills `source`.  `name` is the file's, for findings.
+// Reads the stream that fills `source`.  `name` is the file's name, for findings.
 //
-// Names outside the ones PyTorch's writers produce are refused (kGlobal), except those in
-// `allowed_globals`, which make planner_data unusable where they occur in it.  Millions of chunks
-// are folded as they come: memory is some hundred bytes a chunk. Throws: kMetaType, kDtype,
+// Names that PyTorch's writers do not produce are refused (kGlobal), except those in
+// `allowed_globals`, which make planner_data unusable if they occur in it.  Millions of chunks are
+// folded as they come: memory is some hundred bytes per chunk. Throws: kMetaType, kDtype,
 // kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; what the pickle machine throws.
 Metadata read_metadata(const ByteSource& source, const std::string& name,
                        const std::set<std::string>& allowed_globals = {});

@@ -126,7 +126,7 @@ class Fields {
 class MetadataHost : public PickleHost {
  public:
   // `stream_bytes` tells how many rows there may be: tables that grow by doubling would copy and
-  // touch twice the memory, and what is reserved and not used costs nothing.
+  // touch twice the memory, and reserved memory that is not used costs nothing.
   MetadataHost(const std::set<std::string>& allowed, std::uint64_t stream_bytes)
       : allowed_(allowed) {
     const auto rows =
@@ -214,7 +214,7 @@ class MetadataHost : public PickleHost {
       case MetadataClass::kMetadata:
         build_root(state);
         break;
-      case MetadataClass::kStorageMeta:  // where and when it was saved
+      case MetadataClass::kStorageMeta:  // place and time of the save
       case MetadataClass::kPlan:
         break;
       default:
@@ -224,7 +224,7 @@ class MetadataHost : public PickleHost {
   }
 
  private:
-  // getattr takes nothing but what is plain data.
+  // getattr accepts only plain data.
   void check_member(std::span<const Value> args) const {
     const GlobalName* cls = args.size() == 2 ? args[0].as_global() : nullptr;
     const std::string* member = args.size() == 2 ? args[1].as_string() : nullptr;
@@ -308,11 +308,11 @@ class MetadataHost : public PickleHost {
   void build_item_key(MetadataTables::ItemKey& row, const Value& state) {
     const Fields fields("MetadataIndex", state);
     row.key = key_number(fields.text("fqn"));
-    // Absent for values (and None where another writer spells it out).
+    // Absent for values (and None from writers that spell it out).
     const Value* offset = fields.find("offset");
     row.has_offset = offset != nullptr && !offset->is_none();
     if (row.has_offset) row.offset = take_dims(fields, "offset");
-    // `index` is a hint where the chunk stands, which may be stale.
+    // `index` is a hint at the chunk's position and may be stale.
   }
 
   void build_item(MetadataTables::Item& row, const Value& state) {
@@ -368,8 +368,10 @@ class MetadataHost : public PickleHost {
     if (state.kind() == ValueKind::kTuple) {
       const auto items = state.items();
       if (items.size() < 5 || items.size() > 6) {
-        throw Error(ErrorCode::kBuild,
-                    cat("TensorProperties: expected 5 or 6 fields, found ", items.size()));
+        throw Error(ErrorCode::kBuild  // A tuple (dtype, layout, requires_grad, memory format,
+                                       // pin_memory[, strides]), or a dict of the same.
+                                           cat("TensorProperties: expected 5 or 6 fields, found ",
+                                               items.size()));
       }
       dtype = &items[0];
       layout = &items[1];

@@ -24,7 +24,7 @@ inline constexpr std::size_t kMaxKeyBytes = 64U << 10U;
 // The classes of the pickle.  Those from kFirstRecord on are folded into tables while the stream is
 // read.
 enum class MetadataClass : std::int32_t {
-  kIgnored,  // told apart from nothing: allowed by the caller
+  kIgnored,  // allowed by the caller; carries no meaning
   kSize,
   kDType,
   kGetLayout,
@@ -42,17 +42,17 @@ enum class MetadataClass : std::int32_t {
   kMetadataIndex,
   kStorageInfo,
   kStorageMeta,
-  kPlan,  // who writes what, which Megatron-Core keeps for its next save: of no use to a reader
+  kPlan,  // the plan of a save, which Megatron-Core keeps for its next one: useless to a reader
 };
 
-// Numbers of shapes and offsets, packed one behind the other.
+// Numbers of shapes and offsets, packed one after another.
 struct MetadataDims {
   std::uint64_t at = 0;
   std::uint32_t rank = 0;
 };
 
-// What the records of the stream become.  A record's opaque value holds its position in the table
-// of its class.
+// The tables that the records of the stream are folded into.  A record's opaque value holds its
+// position in the table of its class.
 struct MetadataTables {
   struct Chunk {
     MetadataDims offset;
@@ -107,12 +107,12 @@ struct MetadataTables {
   }
 };
 
-// Whether a value stands for a record of that class; its payload is then the position in the
-// class's table.
+// Returns whether a value stands for a record of that class; its payload is then the position in
+// the class's table.
 bool is_record(const Value& value, MetadataClass cls);
 
 // Reads the stream that fills `source` into tables.  `root` keeps the three dicts with records as
-// opaque values. Throws: as read_metadata (dcp/metadata.h).
+// opaque values. Throws: like read_metadata (dcp/metadata.h).
 MetadataTables read_metadata_tables(const ByteSource& source,
                                     const std::set<std::string>& allowed_globals);
 

@@ -10,11 +10,11 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-constexpr std::uint64_t kBatch = 1000;  // as Python's pickler has it
+constexpr std::uint64_t kBatch = 1000;  // as in Python's pickler
 constexpr std::size_t kBlockBytes = 1U << 20U;
 constexpr char kProtocol = 2;
 constexpr std::string_view kVersion = "1.0.0";
-// Steps of paths that are remembered; the ones that repeat are few.
+// Steps of paths that are remembered; few repeat.
 constexpr std::size_t kMaxSteps = 1U << 16U;
 
 constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
@@ -201,7 +201,7 @@ void MetadataWriter::integer(std::uint64_t number) {
     op(PickleOp::kBinInt);
     return little_endian(number, 4);
   }
-  // Two's complement, little-endian: a leading zero byte keeps it from being negative.
+  // Two's complement, little-endian: a leading zero byte keeps the number from being negative.
   unsigned bytes = 4;
   while (bytes < 9 && (bytes == 8 ? number >> 63U : number >> (8 * bytes - 1)) != 0) ++bytes;
   op(PickleOp::kLong1);

@@ -22,15 +22,15 @@
 
 namespace fsdp::formats::dcp {
 
-// Called in this order: every entry (`begin_tensor`, its chunks, `end_tensor`; or `value`), then
-// `begin_paths` and a path for every entry, then `begin_items` and the items, then `finish`.
+// The calls come in this order: every entry (`begin_tensor`, its chunks, `end_tensor`; or `value`),
+// then `begin_paths` and a path for every entry, then `begin_items` and the items, then `finish`.
 // Entries are named by their number, in the order they were written.
 //
-// Nothing is held but some bytes an entry and a file, and one block of output: a checkpoint of
-// thousands of ranks has millions of chunks.
+// Holds only some bytes per entry and per file, and one block of output: a checkpoint of thousands
+// of ranks has millions of chunks.
 class MetadataWriter {
  public:
-  // Gets the stream block by block.
+  // Receives the stream block by block.
   using Sink = std::function<void(std::string_view)>;
   explicit MetadataWriter(Sink sink);
 
@@ -43,15 +43,15 @@ class MetadataWriter {
   void path(std::size_t entry, const KeyPath& path);
 
   void begin_items();
-  // Where an item lies: `file` counts from 0, `name` is its name.
+  // The place of an item: `file` counts from 0, `name` is the file's name.
   struct ItemPlace {
     std::size_t file = 0;
     std::string_view name;
     std::uint64_t offset = 0;
     std::uint64_t length = 0;
-    std::span<const std::string> transforms = {};  // to undo, in their order
+    std::span<const std::string> transforms = {};  // to undo, in this order
   };
-  // `chunk` is the chunk's number within its tensor, `offset` where its box begins.
+  // `chunk` is the chunk's number within its tensor, `offset` the beginning of its box.
   void tensor_item(std::size_t entry, std::size_t chunk, std::span<const std::int64_t> offset,
                    const ItemPlace& place);
   void value_item(std::size_t entry, const ItemPlace& place);
@@ -59,7 +59,7 @@ class MetadataWriter {
   void finish();
 
  private:
-  // A name or text that occurs over and over: written whole once, then fetched from the memo.
+  // A name or text that occurs repeatedly: written in full once, then fetched from the memo.
   enum Word : std::uint8_t {
     kTensorStorage,
     kTensorProperties,

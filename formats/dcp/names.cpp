@@ -6,7 +6,7 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// The number at the start of `text`, which it is moved past.
+// Returns the number at the start of `text` and moves `text` past it.
 std::optional<std::int64_t> take_number(std::string_view& text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

@@ -10,12 +10,12 @@
 namespace fsdp::formats::dcp {
 
 inline constexpr std::string_view kMetadataName = ".metadata";
-// What the coordinator writes before it renames it to .metadata.
+// The file that the coordinator writes and then renames to .metadata.
 inline constexpr std::string_view kMetadataTempName = ".metadata.tmp";
-// Beside .metadata in Lightning's folders: the rest of the trainer's state.
+// Beside .metadata in Lightning's folders: the remaining state of the trainer.
 inline constexpr std::string_view kLightningMetaName = "meta.pt";
-// The same in Megatron-Core's: what no rank shards.  Its metadata.json names the kind of folder,
-// and is written last.
+// The same in Megatron-Core's folders: the state that is not sharded.  Its metadata.json names the
+// kind of folder, and is written last.
 inline constexpr std::string_view kMegatronCommonName = "common.pt";
 inline constexpr std::string_view kMegatronMetadataName = "metadata.json";
 
@@ -26,7 +26,7 @@ bool is_state_file(std::string_view name);
 
 // "__3_0.distcp" -> 3.
 std::optional<std::int64_t> rank_of_data_file(std::string_view name);
-// "__3.metadata" -> 3: what each rank writes where no coordinator gathers.
+// "__3.metadata" -> 3: the file that each rank writes if no coordinator gathers the metadata.
 std::optional<std::int64_t> rank_of_local_metadata(std::string_view name);
 // "__3_0.distcp" from (3, 0).
 std::string data_file_name(std::int64_t rank, std::int64_t number);

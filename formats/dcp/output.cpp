@@ -28,27 +28,20 @@ using dcp::SourcePlan;
 using dcp::TensorItem;
 using dcp::ValueItem;
 
-// Pieces copied at once, each a few hundred bytes of memory.  A batch ends behind a tensor: all
-// parts of what one storage holds pass together, and its checksum with them.
+// Pieces copied at once, each a few hundred bytes of memory.  A batch ends after a whole tensor:
+// all parts of a storage pass together, along with its checksum.
 constexpr std::size_t kBatchPieces = 100'000;
 // Descriptors for everything but data files.
 constexpr std::int64_t kSpareDescriptors = 128;
-// Files of the source that may be open at once beyond those a single piece needs.
+// Files of the source that may be open at once, beyond those that a single piece needs.
 constexpr std::int64_t kPooledFiles = 256;
 
-// How many files may be open for writing at once, besides those of the source; the limit of this
-// process is raised as far as it can be.
-std::int64_t open_files_at_once(std::int64_t wanted, std::size_t source_files) {
+// How many files may be open for writing at once, besides those of the source.
+std::int64_t open_files_at_once(std::size_t source_files) {
   const std::int64_t spare =
       static_cast<std::int64_t>(source_files) + kPooledFiles + kSpareDescriptors;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kPooledFiles;
-  const auto needed = static_cast<rlim_t>(wanted + spare);
-  if (limit.rlim_cur < needed) {
-    rlimit raised = limit;
-    raised.rlim_cur = std::min(needed, limit.rlim_max);
-    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
-  }
   const auto most = static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 24U));
   return std::max<std::int64_t>(16, most - spare);
 }
@@ -57,7 +50,7 @@ void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
   file.write_at(offset, std::as_bytes(std::span(text)));
 }
 
-// The files of ranks [first, first + files.size()), and what is being copied into them.
+// The files of ranks [first, first + files.size()), and the pieces that are being copied into them.
 class RankFiles {
  public:
   RankFiles(const Checkpoint& source, const SourcePlan& layout, std::string prefix,
@@ -89,7 +82,7 @@ class RankFiles {
   }
 
  private:
-  // An item whose payload is being copied: what stands around it follows, with the checksum.
+  // An item whose payload is being copied: the archive's other parts follow, with the checksum.
   struct OpenItem {
     std::shared_ptr<TorchSaveLayout> layout;
     OutputFile* file;
@@ -124,8 +117,8 @@ class RankFiles {
     const std::size_t first = pieces_.size();
     for (std::size_t s = 0; s < layout->storages().size(); ++s) {
       const StorageRef& storage = layout->storages()[s];
-      TargetPiece piece = storage.archive == kTensorArchive ? reference_piece(source_, storage)
-                                                            : storage_piece(source_, storage);
+      TargetPiece piece = storage.tensor ? reference_piece(source_, *storage.tensor)
+                                         : storage_piece(source_, storage);
       piece.file = file;
       piece.offset = item.offset + layout->storage_offset(s);
       pieces_.push_back(std::move(piece));
@@ -233,7 +226,7 @@ class FolderOutput : public DcpOutput {
 
   void write_into(AtomicDirectory& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
-    const std::int64_t at_once = open_files_at_once(ranks, source_.index().files.size());
+    const std::int64_t at_once = open_files_at_once(source_.index().files.size());
     for (std::int64_t first = 0; first < ranks; first += at_once) {
       RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);

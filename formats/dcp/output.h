@@ -21,26 +21,25 @@ struct DcpOutputOptions {
   std::int64_t world_size = 1;
   dcp::ShardingChoice choice;  // see Note [which tensors are cut]
   std::string folder;          // inside the destination, "" or with a slash behind it
-  // What goes into a meta.pt beside it, instead of what the source has there; none where it is
-  // empty.
+  // The contents of a meta.pt beside it, instead of the source's; no such file if empty.
   std::optional<Value> meta;
-  // Called for each value once it was read, before anything is written; may throw to refuse it.
+  // Called for each value after it is read, before anything is written; may throw to refuse it.
   std::function<void(const std::string& key, const Value& value)> on_value;
 };
 
-// One `__R_0.distcp` a rank (empty where a rank has nothing): values first, then tensors, one
-// behind the other, each what torch.save writes.  `.metadata` comes last.  What Lightning keeps in
-// meta.pt stays there.
+// One `__R_0.distcp` per rank (empty if the rank has nothing): values first, then tensors, one
+// after another, each as torch.save writes it.  `.metadata` comes last.  State that Lightning keeps
+// in meta.pt stays there.
 //
-// `content` is what content_of gave, edited or not.  Lifetime: the source outlives the output.
-// Memory: a few hundred bytes an entry and 16 a rank, whatever the tensors hold.
+// `content` is the result of content_of, edited or not.  Lifetime: the source outlives the output.
+// Memory: a few hundred bytes per entry and 16 per rank, whatever the tensors hold.
 // Throws: kUsage (world size), what entries_of and ShardingRule throw, and what reading values
 // throws.
 class DcpOutput : public Output {
  public:
   std::int64_t cut_tensors() const { return cut_tensors_; }
   std::int64_t whole_tensors() const { return whole_tensors_; }
-  // Adds the files to a folder that is committed with others; `total` counts what is copied.
+  // Adds the files to a folder that is committed with others; `total` counts the bytes copied.
   virtual void write_into(AtomicDirectory& parent, const CopyOptions& options,
                           CopyResult& total) = 0;
 

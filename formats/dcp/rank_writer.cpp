@@ -19,7 +19,7 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// What is written at once: its checksum is taken just before, and brings it into the cache.
+// Bytes that are written at once: the checksum, computed just before, brings them into the cache.
 constexpr std::size_t kBlockBytes = 1U << 18U;
 
 // Returns the CRC-32 of `bytes`.
@@ -41,7 +41,7 @@ void check_bytes(const OutputStream& out, std::uint64_t wanted, std::uint64_t fo
                                      " bytes is to be written, but has ", found));
 }
 
-// Appends an archive of which every storage is a whole tensor, or the one of a chunk.
+// Appends an archive in which every storage is a whole tensor, or one that holds a single chunk.
 void write_archive(OutputStream& out, TorchSaveLayout& layout,
                    const std::function<std::span<const std::byte>(const StorageRef&)>& bytes_of) {
   layout.write(
@@ -54,7 +54,7 @@ void write_archive(OutputStream& out, TorchSaveLayout& layout,
       [&](std::uint64_t, std::span<const std::byte> bytes) { out.write(bytes); });
 }
 
-// Hands out a tensor's chunks, which of each part follow one another.
+// Hands out a tensor's chunks; those of one part follow one another.
 class ChunkBytes {
  public:
   ChunkBytes(const OutputStream& out, const TensorItem& item, const PartBytes& bytes)
@@ -79,15 +79,11 @@ class ChunkBytes {
   std::span<const std::byte> rest_;  // of the part
 };
 
-// What `.metadata` says of where things lie comes from the layout, not from what was written.
+// Positions in `.metadata` come from the plan, not from the bytes that were written.
 void check_position(const OutputStream& out, std::uint64_t planned) {
   if (out.position() == planned) return;
   throw Error(ErrorCode::kExtent, cat(out.file().name(), ": wrote ", out.position(),
                                       " bytes where the layout has ", planned));
-}
-
-std::size_t number_of(const StorageRef& storage) {
-  return std::stoull(storage.key);
 }
 
 bool has_elements(std::span<const std::int64_t> shape) {
@@ -99,7 +95,7 @@ bool has_elements(std::span<const std::int64_t> shape) {
 Value part_reference(std::size_t number, const PartTensor& tensor) {
   const Value chunk = chunk_object(tensor.dtype, tensor.shape);
   StorageRef storage = *dense_tensor(chunk)->storage;
-  storage.key = std::to_string(number);
+  storage.tensor = TensorRef{number, std::nullopt};
   return make_dense_tensor(tensor.dtype, tensor.shape, std::move(storage));
 }
 
@@ -115,7 +111,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
       add_value(e, entries_[e].value, with_values);
       const TorchSaveLayout archive(entries_[e].value);
       for (const StorageRef& storage : archive.storages()) {
-        if (!tensors[number_of(storage)].writers) continue;
+        if (!tensors[storage.tensor.value().number].writers) continue;
         throw Error(ErrorCode::kUnsupported,
                     cat(quote(entries_[e].key, 200), ": is a ", kind_name(entries_[e].value.kind()),
                         " with a tensor of which each rank has a part; only dicts and lists are "
@@ -128,7 +124,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
     item.entry = e;
     item.tensor = *number;
     item.dtype = tensor.dtype;
-    // Not the tensor's: several views may share what they refer to.
+    // Not the tensor's shape: several views may share the tensor that they refer to.
     item.shape = dense_tensor(entries_[e].value)->shape;
     const std::uint64_t bytes = volume({item.shape, item.shape}) * item_bytes(item.dtype);
     if (!tensor.writers) {
@@ -153,7 +149,7 @@ RankPlan::RankPlan(const Value& content, std::span<const PartTensor> tensors,
 void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank,
                      const PartBytes& bytes, CacheUse use) {
   if (layout.file_bytes(rank) != 0) file.reserve(layout.file_bytes(rank));
-  // Items lie one behind the other in the order in which they are walked.
+  // Items lie one after another in the order of this walk.
   OutputStream out(file, use);
   for (const ValueItem& item : layout.values()) {
     if (item.rank != rank) continue;
@@ -164,7 +160,7 @@ void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank
     }
     TorchSaveLayout archive(layout.entries()[item.entry].value);
     write_archive(out, archive,
-                  [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+                  [&](const StorageRef& storage) { return bytes(storage.tensor.value().number); });
   }
   FolderPlan::Cursor planned(layout);
   for (const TensorItem& item : layout.tensors()) {
@@ -192,7 +188,8 @@ void write_torch_file(OutputFile& file, const Value& root, const PartBytes& byte
   TorchSaveLayout archive(root);
   file.reserve(archive.bytes());
   OutputStream out(file, use);
-  write_archive(out, archive, [&](const StorageRef& storage) { return bytes(number_of(storage)); });
+  write_archive(out, archive,
+                [&](const StorageRef& storage) { return bytes(storage.tensor.value().number); });
   out.flush();
 }
 

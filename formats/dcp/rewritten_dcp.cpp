@@ -2,7 +2,6 @@
 #include "formats/dcp/rewritten_dcp.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -21,6 +20,7 @@
 #include "formats/dcp/metadata_writer.h"
 #include "formats/dcp/names.h"
 #include "formats/files/atomic_directory.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/seal.h"
@@ -40,16 +40,9 @@ bool is_empty_mapping(const Value& value) {
   return entries && entries->empty();
 }
 
-// What this program puts beside files: true of the source's files alone.
+// Files that this program puts beside data files: they describe the source's files only.
 bool is_own_note(std::string_view name) {
   return is_seal_name(name) || name == kSharedName;
-}
-
-// What trainers put beside data files.
-bool comes_along(std::string_view name) {
-  constexpr std::array<std::string_view, 5> kEndings = {".pt", ".pth", ".bin", ".pkl", ".json"};
-  return std::any_of(kEndings.begin(), kEndings.end(),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 struct Entry {
@@ -57,7 +50,7 @@ struct Entry {
   KeyPath path;
   std::optional<std::size_t> tensor;  // in the source's index; else a value
   Location location;                  // of a value
-  std::vector<Location> places = {};  // of the tensor's chunks, where they are not the source's
+  std::vector<Location> places = {};  // of the tensor's chunks, if they differ from the source's
 
   const Location& place(const ChunkList& chunks, std::size_t chunk) const {
     return places.empty() ? chunks.location(chunk) : places[chunk];
@@ -93,7 +86,7 @@ class Rewriting : public RewrittenDcp {
  private:
   bool is_meta(const Location& location) const { return location.file == meta_file_; }
 
-  // As verify --fast: nothing of the data is read.
+  // Like verify --fast: reads no data.
   void check_source() const {
     throw_if_damaged(source_.findings(), source_.description().path);
     Findings findings;
@@ -114,7 +107,7 @@ class Rewriting : public RewrittenDcp {
       ++plan_.tensors;
       return;
     }
-    // Flattening leaves no trace of these.
+    // Flattening drops empty mappings.
     if (is_empty_mapping(leaf.value)) return;
     ++plan_.values;
     if (const auto number = deferred_number(leaf.value)) {
@@ -260,7 +253,7 @@ class Rewriting : public RewrittenDcp {
     shared_.push_back(plan_.files.size() - 1);
   }
 
-  // Of what is expected to be shared by hard link.
+  // Plans the record of files that are expected to be shared by hard link.
   void plan_record(const fs::path& above) {
     if (may_reflink(above)) return;
     std::vector<SharedFile> files;
@@ -273,7 +266,7 @@ class Rewriting : public RewrittenDcp {
       plan_.files.push_back({std::string(kSharedName), shared_text(files).size()});
   }
 
-  // meta.pt or common.pt is shared where all its entries stay what they are.
+  // meta.pt or common.pt is shared if all its entries stay unchanged.
   void plan_meta(const fs::path& above) {
     if (!meta_file_) return;
     const auto in_meta = std::count_if(index_.values.begin(), index_.values.end(),
@@ -297,13 +290,13 @@ class Rewriting : public RewrittenDcp {
       });
       if (inner_folder) continue;
       try {
-        if (!folder_.is_directory(name) && comes_along(name)) {
+        if (!folder_.is_directory(name) && is_companion_name(name)) {
           plan_shared(name, above);
           continue;
         }
       } catch (const Error& error) {
         if (is_no_answer(error.code())) throw;
-        // A link that leads elsewhere, a socket: not of the checkpoint.
+        // A link that leads elsewhere, a socket: not part of the checkpoint.
       }
       left_behind_.push_back(name);
     }
@@ -394,7 +387,7 @@ void Rewriting::share(AtomicDirectory& out, const CopyOptions& options, CopyResu
       throw Error(ErrorCode::kChanged, cat(file->name(), ": has ", file->size(), " bytes now, had ",
                                            planned.bytes, " before"));
     }
-    // Before the link: what is written meanwhile shows as a change.
+    // Before the link: later writes then show as a change.
     SharedFile record = shared_file(planned.name, *file);
     const auto crc = crcs.find(planned.name);
     const Sharing how =
@@ -432,8 +425,8 @@ void Rewriting::write_record(AtomicDirectory& out, const std::vector<SharedFile>
   }
 }
 
-// Where the source is sealed, what its files were then: whatever they are now, the output's seal
-// says what they ought to be, and nothing has to be read.
+// Returns the checksums from the source's seal, if it has one: whatever the files are now, the
+// output's seal says what they ought to be, and nothing has to be read.
 std::map<std::string, std::uint32_t> Rewriting::sealed_crcs() const {
   std::map<std::string, std::uint32_t> crcs;
   if (!options_.output.seal) return crcs;

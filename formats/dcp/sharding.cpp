@@ -2,25 +2,19 @@
 #include "formats/dcp/sharding.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/content/buffer_names.h"
 #include "formats/content/content.h"
 #include "formats/content/tensor_value.h"
 #include "formats/model/select.h"
 
 namespace fsdp::formats::dcp {
 namespace {
-
-// Buffers of common modules that are floating: batch norm, rotary embeddings, causal masks.
-constexpr std::array<std::string_view, 13> kBufferNames = {
-    "running_mean", "running_var", "num_batches_tracked", "inv_freq",   "original_inv_freq",
-    "freqs_cis",    "cos_cached",  "sin_cached",          "rope_cache", "attn_mask",
-    "causal_mask",  "masked_bias", "position_ids"};
 
 // A value with each tuple replaced by a name that stands for it, so that leaves_of does not take
 // it apart.
@@ -53,26 +47,16 @@ class TupleHider {
     originals_.emplace(out.identity(), value);
     return out;
   }
-  // What the value was before.
+  // Returns the original value.
   Value original(const Value& value) const {
     const auto found = originals_.find(value.identity());
     return found != originals_.end() ? found->second : value;
   }
 
  private:
-  std::unordered_map<const void*, Value> originals_;  // by the identity of what stands for them
+  std::unordered_map<const void*, Value> originals_;  // by the identity of their stand-ins
   std::unordered_map<const void*, Value> known_;
 };
-
-bool is_floating(DType dtype) {
-  const std::string_view name = torch_name(dtype);
-  return name.starts_with("float") || name.starts_with("bfloat") || name.starts_with("complex");
-}
-
-std::string_view last_name(std::string_view name) {
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string_view::npos ? name : name.substr(dot + 1);
-}
 
 // The name that "state.<name>.<slot>" and "param_groups.<name>.<option>" hold; nothing where it is
 // neither.
@@ -91,27 +75,22 @@ const std::string* text_at(const KeyPath& path, std::size_t at) {
   return at < path.size() ? std::get_if<std::string>(&path[at]) : nullptr;
 }
 
-// The parameter that an entry of an optimizer belongs to, by the entry's path within it.
+// Returns the parameter that an entry of an optimizer belongs to, by the entry's path within it.
 std::optional<std::string> parameter_of(const StatePart& part, const KeyPath& path) {
   const std::string* first = text_at(path, part.path.size());
   if (first == nullptr) return std::nullopt;
-  if (part.role == PartKind::kFlattenedOptimizer) return name_within(*first);
+  if (part.kind == PartKind::kFlattenedOptimizer) return name_within(*first);
   const std::string* second = text_at(path, part.path.size() + 1);
   if (*first != "state" || second == nullptr) return std::nullopt;
   return *second;
 }
 
-// Whether the tensor lies in more than one chunk.
+// Returns whether the tensor lies in more than one chunk.
 bool is_cut(const TensorEntry& tensor) {
   std::size_t chunks = 0;
   for (std::size_t c = 0; c < tensor.chunks.size() && chunks < 2; ++c)
     chunks += volume(tensor.chunks.box(c)) != 0 ? 1U : 0U;
   return chunks > 1;
-}
-
-bool matches_any(const std::vector<std::string>& globs, const std::string& key) {
-  return std::any_of(globs.begin(), globs.end(),
-                     [&](const std::string& glob) { return glob_matches(glob, key); });
 }
 
 }  // namespace
@@ -148,19 +127,19 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
                            const std::vector<Leaf>& entries, ShardingChoice choice)
     : source_(source), choice_(std::move(choice)), parts_(state_parts_of(content)) {
   const auto& tensors = source.index().tensors;
-  // DeepSpeed cuts flat tensors, wherever one parameter ends and the next begins.
+  // DeepSpeed cuts flat tensors, regardless of the boundaries between parameters.
   shown_ = source.description().ranks > 1 && source.description().format != "deepspeed" &&
            std::any_of(tensors.begin(), tensors.end(), is_cut);
   for (const Leaf& entry : entries) {
     const StatePart* part = part_of(entry.path);
     if (part == nullptr) continue;
-    if (part->role == PartKind::kModel) {
+    if (part->kind == PartKind::kModel) {
       const auto number = tensor_number(entry.value);
       if (!number) continue;
       const KeyPath rest(entry.path.begin() + static_cast<std::ptrdiff_t>(part->path.size()),
                          entry.path.end());
       parameters_.try_emplace(joined(rest), Parameter{*number, &entry});
-    } else if (part->role != PartKind::kOther) {
+    } else if (part->kind != PartKind::kOther) {
       learn_names(entry, *part);
     }
   }
@@ -169,7 +148,7 @@ ShardingRule::ShardingRule(const Checkpoint& source, const Value& content,
   check_choice(entries);
 }
 
-// The part with the longest path that `path` goes through.
+// Returns the part with the longest path that is a prefix of `path`.
 const StatePart* ShardingRule::part_of(const KeyPath& path) const {
   const StatePart* found = nullptr;
   for (const StatePart& part : parts_) {
@@ -185,7 +164,7 @@ void ShardingRule::learn_names(const Leaf& entry, const StatePart& part) {
     optimized_.insert(std::move(*name));
     return;
   }
-  if (part.role != PartKind::kOptimizer) return;
+  if (part.kind != PartKind::kOptimizer) return;
   const std::string* first = text_at(entry.path, part.path.size());
   if (first == nullptr || *first != "param_groups") return;
   const std::string* last = text_at(entry.path, entry.path.size() - 1);
@@ -193,7 +172,8 @@ void ShardingRule::learn_names(const Leaf& entry, const StatePart& part) {
     learn_group_names(resolved(source_, entry.value));
 }
 
-// A list of names, or the groups themselves, which PyTorch before 2.4 keeps as one value.
+// `value` is a list of names, or the groups themselves, which PyTorch before 2.4 keeps as one
+// value.
 void ShardingRule::learn_group_names(const Value& value) {
   for (const Value& item : value.items()) {
     if (const std::string* name = item.as_string()) {
@@ -207,16 +187,16 @@ void ShardingRule::learn_group_names(const Value& value) {
 }
 
 bool ShardingRule::is_parameter(const std::string& name, DType dtype) const {
-  if (!is_floating(dtype)) return false;
+  if (!is_differentiable(dtype)) return false;
   if (optimized_.contains(name)) return true;
-  const std::string_view last = last_name(name);
-  if (names_known_) return last == "weight" || last == "bias";
-  return std::find(kBufferNames.begin(), kBufferNames.end(), last) == kBufferNames.end();
+  if (!names_known_) return !is_buffer(name, dtype);
+  const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
+  return last == "weight" || last == "bias";
 }
 
 bool ShardingRule::cuts_state(const std::string& parameter, const TensorEntry& state) const {
   const auto found = parameters_.find(parameter);
-  if (found == parameters_.end()) return is_floating(state.dtype);
+  if (found == parameters_.end()) return is_differentiable(state.dtype);
   const TensorEntry& tensor = source_.index().tensors[found->second.tensor];
   return tensor.shape == state.shape && cuts(*found->second.entry);
 }
@@ -226,11 +206,11 @@ bool ShardingRule::cuts(const Leaf& entry) const {
   if (!number) return false;
   const TensorEntry& tensor = source_.index().tensors[*number];
   if (tensor.shape.empty() || tensor.numel() == 0) return false;
-  if (matches_any(choice_.replicate, entry.key)) return false;
-  if (matches_any(choice_.shard, entry.key)) return true;
+  if (any_matches(choice_.replicate, entry.key)) return false;
+  if (any_matches(choice_.shard, entry.key)) return true;
   if (shown_ && tensor.shape[0] > 1) return is_cut(tensor);
   const StatePart* part = part_of(entry.path);
-  if (part != nullptr && part->role != PartKind::kModel && part->role != PartKind::kOther) {
+  if (part != nullptr && part->kind != PartKind::kModel && part->kind != PartKind::kOther) {
     const auto parameter = parameter_of(*part, entry.path);
     return parameter && cuts_state(*parameter, tensor);
   }
@@ -240,20 +220,20 @@ bool ShardingRule::cuts(const Leaf& entry) const {
 }
 
 void ShardingRule::check_choice(const std::vector<Leaf>& entries) const {
-  const auto check_list = [&](const std::vector<std::string>& globs, std::string_view option) {
-    for (const std::string& glob : globs) {
+  const auto check_list = [&](const std::vector<Glob>& globs, std::string_view option) {
+    for (const Glob& glob : globs) {
       const bool meets = std::any_of(entries.begin(), entries.end(), [&](const Leaf& entry) {
-        return tensor_number(entry.value) && glob_matches(glob, entry.key);
+        return tensor_number(entry.value) && glob.matches(entry.key);
       });
       if (!meets)
-        throw Error(ErrorCode::kUsage, cat(option, " ", quote(glob), " matches no tensor"));
+        throw Error(ErrorCode::kUsage, cat(option, " ", quote(glob.text()), " matches no tensor"));
     }
   };
   check_list(choice_.shard, "--shard");
   check_list(choice_.replicate, "--replicate");
   if (choice_.shard.empty() || choice_.replicate.empty()) return;
   for (const Leaf& entry : entries) {
-    if (matches_any(choice_.shard, entry.key) && matches_any(choice_.replicate, entry.key)) {
+    if (any_matches(choice_.shard, entry.key) && any_matches(choice_.replicate, entry.key)) {
       throw Error(ErrorCode::kUsage,
                   cat(quote(entry.key, 200), ": both --shard and --replicate match it"));
     }

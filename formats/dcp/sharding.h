@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a nested state dict becomes an entry of a torch.distributed.checkpoint folder, and which
-// of its tensors FSDP would cut over the ranks.
+// Decides which parts of a nested state dict become entries of a torch.distributed.checkpoint
+// folder, and which tensors FSDP would cut over the ranks.
 #pragma once
 
 #include <cstddef>
@@ -12,35 +12,36 @@
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/content/state_parts.h"
 #include "formats/content/state_tree.h"
+#include "formats/model/select.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats::dcp {
 
-// The entries of `content` by the rule of PyTorch 2.4 on: mappings are taken apart always, lists
-// where they hold a tensor, a mapping, or a list that is taken apart; tuples never.  Other than
-// PyTorch, an empty mapping is an entry, so that it is not lost.
-// Throws: kKey where two paths join to one key; kUnsupported where the root is no mapping, and for
+// Returns the entries of `content` by the rule of PyTorch 2.4 and later: mappings are always taken
+// apart, lists if they hold a tensor, a mapping, or a list that is taken apart, tuples never.
+// Unlike in PyTorch, an empty mapping is an entry, so that it is not lost.
+// Throws: kKey if two paths join to one key; kUnsupported if the root is not a mapping, and for
 // tensors that are more than a view over a storage; what leaves_of throws.
 std::vector<Leaf> entries_of(const Value& content);
 
-// What the caller decides whatever the rule says, as globs over keys (select.h).
+// The caller's choices, which override the rule, as globs over keys (select.h).
 struct ShardingChoice {
-  std::vector<std::string> shard;
-  std::vector<std::string> replicate;
+  std::vector<Glob> shard;
+  std::vector<Glob> replicate;
 };
 
 // Note [which tensors are cut]
-// FSDP cuts parameters and what an optimizer keeps for each of their elements, and leaves buffers
-// whole.  A folder of several ranks shows which is which: a tensor of more than one row that lies
-// in one chunk was not cut.  Elsewhere (and where DeepSpeed cut flat tensors), and for tensors of
-// one row, it is told from dtype and name:
-// integers and booleans are buffers; what an optimizer names is a parameter; where an optimizer
-// names parameters, other floating tensors are frozen parameters if they are called weight or
-// bias, else buffers; where none does, floating tensors are parameters but for the usual names of
-// buffers.  A state of an optimizer is cut where its parameter is and has the same shape.
-// Tensors without dimensions or elements are never cut.
+// FSDP cuts parameters and the optimizer states of their elements, and leaves buffers whole.  A
+// folder of several ranks shows which is which: a tensor of more than one row that lies in one
+// chunk was not cut.  Elsewhere (and if DeepSpeed cut flat tensors), and for tensors of one row,
+// the decision follows from dtype and name:
+// integers and booleans are buffers; tensors named by an optimizer are parameters; if an optimizer
+// names parameters, other floating tensors are frozen parameters if they are called weight or bias,
+// else buffers; if none does, floating tensors are parameters except for the usual names of
+// buffers.  A state of an optimizer is cut if its parameter is and has the same shape. Tensors
+// without dimensions or elements are never cut.
 //
-// Wrong guesses cost no correctness: PyTorch loads every layout at every rank count.
+// Wrong guesses do not affect correctness: PyTorch loads every layout at every rank count.
 class ShardingRule {
  public:
   // `entries` are those of `content`.  Lifetime: the source outlives the rule.
@@ -48,7 +49,7 @@ class ShardingRule {
   // match; what Checkpoint::value throws for an optimizer's groups.
   ShardingRule(const Checkpoint& source, const Value& content, const std::vector<Leaf>& entries,
                ShardingChoice choice);
-  // Whether the tensor that `entry` stands for is cut along dimension 0.
+  // Returns whether the tensor that `entry` stands for is cut along dimension 0.
   bool cuts(const Leaf& entry) const;
 
  private:
@@ -67,8 +68,8 @@ class ShardingRule {
   ShardingChoice choice_;
   std::vector<StatePart> parts_;
   bool shown_ = false;                                     // the source shows which tensors are cut
-  std::unordered_set<std::string> optimized_;              // names that an optimizer has
-  bool names_known_ = false;                               // ... some of which are the model's
+  std::unordered_set<std::string> optimized_;              // names in optimizers
+  bool names_known_ = false;                               // ... of which some are the model's
   std::unordered_map<std::string, Parameter> parameters_;  // of the model, by name
 };
 

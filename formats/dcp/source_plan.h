@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where everything of a checkpoint goes in a torch.distributed.checkpoint folder that is about to
-// be written.
+// Plans the place of every part of a checkpoint in a torch.distributed.checkpoint folder that is
+// about to be written.
 #pragma once
 
 #include <cstddef>
@@ -16,16 +16,16 @@
 
 namespace fsdp::formats::dcp {
 
-// Called for each value once it was read; may throw to refuse it.
+// Called for each value after it is read; may throw to refuse it.
 using ValueCheck = std::function<void(const std::string& key, const Value& value)>;
 
 class SourcePlan : public FolderPlan {
  public:
-  // Lifetime: the source outlives the layout.  Throws: as plan_dcp_output.
+  // Lifetime: the source outlives the layout.  Throws: like plan_dcp_output.
   SourcePlan(const Checkpoint& source, const Value& content, std::int64_t world_size,
              const ShardingChoice& choice, const ValueCheck& on_value);
 
-  // What Lightning's meta.pt holds, key by key; nothing for other folders.
+  // The entries of Lightning's meta.pt, key by key; empty for other folders.
   const std::vector<Value::Entry>& lightning_meta() const { return lightning_meta_; }
   bool is_lightning() const { return lightning_; }
 

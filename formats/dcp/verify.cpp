@@ -16,10 +16,10 @@
 namespace fsdp::formats::dcp {
 namespace {
 
-// Writers that care for readers who map the file begin an item at a multiple of this.
+// Writers that support mapped reading begin an item at a multiple of this.
 constexpr std::uint64_t kItemAlignment = 64;
 
-// A chunk or a value, with where it lies.
+// A chunk or a value, with its place.
 struct ItemRef {
   const TensorEntry* tensor;  // null for a value
   const ValueEntry* value;
@@ -54,13 +54,14 @@ bool begins_with_zip(const FolderUnderTest& f, const Location& location) {
   return true;
 }
 
-// Whether the bytes between two items only bring the second one to an alignment that writers use.
+// Returns whether the bytes between two items only align the second one as writers do.
 bool is_padding(std::uint64_t end, std::uint64_t begin) {
   return begin - end < kItemAlignment && begin % kItemAlignment == 0;
 }
 
-// Items that share bytes, and bytes of data files that belong to no item.  Items of one safetensors
-// blob all name its start, and a length that means nothing: files with such are left alone.
+// Finds items that share bytes, and bytes of data files that belong to no item.  Items of one
+// safetensors blob all name its start, and a length that means nothing: files with such items are
+// skipped.
 void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, Findings& findings) {
   const ItemRef* last = nullptr;
   std::uint64_t end = 0;
@@ -117,9 +118,9 @@ class ItemChecker {
         item_tensor(item, ref.key(), ref.tensor->dtype, ref.tensor->chunks.box(ref.chunk).size,
                     f_.spill);
       } catch (const Error& error) {
-        // Another dtype or shape than expected says nothing of the bytes: those are checked too.
+        // Another dtype or shape than expected says nothing about the bytes: those are checked too.
         result.findings.push_back(describe(ref, error));
-        // Quantized and sparse tensors are sound, if nothing that could be joined from chunks.
+        // Quantized and sparse tensors are sound, although they could not be joined from chunks.
         if (!item.tensor && !special_tensor(item.torch.root).empty())
           result.findings.back().severity = Finding::Severity::kUnknown;
       }
@@ -202,13 +203,13 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
     report.items = items.size();
     return report;
   }
-  // What lies in a missing file or past the end of one is already said.
+  // Items in a missing file or past the end of one are already reported.
   std::erase_if(items, [&](const ItemRef& item) {
     const auto& bytes = f.index.files[item.location.file].bytes;
     return !bytes || item.location.offset > *bytes ||
            item.location.length > *bytes - item.location.offset;
   });
-  // meta.pt and common.pt hold many values: once is enough.
+  // meta.pt and common.pt hold many values: checking them once is enough.
   items.erase(std::unique(items.begin(), items.end(),
                           [&](const ItemRef& a, const ItemRef& b) {
                             return a.location.file == b.location.file &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that can be checked of a torch.distributed.checkpoint folder.
+// All checks of a torch.distributed.checkpoint folder.
 #pragma once
 
 #include "formats/checkpoint/checkpoint.h"
@@ -11,12 +11,12 @@ namespace fsdp::formats::dcp {
 
 struct FolderUnderTest {
   const Index& index;
-  const Findings& opening;  // what reading the metadata found
+  const Findings& opening;  // findings of reading the metadata
   const Directory& folder;
   FilePool& pool;
   Spill& spill;
   bool rank_local;  // replicated items may lie in several files
-  bool narrowed;    // the index lacks items, so that bytes without one say nothing
+  bool narrowed;    // the index lacks items, so bytes without one mean nothing
 };
 
 // Coverage and extents from the metadata alone; then (not `fast`) every item: its archive's

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <new>
@@ -24,34 +25,31 @@
 namespace fsdp::formats {
 namespace {
 
-bool belongs_to_checkpoint(const std::string& name) {
-  constexpr std::string_view kEndings[] = {".safetensors", ".json", ".distcp", ".metadata",
-                                           ".pt",          ".pth",  ".bin",    ".pkl"};
-  return std::any_of(std::begin(kEndings), std::end(kEndings),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
-}
+// Says of a name whether replacing the folder may remove that file.
+using Replaced = std::function<bool(std::string_view)>;
 
-// Whether the member is a regular file of a checkpoint, or a folder of nothing but such files.
-bool replaceable(int folder, const std::string& name, const std::string& shown, bool nested) {
+// Returns whether the member is a regular file that may go, or a folder of nothing but such files.
+bool replaceable(int folder, const std::string& name, const std::string& shown,
+                 const Replaced& replaced, bool nested) {
   struct stat info {};
   if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
     if (errno == ENOENT) return true;
     throw_errno(cat(shown, ": ", quote(name)));
   }
-  if (!S_ISDIR(info.st_mode)) return S_ISREG(info.st_mode) && belongs_to_checkpoint(name);
+  if (!S_ISDIR(info.st_mode)) return S_ISREG(info.st_mode) && replaced(name);
   if (nested) return false;
   const FileDescriptor inner = open_folder_in(folder, name, shown);
   const std::vector<std::string> names = names_in(inner.get(), shown);
   return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& n) {
-    return replaceable(inner.get(), n, shown, true);
+    return replaceable(inner.get(), n, shown, replaced, true);
   });
 }
 
 // Throws kExists naming a member that replacing the folder would lose and that is no part of a
 // checkpoint.
-void check_replaceable(int folder, const std::string& shown) {
+void check_replaceable(int folder, const std::string& shown, const Replaced& replaced) {
   for (const std::string& name : names_in(folder, shown)) {
-    if (replaceable(folder, name, shown, false)) continue;
+    if (replaceable(folder, name, shown, replaced, false)) continue;
     throw Error(ErrorCode::kExists,
                 cat(shown, ": holds ", quote(name),
                     ", which is no file of a checkpoint; remove it or choose another destination"));
@@ -104,7 +102,7 @@ struct AtomicDirectory::Impl : Unfinished {
     new_folders.remove();
   }
 
-  // Throws where what stands at the destination must stay.
+  // Throws if the file or folder at the destination must stay.
   Standing check_destination() const {
     const auto info = place.existing();
     if (!info) return Standing::kNothing;
@@ -116,11 +114,11 @@ struct AtomicDirectory::Impl : Unfinished {
       throw Error(ErrorCode::kNotRegular, place.shown() + ": is no folder");
     if (!options.replace) throw already_exists(place);
     const FileDescriptor old = open_destination_folder(place);
-    check_replaceable(old.get(), place.shown());
+    check_replaceable(old.get(), place.shown(), options.replaced);
     return names_in(old.get(), place.shown()).empty() ? Standing::kEmptyFolder : Standing::kFolder;
   }
 
-  // Throws kUnsupported where two names cannot be exchanged.  Tried on files, which the next run
+  // Throws kUnsupported if two names cannot be exchanged.  Tries it on files, which the next run
   // can remove if this one is killed here.
   void try_exchange() const {
     const auto fail = [&] { throw_errno(place.shown() + ": trying to exchange two names"); };
@@ -140,7 +138,7 @@ struct AtomicDirectory::Impl : Unfinished {
   // `committing`: holds commit_mutex.
   void replace_destination(std::unique_lock<std::mutex>& committing);
 
-  // Where a member of that name goes.
+  // The place of a member of that name.
   struct Member {
     int folder;
     std::string name;   // in `folder`
@@ -172,7 +170,7 @@ struct AtomicDirectory::Impl : Unfinished {
   };
   std::vector<Added> files;
   std::vector<SealedFile> sealed;  // what else the seal lists
-  std::string invitation;  // the name of an empty file in the folder; empty: nobody was invited
+  std::string invitation;  // the name of an empty file in the folder; empty: no process was invited
   bool committed = false;
 };
 
@@ -183,7 +181,7 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
   if (try_lock(old.get(), place.shown()) == Locked::kBusy) {
     throw Error(ErrorCode::kBusy, place.shown() + ": is locked by another process");
   }
-  check_replaceable(old.get(), place.shown());
+  check_replaceable(old.get(), place.shown(), options.replaced);
   const auto exchange = [&] {
     return ::renameat2(place.parent(), place.temporary().c_str(), place.parent(),
                        place.name().c_str(), RENAME_EXCHANGE) == 0;
@@ -191,7 +189,7 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
   if (!exchange()) {
     if (!flag_unsupported())
       throw_errno(place.shown() + ": exchanging the finished output with the old one");
-    // Plain rename replaces an empty folder at most, which needs no exchange.
+    // Plain rename can replace an empty folder only, which needs no exchange.
     if (::renameat(place.parent(), place.temporary().c_str(), place.parent(),
                    place.name().c_str()) != 0) {
       throw cannot_exchange(place);
@@ -199,9 +197,9 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
     return end(committing);
   }
   try {
-    // What someone put into the old folder between the look and the exchange would be lost.
+    // Files put into the old folder between the check and the exchange would be lost.
     if (!place.stands_for(place.temporary(), old.get())) throw appeared(place);
-    check_replaceable(old.get(), place.shown());
+    check_replaceable(old.get(), place.shown(), options.replaced);
   } catch (...) {
     if (!exchange()) {  // both folders stay, the new one in place
       committed = true;
@@ -334,7 +332,7 @@ void AtomicDirectory::commit() {
   std::unique_lock committing(commit_mutex());  // See Note [abandoning outputs].
   while (!rename_to_free_name(place, OutputKind::kFolder)) {
     if (!impl_->options.replace) throw appeared(place);
-    // Nothing: what stood there went away meanwhile.
+    // Nothing: the previous folder disappeared meanwhile.
     if (impl_->check_destination() == Impl::Standing::kNothing) continue;
     impl_->replace_destination(committing);
     return;

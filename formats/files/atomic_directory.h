@@ -18,40 +18,41 @@ namespace fsdp::formats {
 
 // A folder of files that appears at `destination` by `commit`, all of it at once.
 //
-// An existing destination is replaced only where `replace` is set and it is empty or holds nothing
-// but regular files that a checkpoint consists of (*.safetensors, *.json, *.distcp, *.metadata,
-// *.pt, *.pth, *.bin, *.pkl) and folders of such files; anything else is kExists naming what is in
-// the way.  The exchange is atomic (renameat2); the old folder is removed after it.  Temporary
-// name, locks and permissions are as with AtomicFile.  A slash behind the destination is allowed.
+// An existing destination is replaced only if `replace` is set and it is empty or holds only
+// regular files that a checkpoint consists of (*.safetensors, *.json, *.distcp, *.metadata, *.pt,
+// *.pth, *.bin, *.pkl) and folders of such files; anything else is kExists naming the file in the
+// way.  The exchange is atomic (renameat2); the old folder is removed after it.  Temporary name,
+// locks and permissions are as for AtomicFile.  A slash after the destination is allowed.
 class AtomicDirectory {
  public:
-  // Throws: as AtomicFile (kNotRegular: destination is no folder); kUnsupported where the file
+  // Throws: like AtomicFile (kNotRegular: destination is not a folder); kUnsupported if the file
   // system cannot exchange two names and `replace` needs it.
   AtomicDirectory(const std::filesystem::path& destination, const OutputOptions& options);
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
   ~AtomicDirectory();
-  // A new file of that name in the folder: a plain name, or one in a folder inside it, "a/b", which
-  // is made where it is missing.  `commit` finishes it; with many files the caller does so earlier,
-  // each open one being a descriptor.  Lifetime: of the result, as long as this.
+  // Adds a new file of that name to the folder: a plain name, or one in a folder inside it, "a/b",
+  // which is made if it is missing.  `commit` finishes it; with many files the caller does so
+  // earlier, because each open file takes a descriptor.  Lifetime: the result lives as long as
+  // this.
   // Throws: kPath (neither), kExists (added before), kIo, kNoSpace.
   OutputFile& add_file(const std::string& name);
-  // A file of that name with the bytes of `source`, shared with it where the file systems allow it
-  // (see share_file).  Whether it is synced follows from the folder's options.
-  // `crc`: the CRC-32 of the source, where the caller has it; a folder that is sealed needs it, and
-  // reads the source for it where it is shared.
-  // Throws: as add_file; what share_file throws.
+  // Adds a file of that name with the bytes of `source`, shared with it if the file systems allow
+  // it (see share_file).  It is synced as the folder's options say.
+  // `crc`: the CRC-32 of the source, if the caller has it; a folder that is sealed needs it, and
+  // otherwise reads the source if it is shared.
+  // Throws: like add_file; what share_file throws.
   Sharing link_file(const std::string& name, const File& source, SharingOptions options = {},
                     std::optional<std::uint32_t> crc = std::nullopt);
-  // Another process put a file into this folder (see joined_folder.h), which the seal is to list.
+  // Records a file that another process put into this folder (see joined_folder.h), for the seal.
   void add_sealed(SealedFile file);
-  // Text by which other processes find this very folder and put files of their own into it (see
-  // joined_folder.h).  They finish them before `commit`, which syncs the folder but not their
-  // content.
+  // Returns a text by which other processes find this very folder and put files of their own into
+  // it (see joined_folder.h).  They finish them before `commit`, which syncs the folder but not
+  // their content.
   // Throws: kIo, kNoSpace.
   std::string invitation();
   // With OutputOptions::seal, writes the folder's seal last.
-  // Throws: as AtomicFile; kBusy, kUnsupported.
+  // Throws: like AtomicFile; kBusy, kUnsupported.
   void commit();
 
  private:

@@ -59,7 +59,7 @@ struct AtomicFile::Impl : Unfinished {
     if (!options.replace) throw already_exists(place);
   }
 
-  // The seal's name, and its temporary's, have to fit as well: better known now than at the end.
+  // The names of the seal and of its temporary have to fit as well: check now, not at the end.
   void check_seal_name() const {
     const std::size_t bytes = OutputPlace::temporary_of(sidecar_name(place.name())).size();
     if (!options.seal || bytes <= NAME_MAX) return;
@@ -75,7 +75,7 @@ struct AtomicFile::Impl : Unfinished {
       if (errno == ENOENT || errno == ENAMETOOLONG) return;
       throw_errno(cat(place.shown(), ": removing the seal of the old one, ", quote(name)));
     }
-    // Else a power cut could bring it back beside the new file.
+    // Otherwise a power cut could bring it back beside the new file.
     if (options.sync) place.sync_parent();
   }
 

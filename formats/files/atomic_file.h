@@ -10,19 +10,19 @@
 
 namespace fsdp::formats {
 
-// A single file that appears at `destination` by `commit`; destroyed before, it leaves nothing.
+// A single file that appears at `destination` by `commit`; if destroyed before, it leaves nothing.
 //
 // The temporary is ".<name>.fsdp-tmp" in the destination's folder, locked (flock) while it is
-// written: a second writer of the same destination gets kBusy, and what a killed run left behind is
-// removed.  Where the file system has no locks, a temporary that exists already is kBusy, for
-// nobody can tell whether its writer lives.  Permissions are as the umask gives.
+// written: a second writer of the same destination gets kBusy, and the leftover of a killed run is
+// removed.  If the file system has no locks, a temporary that exists already is kBusy, because it
+// cannot be told whether its writer is alive.  Permissions follow the umask.
 //
-// A seal of the file that stood there (sidecar_name) is removed before the new one appears, and the
-// new one's is written after: whatever moment the process ends at, no seal is beside a file it was
+// A seal of the previous file (sidecar_name) is removed before the new file appears, and the new
+// seal is written after: whenever the process ends, there is never a seal beside a file that it was
 // not made for.
 class AtomicFile {
  public:
-  // Throws: kUsage (a destination that names no file: empty, "." or with a slash behind it),
+  // Throws: kUsage (a destination that names no file: empty, "." or with a slash at the end),
   // kExists, kBusy, kNotFound (no such folder, and no `make_folders`), kNotRegular (destination is
   // a folder, link or device), kIo, kNoSpace.
   AtomicFile(const std::filesystem::path& destination, const OutputOptions& options);
@@ -30,10 +30,10 @@ class AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
   OutputFile& file() { return *file_; }
-  // Finishes the file, renames it into place (refusing one that appeared meanwhile unless
-  // `replace`), and fsyncs the folder.
+  // Finishes the file, renames it into place (unless another one appeared meanwhile and `replace`
+  // is not set), and fsyncs the folder.
   // Throws: kExists, kIo, kNoSpace.  The destination is then as before, without its seal, unless
-  // the message says that the new one is in place: only what follows the rename failed.
+  // the message says that the new one is in place: then only a step after the rename failed.
   void commit();
 
  private:

@@ -11,27 +11,31 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <string_view>
+
+#include "formats/files/checkpoint_names.h"
 
 namespace fsdp::formats {
 
 struct OutputOptions {
-  bool replace = false;  // an existing destination is replaced, else kExists
-  bool sync =
-      true;  // fsync files and folder, so that what was reported as done survives a power cut
-  bool seal = false;  // leave a seal with it (seal.h), made of the checksums of what is written
-  // Called by `commit` with the path of the finished temporary, before anything is renamed: what it
-  // throws leaves the destination as it was.
+  bool replace = false;  // replace an existing destination; else kExists
+  bool sync = true;      // fsync files and folder, so that finished outputs survive a power cut
+  bool seal = false;  // leave a seal with it (seal.h), made of the checksums of the bytes written
+  // Called by `commit` with the path of the finished temporary, before anything is renamed: if it
+  // throws, the destination stays as it was.
   std::function<void(const std::filesystem::path& temporary)> before_commit = {};
-  // Missing folders above the destination are made, and removed again unless it is committed.
+  // Make missing folders above the destination, and remove them again unless it is committed.
   bool make_folders = false;
+  // Says of a name whether replacing a folder may remove that file; any other file forbids it.
+  std::function<bool(std::string_view name)> replaced = is_member_name;
 };
 
 // Removes the temporaries of every output that is being written, for a process that is about to end
-// without returning to whoever writes them.  Afterwards nothing is committed any more: who tries
-// waits for that end.
+// without returning to the code that writes them.  Afterwards nothing is committed any more: a
+// thread that tries waits for the process to end.
 void abandon_outputs() noexcept;
 
-// How many outputs of this process have come into their places.
+// Returns the number of outputs that this process has committed.
 std::uint64_t outputs_committed() noexcept;
 
 // Free bytes for this user on the file system that holds `folder`.  Throws: kIo, kNotFound.

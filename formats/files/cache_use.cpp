@@ -6,7 +6,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Fewer take too short a time to be measured.
+// Copying fewer bytes takes too little time to be measured.
 constexpr std::size_t kTellingBytes = 256U << 10U;
 
 double thread_cpu_seconds() {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether an output goes through the page cache or past it.
+// Decides whether an output goes through the page cache or past it.
 //
-// Note [page cache or disk]: written through the page cache, bytes are there for whoever reads them
-// next, and where the kernel has free memory a copy there takes less time than the disk does.
-// Where it has not (it must write out or throw away other pages first; a virtual machine must ask
-// its host for the memory), the copy takes several times as long as the disk: then it is better
-// left out, the file goes past the cache with O_DIRECT, and nothing else is pushed out of it.
-// Which of the two it is shows in the time that the processor spends on a copy: a thread that only
-// waits for a slow disk spends none.  Once past the cache, an output stays there: a file that is
-// written in both ways by turns is slower than either.
+// Note [page cache or disk]: bytes written through the page cache are there for the next reader,
+// and while the kernel has free memory a copy into it takes less time than the disk. If the kernel
+// has none (it must write out or drop other pages first; a virtual machine must ask its host for
+// memory), the copy takes several times as long as the disk: then the file goes past the cache with
+// O_DIRECT, which also pushes nothing else out of the cache. The processor time spent on a copy
+// shows which case applies: a thread that only waits for a slow disk spends none.  Once past the
+// cache, an output stays there: a file that is written in both ways by turns is slower than either.
 #pragma once
 
 #include <atomic>
@@ -22,22 +21,22 @@
 
 namespace fsdp::formats {
 
-// Whether what is written stays in the page cache.
+// The use of the page cache by an output.
 enum class CacheUse {
   kAlways,
-  // As long as the kernel has memory for it at hand, see Note [page cache or disk].
+  // While the kernel has free memory, see Note [page cache or disk].
   kWhileQuick,
   kNever,
 };
 
-// Decides it from the pace of the copies.  Thread-safe.
+// Decides from the pace of the copies.  Thread-safe.
 class CacheChoice {
  public:
   explicit CacheChoice(CacheUse use) : use_(use) {}
   bool past_cache() const { return use_.load(std::memory_order_relaxed) == CacheUse::kNever; }
-  // OutputFile::put_at, whose pace counts where the bytes are many enough to tell.
-  // Requires: nobody else writes `file` meanwhile; who waits for it would spin, which would count.
-  // Throws: as put_at.
+  // Calls OutputFile::put_at, and measures its pace if there are enough bytes.
+  // Requires: no other thread writes `file` meanwhile; a waiting thread would spin, and the time
+  // would count. Throws: like put_at.
   void put(OutputFile& file, std::uint64_t offset, std::span<const std::byte> bytes);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small text file that lists files: JSON, one object a line, its own CRC-32 at the end.  There is
-// one way to write a list, and reading accepts no other: every changed byte is an error.
+// A small text file that lists files: JSON, one object per line, its own CRC-32 at the end.  There
+// is one way to write a list, and reading accepts no other: every changed byte is an error.
 //
 //   {"fsdp_seal":1,"files":[
 //   {"name":".metadata","bytes":966,"crc32":"0a1b2c3d"},
@@ -22,11 +22,11 @@ namespace fsdp::formats {
 // Writes a list from front to back.
 class CheckedListWriter {
  public:
-  // `tag` names the kind of list and the version of its form: {"<tag>":1, ...
+  // `tag` names the kind of list and the version of its format: {"<tag>":1, ...
   explicit CheckedListWriter(std::string_view tag);
-  // Throws: kName where its "name" is no UTF-8.
+  // Throws: kName if its "name" is not UTF-8.
   void add(const Json::Object& line);
-  // The whole text.
+  // Returns the whole text.
   std::string finish();
 
  private:
@@ -34,22 +34,22 @@ class CheckedListWriter {
   bool empty_ = true;
 };
 
-// Reads a list of that kind; `line` is told each object, in order.
-// Throws: kSeal: another kind or version, a line that is no object, a wrong checksum, anything
-// behind it; kLimitSize; what `line` throws.
+// Reads a list of that kind; calls `line` with each object, in order.
+// Throws: kSeal: another kind or version, a line that is not an object, a wrong checksum, anything
+// after it; kLimitSize; what `line` throws.
 void read_checked_list(std::string_view tag, const File& file,
                        const std::function<void(const Json& line)>& line);
 
 // Refuses an object that has other members than `names`, or in another order.  Throws: kSeal.
 void require_members(const Json& object, std::initializer_list<std::string_view> names);
 
-// Throws: kSeal, where the member is not what its name says.
+// Throws: kSeal if the member is missing or of another type.
 const std::string& text_member(const Json& object, std::string_view name);
 std::uint64_t count_member(const Json& object, std::string_view name);
-// Eight lower-case digits of base 16.
+// Eight lower-case hexadecimal digits.
 std::uint32_t crc_member(const Json& object, std::string_view name);
 
-// A name relative to the folder of the list, "a" or "a/b", that leads nowhere else.
+// A name relative to the folder of the list, "a" or "a/b", that does not lead out of it.
 // Throws: kSeal.
 const std::string& name_member(const Json& object);
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether copies into the page cache are quick: see Note [page cache or disk] in cache_use.h.
+// Measures whether copies into the page cache are quick: see Note [page cache or disk] in
+// cache_use.h.
 #pragma once
 
 #include <cstddef>
 
 namespace fsdp::formats {
 
-// Memory at hand takes 4 GB/s and more, memory that must be found first 0.5 GB/s.  Before anything
-// was copied one block that is that slow is enough to tell; after quick ones it takes two.
+// Free memory takes 4 GB/s and more, memory that must be reclaimed first 0.5 GB/s.  At the start
+// one block that is that slow decides; after quick ones it takes two.
 class CopyPace {
  public:
-  // `bytes` took the processor so many seconds.
+  // Records that copying `bytes` took `seconds` of processor time.
   void add(std::size_t bytes, double seconds) {
     constexpr double kWeight = 0.25;
     seconds_a_byte_ += kWeight * (seconds / static_cast<double>(bytes) - seconds_a_byte_);

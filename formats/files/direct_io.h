@@ -14,11 +14,11 @@
 
 namespace fsdp::formats {
 
-// What goes past the page cache begins in memory and in the file at multiples of it, and is a
-// multiple of it: the largest block that disks have.
+// The alignment of direct I/O, in memory and in the file, and of its sizes: the largest block size
+// of disks.
 inline constexpr std::uint64_t kDiskBlockBytes = 4096;
 
-// Huge pages, where the kernel has some: what lies together in memory is one request to the disk.
+// Memory in huge pages, if the kernel has some: contiguous memory makes one request to the disk.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
@@ -40,8 +40,8 @@ class AlignedBuffer {
   std::size_t bytes_ = 0;
 };
 
-// A second way into the open file `fd`, past the page cache: none (-1) where its file system is not
-// one that is known to gain by it, which are ext4 and XFS.  `access`: O_RDONLY or O_WRONLY.
+// Opens the file of `fd` once more, past the page cache; none (-1) unless its file system is known
+// to gain by it: ext4 and XFS.  `access`: O_RDONLY or O_WRONLY.
 FileDescriptor open_direct(int fd, int access);
 
 }  // namespace fsdp::formats

@@ -164,7 +164,7 @@ void File::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_
 }
 
 void File::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
-  // A kernel that will not fetches them when they are read.
+  // A kernel that ignores this fetches them when they are read.
   (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(count),
                         POSIX_FADV_WILLNEED);
 }
@@ -229,7 +229,7 @@ std::vector<std::string> Directory::list() const {
 bool Directory::is_directory(const std::string& name) const {
   struct stat info {};
   if (::fstatat(fd_.get(), name.c_str(), &info, 0) == 0) return S_ISDIR(info.st_mode);
-  // A link that leads nowhere is no folder.
+  // A link that leads nowhere is not a folder.
   if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENAMETOOLONG ||
       errno == EACCES) {
     return false;

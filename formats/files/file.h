@@ -24,14 +24,14 @@ class FileDescriptor {
   ~FileDescriptor();
   int get() const { return fd_; }
   void reset();
-  // The descriptor, which is the caller's to close from here on.
+  // Returns the descriptor, which the caller then has to close.
   int release() { return std::exchange(fd_, -1); }
 
  private:
   int fd_;
 };
 
-// A regular file, read with pread: a file that someone truncates meanwhile gives an error, where a
+// A regular file, read with pread: a file that is truncated meanwhile gives an error, whereas a
 // mapping would kill the process.
 class File : public ByteSource {
  public:
@@ -41,22 +41,22 @@ class File : public ByteSource {
   File(FileDescriptor fd, std::string name);
 
   std::uint64_t size() const override { return size_; }
-  // Throws: kChanged where the file ends before the size it had when it was opened, kIo.
+  // Throws: kChanged if the file ends before the size it had when it was opened, kIo.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
-  // These bytes are going to be read soon: the disk may fetch them meanwhile.
+  // Hint: these bytes will be read soon, so the disk may fetch them.
   void will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
-  // Of every file that this process ever opened another one.
+  // Unique for each File in this process.
   std::uint64_t number() const { return number_; }
-  // Device and inode: the same for every open descriptor of one file, whatever its names.
+  // Device and inode: the same for every open descriptor of one file, under any name.
   std::pair<std::uint64_t, std::uint64_t> identity() const { return {device_, inode_}; }
-  // The path or name it was opened under, escaped, for messages.
+  // The path or name under which it was opened, escaped, for messages.
   const std::string& name() const { return name_; }
   int fd() const { return fd_.get(); }
   // Modification time when it was opened, in nanoseconds since the epoch.
   std::int64_t mtime_ns() const { return mtime_ns_; }
-  // Throws: kChanged where size or modification time are not what they were when it was opened.
+  // Throws: kChanged if size or modification time have changed since it was opened.
   void check_unchanged() const;
 
  private:
@@ -69,7 +69,8 @@ class File : public ByteSource {
   std::uint64_t inode_ = 0;
 };
 
-// A folder held open, so that its members are those of one folder whatever is renamed meanwhile.
+// A folder held open, so that its members are those of one folder even if paths are renamed
+// meanwhile.
 class Directory {
  public:
   // Throws: kNotFound, kIo.
@@ -79,13 +80,13 @@ class Directory {
   // lead out of the folder are refused by the kernel (openat2). Throws: kPath (empty, NUL, too
   // long, a folder), kPathEscape, kShardMissing, kNotRegular, kIo.
   std::shared_ptr<File> open_member(const std::string& relative_path) const;
-  // As open_member, nullptr where there is none of that name.
+  // Like open_member, but returns nullptr if there is none of that name.
   std::shared_ptr<File> open_member_if_present(const std::string& relative_path) const;
 
   // Names of the members, sorted in natural order, "." and ".." left out.
   std::vector<std::string> list() const;
   bool is_directory(const std::string& name) const;
-  // Everything in the folder and the folders in it that is no folder, by relative path ("a",
+  // Everything in the folder and its subfolders that is not a folder, by relative path ("a",
   // "b/c"), sorted; links are not followed. Throws: kIo; kLimitEntries (more than a million);
   // kLimitDepth (folders more than 16 deep).
   std::vector<std::string> list_files() const;
@@ -98,7 +99,8 @@ class Directory {
   std::filesystem::path path_;
 };
 
-// A file without a name for what does not fit in memory, gone with the process.  Grows by `append`.
+// A file without a name for data that do not fit in memory; it disappears with the process.  Grows
+// by `append`.
 class SpillFile : public ByteSource {
  public:
   // In $TMPDIR, else /tmp.  Throws: kIo.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC-32s of parts of files, noted while they are read for another reason, so that the checksum of
-// a whole file costs no second look at them.
+// a whole file does not need a second pass.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +17,14 @@ namespace fsdp::formats {
 // Thread-safe.
 class FileCrcs {
  public:
-  // `crc` is that of the `bytes` bytes from `begin` on, as they were read.  Short parts are not
-  // kept: reading them again costs less than reading around them.
+  // `crc` is the checksum of the `bytes` bytes from `begin` on, as they were read.  Short parts are
+  // not kept: reading them again costs less than reading around them.
   void add(const File& file, std::uint64_t begin, std::uint64_t bytes, std::uint32_t crc) {
     if (bytes < kLeastBytes) return;
     const std::lock_guard lock(mutex_);
     ledgers_[file.identity()].add(begin, bytes, crc);
   }
-  // What is known of the file, in ascending order.
+  // The known parts of the file, in ascending order.
   std::vector<CrcLedger::Run> runs(const File& file) const {
     const std::lock_guard lock(mutex_);
     const auto found = ledgers_.find(file.identity());

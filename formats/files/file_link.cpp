@@ -29,7 +29,8 @@ Error written_twice(const std::string& shown) {
   return Error(ErrorCode::kExists, shown + ": is written twice");
 }
 
-// False where this file cannot have another name there; whatever the reason, a copy can be made.
+// Returns false if this file cannot have another name there; whatever the reason, a copy can be
+// made.
 bool hard_link(const File& source, int folder, const std::string& name, const std::string& shown,
                bool sync) {
   struct stat file {};
@@ -39,7 +40,7 @@ bool hard_link(const File& source, int folder, const std::string& name, const st
   // Before the link, which would make the inode one that has to be synced.
   if (sync && ::fdatasync(source.fd()) != 0 && errno != EINVAL && errno != EROFS)
     throw_errno(source.name() + ": fdatasync");
-  // The descriptor rather than the name, which may stand for another file by now.
+  // The descriptor rather than the name, which may refer to another file by now.
   const std::string opened = cat("/proc/self/fd/", source.fd());
   if (::linkat(AT_FDCWD, opened.c_str(), folder, name.c_str(), AT_SYMLINK_FOLLOW) == 0) return true;
   if (errno == EEXIST) throw written_twice(shown);
@@ -88,7 +89,7 @@ bool may_reflink(const std::filesystem::path& folder) {
 }
 
 bool on_one_file_system(const File& source, const std::filesystem::path& folder) {
-  // Of two mounts of one file system no link leads from one to the other either.
+  // Hard links between two mounts of one file system are not possible either.
   struct statx file {};
   struct statx there {};
   constexpr unsigned kWanted = STATX_MNT_ID;

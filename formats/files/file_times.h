@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a file came to be and was last written to, with what tells it from others.
+// The times when a file was created and last written to, with its identity.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct FileTimes {
   std::uint64_t bytes = 0;
   std::uint64_t inode = 0;
   std::int64_t modified_ns = 0;
-  std::optional<std::int64_t> born_ns;  // where the file system knows
+  std::optional<std::int64_t> born_ns;  // if the file system knows
 };
 
-// As the file is now.  Throws: kIo.
+// Returns the present state of the file.  Throws: kIo.
 FileTimes times_of(const File& file);
-// Nothing where no regular file stands there; links are not followed.
+// Returns nothing if there is no regular file; links are not followed.
 std::optional<FileTimes> times_at(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder that another process is about to put into place (AtomicDirectory), joined to add files.
+// A folder that another process is about to put into place (AtomicDirectory), joined in order to
+// add files.
 #pragma once
 
 #include <filesystem>
@@ -12,22 +13,21 @@
 namespace fsdp::formats {
 
 // Note [joining a folder]
-// The temporary name of a destination is the same for every writer of it, so that a process which
-// comes late could meet the folder of a later job there; inode numbers do not tell, for they are
-// used again.  So the folder's owner puts an empty file with a random name into it, tells the
-// others the name, and removes the file when it commits: a folder that holds it is the right one.
-// It is held open from then on, and a file is made in the folder that is open, whatever its name
-// has become.
+// The temporary name of a destination is the same for every writer, so a late process could find
+// the folder of a later job there; inode numbers do not help, because they are reused.  So the
+// folder's owner puts an empty file with a random name into it, tells the others the name, and
+// removes the file when it commits: a folder that holds it is the right one. It is held open from
+// then on, and files are made in the open folder, whatever its name is by then.
 class JoinedFolder {
  public:
-  // `invitation` is what AtomicDirectory::invitation gave; `destination` is the same folder as
+  // `invitation` is the result of AtomicDirectory::invitation; `destination` is the same folder as
   // there, by this process's own path to it.
-  // Throws: kNotFound where no such folder is there, or it is another one; as AtomicDirectory for
+  // Throws: kNotFound if there is no such folder, or it is another one; like AtomicDirectory for
   // the destination.
   JoinedFolder(const std::filesystem::path& destination, const std::string& invitation);
 
-  // A new file of that plain name, which the caller finishes.  `synced`, `summed`: see OutputFile.
-  // Throws: kPath, kExists, kIo, kNoSpace.
+  // Adds a new file of that plain name, which the caller finishes.  `synced`, `summed`: see
+  // OutputFile. Throws: kPath, kExists, kIo, kNoSpace.
   std::unique_ptr<OutputFile> add_file(const std::string& name, bool synced,
                                        bool summed = false) const;
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The folder that `destination` lies in; "." for a bare name.
+// Returns the folder that `destination` lies in; "." for a bare name.
 fs::path folder_of(const fs::path& destination) {
   std::string text = destination.native();
   while (text.size() > 1 && text.back() == '/') text.pop_back();

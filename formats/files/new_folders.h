@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the folders above an output that are missing.
+// Makes the missing folders above an output.
 #pragma once
 
 #include <filesystem>
@@ -8,14 +8,14 @@
 
 namespace fsdp::formats {
 
-// The folders that were made for one output.  They are removed again, unless the output came into
-// its place (`keep`); a folder that somebody else has put something into meanwhile stays.
+// The folders that were made for one output.  They are removed again, unless the output is
+// committed (`keep`); a folder that is no longer empty stays.
 class NewFolders {
  public:
   NewFolders() = default;
   // Makes every missing folder above `destination`.  The temporary of an output may stand in the
   // innermost one, so an object of this class outlives it.
-  // Throws: kIo and what else throw_errno makes of errno, naming the folder; none is left then.
+  // Throws: kIo and the other codes of throw_errno, naming the folder; no new folder is left then.
   explicit NewFolders(const std::filesystem::path& destination);
   NewFolders(const NewFolders&) = delete;
   NewFolders& operator=(const NewFolders&) = delete;
@@ -23,7 +23,7 @@ class NewFolders {
 
   // Makes the names of the new folders durable.  Throws: kIo.
   void sync() const;
-  // The folders stay from now on.
+  // Keeps the folders from now on.
   void keep() noexcept { made_.clear(); }
   // Removes those of them that are empty.  Uses no memory and takes no lock.
   void remove() noexcept;
@@ -32,7 +32,7 @@ class NewFolders {
   std::vector<std::string> made_;  // outermost first
 };
 
-// Returns the innermost folder above `destination` that exists: where its bytes will lie.
+// Returns the innermost folder above `destination` that exists: its bytes will lie there.
 std::filesystem::path existing_folder_above(const std::filesystem::path& destination);
 
 }  // namespace fsdp::formats

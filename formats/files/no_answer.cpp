@@ -13,11 +13,11 @@ namespace fsdp::formats {
 bool is_no_answer(ErrorCode code) noexcept {
   switch (code) {
     case ErrorCode::kIo:
-    case ErrorCode::kNoSpace:  // of a temporary file that is read through
+    case ErrorCode::kNoSpace:  // for a temporary file that is read through
     case ErrorCode::kChanged:
     case ErrorCode::kInterrupted:
     case ErrorCode::kOutOfMemory:
-    case ErrorCode::kH5ReaderFailed:  // libhdf5 never came to say what the file holds
+    case ErrorCode::kH5ReaderFailed:  // libhdf5 ended before it described the file
       return true;
     default:
       return false;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// "It could not be read" is no answer to "what does it hold?".
+// "It could not be read" does not answer "what does it hold?".
 //
-// Code that tries whether a file is of some format takes an error for a no.  That is right for an
-// error that the file's bytes made, and wrong for a disk that failed or memory that was short: the
-// checkpoint would be taken for another one, or for a damaged one.
+// Code that tries whether a file is of some format takes an error as "no".  That is right for an
+// error caused by the file's bytes, but wrong if the disk failed or memory ran out: the checkpoint
+// would be taken for another one, or for a damaged one.
 #pragma once
 
 #include <filesystem>
@@ -12,13 +12,13 @@
 
 namespace fsdp::formats {
 
-// Whether an error of this code says nothing about what a file holds: reading failed, was
+// Returns whether an error of this code says nothing about what a file holds: reading failed, was
 // interrupted, or found the file changing.
 bool is_no_answer(ErrorCode code) noexcept;
 
-// Whether something stands at `path`, a link not being followed; nothing does where a folder on the
-// way there may not be searched, or a name is too long to be one.
-// Throws: kIo, kOutOfMemory where nobody can tell.
+// Returns whether something exists at `path`, without following a link; false if a folder on the
+// way may not be searched, or a name is too long.
+// Throws: kIo, kOutOfMemory if it cannot be told.
 bool exists_at(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

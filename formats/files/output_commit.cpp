@@ -90,7 +90,7 @@ bool rename_to_free_name(const OutputPlace& place, OutputKind kind) {
   if (errno == EEXIST) return false;
   if (!flag_unsupported()) throw_errno(place.shown() + ": renaming the finished output");
   if (kind == OutputKind::kFolder) {
-    // Plain rename replaces an empty folder at most.
+    // Plain rename can replace an empty folder only.
     if (::renameat(folder, from, folder, to) == 0) return true;
     if (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR) return false;
     throw_errno(place.shown() + ": renaming the finished output");

@@ -18,10 +18,10 @@
 namespace fsdp::formats {
 namespace {
 
-// Written data start on their way to the disk in portions of this size: large enough for the disk
-// to stream, small enough that little is left when the final fsync begins.
+// Writeback of written data starts in portions of this size: large enough for the disk to stream,
+// small enough that little is left when the final fsync begins.
 constexpr std::uint64_t kWritebackBytes = 32U << 20U;
-// What was written without telling its checksum is read in portions of this size.
+// Bytes that were written without a known checksum are read in portions of this size.
 constexpr std::uint64_t kReadBackBytes = 1U << 20U;
 
 }  // namespace
@@ -33,7 +33,7 @@ void OutputFile::reserve(std::uint64_t bytes) {
   }
   const auto length = static_cast<off_t>(bytes);
   int rc = 0;
-  // Not posix_fallocate: where the file system cannot reserve, that one writes the zeros itself.
+  // Not posix_fallocate, which writes zeros itself if the file system cannot reserve.
   if (length != 0) {
     do {
       rc = ::fallocate(fd_.get(), 0, 0, length);
@@ -55,7 +55,7 @@ void OutputFile::reserve(std::uint64_t bytes) {
 void OutputFile::start_writeback(std::uint64_t written) {
   if (!synced_ || since_writeback_.fetch_add(written) + written < kWritebackBytes) return;
   since_writeback_ = 0;
-  // Only a start: it waits for nothing, and what fails is for fsync to tell.
+  // Only starts writeback and does not wait; fsync reports failures.
   (void)::sync_file_range(fd_.get(), 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
@@ -107,7 +107,7 @@ void OutputFile::put_direct(const FileDescriptor& direct, std::uint64_t offset,
     const ssize_t written =
         ::pwrite(direct.get(), bytes.data(), wanted, static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
-    // The file system had no objection when the file was opened, but has now.
+    // The file system accepted O_DIRECT when the file was opened, but not now.
     if (written < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) break;
     if (written <= 0) {
       if (written == 0) errno = EIO;
@@ -163,7 +163,7 @@ void OutputFile::sum_up() {
   std::uint64_t at = 0;
   crc_ = 0;
   for (const CrcLedger::Run& run : written_.runs()) {
-    // Written twice: what lies there now is the later one, whichever that was.
+    // Written twice: the file holds the later bytes, and it is not known which those are.
     if (run.begin < at || run.begin + run.bytes > bytes_) {
       crc_ = read_crc(0, bytes_);
       return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that is being written, by position, and what is known of it when it is complete.
+// A file that is being written, by position, and its size and checksum once it is complete.
 #pragma once
 
 #include <atomic>
@@ -25,34 +25,35 @@ class OutputFile {
   // `summed`: its checksum will be wanted; `fd` is open for reading as well.
   OutputFile(FileDescriptor fd, std::string name, bool synced = false, bool summed = false)
       : fd_(std::move(fd)), name_(std::move(name)), synced_(synced), summed_(summed) {}
-  // Makes the file `bytes` long and takes the disk space for it at once, so that a full disk is an
+  // Makes the file `bytes` long and reserves the disk space at once, so that a full disk is an
   // early error.
-  // Throws: kNoSpace saying what is wanted and free, kIo.
+  // Throws: kNoSpace saying how much is needed and free, kIo.
   void reserve(std::uint64_t bytes);
-  // `crc`: the CRC-32 of the bytes, where the caller has it.
+  // `crc`: the CRC-32 of the bytes, if the caller has it.
   // Throws: kNoSpace, kIo.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                 std::optional<std::uint32_t> crc = std::nullopt);
-  // As write_at; what was written is told by add_crc.
+  // Like write_at, but the checksum is passed to add_crc.
   void put_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  // As put_at: whole blocks of the disk past the page cache by `direct`, from open_direct, and what
-  // is left at both ends through it.
-  // Requires: `bytes` begins as far behind a multiple of kDiskBlockBytes in memory as in the file.
+  // Like put_at: writes whole disk blocks past the page cache through `direct`, from open_direct,
+  // and the rest at both ends through the cache.
+  // Requires: `bytes` has the same offset from a multiple of kDiskBlockBytes in memory as in the
+  // file.
   void put_direct(const FileDescriptor& direct, std::uint64_t offset,
                   std::span<const std::byte> bytes);
   void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
-  // Whether the file's checksum is wanted.
+  // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
-  // See open_direct in direct_io.h; none (-1) where the file will not be synced.
+  // See open_direct in direct_io.h; none (-1) if the file will not be synced.
   FileDescriptor open_direct() const;
-  // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped what it
-  // could not write, and a second one would say that all is well.  Finishing what is finished does
+  // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped data that
+  // it could not write, and a second fsync would report success.  Finishing a finished file does
   // nothing.
-  // Where the checksum is wanted it is put together from those of what was written; what nobody
-  // told, such as padding that was left as it is, is read.
+  // A checksum that is needed is combined from those of the parts written; parts without one, such
+  // as padding that was never written, are read.
   // Throws: kIo, kNoSpace.
   void finish(bool sync);
-  // Size and checksum.  Requires: it is summed and was finished.
+  // Size and checksum.  Requires: it is summed and finished.
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t crc() const { return crc_; }
   const std::string& name() const { return name_; }

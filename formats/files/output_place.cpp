@@ -16,8 +16,8 @@
 namespace fsdp::formats {
 namespace {
 
-// How often the temporary may change under our hands before we call it busy.  Each change is
-// another writer's.
+// The number of times that the temporary may change under us before it counts as busy.  Each change
+// comes from another writer.
 constexpr int kMaxAttempts = 100;
 
 Error busy(const std::string& shown, const std::string& temporary) {
@@ -76,7 +76,7 @@ FileDescriptor OutputPlace::create() const {
   FileDescriptor fd =
       open_for_output(parent_.get(), temporary_, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
   if (fd.get() < 0 && errno != ENOENT && errno != EEXIST) {
-    // Made, but not to be opened: not even an empty folder is left behind.
+    // Made, but could not be opened: do not leave even an empty folder behind.
     const int number = errno;
     ::unlinkat(parent_.get(), temporary_.c_str(), AT_REMOVEDIR);
     errno = number;
@@ -94,7 +94,7 @@ FileDescriptor OutputPlace::claim() const {
       remove_leftover();
       continue;
     }
-    // A file system without locks: having created the name is the claim, see `remove_leftover`.
+    // A file system without locks: creating the name is the claim, see `remove_leftover`.
     Locked locked = Locked::kUnsupported;
     try {
       locked = try_lock(fd.get(), shown_);
@@ -142,8 +142,8 @@ void OutputPlace::remove_leftover() const {
 }
 
 void OutputPlace::sync_parent() const {
-  // Some network file systems cannot fsync a folder and say EINVAL; they have nothing to lose
-  // there.
+  // Some network file systems cannot fsync a folder and say EINVAL; such a file system has nothing
+  // to lose.
   if (::fsync(parent_.get()) != 0 && errno != EINVAL) throw_errno(shown_ + ": fsync of its folder");
 }
 
@@ -232,7 +232,7 @@ void remove_files_in(int folder, const std::string& shown) {
     folders.push_back(open_folder_in(folder, members[i].name, shown));
     add(folders.back().get(), members[i].name + "/", true);
   }
-  // What lies inside stands behind the folder it lies in.
+  // Members of a folder are listed after the folder.
   for (auto member = members.rbegin(); member != members.rend(); ++member) {
     if (::unlinkat(member->folder, member->name.c_str(), member->flags) != 0 && errno != ENOENT) {
       throw_errno(cat(shown, ": removing ", quote(member->name)));

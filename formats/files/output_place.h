@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The place where an output will appear: its folder held open, its name, and a temporary name
-// beside it that one writer at a time owns; and names in open folders.
+// beside it that one writer at a time owns; and helpers for names in open folders.
 #pragma once
 
 #include <sys/stat.h>
@@ -19,10 +19,10 @@ enum class OutputKind { kFile, kFolder };
 
 // Note [claiming a temporary name]
 // The temporary's name follows from the destination's, so two writers of one destination meet
-// there.  Who holds the flock of the inode *that the name stands for* owns the name: only the owner
-// renames or removes it.  A lock is therefore worth something only after a look whether the name
-// still stands for the locked inode.  The kernel drops the lock of a killed process, which makes
-// its leftover recognisable.
+// there.  The holder of the flock of the inode *that the name refers to* owns the name: only the
+// owner renames or removes it.  A lock is therefore valid only after a check that the name still
+// refers to the locked inode.  The kernel drops the lock of a killed process, which makes its
+// leftover recognisable.
 class OutputPlace {
  public:
   // Throws: kUsage, kNotFound (no such folder), kIo.
@@ -37,16 +37,17 @@ class OutputPlace {
   const std::string& shown() const { return shown_; }
   std::string shown_temporary() const;
 
-  // What stands at the destination now, links not followed; nothing where nothing does.
+  // Returns the state of the file or folder at the destination, without following links; nothing if
+  // there is none.
   // Throws: kIo.
   std::optional<struct stat> existing() const;
 
   // Creates the temporary, empty and locked; a leftover of a killed run is removed first.
   // See Note [claiming a temporary name].
-  // Throws: kBusy, kExists (a leftover folder with more in it than files), kNotRegular, kIo,
+  // Throws: kBusy, kExists (a leftover folder that holds more than files), kNotRegular, kIo,
   // kNoSpace.
   FileDescriptor claim() const;
-  // Whether `name` in the destination's folder stands for the inode that `fd` is open on.
+  // Returns whether `name` in the destination's folder refers to the inode that `fd` is open on.
   bool stands_for(const std::string& name, int fd) const;
 
   // Makes the names of the destination's folder durable.  Throws: kIo.
@@ -64,25 +65,26 @@ class OutputPlace {
 };
 
 enum class Locked { kYes, kBusy, kUnsupported };
-// Takes the exclusive lock of an open file or folder, or says why not, at once.  Throws: kIo.
+// Takes the exclusive lock of an open file or folder, or reports at once why not.  Throws: kIo.
 Locked try_lock(int fd, const std::string& shown);
 
-// Whether `name` can be that of a member of a folder: without a slash, neither "." nor "..".
+// Returns whether `name` can be that of a member of a folder: without a slash, neither "." nor
+// "..".
 bool is_plain_name(std::string_view name) noexcept;
 
 // Names in an open folder, "." and ".." left out, sorted.  Throws: kIo.
 std::vector<std::string> names_in(int folder, const std::string& shown);
 
 // Removes the regular files of an open folder, and its folders that hold nothing but regular files;
-// a name that is gone already is no error.
+// a name that is gone already is not an error.
 // Throws: kExists naming a member that is neither, before anything is removed; kIo.
 void remove_files_in(int folder, const std::string& shown);
 
-// Opens a folder inside an open folder, links not followed.  Throws: kIo.
+// Opens a folder inside an open folder, without following links.  Throws: kIo.
 FileDescriptor open_folder_in(int folder, const std::string& name, const std::string& shown);
 
-// Opens for an output; a descriptor is never 0, 1 or 2, where a stray message of this process would
-// be written into the file.  Throws nothing: the caller looks at the descriptor and errno.
+// Opens for an output; a descriptor is never 0, 1 or 2, so that a stray message of this process is
+// not written into the file.  Does not throw: the caller checks the descriptor and errno.
 FileDescriptor open_for_output(int folder, const std::string& name, int flags,
                                mode_t mode) noexcept;
 

@@ -51,7 +51,7 @@ void OutputStream::start_writing() {
   try {
     full.written =
         std::async(std::launch::async, [this, at = begin_, bytes] { write_block(at, bytes); });
-  } catch (const std::system_error&) {  // no thread is to be had
+  } catch (const std::system_error&) {  // no thread is available
     write_block(begin_, bytes);
   }
   begin_ += filled_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One writer's way to fill a file from front to back at the speed of the disk.
+// Fills a file from front to back at the speed of the disk, for one writer.
 #pragma once
 
 #include <cstddef>
@@ -20,20 +20,19 @@ namespace fsdp::formats {
 // Appends to a file.
 //
 // Files that are not synced, and those on file systems that are not known to gain by O_DIRECT, go
-// through the cache.  Otherwise, see Note [page cache or disk] in cache_use.h, kBuffers of
-// kBufferBytes are held: one is filled while threads write the others, so that the disk always has
+// through the cache.  Otherwise (see Note [page cache or disk] in cache_use.h) there are kBuffers
+// of kBufferBytes: one is filled while threads write the others, so that the disk always has
 // something to do.
 class OutputStream {
  public:
   static constexpr std::size_t kBufferBytes = 2U << 20U;
   static constexpr std::size_t kBuffers = 4;
 
-  // Begins at byte 0.  Lifetime: the file outlives the stream; nothing else writes what the stream
-  // writes.
+  // Begins at byte 0.  Lifetime: the file outlives the stream; nothing else writes the same bytes.
   explicit OutputStream(OutputFile& file, CacheUse use = CacheUse::kWhileQuick);
 
   // Throws: kNoSpace, kIo.
-  // `crc`: as OutputFile::write_at.
+  // `crc`: as for OutputFile::write_at.
   void write(std::span<const std::byte> bytes, std::optional<std::uint32_t> crc = std::nullopt);
   // Hands the rest to the file; without it the file lacks its end.
   // Throws: kNoSpace, kIo.
@@ -52,14 +51,14 @@ class OutputStream {
   void write_block(std::uint64_t offset, std::span<const std::byte> bytes);
 
   OutputFile& file_;
-  FileDescriptor direct_;  // none where everything goes through the page cache
+  FileDescriptor direct_;  // none if everything goes through the page cache
   CacheChoice choice_;
-  std::mutex mutex_;         // of what is written through the page cache
-  std::uint64_t begin_ = 0;  // where in the file what is being filled begins
+  std::mutex mutex_;         // guards writes through the page cache
+  std::uint64_t begin_ = 0;  // the file offset of the buffer being filled
   std::size_t filled_ = 0;
-  std::uint32_t crc_ = 0;    // of what was written so far, where the file is summed
+  std::uint32_t crc_ = 0;    // of the bytes written so far, if the file is summed
   std::size_t filling_ = 0;  // the number of a buffer
-  // Empty where everything goes through the page cache; last: what is in flight uses all above.
+  // Empty if everything goes through the page cache.  Last: writes in flight use all members above.
   std::vector<Buffer> buffers_;
 };
 

@@ -10,7 +10,7 @@
 namespace fsdp::formats {
 namespace {
 
-// So many writes keep the disk busy: it works on one while the next one is handed to it.
+// This many writes keep the disk busy: it works on one while the next one is submitted.
 constexpr std::size_t kWriters = 2;
 
 }  // namespace
@@ -37,7 +37,7 @@ void OutputWindows::write(OutputFile& file, PendingWrite what, std::uint32_t crc
     fill(file, target, offset, what.bytes);
   } else {
     target.turns.write(std::move(what), [&](const PendingWrite& part) {
-      // It may have turned out to be slow in the meantime.
+      // The cache may have turned out to be slow in the meantime.
       if (goes_past_cache(file, target)) {
         fill(file, target, part.offset, part.bytes);
       } else {
@@ -64,7 +64,7 @@ OutputWindows::Target& OutputWindows::target_of(OutputFile& file) {
 bool OutputWindows::goes_past_cache(OutputFile& file, Target& target) {
   if (most_windows_ == 0 || !choice_.past_cache()) return false;
   const std::lock_guard lock(mutex_);
-  // Not before it is needed: with many files descriptors are few.
+  // Opened only when needed: with many files descriptors are scarce.
   if (!target.asked) {
     target.asked = true;
     target.direct = file.open_direct();
@@ -95,7 +95,7 @@ void OutputWindows::fill(OutputFile& file, Target& target, std::uint64_t offset,
   }
 }
 
-// The window of those bytes that is being filled, or a new one.
+// Returns the window of those bytes that is being filled, or a new one.
 OutputWindows::Place OutputWindows::window_at(Lock& lock, OutputFile& file, Target& target,
                                               std::uint64_t begin) {
   for (;;) {
@@ -104,7 +104,7 @@ OutputWindows::Place OutputWindows::window_at(Lock& lock, OutputFile& file, Targ
       return window.file == &file && window.begin == begin;
     });
     if (same != filling_.end()) return same;
-    // Half of them for filling: the other half are on their way to the disk.
+    // Half of them may be filled: the other half are on their way to the disk.
     if (filling_.size() >= most_windows_ / 2) {
       const auto idle = std::find_if(filling_.begin(), filling_.end(),
                                      [](const Window& window) { return window.fillers == 0; });
@@ -149,7 +149,7 @@ void OutputWindows::hand_over(Place window) {
   work_.notify_one();
 }
 
-// Writes what was handed over first, unlocked meanwhile.
+// Writes the window that was handed over first; unlocks meanwhile.
 void OutputWindows::write_next(Lock& lock) {
   std::list<Window> mine;
   mine.splice(mine.end(), full_, full_.begin());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several threads' way to fill files by position at the speed of the disk.
+// Fills files by position at the speed of the disk, for several threads.
 #pragma once
 
 #include <condition_variable>
@@ -25,30 +25,30 @@ namespace fsdp::formats {
 //
 // Through the page cache each file has one writer at a time, see WriteTurns.
 //
-// Past it, see Note [page cache or disk] in cache_use.h, blocks are put together in windows: memory
-// for kWindowBytes of a file that begin at a multiple of that.  A window that is full goes to the
-// disk while the next ones are filled; one that is not, because others write the bytes between,
-// goes there as far as it is filled when its memory is needed.
+// Past it (see Note [page cache or disk] in cache_use.h) blocks are gathered in windows: memory for
+// kWindowBytes of a file that begin at a multiple of that size.  A full window goes to the disk
+// while the next ones are filled; one with gaps, because others write the bytes between, is written
+// as far as it is filled when its memory is needed.
 class OutputWindows {
  public:
   static constexpr std::size_t kWindowBytes = 2U << 20U;
   static constexpr std::size_t kMostWindows = 8;
-  // So many are what several threads fill while one is written: with less memory everything goes
-  // through the page cache.
+  // The number of windows that several threads fill while one is written: with less memory
+  // everything goes through the page cache.
   static constexpr std::size_t kLeastWindows = 4;
 
   // `max_bytes`: of memory for windows.
   explicit OutputWindows(std::uint64_t max_bytes, CacheUse use = CacheUse::kWhileQuick);
   OutputWindows(const OutputWindows&) = delete;
   OutputWindows& operator=(const OutputWindows&) = delete;
-  // What was not flushed may be missing in the files.
+  // Data that were not flushed may be missing in the files.
   ~OutputWindows();
 
-  // The memory it would take at most, of `max_bytes`.
+  // Returns the memory that it would use, at most `max_bytes`.
   static std::uint64_t bytes_of(std::uint64_t max_bytes);
 
-  // `crc`: the CRC-32 of the bytes, which may be written later, by another thread, as long as
-  // `what.owner` is held.  An error of an earlier write may be thrown here.
+  // `crc`: the CRC-32 of the bytes, which another thread may write later, while `what.owner` is
+  // held.  An error of an earlier write may be thrown here.
   // Requires: no byte is written twice; the file outlives the last call.
   // Throws: kNoSpace, kIo.
   void write(OutputFile& file, PendingWrite what, std::uint32_t crc);
@@ -58,9 +58,9 @@ class OutputWindows {
 
  private:
   struct Target {
-    WriteTurns turns;  // of those that write through the page cache
+    WriteTurns turns;  // of the threads that write through the page cache
     bool asked = false;
-    FileDescriptor direct;  // none (-1) where it was not asked for, or cannot be had
+    FileDescriptor direct;  // none (-1) if it was not requested or is not available
   };
   struct Run {
     std::size_t begin;
@@ -70,8 +70,8 @@ class OutputWindows {
     AlignedBuffer memory;
     OutputFile* file = nullptr;
     Target* target = nullptr;
-    std::uint64_t begin = 0;  // where in the file
-    std::vector<Run> runs;    // what is filled, in order and apart from one another
+    std::uint64_t begin = 0;  // offset in the file
+    std::vector<Run> runs;    // the filled parts, in order and not adjacent
     unsigned fillers = 0;     // threads that copy into it
     void add(Run run);
     bool full() const;
@@ -92,7 +92,7 @@ class OutputWindows {
   std::mutex mutex_;  // of all below
   std::unordered_map<const OutputFile*, Target> targets_;
   std::list<Window> free_;
-  std::list<Window> filling_;  // the one that was begun first comes first
+  std::list<Window> filling_;  // the oldest first
   std::list<Window> full_;
   std::size_t windows_ = 0;  // in the lists and being written
   std::size_t writing_ = 0;

@@ -16,19 +16,19 @@
 namespace fsdp::formats {
 namespace {
 
-// Shorter runs are left to the kernel, which reads ahead over what lies between them.
+// Shorter runs are left to the kernel, which reads ahead over the gaps between them.
 constexpr std::uint64_t kMinBytes = 1U << 20U;
 
 constexpr std::uint64_t block_floor(std::uint64_t at) {
   return at / kDiskBlockBytes * kDiskBlockBytes;
 }
 
-// Whether most of a range is in the page cache.  True where that cannot be told.
+// Returns whether most of a range is in the page cache.  True if that cannot be told.
 bool in_page_cache(const File& file, std::uint64_t begin, std::uint64_t end) {
   void* const map =
       ::mmap(nullptr, end - begin, PROT_READ, MAP_SHARED, file.fd(), static_cast<off_t>(begin));
   if (map == MAP_FAILED) return true;
-  // Only asked about, never touched: a file that shrinks meanwhile does no harm.
+  // The mapping is only queried, never touched: a file that shrinks meanwhile does no harm.
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> pages((end - begin + page - 1) / page);
   const bool known = ::mincore(map, end - begin, pages.data()) == 0;
@@ -67,7 +67,7 @@ void RunWindow::move_to(const File& file, std::uint64_t offset, std::uint64_t en
                                 static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     at += static_cast<std::uint64_t>(std::max<ssize_t>(got, 0));
-    // What is wrong, if anything is, the ordinary way finds and says.
+    // Ordinary reads find and report any error.
     if (got < 0) direct_.reset();
     if (got <= 0 || (at < end_ && at % kDiskBlockBytes != 0)) break;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The seal of a checkpoint: size and CRC-32 of each of its files, in a small file beside them.
-// docs/formats/seal.md has the form.
+// docs/formats/seal.md describes the format.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace fsdp::formats {
 
-// Of a folder, in it.  DCP and trainers look for files by other names.
+// The name of a folder's seal, inside it.  DCP and trainers look for files by other names.
 inline constexpr std::string_view kSealName = "fsdp_seal.json";
-// Of the single file NAME, beside it: NAME.fsdp_seal.json.
+// Returns the name of the seal of the single file NAME, beside it: NAME.fsdp_seal.json.
 std::string sidecar_name(std::string_view file_name);
-// Whether a file of this name is a seal, of a folder or of a file beside it.
+// Returns whether a file of this name is a seal, of a folder or of a file beside it.
 bool is_seal_name(std::string_view name);
 
 struct SealedFile {
@@ -26,11 +26,11 @@ struct SealedFile {
   std::uint32_t crc = 0;  // CRC-32 of all of them
 };
 
-// The text of a seal of these files, in whatever order they come.
-// Throws: kName where a name is no UTF-8, which a seal cannot hold.
+// Returns the text of a seal of these files, given in any order.
+// Throws: kName if a name is not UTF-8, which a seal cannot hold.
 std::string seal_text(std::vector<SealedFile> files);
 
-// How long that text is; the checksums do not matter.
+// Returns the length of that text; the checksums do not matter.
 std::uint64_t seal_bytes(std::vector<SealedFile> files);
 
 // Reads a seal: files sorted by name, no name twice.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record of files that a folder shares with another one by hard link: what they were when they
-// were linked.  Whoever writes into such a file under its other name changes both; the record lets
-// that be seen.  docs/formats/seal.md has the form.
+// The record of files that a folder shares with another one by hard link: their state when they
+// were linked.  A write into such a file under its other name changes both; the record makes that
+// visible.  docs/formats/seal.md describes the format.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,20 @@ struct SharedFile {
   std::uint64_t bytes = 0;
   std::uint64_t inode = 0;
   std::int64_t modified_ns = 0;
-  std::int64_t born_ns = 0;  // 0: the file system does not know; tells an inode used again
+  std::int64_t born_ns = 0;  // 0: unknown to the file system; detects a reused inode number
 };
 
-// As the file is now.  Throws: kIo.
+// Returns the present state of the file.  Throws: kIo.
 SharedFile shared_file(std::string name, const File& file);
 
-// The text of a record.  Throws: kName (a name that is no UTF-8).
+// The text of a record.  Throws: kName (a name that is not UTF-8).
 std::string shared_text(const std::vector<SharedFile>& files);
 
 // Reads a record.  Throws: kSeal, kLimitSize.
 std::vector<SharedFile> read_shared(const File& file);
 
-// Whether the file is still the one that was linked, rather than a copy of it or another file.
+// Returns whether the file is still the one that was linked, rather than a copy of it or another
+// file.
 bool is_still_shared(const SharedFile& then, const SharedFile& now);
 
 }  // namespace fsdp::formats

@@ -8,7 +8,7 @@
 namespace fsdp::formats {
 namespace {
 
-// How often this thread lost its processor.
+// Returns how often this thread lost its processor.
 long count_losses() {
   rusage usage{};
   ::getrusage(RUSAGE_THREAD, &usage);
@@ -32,7 +32,7 @@ void WriteTurns::write(PendingWrite what, const std::function<void(const Pending
       failure = std::current_exception();
     }
     const bool lost = count_losses() != before;
-    // Somebody may be waiting for the memory.
+    // Another thread may be waiting for the memory.
     what = {};
     lock.lock();
     losses_.add(lost);
@@ -50,7 +50,8 @@ void WriteTurns::write(PendingWrite what, const std::function<void(const Pending
   if (failure_) std::rethrow_exception(failure_);
 }
 
-// Whether somebody else writes it; if not, this thread shall write what is `what` then.
+// Returns true if another thread writes it; otherwise this thread must write the `what` that it
+// then holds.
 bool WriteTurns::leave_to_others(Lock& lock, PendingWrite& what) {
   waiting_.push_back(std::move(what));
   if (!losses_.many() && waiting_.size() <= kMostWaiting) return true;

@@ -9,13 +9,13 @@
 namespace fsdp::formats::hdf5 {
 namespace {
 
-// Of one plain attribute.
+// Items of one plain attribute.
 constexpr std::uint64_t kMaxAttributeItems = 1U << 20U;
 constexpr std::uint64_t kMaxAttributeBytes = 64U << 20U;
 
 bool read_texts(hid_t id, std::size_t count, std::vector<Scalar>& items) {
   const Handle memory = text_type();
-  // The character set must be the attribute's: there is no conversion.
+  // The character set must be the attribute's, because libhdf5 does not convert it.
   const Handle type(H5Aget_type(id), H5Tclose);
   (void)H5Tset_cset(memory.get(), H5Tget_cset(type.get()));
   std::vector<char*> texts(count, nullptr);
@@ -47,7 +47,7 @@ bool read_fixed_texts(hid_t id, hid_t type, std::size_t count, std::vector<Scala
   return true;
 }
 
-// False where the type is none of the plain ones.
+// Returns false if the type is not a plain one.
 bool read_items(hid_t id, hid_t type, std::size_t count, std::vector<Scalar>& items) {
   const auto refuse = [] { throw_library_error(ErrorCode::kH5Open, "value"); };
   switch (H5Tget_class(type)) {

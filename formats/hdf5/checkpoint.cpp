@@ -23,14 +23,14 @@
 namespace fsdp::formats::hdf5 {
 namespace {
 
-// The pickle of a state dict takes some 200 bytes a tensor: this is room for millions.
+// The pickle of a state dict takes some 200 bytes per tensor: this is room for millions.
 constexpr std::uint64_t kMaxPickleBytes = 1U << 30U;
 
 bool is_hidden(const Path& path) {
   return path[0] == kHiddenGroup;
 }
 
-// Little-endian two's complement, one byte more than the number has.
+// Little-endian two's complement, one byte longer than the number.
 Value big_int(std::uint64_t number) {
   std::string bytes;
   for (unsigned i = 0; i < 8; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xFFU);
@@ -84,7 +84,7 @@ class Hdf5Checkpoint : public Checkpoint {
       ChunkData data = dataset.storage == Dataset::Storage::kChunked
                            ? chunk_data(file_, dataset, number, spill_)
                            : whole_data(file_, dataset);
-      // What has no place of its own must not look like the data of another dataset.
+      // Data without a place of their own must not look like those of another dataset.
       if (data.file_offset == file_->size()) data.file_offset += source.dataset;
       return data;
     }
@@ -137,7 +137,7 @@ class Hdf5Checkpoint : public Checkpoint {
   }
 
  private:
-  // Where the elements of a tensor come from: the whole dataset, chunk by chunk, or a view over its
+  // The source of a tensor's elements: the whole dataset, chunk by chunk, or a view over its
   // elements as one run.
   struct Source {
     std::size_t dataset = 0;
@@ -232,7 +232,7 @@ class Hdf5Checkpoint : public Checkpoint {
          .bytes = {}});
   }
 
-  // All bytes of a dataset that is not large, its checksum compared.
+  // Reads all bytes of a small dataset and compares its checksum.
   std::vector<std::byte> small_data(const Dataset& dataset) const {
     if (dataset.bytes() > kMaxPickleBytes) {
       throw Error(ErrorCode::kLimitSize,
@@ -263,7 +263,7 @@ class Hdf5Checkpoint : public Checkpoint {
   }
 
   void add(Leaf leaf) {
-    // Keys of different types may read the same, as 3 and '3' do.
+    // Keys of different types may have the same text, such as 3 and '3'.
     const KeyPath path = leaf.path;
     for (int copy = 2; !values_.emplace(leaf.path, leaf.value).second; ++copy) {
       leaf.path = path;
@@ -379,7 +379,7 @@ class Hdf5Checkpoint : public Checkpoint {
     return out;
   }
 
-  // The tensor that lies in a dataset, or the dataset's own name.
+  // Returns the key of the tensor in a dataset, or the dataset's own name.
   std::string key_of(std::size_t dataset) const {
     for (const TensorEntry& tensor : index_.tensors) {
       if (sources_.at(tensor.path).dataset == dataset) return tensor.key;
@@ -420,7 +420,7 @@ class Hdf5Checkpoint : public Checkpoint {
   UnknownGlobals unknown_globals_;
   std::unordered_map<std::uint64_t, std::size_t> by_number_;
   std::map<KeyPath, Source> sources_;
-  std::map<KeyPath, Value> values_;  // with tensors as the tree has them, in files of ours
+  std::map<KeyPath, Value> values_;  // in files of ours, also tensors as they stand in the tree
   mutable Spill spill_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // An HDF5 file as a checkpoint: one of ours (docs/formats/hdf5.md), with the object it was made
-// from, or any other, whose groups are dicts, datasets tensors, and plain attributes values.
+// from, or any other, whose groups become dicts, datasets tensors, and plain attributes values.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace fsdp::formats::hdf5 {
 // of ours kH5Checksum, kRecordMissing, kRecordSize, and what the pickle machine throws.
 std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path);
 
-// The pickle of the state dict that a file of ours keeps beside its datasets; empty for others.
-// Throws: as open_hdf5.
+// Returns the pickle of the state dict that a file of ours keeps beside its datasets; empty for
+// others. Throws: like open_hdf5.
 std::vector<std::byte> content_pickle(const std::shared_ptr<const File>& file);
 
 }  // namespace fsdp::formats::hdf5

@@ -26,7 +26,7 @@ bool signature_at(const ByteSource& source, std::uint64_t offset) {
   return std::memcmp(found.data(), kSignature.data(), found.size()) == 0;
 }
 
-// Where a signature stands behind a user block.
+// Returns the offset of a signature after a user block.
 std::optional<std::uint64_t> user_block(const ByteSource& source) {
   for (std::uint64_t at = kFirstUserBlock; at < source.size(); at *= 2) {
     if (signature_at(source, at)) return at;
@@ -79,7 +79,7 @@ void check_fletcher(const File& file, const Dataset& dataset, const StoredChunk&
     throw mismatch(file, dataset, chunk, load_u32(stored, 0), sum.value());
 }
 
-// A chunk whose fletcher32 is compared before any of its bytes is given.
+// A chunk whose fletcher32 is compared before any of its bytes is returned.
 class CheckedChunk : public ByteSource {
  public:
   CheckedChunk(std::shared_ptr<const File> file, const Dataset& dataset, const StoredChunk& chunk)
@@ -105,7 +105,7 @@ class CheckedChunk : public ByteSource {
   mutable std::atomic<bool> checked_{false};
 };
 
-// A chunk whose filters are undone when it is first read.
+// A chunk whose filters are undone at the first read.
 class FilteredChunk : public ByteSource {
  public:
   FilteredChunk(std::shared_ptr<const File> file, const Dataset& dataset, const StoredChunk& chunk,
@@ -130,7 +130,7 @@ class FilteredChunk : public ByteSource {
   Spill& spill_;
 };
 
-// The dense elements of a dataset whose chunks are runs of them.
+// The dense elements of a dataset whose chunks are runs of elements.
 class JoinedChunks : public ByteSource {
  public:
   JoinedChunks(std::shared_ptr<const File> file, const Dataset& dataset, const ChunkRuns& runs)
@@ -219,7 +219,7 @@ ChunkData whole_data(const std::shared_ptr<const File>& file, const Dataset& dat
     case Dataset::Storage::kFill:
       return fill_data(*file, dataset);
     case Dataset::Storage::kCompact: {
-      // Its place in the file is not known; messages name the dataset.
+      // The place in the file is not known; messages name the dataset.
       ChunkData data = data_of(*file, dataset, file->size(), dataset.bytes());
       data.source = std::make_shared<MemorySource>(std::as_bytes(std::span(dataset.data)));
       return data;
@@ -285,7 +285,7 @@ CheckedBytes check_data(const File& file, const Dataset& dataset, std::span<std:
     const StoredChunk& chunk = dataset.chunks[c];
     whole = whole && runs && chunk.bytes != 0;
     if (chunk.bytes == 0) continue;
-    const std::uint64_t elements = whole ? runs->bytes(c) : 0;  // bytes that are no padding
+    const std::uint64_t elements = whole ? runs->bytes(c) : 0;  // bytes that are not padding
     const auto use = [&](std::uint64_t at, std::span<const std::byte> part) {
       if (at < elements)
         crc = crc32(crc, part.subspan(0, std::min<std::uint64_t>(part.size(), elements - at)));

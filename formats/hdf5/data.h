@@ -20,27 +20,27 @@ namespace fsdp::formats::hdf5 {
 
 // Throws: kH5Open (no signature at byte 0, which a user block shifts), kEmpty.
 void check_signature(const File& file);
-// Whether an HDF5 signature stands at byte 0, 512, 1024, 2048, ...
+// Returns whether there is an HDF5 signature at byte 0, 512, 1024, 2048, ...
 bool looks_like_hdf5(const ByteSource& source);
 
-// One chunk of the grid.  A chunk with fletcher32 alone is compared with its checksum before any
-// byte of it is given; one with other filters is undone at its first read, into `spill`.
+// One chunk of the grid.  A chunk with fletcher32 only is compared with its checksum before any
+// byte of it is returned; one with other filters is undone at its first read, into `spill`.
 // Lifetime: dataset and spill outlive the result.  Throws when it is read: what undo_filters throws
 // with `shown` in front.
 ChunkData chunk_data(const std::shared_ptr<const File>& file, const Dataset& dataset,
                      std::size_t chunk, Spill& spill);
 // The whole of a dataset that is not chunked.
 ChunkData whole_data(const std::shared_ptr<const File>& file, const Dataset& dataset);
-// A dataset of ours as one run of bytes, which its CRC-32 checks; nothing where it has none, or its
-// chunks are no runs or have filters beside fletcher32.
+// Returns a dataset of ours as one run of bytes, checked by its CRC-32; nothing if it has none, or
+// its chunks are not runs or have filters besides fletcher32.
 std::optional<ChunkData> dense_data(const std::shared_ptr<const File>& file,
                                     const Dataset& dataset);
 
-// CRC-32 of everything in the file that is no data.  Throws: kExtentOverlap.
+// Returns the CRC-32 of everything in the file except data.  Throws: kExtentOverlap.
 std::uint32_t structure_crc(const ByteSource& file, std::span<const Dataset> datasets);
 
-// Reads all data of a dataset and compares every checksum they have; `bad` gets each mismatch.
-// Returns the bytes that had a checksum, and those that had none.
+// Reads all data of a dataset and compares every checksum; `bad` receives each mismatch. Returns
+// the bytes with a checksum, and those without.
 struct CheckedBytes {
   std::uint64_t checked = 0;
   std::uint64_t unchecked = 0;

@@ -80,7 +80,7 @@ class Decoder {
     if (value >= limit) unsound(cat(what, " is ", value));
     return value;
   }
-  // A count of things of which each takes at least `least` bytes.
+  // Reads a count of things that take at least `least` bytes each.
   std::size_t count(std::uint64_t least, std::string_view what) {
     const std::uint64_t value = number(what);
     if (value > in_.remaining() / least) unsound(cat(what, " is ", value));
@@ -129,7 +129,7 @@ void check_inside(std::uint64_t begin, std::uint64_t bytes, std::uint64_t file_b
   if (bytes > file_bytes || begin > file_bytes - bytes) outside(begin, bytes, file_bytes);
 }
 
-// Sizes of stored chunks that follow from the filters must be those.
+// Checks sizes of stored chunks that follow from the filters.
 void check_chunk(const Dataset& dataset, const StoredChunk& chunk, std::uint64_t file_bytes) {
   if (chunk.bytes == 0) return;
   check_inside(chunk.address, chunk.bytes, file_bytes);
@@ -273,7 +273,7 @@ std::vector<std::int64_t> grid_of(const Dataset& dataset) {
 }
 
 void check_claim(const Dataset& dataset, std::uint64_t file_bytes) {
-  // Even the smallest file may hold small datasets that are all fill value.
+  // Even the smallest file may hold small datasets that consist of fill value only.
   const std::uint64_t most = checked_mul(std::max<std::uint64_t>(file_bytes, 64), kMaxExpansion,
                                          "what the file can stand for");
   std::uint64_t numel = 0;

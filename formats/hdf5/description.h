@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an HDF5 file contains, without its data: datasets, where their bytes lie, plain attributes.
+// The contents of an HDF5 file without its data: datasets, the places of their bytes, plain
+// attributes.
 //
-// libhdf5 runs in a process of its own (hdf5/file.h), which sends this through a pipe; what comes
-// out of the pipe is as little trusted as the file.
+// libhdf5 runs in a process of its own (hdf5/file.h), which sends this through a pipe; the pipe's
+// output is trusted as little as the file.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,10 @@
 
 namespace fsdp::formats::hdf5 {
 
-// The group in the root that holds what is no tensor of its own; no key of a state dict can be
-// written under this name (docs/formats/hdf5.md).
+// The group in the root that holds everything except tensors; no key of a state dict can be written
+// under this name (docs/formats/hdf5.md).
 inline constexpr std::string_view kHiddenGroup = ".fsdp";
-// Inside it: the pickle of the whole object, and the CRC-32 of everything that is no data.
+// Inside it: the pickle of the whole object, and the CRC-32 of everything except data.
 inline constexpr std::string_view kContentName = "content";
 inline constexpr std::string_view kStructureCrcName = "structure_crc32";
 inline constexpr std::string_view kStoragesName = "storages";
@@ -32,16 +33,16 @@ inline constexpr std::string_view kNumberAttribute = "storage";
 inline constexpr std::string_view kVersionAttribute = "version";
 inline constexpr std::uint64_t kVersion = 1;
 
-// Dimensions libhdf5 has room for.
+// The most dimensions that libhdf5 supports.
 constexpr std::size_t kMaxRank = 32;
 // Cells of one dataset's grid of chunks: with chunks of 1 MiB, 16 TiB.
 constexpr std::uint64_t kMaxGridCells = 1U << 24U;
-// So many are fine in any file; more need so many bytes of the file each.
+// This many are allowed in any file; a larger grid needs a file of matching size.
 constexpr std::uint64_t kFreeGridCells = 1U << 16U;
 constexpr std::uint64_t kLeastChunkBytes = 4;
-// What one byte of a file can stand for at most: the ratio of deflate.
+// The most bytes that one byte of a file can expand to: the ratio of deflate.
 constexpr std::uint64_t kMaxExpansion = 1032;
-// What the filter fletcher32 puts behind a chunk.
+// Bytes that the filter fletcher32 appends to a chunk.
 constexpr std::uint64_t kFletcherBytes = 4;
 // A chunk with filters is undone in memory.
 constexpr std::uint64_t kMaxFilteredChunkBytes = 64U << 20U;
@@ -49,12 +50,12 @@ constexpr std::uint64_t kMaxFilteredChunkBytes = 64U << 20U;
 // Names from the root down.
 using Path = std::vector<std::string>;
 
-// Filters we undo ourselves, by libhdf5's numbers.
+// Filters that we undo ourselves, by libhdf5's numbers.
 enum class Filter : std::uint8_t { kDeflate = 1, kShuffle = 2, kFletcher32 = 3 };
 
 struct StoredChunk {
   std::uint64_t address = 0;
-  std::uint64_t bytes = 0;        // in the file; 0: not stored, all fill value
+  std::uint64_t bytes = 0;        // in the file; 0: not stored, fill value only
   std::uint32_t filter_mask = 0;  // bit i: filter i was left out
 };
 
@@ -75,7 +76,7 @@ struct Dataset {
 
   std::uint64_t numel() const;
   std::uint64_t bytes() const { return numel() * item_bytes(dtype); }
-  // Of one chunk without its filters.
+  // Bytes of one chunk without its filters.
   std::uint64_t chunk_bytes() const;
 };
 
@@ -85,7 +86,7 @@ using Scalar = std::variant<bool, std::int64_t, std::uint64_t, double, std::stri
 struct Attribute {
   Path path;  // of the group, then the attribute's name
   bool is_list = false;
-  std::vector<Scalar> items;  // one where it is no list; none at all: an empty attribute
+  std::vector<Scalar> items;  // one if it is not a list; none at all: an empty attribute
 };
 
 struct LeftOut {
@@ -100,16 +101,17 @@ struct Description {
   std::vector<LeftOut> left_out;
 };
 
-// "/model/layers.0.weight", escaped: how messages name an object.
+// "/model/layers.0.weight", escaped: the name of an object in messages.
 std::string path_text(const Path& path);
 
-// Chunks that are runs of the dense row-major elements: chunk c begins `run_bytes` behind chunk
-// c - 1, but every `group` of them a new group of `group_bytes` begins, whose last one is shorter.
+// Chunks that are runs of the dense row-major elements: chunk c begins `run_bytes` after chunk c -
+// 1, but after every `group` chunks a new group of `group_bytes` begins; the last chunk of a group
+// is shorter.
 struct ChunkRuns {
   std::uint64_t run_bytes = 0;
   std::uint64_t group_bytes = 0;
   std::uint64_t group = 1;
-  // Of chunk c: its place in the dense elements, and how many bytes of it are elements.
+  // The place of chunk c in the dense elements, and the number of its bytes that are elements.
   std::uint64_t begin(std::uint64_t c) const {
     return c / group * group_bytes + c % group * run_bytes;
   }
@@ -122,28 +124,28 @@ struct ChunkRuns {
     return at / group_bytes * group + at % group_bytes / run_bytes;
   }
 };
-// Nothing where the chunks are no runs.  Requires: elements, and chunks of the shape's rank.
+// Returns nothing if the chunks are not runs.  Requires: elements, and chunks of the shape's rank.
 std::optional<ChunkRuns> runs_of(const Dataset& dataset);
 
 struct Extent {
   std::uint64_t begin = 0;
   std::uint64_t bytes = 0;
 };
-// Where data lie in the file, in order; datasets of several names once.
+// The places of data in the file, in order; datasets with several names once.
 std::vector<Extent> data_extents(std::span<const Dataset> datasets);
-// What lies between them in a file of `file_bytes` bytes: the structure.
-// Throws: kExtentOverlap where two share bytes.
+// The gaps between them in a file of `file_bytes` bytes: the structure.
+// Throws: kExtentOverlap if two share bytes.
 std::vector<Extent> structure_extents(std::span<const Extent> data, std::uint64_t file_bytes);
 
-// How many chunks lie along each dimension.
+// The number of chunks along each dimension.
 std::vector<std::int64_t> grid_of(const Dataset& dataset);
-// Throws: kLimitSize where the dataset claims more than a file of `file_bytes` bytes can stand for,
-// or more chunks than kMaxGridCells; kOverflow.
+// Throws: kLimitSize if the dataset claims more than a file of `file_bytes` bytes can expand to, or
+// more chunks than kMaxGridCells; kOverflow.
 void check_claim(const Dataset& dataset, std::uint64_t file_bytes);
 
 std::string encode(const Description& description);
-// Throws: kH5ReaderFailed where it is no sound description; kExtent where bytes lie outside a file
-// of `file_bytes` bytes; what check_claim throws.
+// Throws: kH5ReaderFailed if the description is not sound; kExtent if bytes lie outside a file of
+// `file_bytes` bytes; what check_claim throws.
 Description decode(std::span<const std::byte> bytes, std::uint64_t file_bytes);
 
 }  // namespace fsdp::formats::hdf5

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where in the file, and where in the tensor, the data of a description lie.
+// The places of a description's data in the file and in the tensor.
 #include <algorithm>
 #include <utility>
 

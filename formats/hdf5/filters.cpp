@@ -19,7 +19,7 @@ constexpr std::size_t kZlibTrailerBytes = 4;
 
 std::uint32_t adler32(std::span<const std::byte> bytes) {
   constexpr std::uint32_t kPrime = 65521;
-  constexpr std::size_t kBlock = 5552;  // sums of so many bytes stay below 2^32
+  constexpr std::size_t kBlock = 5552;  // sums of this many bytes stay below 2^32
   std::uint32_t a = 1;
   std::uint32_t b = 0;
   while (!bytes.empty()) {
@@ -78,7 +78,7 @@ std::vector<std::byte> inflated(const std::vector<std::byte>& bytes, std::uint64
   return out;
 }
 
-// Byte k of element i stands at k * count + i; what does not make an element stays at the end.
+// Byte k of element i stands at k * count + i; bytes after the last whole element stay at the end.
 std::vector<std::byte> unshuffled(const std::vector<std::byte>& bytes, std::uint64_t item) {
   const std::uint64_t count = bytes.size() / item;
   std::vector<std::byte> out(bytes.size());
@@ -106,8 +106,8 @@ void Fletcher32::add(std::uint64_t offset, std::span<const std::byte> bytes) {
     bytes = bytes.subspan(1);
     ++offset;
   }
-  // Words behind each other: their own pair of sums, weighted as if the run were the last one.
-  constexpr std::size_t kBlock = 360;  // words that 32 bits hold the sums of
+  // Consecutive words: their own pair of sums, weighted as if the run were the last one.
+  constexpr std::size_t kBlock = 360;  // sums of this many words fit in 32 bits
   std::uint64_t at = offset / 2;
   std::size_t left = bytes.size() / 2;
   const auto* in = reinterpret_cast<const unsigned char*>(bytes.data());
@@ -157,7 +157,8 @@ bool same_fletcher(std::uint32_t stored, std::uint32_t computed) {
 std::vector<std::byte> undo_filters(const Dataset& dataset, const StoredChunk& chunk,
                                     const ByteSource& file) {
   const std::uint64_t expected = dataset.chunk_bytes();
-  // Whatever the filters are, more than this is no chunk: deflate adds 5 bytes to each 16 KiB.
+  // A chunk is never larger than this, whatever the filters are: deflate adds 5 bytes to each 16
+  // KiB.
   if (chunk.bytes > expected + expected / 1024 + 64 + kFletcherBytes * dataset.filters.size()) {
     throw Error(ErrorCode::kH5Open, cat("chunk at byte ", chunk.address, " has ", chunk.bytes,
                                         " bytes, more than ", expected, " can become"));
@@ -170,7 +171,7 @@ std::vector<std::byte> undo_filters(const Dataset& dataset, const StoredChunk& c
         bytes = without_fletcher(std::move(bytes), chunk.address);
         break;
       case Filter::kDeflate: {
-        // A checksum put on before it is inside.
+        // A checksum that was added before deflate is inside.
         std::uint64_t inside = expected;
         for (std::size_t g = 0; g < f; ++g) {
           if (dataset.filters[g] == Filter::kFletcher32 && (chunk.filter_mask >> g & 1U) == 0)

@@ -12,17 +12,18 @@
 
 namespace fsdp::formats::hdf5 {
 
-// The checksum that HDF5 puts behind a chunk, from parts of it in any order.
+// The checksum that HDF5 puts after a chunk, from parts of it in any order.
 //
-// Bytes form 16-bit words, the first of each pair the high one (a last byte without a partner too).
-// With N words w_0.. it is the pair of sums of w_i and of (N - i) w_i modulo 65535, where 65535
-// stands for a sum that is not 0 but divisible.  Parts that are not given count as zeros.
+// Bytes form 16-bit words; the first byte of each pair is the high one (also a last byte without a
+// partner). With N words w_0.. the checksum is the pair of sums of w_i and of (N - i) w_i modulo
+// 65535, where 65535 stands for a sum that is divisible but not 0.  Parts that are not given count
+// as zeros.
 class Fletcher32 {
  public:
   explicit Fletcher32(std::uint64_t bytes) : words_((bytes + 1) / 2) {}
-  // The bytes from `offset` on.
+  // Adds the bytes from `offset` on.
   void add(std::uint64_t offset, std::span<const std::byte> bytes);
-  // What `part`, a sum over as many bytes, was given as well.
+  // Adds the bytes of `part`, a sum over equally many bytes.
   void merge(const Fletcher32& part);
   std::uint32_t value() const;
 
@@ -37,13 +38,13 @@ class Fletcher32 {
 
 std::uint32_t fletcher32(std::span<const std::byte> bytes);
 
-// Whether `stored`, as it lies in the file, is `computed`: libhdf5 before 1.6.3 swapped its bytes
-// in pairs.
+// Returns whether `stored`, as it lies in the file, equals `computed`: libhdf5 before 1.6.3 swapped
+// its bytes in pairs.
 bool same_fletcher(std::uint32_t stored, std::uint32_t computed);
 
-// The bytes of one chunk as they were before its filters.
-// Throws: kH5Checksum (fletcher32, and the Adler-32 of deflate), kH5Open where sizes are not what
-// filters make them, what inflate throws.  Requires: check_claim holds for the dataset.
+// Returns the bytes of one chunk as they were before its filters.
+// Throws: kH5Checksum (fletcher32, and the Adler-32 of deflate), kH5Open if sizes do not follow
+// from the filters, what inflate throws.  Requires: check_claim holds for the dataset.
 std::vector<std::byte> undo_filters(const Dataset& dataset, const StoredChunk& chunk,
                                     const ByteSource& file);
 

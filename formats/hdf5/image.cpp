@@ -24,12 +24,12 @@
 namespace fsdp::formats::hdf5 {
 namespace {
 
-// What libhdf5 takes on its own for each object that it lays out.
+// Memory that libhdf5 takes for each object that it lays out.
 constexpr std::size_t kBytesPerObject = 2048;
-// Of the structure as it stands in the file; in memory libhdf5 takes several times as much for it.
+// Bytes of the structure as stored in the file; in memory libhdf5 takes several times as much.
 constexpr std::size_t kCacheBytes = std::size_t{4} << 20U;
 
-// The file without its data.  Runs of bytes never overlap; what data are written over is gone.
+// The file without its data.  Runs of bytes never overlap; bytes that data overwrite are dropped.
 class StructureFile : public DriverFile {
  public:
   std::uint64_t size() const override { return size_; }
@@ -70,7 +70,7 @@ class StructureFile : public DriverFile {
     size_ = bytes;
   }
 
-  // Forgets what lies there.
+  // Forgets the bytes there.
   void clear(std::uint64_t address, std::uint64_t count) {
     if (count == 0) return;
     auto run = first_after(address);
@@ -85,7 +85,7 @@ class StructureFile : public DriverFile {
     }
   }
 
-  // What is written from here is dropped.
+  // Bytes written from here are dropped.
   const void* chunk_of(std::uint64_t bytes) {
     if (chunk_.size() < bytes) chunk_.resize(bytes);
     return chunk_.data();
@@ -173,9 +173,9 @@ class Layout {
 
   Handle created() {
     const Handle access = access_to(memory_);
-    // What HDF5 1.10 and all later ones read; every part of the structure has a checksum.
+    // The format that HDF5 1.10 and later read; every part of the structure has a checksum.
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V110, H5F_LIBVER_V110), "its version");
-    // What it keeps of the structure beside the one that is kept here.
+    // Bounds libhdf5's own cache of the structure, in addition to the copy here.
     H5AC_cache_config_t cache{};
     cache.version = H5AC__CURR_CACHE_CONFIG_VERSION;
     check(H5Pget_mdc_config(access.get(), &cache), "its cache");
@@ -188,7 +188,8 @@ class Layout {
                    "the file");
   }
 
-  // The group above the last step, made where it is not there yet.  Valid until the next call.
+  // Returns the group above the last step, and makes it if it is missing.  Valid until the next
+  // call.
   hid_t group_of(const Path& path) {
     const std::size_t above = path.size() - 1;
     std::string wanted = name(path, above);
@@ -237,7 +238,8 @@ class Layout {
     memory_.clear(place.address, described.bytes());
   }
 
-  // How datasets with these chunks, or with none, are made; most have those of the one before.
+  // Returns the creation properties of datasets with these chunks, or with none; most equal those
+  // of the dataset before.
   hid_t properties_for(const std::vector<std::int64_t>& chunk_shape) {
     if (dataset_properties_.ok() && chunk_shape == properties_chunk_shape_)
       return dataset_properties_.get();
@@ -308,7 +310,7 @@ class Layout {
   FileImage image_;
 };
 
-// The image as the child sends it: numbers of eight bytes, little-endian.
+// Encodes the image as the child sends it: numbers of eight bytes, little-endian.
 std::string encoded(const FileImage& image) {
   std::string out;
   const auto number = [&](std::uint64_t value) {
@@ -355,7 +357,7 @@ FileImage decoded(std::string_view sent) {
   return image;
 }
 
-// Of the child: generous, for the plan is ours.
+// The limits of the child: generous, because the plan is ours.
 SandboxLimits limits_for(const FilePlan& plan) {
   const std::uint64_t objects = plan.datasets.size() + plan.links.size() + plan.texts.size();
   constexpr unsigned kSeconds = 3600;
@@ -367,8 +369,8 @@ SandboxLimits limits_for(const FilePlan& plan) {
 
 }  // namespace
 
-// In a child process, as files are read: where memory runs out, libhdf5 does not give up but
-// crashes, and what it held is then in no state to go on with.
+// Runs in a child process, as reading does: if memory runs out, libhdf5 crashes instead of giving
+// up, and its state is unusable afterwards.
 FileImage lay_out(const FilePlan& plan) {
   const FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (nothing.get() < 0) throw_errno("/dev/null");

@@ -20,7 +20,7 @@ namespace {
 struct OpenFile {
   H5FD_t base{};
   DriverFile* file = nullptr;
-  haddr_t end = 0;  // of what is allocated
+  haddr_t end = 0;  // end of the allocated space
 };
 static_assert(offsetof(OpenFile, base) == 0);
 
@@ -31,12 +31,12 @@ const OpenFile& open_file(const H5FD_t* base) {
   return *reinterpret_cast<const OpenFile*>(base);
 }
 
-// What reading or writing the file threw, of which the library only learns that it failed.
+// The error thrown while reading or writing the file; the library only learns of the failure.
 // Guarded by library_mutex.
 std::optional<Error> thrown;
 bool memory_ran_out = false;
 
-// Calls what may throw, at the border to C.
+// Calls code that may throw, at the border to C.
 template <typename Call>
 herr_t told(const Call& call) {
   try {
@@ -46,7 +46,7 @@ herr_t told(const Call& call) {
   } catch (const std::bad_alloc&) {
     memory_ran_out = true;
   } catch (const std::exception&) {
-    // the library has its own words
+    // the library reports it in its own words
   }
   return -1;
 }
@@ -98,7 +98,7 @@ herr_t driver_truncate(H5FD_t* base, hid_t /*transfer*/, hbool_t /*closing*/) {
   });
 }
 
-// The value is one of those the HDF Group leaves to testing.
+// The HDF Group reserves such values for testing.
 constexpr int kDriverNumber = 509;
 
 const H5FD_class_t& driver() {
@@ -146,12 +146,11 @@ herr_t add_words(unsigned n, const H5E_error2_t* error, void* to) {
   const std::string text = error->desc != nullptr ? error->desc : "";
   if (n == 0) words.outermost = text;
   words.innermost = text;
-  if (error->maj_num == H5E_RESOURCE &&
-      (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC)) {
-    words.out_of_memory = true;
+  if (error->min_num == H5E_NOSPACE || error->min_num == H5E_CANTALLOC) words.out_of_memory = true;
+  // Some of its parts say it in words alone.
+  for (const char* said : {"memory allocation failed", "H5MM_", "out of memory"}) {
+    if (text.find(said) != text.npos) words.out_of_memory = true;
   }
-  // What some of its parts say instead.
-  if (text.find("memory allocation failed") != text.npos) words.out_of_memory = true;
   return 0;
 }
 
@@ -177,7 +176,7 @@ std::mutex& library_mutex() {
 Library::Library() : lock_(library_mutex()) {
   thrown.reset();
   memory_ran_out = false;
-  // Where memory ran out, what the library does at the end of the process crashes it.
+  // If memory ran out, the library's exit handler would crash the process.
   (void)H5dont_atexit();
   const bool started = H5open() >= 0 && driver_id() >= 0;
   if (!started) throw_library_error(ErrorCode::kUnsupported, "libhdf5 does not start");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libhdf5 as the files beside this one use it: handles that close themselves, its words on an
-// error, and files whose bytes come from and go to an object of ours.
+// libhdf5 as the files beside this one use it: handles that close themselves, its error messages,
+// and files whose bytes come from and go to an object of ours.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace fsdp::formats::hdf5 {
 
-// The library is one global state without locks: held while it is used, and while a child that will
-// use it is forked.
+// The library is one global state without locks: the mutex is held while it is used, and while a
+// child that will use it is forked.
 std::mutex& library_mutex();
 
 // Holds the library, started and without its messages on stderr.
@@ -36,10 +36,10 @@ class Library {
 // No plugins, no links into other files, for the rest of this process.  Requires: Library is held.
 void forbid_other_files();
 
-// Of the last failed call, escaped: its outermost and innermost descriptions.
+// Returns the outermost and innermost descriptions of the last failed call, escaped.
 std::string library_words();
-// Throws `code` with `what` and library_words; kH5ReaderFailed where memory ran out; where the file
-// could not be read or written, what reading it threw.
+// Throws `code` with `what` and library_words; kH5ReaderFailed if memory ran out; if the file could
+// not be read or written, the error thrown there.
 [[noreturn]] void throw_library_error(ErrorCode code, const std::string& what);
 
 // An identifier, closed with it.
@@ -58,7 +58,7 @@ class Handle {
   }
   hid_t get() const { return id_; }
   bool ok() const { return id_ >= 0; }
-  // Closes now; false where that fails.
+  // Closes now; returns false if that fails.
   bool close_now() { return close_(std::exchange(id_, -1)) >= 0; }
 
  private:
@@ -66,7 +66,7 @@ class Handle {
   Close close_;
 };
 
-// What a file is read from and written to.
+// The object that a file is read from and written to.
 class DriverFile {
  public:
   DriverFile() = default;
@@ -74,15 +74,15 @@ class DriverFile {
   DriverFile& operator=(const DriverFile&) = delete;
   virtual ~DriverFile() = default;
   virtual std::uint64_t size() const = 0;
-  // False where it cannot be done; may throw.  Whole chunks go between the file and the caller's
-  // own buffer: by its address they are told from structure.  (Their type does not tell: heaps of
-  // text come as data too.)
+  // Return false on failure; may throw.  Whole chunks are passed in the caller's own buffer: its
+  // address distinguishes them from structure.  (Their type does not: heaps of text count as data
+  // too.)
   virtual bool read(std::uint64_t address, void* out, std::size_t bytes) = 0;
   virtual bool write(std::uint64_t address, const void* bytes, std::size_t count) = 0;
   virtual void resize(std::uint64_t bytes) = 0;
 };
 
-// File access properties that lead to `file`, whatever name is opened.
+// File access properties that lead to `file`, under whatever name it is opened.
 // Lifetime: `file` outlives the file opened with them.
 Handle access_to(DriverFile& file);
 

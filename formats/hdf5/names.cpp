@@ -28,8 +28,8 @@ std::string escaped(std::string_view name) {
   return out;
 }
 
-// A group for each step of a path would let a name of dots alone make thousands.  State dicts nest
-// some ten deep ...
+// With a group for each step of a path, a name that consists of dots could make thousands. State
+// dicts nest some ten deep ...
 constexpr std::size_t kMaxSteps = 64;
 // ... and have about one group for each two tensors.
 constexpr std::size_t kGroupsPerName = 2;
@@ -65,7 +65,7 @@ Path names_of(const KeyPath& path) {
       rest.remove_prefix(dot + 1);
     }
   }
-  // A tensor or value that is all there is.
+  // A tensor or value that is the whole content.
   if (names.empty()) names.emplace_back("%");
   return names;
 }
@@ -120,11 +120,11 @@ Path Places::split(const KeyPath& path) const {
   return names;
 }
 
-// `name`, or with a number behind it, so that `taken` is not true of it.
+// Returns `name`, with a number appended if needed, so that `taken` is false for it.
 template <typename Taken>
 std::string Places::free_name(Node& group, const std::string& name, const Taken& taken) {
   if (!taken(name)) return name;
-  // Where the search ended before: thousands of equal names would search as often.
+  // Continues where the last search ended: thousands of equal names would search as often.
   std::size_t& copy = group.copies.try_emplace(name, 2).first->second;
   std::string numbered;
   do {
@@ -147,12 +147,12 @@ Path Places::dataset(const KeyPath& path) {
 
 Path Places::attribute(const KeyPath& path) {
   Path place = split(path);
-  // One of its own for each attribute, and what tensors left.
+  // One group of its own for each attribute, and the number left over from tensors.
   groups_left_ += kGroupsPerName;
   if (place.size() - 1 > groups_left_) place = {joined(place)};
   Node* group = &places_;
   for (std::size_t i = 0; i + 1 < place.size(); ++i) {
-    // A mark behind the name of a dataset keeps it from being a group as well.
+    // A mark after the name of a dataset keeps it from being a group as well.
     while (child(*group, place[i]).is_dataset) place[i] += "#";
     group = &child(*group, place[i]);
     if (group->is_group) continue;

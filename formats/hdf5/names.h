@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the keys of a state dict stand in an HDF5 file.
+// The places of a state dict's keys in an HDF5 file.
 #pragma once
 
 #include <cstddef>
@@ -15,25 +15,26 @@
 
 namespace fsdp::formats::hdf5 {
 
-// The names that a path's steps become, 64 at most, the last of which then holds what is left with
-// its dots: each step is cut at its dots, and what no link can be called is
+// Returns the names that a path's steps become, at most 64; the last one then holds the rest with
+// its dots. Each step is cut at its dots, and text that a link's name cannot hold is
 // escaped ("%2F" for "/", "%25" for "%", "%00" for NUL, "%" for an empty name, %XX for bytes that
-// are no UTF-8).  So no name begins with a dot, and the hidden group's cannot come up.
+// are not UTF-8).  So no name begins with a dot, and the hidden group's name cannot occur.
 Path names_of(const KeyPath& path);
 
-// Gives out places for tensors and values so that no dataset stands where a group has to be.
+// Assigns places to tensors and values so that a dataset never takes the place of a group.
 //
-// Where tensors alone would make more than 1000 groups and two for each of them, all paths stay
-// joined: their names were made for that.  So do those of values once they have made as many.
+// If the tensors would make more than 1000 groups and more than two for each of them, all paths
+// stay joined: such names are probably hostile.  Paths of values stay joined too, once they have
+// made as many.
 //
-// A path below a tensor's own path (`a.b` where `a` is a tensor) keeps its rest joined: dataset
-// `a.b` beside dataset `a`.  A place that is taken already gets "#2", "#3", ... behind its name.
+// A path below a tensor's own path (`a.b` if `a` is a tensor) keeps its rest joined: dataset `a.b`
+// beside dataset `a`.  A place that is taken already gets "#2", "#3", ... after its name.
 class Places {
  public:
-  // All paths of tensors, before the first place is asked for.
+  // Takes all paths of tensors, before the first place is requested.
   explicit Places(const std::vector<KeyPath>& tensors);
   Path dataset(const KeyPath& path);
-  // The group, then the attribute's name.
+  // Returns the group, then the attribute's name.
   Path attribute(const KeyPath& path);
 
  private:
@@ -44,7 +45,7 @@ class Places {
     bool is_group = false;
     bool is_dataset = false;
     std::unordered_set<std::string> attributes;
-    std::unordered_map<std::string, std::size_t> copies;  // the next number behind a name
+    std::unordered_map<std::string, std::size_t> copies;  // the next number after a name
   };
   static Node& child(Node& node, const std::string& name);
   Path split(const KeyPath& path) const;
@@ -54,7 +55,7 @@ class Places {
   std::size_t groups_left_;
   bool are_joined_ = false;
   Node keys_;    // the tensors' own names
-  Node places_;  // what stands in the file
+  Node places_;  // the names in the file
 };
 
 }  // namespace fsdp::formats::hdf5

@@ -31,10 +31,10 @@
 namespace fsdp::formats::hdf5 {
 namespace {
 
-// Longer values are in the pickle alone.
+// Longer values are in the pickle only.
 constexpr std::size_t kMaxTextBytes = 64U << 10U;
 
-// JSON as Python's json module reads it; false where the value is not plain.
+// Appends JSON as Python's json module reads it; returns false if the value is not plain.
 bool append_json(const Value& value, std::string& out) {
   if (out.size() > kMaxTextBytes) return false;
   switch (value.kind()) {
@@ -79,7 +79,7 @@ bool append_json(const Value& value, std::string& out) {
   }
 }
 
-// Whether the tensor is all of its storage, dense and row-major.
+// Returns whether the tensor is all of its storage, dense and row-major.
 bool is_whole(const TensorValue& tensor) {
   return tensor.storage_offset == 0 && !tensor.conjugate && !tensor.negate &&
          tensor.strides == row_major_strides(tensor.shape) &&
@@ -87,7 +87,7 @@ bool is_whole(const TensorValue& tensor) {
              tensor.storage->numel * item_bytes(tensor.storage->dtype);
 }
 
-// What the elements of one dataset have come to so far.
+// The state of one dataset's elements so far.
 struct Progress {
   CrcLedger crc;
   std::vector<Fletcher32> chunks;
@@ -125,8 +125,6 @@ class Hdf5Output : public Output {
   }
 
  private:
-  using StorageKey = std::pair<std::uint64_t, std::string>;
-
   // ---- the plan
 
   void place(const std::vector<Leaf>& leaves) {
@@ -145,8 +143,8 @@ class Hdf5Output : public Output {
     }
   }
 
-  // Whether a value becomes a dataset under its own name: what content_of gives for tensors does,
-  // and so do the tensors inside values.
+  // Returns whether a value becomes a dataset under its own name: the references that content_of
+  // makes for tensors do, and so do the tensors inside values.
   static bool is_visible(const Value& value) {
     const auto tensor = dense_tensor(value);
     return tensor && is_whole(*tensor);
@@ -158,8 +156,8 @@ class Hdf5Output : public Output {
   }
 
   void add_tensor(Path path, const TensorValue& tensor) {
-    const StorageKey key{tensor.storage->archive, tensor.storage->key};
-    const auto [at, fresh] = numbers_.try_emplace(key, file_.datasets.size());
+    const auto [at, fresh] =
+        numbers_.try_emplace(tensor.storage->identity(), file_.datasets.size());
     if (!fresh) {
       // Another view of it would need a type of its own; the pickle has it.
       const PlannedDataset& known = file_.datasets[at->second];
@@ -174,24 +172,23 @@ class Hdf5Output : public Output {
   }
 
   void add_piece(const StorageRef& storage, std::size_t dataset) {
-    pieces_.push_back(storage.archive == kTensorArchive ? reference_piece(source_, storage)
-                                                        : storage_piece(source_, storage));
+    pieces_.push_back(storage.tensor ? reference_piece(source_, *storage.tensor)
+                                     : storage_piece(source_, storage));
     piece_datasets_.push_back(dataset);
   }
 
   void add_dataset(Path path, DType dtype, std::vector<std::int64_t> shape,
                    std::vector<std::int64_t> chunk_shape) {
     const std::uint64_t number = file_.datasets.size();
-    // The CRC is a place holder of its size.
+    // The CRC is a placeholder of the right size.
     file_.datasets.push_back(
         {std::move(path), dtype, std::move(shape), std::move(chunk_shape), 0, number});
   }
 
-  // The dataset that holds a storage of the pickle; one that is no visible tensor goes into the
-  // hidden group.
+  // Returns the dataset that holds a storage of the pickle; one that is not a visible tensor goes
+  // into the hidden group.
   std::size_t number_of(const StorageRef& storage) {
-    const auto [at, fresh] =
-        numbers_.try_emplace({storage.archive, storage.key}, file_.datasets.size());
+    const auto [at, fresh] = numbers_.try_emplace(storage.identity(), file_.datasets.size());
     if (fresh) {
       add_dataset(
           {std::string(kHiddenGroup), std::string(kStoragesName), std::to_string(at->second)},
@@ -249,7 +246,7 @@ class Hdf5Output : public Output {
     });
   }
 
-  // Bytes of the dense elements from `offset` on.
+  // Writes bytes of the dense elements from `offset` on.
   void write_part(OutputFile& out, std::size_t number, std::uint64_t offset,
                   std::span<const std::byte> bytes) {
     const std::uint32_t crc = crc32(0, bytes);
@@ -293,7 +290,7 @@ class Hdf5Output : public Output {
     return runs_of(shape);
   }
 
-  // Every byte of the dataset was written: its checksums follow.
+  // Called when every byte of the dataset is written: adds its checksums.
   void finish_dataset(OutputFile& out, std::size_t number) {
     Progress progress;
     {
@@ -334,7 +331,7 @@ class Hdf5Output : public Output {
     }
   }
 
-  // The same file once more, now with the CRCs that its attributes hold.
+  // Lays the same file out once more, now with the CRCs in its attributes.
   void write_structure(OutputFile& out) {
     const FileImage known = laid_out();
     const auto same = [](const DatasetPlace& a, const DatasetPlace& b) {
@@ -377,7 +374,7 @@ class Hdf5Output : public Output {
   std::filesystem::path destination_;
   OutputOptions options_;
   FilePlan file_;
-  std::map<StorageKey, std::size_t> numbers_;  // datasets by storage
+  std::map<StorageRef::Identity, std::size_t> numbers_;  // datasets by storage
   std::vector<TargetPiece> pieces_;
   std::vector<std::size_t> piece_datasets_;
   std::string pickle_;

@@ -41,17 +41,17 @@ namespace fsdp::formats {
 namespace {
 
 #ifdef FSDP_SANITIZED
-// Shadow memory takes terabytes of address space, and reports go to stderr.
+// Sanitizers take terabytes of address space for shadow memory, and report to stderr.
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
 
-// Exit statuses of a child that has no message to send.
+// Exit statuses of a child that sends no message.
 constexpr int kExitOutOfMemory = 3;
 constexpr int kExitNotConfined = 4;
 
-// How long it may take until the parent sees that it is to stop.
+// The longest time until the parent notices a request to stop.
 constexpr long long kPollMilliseconds = 100;
 
 constexpr char kDone = 'D';
@@ -62,11 +62,11 @@ constexpr std::uint32_t kArchitecture = AUDIT_ARCH_X86_64;
 #elif defined(__aarch64__)
 constexpr std::uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #else
-constexpr std::uint32_t kArchitecture = 0;  // say here which AUDIT_ARCH_ this processor has
+constexpr std::uint32_t kArchitecture = 0;  // add this processor's AUDIT_ARCH_ here
 #endif
 
-// What reading an open file and using memory takes; tgkill, mmap and mprotect with arguments that
-// are looked at beside them.
+// The system calls for reading an open file and using memory; in addition tgkill, mmap and mprotect
+// are allowed with checked arguments.
 constexpr std::array kAllowed = {
     SYS_read,         SYS_pread64,     SYS_write,         SYS_close,        SYS_lseek,
     SYS_fstat,        SYS_munmap,      SYS_mremap,        SYS_brk,          SYS_madvise,
@@ -75,7 +75,7 @@ constexpr std::array kAllowed = {
     SYS_getpid,       SYS_gettid,      SYS_sched_yield,
 };
 
-// Sanitizers find out by a pipe whether memory can be read.
+// Sanitizers use a pipe to find out whether memory can be read.
 #if defined(FSDP_SANITIZED) && defined(SYS_pipe)
 constexpr std::array kAllowedBeside = {SYS_pipe2, SYS_pipe};
 #elif defined(FSDP_SANITIZED)
@@ -99,18 +99,18 @@ bool allow_few_system_calls() {
   const auto give = [&](std::uint32_t answer) {
     program.push_back(BPF_STMT(BPF_RET | BPF_K, answer));
   };
-  // The lower half of an argument; the kernel looks at no more of these.
+  // The lower half of an argument; the kernel ignores the rest of these.
   const auto load_argument = [&](std::size_t number) {
     const std::size_t at = offsetof(seccomp_data, args) + number * sizeof(std::uint64_t);
     program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(at)));
   };
-  // abort and raise send this process a signal; no other one may get any.
+  // abort and raise send this process a signal; no other process may receive any.
   jump(BPF_JEQ, SYS_tgkill, 0, 4);
   load_argument(0);
   jump(BPF_JEQ, ::getpid(), 0, 1);
   give(SECCOMP_RET_ALLOW);
   give(SECCOMP_RET_ERRNO | EPERM);
-  // Memory that is read and written, and holds no new code.
+  // Allows memory for reading and writing, but not for new code.
   jump(BPF_JEQ, SYS_mmap, 1, 0);
   jump(BPF_JEQ, SYS_mprotect, 0, 4);
   load_argument(2);
@@ -130,7 +130,7 @@ bool allow_few_system_calls() {
   return ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-// Every access that this kernel's Landlock knows of is denied; a kernel without it denies nothing.
+// Denies every access that this kernel's Landlock knows; a kernel without it denies nothing.
 void close_file_system() {
 #if defined(SYS_landlock_create_ruleset)
   constexpr std::uint32_t kAskVersion = 1;
@@ -146,7 +146,7 @@ void close_file_system() {
 #endif
 }
 
-// `grace`: between the limit that says so and the one that kills.
+// `grace`: from the soft limit, which is reported, to the hard one, which kills.
 void limit(int resource, std::uint64_t value, std::uint64_t grace = 0) {
   struct rlimit now {};
   if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &now) != 0) return;
@@ -155,7 +155,7 @@ void limit(int resource, std::uint64_t value, std::uint64_t grace = 0) {
   (void)::setrlimit(static_cast<__rlimit_resource_t>(resource), &limits);
 }
 
-// Bytes of address space in use.
+// Returns the bytes of address space in use.
 std::uint64_t mapped_bytes() {
   std::uint64_t pages = 0;
   if (std::FILE* file = std::fopen("/proc/self/statm", "re")) {
@@ -166,7 +166,7 @@ std::uint64_t mapped_bytes() {
   return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-// All descriptors but these two; stderr stays where a sanitizer reports to it.
+// Closes all descriptors but these two; stderr stays open if a sanitizer reports to it.
 void close_others(int a, int b) {
   unsigned first = 0;
   std::array<int, 2> kept = {std::min(a, b), std::max(a, b)};
@@ -185,7 +185,7 @@ void close_others(int a, int b) {
 bool confine(int input_fd, int output_fd, const SandboxLimits& limits, std::uint64_t mapped) {
   (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   (void)::prctl(PR_SET_DUMPABLE, 0);
-  // What this process does on these signals is no business of the child.
+  // This process's handlers for these signals do not apply to the child.
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXCPU, SIGSEGV, SIGABRT, SIGBUS}) {
     if (!kSanitized || number != SIGSEGV) (void)::signal(number, SIG_DFL);
   }
@@ -240,7 +240,7 @@ class Child {
     (void)::kill(pid_, SIGKILL);
     (void)wait();
   }
-  // The status as waitpid has it; 0 where nobody can tell.
+  // Returns the status from waitpid; 0 if it is not available.
   int wait() {
     int status = 0;
     pid_t ended = 0;
@@ -308,8 +308,8 @@ void check_status(int status, const SandboxLimits& limits) {
     code = code * 10 + (message[at++] - '0');
   if (at == message.size() || message[at] != ' ' || code > static_cast<int>(ErrorCode::kH5Checksum))
     failed("sent an error that is none");
-  // What a taken-over child says must not reach a terminal as it is; escaping twice does no harm
-  // to what is escaped but for backslashes.
+  // The words of a hijacked child must not reach a terminal unescaped; escaping twice only doubles
+  // backslashes.
   std::string text;
   for (const char c : message.substr(at + 1, 4096))
     text += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;

@@ -9,24 +9,24 @@
 namespace fsdp::formats {
 
 struct SandboxLimits {
-  std::uint64_t memory_bytes = 0;  // address space beyond what this process has mapped
+  std::uint64_t memory_bytes = 0;  // address space beyond the memory that this process has mapped
   unsigned cpu_seconds = 0;
   unsigned wall_seconds = 0;
-  std::uint64_t output_bytes = 0;  // of what the function returns
+  std::uint64_t output_bytes = 0;  // size of the function's result
 };
 
 // Forks; in the child calls `work` and returns its result here.
 //
 // The child has two descriptors, `input_fd` and its end of a pipe.  Its address space, processor
-// time and core dumps are limited; it gains no privileges; Landlock (where the kernel has it)
-// closes the file system to it; seccomp leaves it the system calls for reading and writing open
+// time and core dumps are limited; it gains no privileges; Landlock (if the kernel has it) closes
+// the file system to it; seccomp leaves it the system calls for reading and writing open
 // descriptors and for memory, all others fail with EPERM: no open, no exec, no fork, no socket.  It
 // dies with this process and shares no memory with it.
 //
-// A forked child, not a program started anew: the library needs no helper binary on disk, whoever
-// links it, and there is no hidden command line to find.  `work` must not rely on other threads.
-// Throws: the Error that `work` throws; kH5ReaderFailed where the child dies, overstays a limit, or
-// cannot be confined; kIo.
+// A forked child, not a program started anew: programs that link the library need no helper binary
+// on disk, and there is no hidden command line.  `work` must not rely on other threads. Throws: the
+// Error that `work` throws; kH5ReaderFailed if the child dies, exceeds a limit, or cannot be
+// confined; kIo.
 std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
                           const std::function<std::string()>& work);
 

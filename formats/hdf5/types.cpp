@@ -14,7 +14,7 @@ struct Float {
   DType dtype;
   std::size_t bytes, sign, exponent, exponent_bits, mantissa_bits, bias;
 };
-// Where the bits of each float lie; its mantissa begins at bit 0.
+// The places of the bits of each float; the mantissa begins at bit 0.
 constexpr std::array kFloats = {
     Float{DType::kFloat64, 8, 63, 52, 11, 52, 1023},
     Float{DType::kFloat32, 4, 31, 23, 8, 23, 127},

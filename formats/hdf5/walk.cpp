@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Walks an HDF5 file: what runs on hostile input, in a process of its own.
+// Walks an HDF5 file: this code runs on hostile input, in a process of its own.
 #include <algorithm>
 #include <cstring>
 #include <exception>
@@ -18,15 +18,15 @@ namespace fsdp::formats::hdf5 {
 namespace {
 
 constexpr std::size_t kMaxDepth = 500;
-// Names of one file: links, attributes.
+// The most names of one file: links, attributes.
 constexpr std::size_t kMaxNames = 10'000'000;
-// A name takes at least this much of a file.  One that has more names has groups that several links
-// lead to, and each of them again: a web of 30 groups has a billion names.
+// A name takes at least this many bytes of a file.  A file with more names has groups that several
+// links lead to, level by level: a web of 30 groups has a billion names.
 constexpr std::uint64_t kBytesPerName = 16;
 constexpr std::uint64_t kFreeNames = 1000;
 constexpr std::uint64_t kMaxDescriptionBytes = 1U << 30U;
-// Cells of the grids of all datasets, each name of a dataset counted: in any file, and beyond that
-// one for each byte of the file.
+// Cells of the grids of all datasets, counted once for each name of a dataset, that any file may
+// have; in addition it may have one for each byte of the file.
 constexpr std::uint64_t kFreeCells = 1U << 20U;
 
 #if H5_VERSION_GE(2, 0, 0)
@@ -35,7 +35,7 @@ constexpr auto read_chunk = H5Dread_chunk1;
 constexpr auto read_chunk = H5Dread_chunk;
 #endif
 
-// The file as libhdf5 reads it.  Data are not read: where they lie is all that is wanted.
+// The file as libhdf5 reads it.  Data are not read: only their places are needed.
 class ReadFile : public DriverFile {
  public:
   explicit ReadFile(const ByteSource& source) : source_(source) {}
@@ -51,9 +51,9 @@ class ReadFile : public DriverFile {
   bool write(std::uint64_t, const void*, std::size_t) override { return false; }
   void resize(std::uint64_t) override {}
 
-  // What chunks are to be read into: only where they lie is noted, nothing is read.
+  // The buffer that chunks are requested into: only their places are recorded, nothing is read.
   void* chunk() { return &chunk_; }
-  // The chunk that was asked for since the last call.
+  // Returns the chunk that was requested since the last call.
   std::optional<StoredChunk> take_seen() { return std::exchange(seen_, std::nullopt); }
 
  private:
@@ -71,7 +71,7 @@ template <typename T>
 struct Collected {
   std::vector<T> items;
   bool too_many = false;
-  std::exception_ptr failure;  // libhdf5 must not be left by an exception
+  std::exception_ptr failure;  // an exception must not pass through libhdf5
 };
 
 herr_t collect_link(hid_t, const char* name, const H5L_info_t* info, void* to) {
@@ -96,7 +96,7 @@ herr_t collect_name(hid_t, const char* name, const H5A_info_t*, void* to) {
   }
 }
 
-// What tells an object from every other one of the file.
+// Returns a text that identifies an object within the file.
 std::string identity(hid_t object) {
 #if H5_VERSION_GE(1, 12, 0)
   H5O_info2_t info{};
@@ -126,7 +126,7 @@ class Walk {
   }
 
  private:
-  // The group at path_.
+  // Walks the group at path_.
   void group(hid_t id) {
     if (path_.size() > kMaxDepth)
       throw Error(ErrorCode::kLimitDepth, cat("groups nest deeper than ", kMaxDepth));
@@ -322,8 +322,8 @@ class Walk {
       throw_library_error(ErrorCode::kH5Open, "fill value");
   }
 
-  // The data of each chunk are asked for and not read.  (H5Dget_chunk_info looks through all of
-  // them for each.)
+  // Requests the data of each chunk without reading them.  (H5Dget_chunk_info searches all chunks
+  // for each one.)
   void chunks_of(hid_t id, hid_t space, Dataset& out) {
     hsize_t stored = 0;
     if (H5Dget_num_chunks(id, space, &stored) < 0)
@@ -405,7 +405,7 @@ class Walk {
         set_dtype(*value, out);
         continue;
       }
-      // Numbers come as signed ones where they fit.
+      // Numbers that fit are signed.
       const auto* number = std::get_if<std::int64_t>(value);
       if (number == nullptr || *number < 0 || (name == kCrcAttribute && *number > UINT32_MAX))
         throw Error(ErrorCode::kH5Type, "attribute " + quote(name) + " is no number that fits");
@@ -437,7 +437,7 @@ class Walk {
     out.dtype = *named;
   }
 
-  // A plain attribute, its path still to be set; what is none is noted as left out.
+  // Returns a plain attribute, with its path still to be set; records others as left out.
   std::optional<Attribute> plain(hid_t object, const std::string& name) {
     std::string why;
     try {
@@ -472,7 +472,7 @@ class Walk {
 
   ReadFile file_;
   Path path_;
-  std::set<std::string> above_;  // groups that path_ leads through
+  std::set<std::string> above_;  // groups on path_
   std::unordered_map<std::string, std::size_t> known_;
   std::size_t names_ = 0;
   std::uint64_t cells_ = 0;
@@ -492,7 +492,7 @@ Description read_description(const File& file, const ReaderLimits& limits) {
   const SandboxLimits sandbox{memory, limits.cpu_seconds, limits.wall_seconds,
                               std::min(kMaxDescriptionBytes, memory)};
   const std::string sent = [&] {
-    // The child inherits the library as it is now: in no call of any thread.
+    // The child inherits the library's present state: with the lock, no thread is inside a call.
     std::unique_lock lock(library_mutex());
     return run_sandboxed(file.fd(), sandbox, [&] {
       lock.unlock();  // the child's copy

@@ -49,14 +49,14 @@ Call wrapped(const Call& call, const ObjectData& dense) {
 }  // namespace
 
 Value with_wrappers(const Checkpoint& checkpoint, const Value& root) {
-  std::unordered_map<std::string, Value> made;  // by storage key, which says the dtype too
+  std::map<TensorRef, Value> made;
   return with_leaves(root, [&](const Leaf& leaf) -> std::optional<Value> {
     const auto number = tensor_number(leaf.value);
     if (!number) return leaf.value;
     const auto own = checkpoint.tensor_value(*number);
     const ObjectData* const object = own ? own->as_object() : nullptr;
     if (object == nullptr || object->by_new) return leaf.value;
-    const auto [at, fresh] = made.try_emplace(dense_tensor(leaf.value)->storage->key);
+    const auto [at, fresh] = made.try_emplace(*dense_tensor(leaf.value)->storage->tensor);
     if (fresh) {
       ObjectData copy = *object;
       std::tie(copy.callable, copy.args) =

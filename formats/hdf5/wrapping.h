@@ -6,8 +6,9 @@
 
 namespace fsdp::formats::hdf5 {
 
-// `root` with each reference to a tensor (content.h) in what the checkpoint's own tree has around
-// that tensor: a Parameter, a Buffer, attributes.  One reference that occurs twice stays one value.
+// Returns `root` with each reference to a tensor (content.h) wrapped as that tensor is in the
+// checkpoint's own tree: in a Parameter, a Buffer, attributes.  A reference that occurs twice stays
+// one value.
 Value with_wrappers(const Checkpoint& checkpoint, const Value& root);
 
 }  // namespace fsdp::formats::hdf5

@@ -19,15 +19,15 @@ namespace {
 
 constexpr std::size_t kMaxSides = 2;
 constexpr std::uint64_t kMinBlockBytes = 16;  // the widest element
-// Behind the large reads of several threads a small one waits some ms, in which each of them may
+// A small read waits some ms behind the large reads of several threads; meanwhile each of them may
 // come to its next piece.
 constexpr std::size_t kPiecesExpected = 16;
 
-// A piece whose turn has come, on every side.
+// A piece that is being read, on every side.
 struct OpenPiece {
   std::size_t number = 0;
   std::array<std::unique_ptr<PieceReader>, kMaxSides> sides;
-  BlockTarget target;  // nothing where it goes to buffers
+  BlockTarget target;  // nothing if it goes to buffers
   std::uint64_t numel = 0;
   std::uint64_t block_numel = 0;
   std::uint64_t task_numel = 0;  // a multiple of block_numel
@@ -84,7 +84,7 @@ class Schedule {
     stopped_ = true;
   }
 
-  // After all tasks.
+  // Called after all tasks.
   BlockResult finish(std::span<std::byte> buffer) {
     BlockResult result;
     for (std::size_t s = 0; s < sides_.size(); ++s) {
@@ -138,13 +138,13 @@ class Schedule {
   std::mutex mutex_;
   bool stopped_ = false;
   std::size_t next_piece_ = 0;
-  std::size_t expected_ = 0;  // the first piece that nobody was told of
+  std::size_t expected_ = 0;  // the first piece without a hint so far
   std::shared_ptr<OpenPiece> current_;
   std::uint64_t next_first_ = 0;
 };
 
-// The buffers of one thread: scratch, one a side, and one a side for what is cast.  The last of
-// them is not there where pieces have targets, or where it is of a pool.
+// The buffers of one thread: scratch, one per side, and one per side for cast elements.  The last
+// one is absent if pieces have targets, or if it comes from a pool.
 class Worker {
  public:
   Worker(Schedule::Sides sides, unsigned thread, std::uint64_t slab_bytes, std::size_t buffers,
@@ -217,7 +217,7 @@ class Worker {
   std::uint64_t bytes_;
   BufferPool* pool_;
   std::unique_ptr<std::byte[]> memory_;
-  BufferPool::Buffer given_;  // what is read now goes there
+  BufferPool::Buffer given_;  // the target of the present read
   RunWindow window_;
   std::array<std::span<const std::byte>, kMaxSides> read_;
   std::optional<std::uint32_t> crc_;
@@ -244,7 +244,7 @@ BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
              (buffers + (pooled ? 1 : 0)));
   const auto threads =
       static_cast<unsigned>(std::clamp<std::uint64_t>(options.threads, 1, most_threads));
-  // One that is read into by each thread, and those that are kept.
+  // One for each thread to read into, and those that are kept.
   const std::uint64_t pool_buffers = pooled ? threads + options.kept_blocks : 0;
   const std::uint64_t slab_bytes = std::max(
       used.block_bytes, std::min(options.max_buffer_bytes / (buffers * threads + pool_buffers),

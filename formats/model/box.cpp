@@ -35,7 +35,7 @@ std::string box_text(BoxView box) {
     if (d != 0) out += ", ";
     out += std::to_string(box.offset[d]) + ":";
     std::int64_t end = 0;
-    // Boxes of damaged files may end beyond what a number holds.
+    // Boxes of damaged files may end beyond the range of a number.
     if (__builtin_add_overflow(box.offset[d], box.size[d], &end)) {
       out += "+" + std::to_string(box.size[d]);
     } else {

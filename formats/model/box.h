@@ -32,8 +32,8 @@ Box whole_box(std::span<const std::int64_t> shape);
 // Elements inside.  Requires: sizes are not negative and their product was checked (checked_numel).
 std::uint64_t volume(BoxView box);
 
-// The part `a` and `b` share, in the coordinates they are given in; nullopt where they do not meet.
-// Rank 0 always meets.  Requires: the same rank.
+// Returns the common part of `a` and `b`, in their coordinates; nullopt if they do not intersect.
+// Boxes of rank 0 always do.  Requires: the same rank.
 std::optional<Box> intersect(BoxView a, BoxView b);
 
 // "[0:4, 8:16]"; "[]" for rank 0.

@@ -11,10 +11,10 @@
 namespace fsdp::formats {
 namespace {
 
-// Elements that files do not hold themselves, for all tensors of a checkpoint.
+// Bytes of elements that all tensors of a checkpoint may have beyond those in its files.
 constexpr std::uint64_t kFreeExpansion = 128U << 20U;
 constexpr std::uint64_t kMaxExpansion = 64;
-// More overlaps than these of one tensor say nothing new.
+// More overlaps of one tensor than this add no information.
 constexpr std::size_t kMaxOverlaps = 8;
 void add(Findings& findings, const TensorEntry& tensor, ErrorCode code, std::string message) {
   findings.push_back(
@@ -48,8 +48,8 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
     }
     const std::uint64_t count = volume(box);
     if (count == 0) continue;
-    // Overlapping chunks may add up to more than any number holds; the comparison below is then
-    // void anyway.
+    // Overlapping chunks may add up to more than a number holds; the comparison below is then void
+    // anyway.
     covered = covered > UINT64_MAX - count ? UINT64_MAX : covered + count;
     chunks.push_back(c);
   }
@@ -63,7 +63,7 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
         cat("chunks ", box_text(tensor.chunks.box(a)), " and ", box_text(tensor.chunks.box(b)),
             " overlap"));
   }
-  // With chunks missing or doubled their volumes say nothing of holes.
+  // If chunks are missing or doubled, their volumes do not reveal holes.
   const bool volumes_tell = sound && tiling.overlaps.empty();
   if (volumes_tell && covered != numel) {
     add(findings, tensor, ErrorCode::kHole,
@@ -84,7 +84,7 @@ void check_coverage(const TensorEntry& tensor, Findings& findings) {
 
 namespace {
 
-// What of a file's items cannot be read: the file is missing, or ends before they do.
+// The items of a file that cannot be read: the file is missing, or ends before they do.
 struct Unread {
   std::uint64_t items = 0;
   std::string key;      // of the first item
@@ -130,7 +130,7 @@ void check_extents(const Index& index, Findings& findings) {
                         location.length <= *file.bytes - location.offset;
     if (inside) return;
     Unread& found = unread[location.file];
-    // Of a file that was cut off, the item that the cut goes through says most.
+    // If a file was cut off, the item at the cut is the most informative.
     if (found.items++ != 0 && (!file.bytes || location.offset >= found.location.offset)) return;
     found.key = key;
     found.location = location;

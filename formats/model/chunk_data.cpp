@@ -10,8 +10,8 @@
 namespace fsdp::formats {
 namespace {
 
-// A span read whole although only part of it is wanted must hold at least one wanted byte in this
-// many ...
+// A span that is read whole although only part of it is needed must hold at least one needed byte
+// in this many ...
 constexpr std::uint64_t kMaxReadAmplification = 8;
 // ... unless it is so small that one read is cheaper than several.
 constexpr std::uint64_t kSmallSpanBytes = 64 * 1024;
@@ -76,7 +76,7 @@ class Gatherer {
   Gatherer(const ChunkData& data, std::span<std::byte> out, std::span<std::byte> scratch)
       : data_(data), item_(item_bytes(data.dtype)), out_(out), scratch_(scratch) {}
 
-  // `from` and `to` are element positions in the storage and in `out`.
+  // `from` and `to` are positions of elements in the storage and in `out`.
   void run(const Block& block, std::uint64_t from, std::uint64_t to) {
     std::uint64_t span = 1;
     for (std::size_t d = 0; d < block.size.size(); ++d) {
@@ -106,7 +106,7 @@ class Gatherer {
     data_.source->read_at(data_.storage_offset + element * item_, out);
   }
 
-  // Halves the dimension that strides the furthest: the parts lie closer together.
+  // Halves the dimension with the largest stride: the parts then lie closer together.
   void split(const Block& block, std::uint64_t from, std::uint64_t to) {
     std::size_t widest = 0;
     for (std::size_t d = 1; d < block.size.size(); ++d) {
@@ -147,8 +147,8 @@ void transform_elements(const ChunkData& data, std::span<std::byte> elements) {
                    elements.begin() + static_cast<std::ptrdiff_t>(at + unit));
     }
   }
-  // Little-endian IEEE numbers: the sign is the top bit of the last byte; of a complex, each half
-  // has one.
+  // Little-endian IEEE numbers: the sign is the top bit of the last byte; each half of a complex
+  // number has one.
   if (data.conjugate) flip_sign(elements, item, item - 1);
   if (data.negate) flip_sign(elements, unit, unit - 1);
 }
@@ -167,8 +167,8 @@ std::optional<DenseRun> gather(const ChunkData& data, std::span<const std::int64
   }
   const Block block =
       simplified({{size.begin(), size.end()}, strides, {out_strides.begin(), out_strides.end()}});
-  // One dense run in row-major order of the sub-box, small enough to be read at once: its CRC comes
-  // for free.
+  // One dense run in row-major order of the sub-box, small enough to be read at once: its CRC costs
+  // no extra pass.
   const std::vector<std::int64_t> dense = row_major_strides(size);
   bool contiguous = true;
   for (std::size_t d = 0; d < size.size(); ++d)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the elements of one chunk lie, ready to be read.
+// The place of one chunk's elements, ready to be read.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +25,22 @@ struct ChunkData {
   std::uint64_t storage_bytes = 0;
   std::uint64_t file_offset =
       0;  // of the storage's first byte in the file it came from, for messages
-  std::optional<std::uint32_t> crc;         // CRC-32 of the storage, where the format keeps one
-  ErrorCode mismatch = ErrorCode::kZipCrc;  // what data that do not match it are an error of
-  bool self_checked = false;                // `source` itself compares a checksum with what is read
+  std::optional<std::uint32_t> crc;         // CRC-32 of the storage, if the format keeps one
+  ErrorCode mismatch = ErrorCode::kZipCrc;  // code of the error if data do not match it
+  bool self_checked = false;                // `source` itself compares a checksum while it is read
   DType dtype = DType::kFloat32;
   std::uint64_t first = 0;
   std::vector<std::int64_t> strides;  // in elements, not negative; empty: dense row-major
   bool swap_bytes = false;            // elements are big-endian
-  bool conjugate = false;             // the tensor is the complex conjugate of what is stored
-  bool negate = false;                // the tensor is minus what is stored
+  bool conjugate = false;             // the tensor is the complex conjugate of the stored one
+  bool negate = false;                // the tensor is the negative of the stored one
 
-  // Whether elements are changed on the way, not only moved.
+  // Returns whether elements are changed on the way, not only moved.
   bool transformed() const { return swap_bytes || conjugate || negate; }
 };
 
-// Applies what `data` asks for to `count` elements in place: byte swap, conjugation, negation.
+// Applies the changes that `data` asks for to `count` elements in place: byte swap, conjugation,
+// negation.
 void transform_elements(const ChunkData& data, std::span<std::byte> elements);
 
 // Reads a sub-box of a chunk into `out`, laid out with `out_strides` (in elements, from out[0]).
@@ -47,9 +48,9 @@ void transform_elements(const ChunkData& data, std::span<std::byte> elements);
 // `size` is the sub-box, `begin` where it starts within the chunk, `chunk_size` the chunk's own
 // size.  Bytes are read in few large pieces through `scratch`, never more than scratch holds at
 // once; elements come as stored (transform_elements not applied).  Returns the byte range of the
-// storage that was read where it was one dense run without anything between, so that its CRC can
-// count. Requires: the elements lie inside the storage (checked when the chunk was located).
-// Throws: kChanged, kIo.
+// storage that was read if it was one dense run without gaps, so that its CRC can be used.
+// Requires: the elements lie inside the storage (checked when the chunk was located). Throws:
+// kChanged, kIo.
 struct DenseRun {
   std::uint64_t begin = 0;  // from the start of the storage
   std::uint64_t bytes = 0;

@@ -15,16 +15,16 @@
 namespace fsdp::formats {
 namespace {
 
-// Straight runs move in blocks of this size: large enough that calls cost nothing, small enough to
-// stay in a core's second-level cache between the read, the CRC and the write.
+// Straight runs move in blocks of this size: large enough that the cost of calls is negligible,
+// small enough to stay in a core's second-level cache between the read, the CRC and the write.
 constexpr std::uint64_t kRunBlockBytes = 1U << 20U;
 constexpr std::uint64_t kMinBlockBytes = 64U << 10U;
 // Pieces whose chunks interleave are assembled in slabs of at most this size, with scratch of the
 // same size.
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
-// Those of one file that wait for the thread that writes it, and the one that it writes.
+// Blocks of one file that wait for the thread that writes it, and the block being written.
 constexpr unsigned kKeptBlocks = WriteTurns::kMostWaiting + 1;
-// One part in so many of the memory is for what goes past the page cache.
+// One part in this many of the memory is for writes past the page cache.
 constexpr std::uint64_t kWindowsShare = 3;
 
 }  // namespace
@@ -35,18 +35,18 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   std::mutex mutex;
   std::map<std::size_t, CrcLedger> ledgers;  // of the pieces being written
 
-  // A part of the memory is for what is written.
+  // A part of the memory is for writing.
   const std::uint64_t window_bytes =
       OutputWindows::bytes_of(options.max_buffer_bytes / kWindowsShare);
   OutputWindows windows(window_bytes);
   BlockOptions blocks;
   blocks.threads = options.threads;
   blocks.max_buffer_bytes = options.max_buffer_bytes - window_bytes;
-  // Not fewer threads for little memory, as long as blocks stay worth a call.
+  // Little memory does not mean fewer threads, as long as blocks stay worth a call.
   const std::uint64_t share = blocks.max_buffer_bytes / (4 * std::max(1U, options.threads));
   blocks.block_bytes = std::clamp(share, kMinBlockBytes, kRunBlockBytes);
   blocks.max_slab_bytes = kMaxSlabBytes;
-  // On one thread nobody else writes what it leaves.
+  // With one thread there is no other to write the blocks that it leaves.
   blocks.kept_blocks = options.threads > 1 ? kKeptBlocks : 0;
   blocks.cancelled = options.cancelled;
   const auto write = [&](const ReadBlock& block) {

@@ -26,16 +26,16 @@ struct SourceChunk {
 struct TargetPiece {
   std::string key;                // of the tensor, for messages
   DType dtype = DType::kFloat32;  // of the chunks
-  // What elements become on the way, where that is another dtype.  Requires: can_cast.
+  // The dtype that elements are cast to on the way, if it is another one.  Requires: can_cast.
   std::optional<DType> cast_to;
   Box box;  // in the coordinates of the whole tensor
   OutputFile* file = nullptr;
   std::uint64_t offset = 0;
-  // The chunks that cover the box.  Called once, by one thread at a time, when the piece's turn
-  // comes.
+  // Returns the chunks that cover the box.  Called once, by one thread at a time, when the piece's
+  // turn comes.
   std::function<std::vector<SourceChunk>()> sources;
-  // Called before that, while pieces before this one are read: what locates the chunks may be
-  // fetched from the disk meanwhile.  Empty: not called.
+  // Hint: called before `sources`, while earlier pieces are read, so that the data which locate the
+  // chunks may be fetched from the disk.  Empty: not called.
   std::function<void()> expect;
 
   DType written_dtype() const { return cast_to.value_or(dtype); }
@@ -46,20 +46,20 @@ struct CopyOptions {
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
   // Called with the bytes written so far, by one thread at a time.
   std::function<void(std::uint64_t)> on_progress;
-  // Asked now and then; true ends the copy with kInterrupted.
+  // Called now and then; true ends the copy with kInterrupted.
   std::function<bool()> cancelled;
 };
 
 struct CopyResult {
   std::vector<std::uint32_t> crcs;    // of each piece's bytes as written, in the pieces' order
   std::uint64_t bytes = 0;            // written
-  std::uint64_t unchecked_bytes = 0;  // of storages that carry no checksum
+  std::uint64_t unchecked_bytes = 0;  // of storages without a checksum
 };
 
-// Copies every piece.  Every storage that carries a CRC is checked against it: while it passes
-// where it is read in one go, by a read of its own where only parts of it are wanted. Throws:
-// kZipCrc naming file, key, byte, stored and computed; kInterrupted; what reading and writing
-// throw. Requires: the chunks cover each piece (check_coverage) and have its dtype.
+// Copies every piece.  Every storage that carries a CRC is checked against it: on the way if it is
+// read in one go, by a separate read if only parts of it are needed. Throws: kZipCrc naming file,
+// key, byte, stored and computed; kInterrupted; what reading and writing throw. Requires: the
+// chunks cover each piece (check_coverage) and have its dtype.
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options);
 
 }  // namespace fsdp::formats

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint turned out to have wrong: a value, not an exception.
+// A fault found in a checkpoint: a value, not an exception.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,17 @@ struct ByteRange {
 };
 
 struct Finding {
-  // From the worst on.
+  // From the worst to the mildest.
   enum class Severity {
     kDamage,   // bytes or structure are wrong, or gone
     kUnsafe,   // a name that may run code when Python loads it: one outside the exact lists
-    kUnknown,  // sound as far as it can be told, but nothing that is read into tensors and values
+    kUnknown,  // sound as far as it can be told, but cannot be read into tensors and values
     kWarning,
   };
   ErrorCode code = ErrorCode::kIo;
   std::string message;             // the symptom, with expected and found
-  std::string file;                // name within the checkpoint, empty where it concerns none
-  std::string key;                 // fully qualified name, empty where it concerns none
+  std::string file;                // name within the checkpoint, empty if it concerns none
+  std::string key;                 // fully qualified name, empty if it concerns none
   std::optional<ByteRange> bytes;  // of `file`
   Severity severity = Severity::kDamage;
 };
@@ -38,15 +38,15 @@ using Findings = std::vector<Finding>;
 // "damage", "unsafe", "unknown", "warning".
 std::string_view severity_name(Finding::Severity severity) noexcept;
 
-// How bad an error of this code is that reading a checkpoint gave: kGlobal is unsafe, the rest
-// damage.  What is unknown, who finds it says.
+// Returns the severity of an error with this code from reading a checkpoint: kGlobal is unsafe, the
+// rest damage.  kUnknown is only set by the code that finds it.
 Finding::Severity severity_of(ErrorCode code) noexcept;
 
-// "file: 'key': symptom", as errors read.
+// "file: 'key': symptom", in the form of error messages.
 std::string finding_text(const Finding& finding);
 
 // Throws the first finding that is damage or unsafe as an Error with `where` in front and the
-// number of further ones behind.  What is unknown is met by who reads it.
+// number of further ones after it.  Unknown ones are left to the code that reads them.
 void throw_if_damaged(const Findings& findings, const std::string& where);
 
 }  // namespace fsdp::formats

@@ -12,7 +12,8 @@ class Cutter {
     at_.size.assign(shape.begin(), shape.end());
   }
 
-  // Elements begin to end of the part of the tensor that the first `dim` dimensions of at_ pick.
+  // Cuts elements begin to end out of the part of the tensor that the first `dim` dimensions of at_
+  // select.
   void cut(std::size_t dim, std::int64_t begin, std::int64_t end) {
     if (begin == end) return;
     if (dim == shape_.size()) {

@@ -10,8 +10,8 @@
 
 namespace fsdp::formats {
 
-// Elements begin to end of a tensor laid out row-major, as boxes in the order of their elements;
-// each box is itself one run.  At most 2 * rank - 1 boxes; none where the range is empty.
+// Returns elements begin to end of a tensor laid out row-major, as boxes in the order of their
+// elements; each box is itself one run.  At most 2 * rank - 1 boxes; none if the range is empty.
 // Requires: 0 <= begin <= end <= numel of the shape.
 std::vector<Box> flat_range_boxes(std::span<const std::int64_t> shape, std::int64_t begin,
                                   std::int64_t end);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint contains: tensors cut into chunks, values, and the files they lie in.
+// The contents of a checkpoint: tensors cut into chunks, values, and the files they lie in.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace fsdp::formats {
 using PathStep = std::variant<std::string, std::int64_t, Unheld>;
 using KeyPath = std::vector<PathStep>;
 
-// A byte range of a file of the checkpoint.  What the bytes are (a zip archive, raw elements) is
-// the layout's.
+// A byte range of a file of the checkpoint.  The layout determines the kind of bytes (a zip
+// archive, raw elements).
 struct Location {
   std::uint32_t file = 0;       // position in Index::files
   std::uint32_t transform = 0;  // position in Index::transforms; 0: as they are
@@ -44,13 +44,13 @@ class ChunkList {
 
  private:
   std::size_t rank_;
-  std::vector<std::int64_t> numbers_;  // offset then size of each chunk
+  std::vector<std::int64_t> numbers_;  // offset, then size, of each chunk
   std::vector<Location> locations_;
 };
 
 struct TensorEntry {
   std::string key;  // fully qualified name, as stored
-  KeyPath path;     // where it sits in the nested state dict
+  KeyPath path;     // its place in the nested state dict
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;  // of the whole tensor
   ChunkList chunks;
@@ -60,7 +60,7 @@ struct TensorEntry {
   std::uint64_t bytes() const { return numel() * item_bytes(dtype); }
 };
 
-// Something that is no tensor: a number, a text, a list of names, ...
+// A value that is not a tensor: a number, a text, a list of names, ...
 struct ValueEntry {
   std::string key;
   KeyPath path;
@@ -69,8 +69,8 @@ struct ValueEntry {
 
 struct FileEntry {
   std::string name;                    // relative to the checkpoint
-  std::optional<std::uint64_t> bytes;  // nothing where the file is missing
-  std::optional<std::int64_t> rank;    // the rank that wrote it, where its name tells
+  std::optional<std::uint64_t> bytes;  // nothing if the file is missing
+  std::optional<std::int64_t> rank;    // the rank that wrote it, if its name tells
 };
 
 struct Index {
@@ -82,16 +82,16 @@ struct Index {
   std::vector<std::vector<std::string>> transforms = {{}};  // names, in the order to undo them
   std::vector<TensorEntry> tensors;
   std::vector<ValueEntry> values;
-  std::vector<EntryRef> order;  // of all keys, as the checkpoint lists them
+  std::vector<EntryRef> order;  // all keys, in the checkpoint's order
 
   void add(TensorEntry tensor);
   void add(ValueEntry value);
 };
 
-// The key for people: path steps joined by dots where there is no stored name.
+// Returns the key for people: path steps joined by dots, if there is no stored name.
 std::string joined(const KeyPath& path);
 
-// The same index with the entries alone for which `keep` says true.
+// Keeps only the entries of the index for which `keep` returns true.
 // (Files and transforms stay, so locations keep their meaning.)
 template <typename Keep>
 void keep_entries(Index& index, const Keep& keep) {

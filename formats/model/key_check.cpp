@@ -10,7 +10,7 @@
 namespace fsdp::formats {
 namespace {
 
-// What is wrong with a name; empty where nothing is.
+// Returns what is wrong with a name; empty if nothing is.
 std::string name_fault(const std::string& key, const KeyPath& path) {
   for (const PathStep& step : path) {
     const auto* text = std::get_if<std::string>(&step);

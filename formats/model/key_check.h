@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys that a person cannot read as they are.
+// Warns of keys that a person cannot read as they are.
 #pragma once
 
 #include "formats/model/finding.h"

@@ -8,7 +8,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Where chunks interleave, large blocks cost less.
+// If chunks interleave, large blocks cost less.
 constexpr std::uint64_t kSlabBytes = 16U << 20U;
 
 }  // namespace

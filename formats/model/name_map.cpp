@@ -16,7 +16,7 @@ constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapp
                                                        "_checkpoint_wrapped_module"};
 constexpr std::string_view kModule = "module";
 
-// What follows a component at the front of a name; nothing where the name begins otherwise.
+// Returns the part of a name after a leading component; nothing if the name begins otherwise.
 std::optional<std::string_view> after(std::string_view name, std::string_view component) {
   if (!name.starts_with(component)) return std::nullopt;
   if (name.size() == component.size()) return std::string_view();
@@ -161,13 +161,12 @@ std::string RuleTable::apply(std::string_view name, const Match& match) const {
 NameMap::NameMap(const NameRules& rules, std::span<const std::string> names,
                  std::span<const std::string> leading)
     : strip_wrappers_(rules.strip_wrappers), drop_names_(rules.drop_names) {
-  for (const std::string& glob : rules.drop) {
-    const std::string bare = is_for_keys(glob) ? glob.substr(1) : glob;
-    const bool for_names =
-        !is_for_keys(glob) && std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-          return glob_matches(bare, name);
-        });
-    (for_names ? globs_ : key_globs_).push_back(bare);
+  for (const std::string& text : rules.drop) {
+    Glob glob(is_for_keys(text) ? text.substr(1) : text);
+    const bool for_names = !is_for_keys(text) &&
+                           std::any_of(names.begin(), names.end(),
+                                       [&](const std::string& name) { return glob.matches(name); });
+    (for_names ? globs_ : key_globs_).push_back(std::move(glob));
   }
   if (strip_wrappers_) {
     for (const std::string& name : names) (void)without_wrappers(name, &wrappers_);
@@ -193,7 +192,7 @@ NameMap::NameMap(const NameRules& rules, std::span<const std::string> names,
       key_rules_.push_back({std::move(prefix), ""});
     }
   }
-  // One look at every name tells which rules match any.
+  // One pass over all names finds the rules that match any.
   std::vector<NameRule> candidates;
   for (const NameRule& rule : rules.renames) {
     if (is_for_keys(rule.from)) {
@@ -232,9 +231,7 @@ std::string NameMap::stripped(std::string_view name) const {
 
 std::optional<std::string> NameMap::renamed(std::string_view name) const {
   if (!drop_names_.empty() && drop_names_.contains(std::string(name))) return std::nullopt;
-  for (const std::string& glob : globs_) {
-    if (glob_matches(glob, name)) return std::nullopt;
-  }
+  if (any_matches(globs_, name)) return std::nullopt;
   std::string out = stripped(name);
   if (const auto match = renames_.find(out)) out = renames_.apply(out, *match);
   if (out.empty())

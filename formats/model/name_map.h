@@ -12,11 +12,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/model/select.h"
+
 namespace fsdp::formats {
 
 // `from` stands for the name itself and for the front of names up to a dot: "encoder" renames
-// "encoder" and "encoder.weight", "encoder." the latter alone.  Empty: the front of every name.
-// A `from` that begins with '/' is meant for whole keys alone.
+// "encoder" and "encoder.weight", "encoder." only the latter.  Empty: the front of every name. A
+// `from` that begins with '/' applies to whole keys only.
 struct NameRule {
   std::string from;
   std::string to;
@@ -24,10 +26,10 @@ struct NameRule {
 
 struct NameRules {
   bool strip_wrappers = false;     // see NameMap
-  std::vector<std::string> strip;  // prefixes; a dot behind them may be left out
+  std::vector<std::string> strip;  // prefixes; a trailing dot may be left out
   std::vector<NameRule> renames;
-  std::vector<std::string> drop;          // globs; beginning with '/' for whole keys alone
-  std::set<std::string> drop_names = {};  // names, as they are
+  std::vector<std::string> drop;          // globs; with a leading '/' for whole keys only
+  std::set<std::string> drop_names = {};  // exact names
   bool empty() const { return !strip_wrappers && strip.empty() && renames.empty() && drop.empty(); }
 };
 
@@ -35,7 +37,7 @@ struct NameRules {
 NameRule parse_name_rule(std::string_view text);
 
 // The rules of a map file: a JSON object of names to names, or lines "from<TAB>to" or "from => to",
-// where empty lines and those that begin with '#' do not count.
+// where empty lines and lines that begin with '#' are ignored.
 // Throws: kJson, kJsonDepth, kUsage naming the line, kUtf8.
 std::vector<NameRule> parse_name_map(std::string_view text);
 
@@ -43,16 +45,16 @@ std::vector<NameRule> parse_name_map(std::string_view text);
 // rules.
 class RuleTable {
  public:
-  // Throws: kRekeyCollision where one `from` is given twice; kUsage where a `to` does not fit it.
+  // Throws: kRekeyCollision if a `from` is given twice; kUsage if a `to` does not fit it.
   explicit RuleTable(std::vector<NameRule> rules);
   struct Match {
     std::size_t rule;
-    std::size_t bytes;  // at the front of the name, which `to` replaces
+    std::size_t bytes;  // length of the front of the name that `to` replaces
   };
   std::optional<Match> find(std::string_view name) const;
   const NameRule& rule(std::size_t number) const { return rules_[number]; }
   std::size_t size() const { return rules_.size(); }
-  // `name` with the front that matched replaced.
+  // Returns `name` with the matched front replaced.
   std::string apply(std::string_view name, const Match& match) const;
 
  private:
@@ -60,29 +62,29 @@ class RuleTable {
   std::unordered_map<std::string, std::size_t> by_from_;
 };
 
-// The rules that are about the names of parameters and buffers.
+// The rules that apply to the names of parameters and buffers.
 //
-// A prefix, rule or glob counts for names where it matches any of them, and is left to whole keys
-// where it matches none.  Globs see the names as they are, renames what stripping leaves.
-// Stripping wrappers takes out the components _orig_mod (torch.compile), _fsdp_wrapped_module and
-// _checkpoint_wrapped_module wherever they stand, and `module` (DistributedDataParallel) where
-// every name of `leading` begins with it.
+// A prefix, rule or glob applies to names if it matches any of them, and to whole keys if it
+// matches none.  Globs see the original names, renames the stripped ones. Stripping wrappers
+// removes the components _orig_mod (torch.compile), _fsdp_wrapped_module and
+// _checkpoint_wrapped_module anywhere, and `module` (DistributedDataParallel) if every name of
+// `leading` begins with it.
 class NameMap {
  public:
-  // `names`: all that occur; `leading`: those of the model, or of the optimizer where there is
-  // none. Throws: as RuleTable; kUsage for a glob that is none.
+  // `names`: all names; `leading`: those of the model, or of the optimizer if there is no model.
+  // Throws: like RuleTable; kUsage for an invalid glob.
   NameMap(const NameRules& rules, std::span<const std::string> names,
           std::span<const std::string> leading);
 
-  // The new name; nothing where it is dropped.  Throws: kName where nothing would be left of it.
+  // Returns the new name; nothing if it is dropped.  Throws: kName if nothing would be left of it.
   std::optional<std::string> renamed(std::string_view name) const;
-  // The new path of a module, as the front of its parameters' names; "" for the whole.
+  // Returns the new path of a module, as the front of its parameters' names; "" for the whole.
   std::string renamed_module(std::string_view module) const;
-  // The name without what is to be stripped, and nothing else of the rules.
+  // Returns the name stripped of prefixes and wrappers; applies no other rules.
   std::string stripped(std::string_view name) const;
-  // What is left to whole keys: prefixes as renames to "", no '/' in front.
+  // The rules for whole keys: prefixes as renames to "", without the leading '/'.
   const std::vector<NameRule>& key_rules() const { return key_rules_; }
-  const std::vector<std::string>& key_globs() const { return key_globs_; }
+  const std::vector<Glob>& key_globs() const { return key_globs_; }
   // The wrappers that were found, as prefixes: "_orig_mod.", "module.".
   const std::vector<std::string>& wrappers() const { return wrappers_; }
 
@@ -90,11 +92,11 @@ class NameMap {
   bool strip_wrappers_ = false;
   bool strip_module_ = false;
   std::vector<std::string> strip_;
-  std::vector<std::string> globs_;
+  std::vector<Glob> globs_;
   std::set<std::string> drop_names_;
   RuleTable renames_{{}};
   std::vector<NameRule> key_rules_;
-  std::vector<std::string> key_globs_;
+  std::vector<Glob> key_globs_;
   std::vector<std::string> wrappers_;
 };
 

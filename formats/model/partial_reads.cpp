@@ -14,7 +14,7 @@ namespace {
   throw Error(ErrorCode::kJson, "what another process read of the checkpoint cannot be understood");
 }
 
-// A length and that many characters: names may hold anything.
+// Writes a length and that many characters: names may hold anything.
 void put_text(std::ostream& out, const std::string& text) {
   out << text.size() << ' ' << text << ' ';
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums of storages of which every one of several processes reads a part: what each read is
-// put together, so that no byte is read a second time for its checksum.
+// Checksums of storages of which several processes each read a part: their parts are combined, so
+// that no byte is read a second time for its checksum.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace fsdp::formats {
 
-// A storage that carries a CRC-32, and what one process read of it.
+// A storage that carries a CRC-32, and the parts that one process read of it.
 struct PartialRead {
   std::string file;               // name for messages
-  std::string key;                // of a tensor in it
+  std::string key;                // a tensor in it
   std::uint64_t file_offset = 0;  // of the storage's first byte
   std::uint64_t storage_bytes = 0;
-  std::uint32_t crc = 0;                    // as the checkpoint has it
-  ErrorCode mismatch = ErrorCode::kZipCrc;  // what data that do not match it are an error of
-  CrcLedger ledger;                         // of what was read
+  std::uint32_t crc = 0;                    // as stored in the checkpoint
+  ErrorCode mismatch = ErrorCode::kZipCrc;  // code of the error if data do not match it
+  CrcLedger ledger;                         // of the parts read
 };
 
-// Throws: `mismatch` naming file, key, byte and both checksums, unless `computed` is the storage's.
+// Throws: `mismatch` naming file, key, byte and both checksums, unless `computed` equals the stored
+// one.
 void check_crc(const PartialRead& storage, std::uint32_t computed);
 
-// For another process that reads the same checkpoint, by the same path.
+// Encodes the reads for another process that reads the same checkpoint by the same path.
 std::string text_of(std::span<const PartialRead> reads);
-// Throws: kJson where `text` is not what text_of gives.
+// Throws: kJson if `text` is not a result of text_of.
 std::vector<PartialRead> partial_reads_from(const std::string& text);
 
 // Compares every storage that the readers together read whole.  Returns the bytes of the others.
-// Throws: as check_crc; the same on every process that is given the same.
 std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers);
 
 }  // namespace fsdp::formats

@@ -10,10 +10,10 @@
 namespace fsdp::formats {
 namespace {
 
-// Small enough that the checksum of what was read finds it in the cache.
+// Small enough that the checksum finds the bytes read in the cache.
 constexpr std::uint64_t kRunStepBytes = 1U << 18U;
 
-// Whether the rows of `part` lie one behind the other in a dense row-major tensor of size `whole`.
+// Returns whether the rows of `part` are contiguous in a dense row-major tensor of size `whole`.
 bool is_run(std::span<const std::int64_t> part, std::span<const std::int64_t> whole) {
   std::size_t d = 0;
   while (d < part.size() && part[d] == 1) ++d;
@@ -23,7 +23,7 @@ bool is_run(std::span<const std::int64_t> part, std::span<const std::int64_t> wh
   return true;
 }
 
-// The elements before `at` in a dense row-major box.
+// Returns the number of elements before `at` in a dense row-major box.
 std::uint64_t position(std::span<const std::int64_t> at, const Box& box) {
   std::uint64_t result = 0;
   for (std::size_t d = 0; d < at.size(); ++d) {
@@ -33,9 +33,9 @@ std::uint64_t position(std::span<const std::int64_t> at, const Box& box) {
   return result;
 }
 
-// The first of the boxes that elements [first, first + count) of a dense row-major box come to:
-// some dimensions fixed, a range of the next, all of the rest.  At most 2 * rank of them make up
-// any range.
+// Returns the first of the boxes that make up elements [first, first + count) of a dense row-major
+// box: some dimensions fixed, a range of the next, all of the rest.  Any range takes at most 2 *
+// rank boxes.
 Box leading_box(const Box& box, std::uint64_t first, std::uint64_t count) {
   Box part = box;
   std::uint64_t step = volume(box.view());  // elements from one index of dimension d to the next
@@ -97,7 +97,7 @@ void StorageChecks::note(const std::string& key, const ChunkData& data) {
 void StorageChecks::read(const ChunkData& data, const DenseRun& run) {
   if (!wants(data)) return;
   const std::lock_guard lock(mutex_);
-  // Not found: another piece read the storage whole meanwhile, and it was settled.
+  // If not found, another piece read the storage whole meanwhile, and it was settled.
   const auto found = storages_.find(name_of(data));
   if (found != storages_.end()) found->second.read.ledger.add(run.begin, run.bytes, run.crc);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads ranges of one piece's elements out of the chunks that cover it, and keeps the checksums of
-// the storages that were read from.
+// Reads ranges of one piece's elements from the chunks that cover it, and tracks the checksums of
+// the storages read.
 #pragma once
 
 #include <cstddef>
@@ -20,24 +20,24 @@
 
 namespace fsdp::formats {
 
-// What is known of the checksums of one checkpoint's storages.  Thread-safe.
+// The state of the checksums of one checkpoint's storages.  Thread-safe.
 class StorageChecks {
  public:
-  // With `enabled` false nothing is computed and nothing compared.
+  // If `enabled` is false, nothing is computed or compared.
   explicit StorageChecks(bool enabled) : enabled_(enabled) {}
 
   bool wants(const ChunkData& data) const { return enabled_ && data.crc.has_value(); }
-  // The storage of a chunk that is going to be read from.
+  // Registers the storage of a chunk that will be read.
   void note(const std::string& key, const ChunkData& data);
-  // A run of a storage was read.
+  // Records that a run of a storage was read.
   void read(const ChunkData& data, const DenseRun& run);
-  // Compares the storages of these chunks that were read whole, and forgets them: an error comes
-  // early and memory stays flat.  Throws: kZipCrc.
+  // Compares the storages of these chunks that were read whole, and forgets them: errors come early
+  // and memory stays flat.  Throws: kZipCrc.
   void settle(std::span<const SourceChunk> sources);
-  // Reads storages of which only parts were read on their own, through `buffer`, and compares them.
-  // Throws: kZipCrc, kInterrupted, what reading throws.
+  // Reads storages of which only parts were read once more in full, through `buffer`, and compares
+  // them. Throws: kZipCrc, kInterrupted, what reading throws.
   void finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled);
-  // Storages of which only parts were read, without what was settled; forgets them.
+  // Returns storages of which only parts were read, except settled ones; forgets them.
   std::vector<PartialRead> take_partial();
   std::uint64_t unchecked_bytes() const { return unchecked_bytes_; }
 
@@ -45,7 +45,7 @@ class StorageChecks {
   using Name = std::pair<std::string, std::uint64_t>;
   struct Storage {
     PartialRead read;
-    ChunkData data;  // of the first chunk seen in it
+    ChunkData data;  // the first chunk seen in it
   };
   static Name name_of(const ChunkData& data) { return {data.file, data.file_offset}; }
 
@@ -58,25 +58,26 @@ class StorageChecks {
 // A piece whose chunks were located.  Thread-safe.  Lifetime: piece and checks outlive it.
 class PieceReader {
  public:
-  // Throws: kHole where the chunks of a straight piece do not tile it; what `sources` throws.
+  // Throws: kHole if the chunks of a straight piece do not tile it; what `sources` throws.
   PieceReader(const TargetPiece& piece, StorageChecks& checks);
 
-  // Whether every chunk's part is one run in storage and in the piece: blocks then cost the same
-  // whatever their size; otherwise large blocks cost less.
+  // Returns whether every chunk's part is one run in storage and in the piece: then blocks of all
+  // sizes cost the same; otherwise large blocks cost less.
   bool straight() const { return straight_; }
 
-  // Elements [first, first + out.size() / item) of the dense row-major piece, before any cast.
-  // Returns the CRC-32 of `out` where reading computed it.
-  // `window`: the calling thread's own, where no other process reads the piece's bytes.
+  // Reads elements [first, first + out.size() / item) of the dense row-major piece, before any
+  // cast. Returns the CRC-32 of `out` if reading computed it.
+  // `window`: the calling thread's own, if no other process reads the piece's bytes.
   // Throws: kHole, what reading throws.
   std::optional<std::uint32_t> read(std::uint64_t first, std::span<std::byte> out,
                                     std::span<std::byte> scratch,
                                     RunWindow* window = nullptr) const;
-  // Every block was read: compares what can be.  Throws: kZipCrc.
+  // Called when every block was read: compares all checksums that it can.  Throws: kZipCrc.
   void settle() const { checks_.settle(sources_); }
 
  private:
-  // In elements: `count` of them from `from` on in the storage are those from `to` on in the piece.
+  // Counts elements: `count` of them from `from` on in the storage are those from `to` on in the
+  // piece.
   struct Run {
     std::uint64_t to;
     std::uint64_t from;
@@ -86,7 +87,7 @@ class PieceReader {
   void find_runs();
   std::optional<std::uint32_t> read_runs(std::uint64_t first, std::span<std::byte> out,
                                          RunWindow* window) const;
-  // Bytes of a storage from `from` on.  Returns their CRC-32 where it is wanted.
+  // Reads bytes of a storage from `from` on.  Returns their CRC-32 if it is needed.
   std::uint32_t read_run(const ChunkData& data, std::uint64_t from, std::span<std::byte> out,
                          RunWindow* window) const;
   void assemble(const Box& slab, std::span<std::byte> out, std::span<std::byte> scratch) const;
@@ -96,7 +97,7 @@ class PieceReader {
   std::uint64_t item_;
   std::vector<SourceChunk> sources_;
   bool straight_ = true;
-  std::vector<Run> runs_;  // straight: in the order of `to`, one behind the other
+  std::vector<Run> runs_;  // straight: in the order of `to`, contiguous
 };
 
 }  // namespace fsdp::formats

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A first look at float32 elements that differ, in float32 arithmetic: most groups of a tensor lie
-// no further apart than what was found before, and need no more than counting.
+// A first pass over float32 elements that differ, in float32 arithmetic: most groups of a tensor
+// differ no more than earlier ones, and only need counting.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ struct QuickCounts {
   std::uint64_t different = 0;  // beyond the tolerance
 };
 
-// What to add to `known` for these elements, `first` elements into the tensor.  Nothing where more
-// than the counts may change, or where float32 is too coarse to tell: compare_elements then looks
-// in float64.
+// Returns the counts to add to `known` for these elements, `first` elements into the tensor.
+// Nothing if more than the counts may change, or if float32 is too coarse to tell: compare_elements
+// then compares in float64.
 std::optional<QuickCounts> quick_counts(std::span<const std::byte> left,
                                         std::span<const std::byte> right, std::uint64_t first,
                                         const Tolerance& tolerance, const TensorDifference& known);

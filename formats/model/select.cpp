@@ -2,22 +2,13 @@
 #include "formats/model/select.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
-namespace {
-
-// One step of a compiled glob.
-struct Token {
-  enum class Kind { kLiteral, kSet, kOne, kWithinDots, kAny };
-  Kind kind;
-  char literal = 0;
-  std::string set;  // every character that matches
-};
-
-Token parse_set(std::string_view glob, std::size_t& at) {
+Glob::Token Glob::parse_set(std::string_view glob, std::size_t& at) {
   const std::size_t open = at++;
   Token token{Token::Kind::kSet, 0, {}};
   const bool negated = at < glob.size() && glob[at] == '!';
@@ -50,49 +41,46 @@ Token parse_set(std::string_view glob, std::size_t& at) {
   return token;
 }
 
-std::vector<Token> compile(std::string_view glob) {
-  std::vector<Token> tokens;
-  for (std::size_t at = 0; at < glob.size();) {
-    const char c = glob[at];
+Glob::Glob(std::string_view text) : text_(text) {
+  for (std::size_t at = 0; at < text.size();) {
+    const char c = text[at];
     if (c == '[') {
-      tokens.push_back(parse_set(glob, at));
+      tokens_.push_back(parse_set(text, at));
     } else if (c == '*') {
-      const bool twice = at + 1 < glob.size() && glob[at + 1] == '*';
-      tokens.push_back({twice ? Token::Kind::kAny : Token::Kind::kWithinDots, 0, {}});
+      const bool twice = at + 1 < text.size() && text[at + 1] == '*';
+      tokens_.push_back({twice ? Token::Kind::kAny : Token::Kind::kWithinDots, 0, {}});
       at += twice ? 2 : 1;
     } else {
-      tokens.push_back({c == '?' ? Token::Kind::kOne : Token::Kind::kLiteral, c, {}});
+      tokens_.push_back({c == '?' ? Token::Kind::kOne : Token::Kind::kLiteral, c, {}});
       ++at;
     }
   }
-  return tokens;
 }
 
-}  // namespace
+void Glob::reach(std::vector<char>& states, std::size_t position) const {
+  for (;; ++position) {
+    states[position] = 1;
+    if (position == tokens_.size()) return;
+    const auto kind = tokens_[position].kind;
+    if (kind != Token::Kind::kAny && kind != Token::Kind::kWithinDots) return;
+  }
+}
 
-bool glob_matches(std::string_view glob, std::string_view key) {
+bool Glob::matches(std::string_view key) const {
   // A set of positions in the pattern moves along the key: no backtracking, so no pattern is slow.
-  const std::vector<Token> tokens = compile(glob);
-  std::vector<char> now(tokens.size() + 1, 0);
-  const auto reach = [&](std::vector<char>& states, std::size_t position) {
-    for (;; ++position) {
-      states[position] = 1;
-      if (position == tokens.size()) return;
-      const auto kind = tokens[position].kind;
-      if (kind != Token::Kind::kAny && kind != Token::Kind::kWithinDots) return;
-    }
-  };
+  std::vector<char> now(tokens_.size() + 1, 0);
+  std::vector<char> next(now.size(), 0);
   reach(now, 0);
   for (const char c : key) {
-    std::vector<char> next(tokens.size() + 1, 0);
-    for (std::size_t p = 0; p < tokens.size(); ++p) {
+    std::fill(next.begin(), next.end(), 0);
+    for (std::size_t p = 0; p < tokens_.size(); ++p) {
       if (now[p] == 0) continue;
-      switch (tokens[p].kind) {
+      switch (tokens_[p].kind) {
         case Token::Kind::kLiteral:
-          if (tokens[p].literal == c) reach(next, p + 1);
+          if (tokens_[p].literal == c) reach(next, p + 1);
           break;
         case Token::Kind::kSet:
-          if (tokens[p].set.find(c) != std::string::npos) reach(next, p + 1);
+          if (tokens_[p].set.find(c) != std::string::npos) reach(next, p + 1);
           break;
         case Token::Kind::kOne:
           if (c != '.') reach(next, p + 1);
@@ -105,15 +93,22 @@ bool glob_matches(std::string_view glob, std::string_view key) {
           break;
       }
     }
-    now = std::move(next);
+    std::swap(now, next);
   }
   return now.back() != 0;
 }
 
+std::vector<Glob> globs_of(const std::vector<std::string>& texts) {
+  return {texts.begin(), texts.end()};
+}
+
+bool any_matches(const std::vector<Glob>& globs, std::string_view key) {
+  return std::any_of(globs.begin(), globs.end(),
+                     [&](const Glob& glob) { return glob.matches(key); });
+}
+
 bool KeySelection::selects(std::string_view key) const {
-  const auto matches = [&](const std::string& glob) { return glob_matches(glob, key); };
-  const bool included = include.empty() || std::any_of(include.begin(), include.end(), matches);
-  return included && std::none_of(exclude.begin(), exclude.end(), matches);
+  return (include.empty() || any_matches(include, key)) && !any_matches(exclude, key);
 }
 
 }  // namespace fsdp::formats

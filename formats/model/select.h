@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which keys of a checkpoint are meant: globs over fully qualified names.
+// Globs over fully qualified names, which choose keys of a checkpoint.
 #pragma once
 
 #include <string>
@@ -8,16 +8,39 @@
 
 namespace fsdp::formats {
 
-// Whether `key` matches `glob`: `*` is any text without a dot, `**` any text, `?` one character but
-// a dot,
-// `[abc]`, `[a-z]`, `[!a]` one of a set.  The whole key must match.  Linear in both.
+// A pattern for whole keys: `*` is any text without a dot, `**` any text, `?` one character but a
+// dot, `[abc]`, `[a-z]`, `[!a]` one of a set.  Matching is linear in pattern and key.
 // Throws: kUsage where a '[' is not closed.
-bool glob_matches(std::string_view glob, std::string_view key);
+class Glob {
+ public:
+  explicit Glob(std::string_view text);
+  bool matches(std::string_view key) const;
+  const std::string& text() const { return text_; }
 
-// Keys matched by any of `include` (all where it is empty) and by none of `exclude`.
+ private:
+  struct Token {
+    enum class Kind { kLiteral, kSet, kOne, kWithinDots, kAny };
+    Kind kind;
+    char literal = 0;
+    std::string set;  // every character that matches
+  };
+  static Token parse_set(std::string_view text, std::size_t& at);
+  // Marks the position, and those behind it that can be reached without a character.
+  void reach(std::vector<char>& states, std::size_t position) const;
+
+  std::string text_;
+  std::vector<Token> tokens_;
+};
+
+// Throws: kUsage naming the first that is broken.
+std::vector<Glob> globs_of(const std::vector<std::string>& texts);
+// Returns whether any of them matches.
+bool any_matches(const std::vector<Glob>& globs, std::string_view key);
+
+// Keys matched by any of `include` (all if it is empty) and by none of `exclude`.
 struct KeySelection {
-  std::vector<std::string> include;
-  std::vector<std::string> exclude;
+  std::vector<Glob> include;
+  std::vector<Glob> exclude;
   bool everything() const { return include.empty() && exclude.empty(); }
   bool selects(std::string_view key) const;
 };

@@ -10,7 +10,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Adds the boxes of rows [begin, end) of what lies in `box` from dimension `dim` on.
+// Adds the boxes of rows [begin, end) within `box` from dimension `dim` on.
 class RowBoxes {
  public:
   RowBoxes(std::span<const std::int64_t> shape, std::size_t row_dims)
@@ -22,7 +22,7 @@ class RowBoxes {
       boxes_.push_back(std::move(box));
       return;
     }
-    // Rows that one position in this dimension has.
+    // The number of rows at one position of this dimension.
     const std::int64_t inner = count_rows(shape_.subspan(dim + 1), row_dims_ - dim - 1);
     const std::int64_t first = begin / inner;
     const std::int64_t last = (end - 1) / inner;

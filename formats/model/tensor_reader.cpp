@@ -24,7 +24,7 @@ BlockOptions block_options(const VisitOptions& options) {
   return blocks;
 }
 
-// Counts what was visited, and tells.
+// Counts visited bytes and reports them.
 class Progress {
  public:
   explicit Progress(const VisitOptions& options) : options_(options) {}

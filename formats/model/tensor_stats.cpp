@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops keep kLanes results side by side, so that compilers make vector instructions of them
+// Loops keep kLanes results side by side, so that compilers turn them into vector instructions
 // without changing the order of additions; CMakeLists.txt keeps them from fusing multiplications
 // and additions, which would make results depend on the processor.
 #include "formats/model/tensor_stats.h"
@@ -138,7 +138,7 @@ TensorStats group_stats(T* x, std::size_t count) {
   return stats;
 }
 
-// By way of float32 where `Stored` is the code of a small float.
+// Converts by way of float32 if `Stored` is the code of a small float.
 template <typename T>
 TensorStats stats_as(DType dtype, std::span<const std::byte> elements) {
   const auto item = static_cast<std::size_t>(item_bytes(dtype));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures over the elements of a tensor: extremes, mean, spread, and how many are zero, NaN,
-// infinite.
+// Statistics of a tensor's elements: extremes, mean, spread, and counts of zero, NaN and infinity.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +12,10 @@
 
 namespace fsdp::formats {
 
-// Of finite elements alone, apart from the counts.  Sums are in float64: 4096 elements at a time
-// (`kStatsGroup`), the squares of distances from the mean of those; the groups are joined in the
-// order of the tensor, sums with compensation.  A tensor has the same figures however it is stored
-// and whatever the threads.
+// Of finite elements only, except for the counts.  Sums are in float64 over groups of 4096 elements
+// (`kStatsGroup`), squares are of distances from the group's mean; groups are joined in the order
+// of the tensor, sums with compensation.  A tensor has the same figures however it is stored and
+// however many threads there are.
 struct TensorStats {
   std::uint64_t count = 0;
   std::uint64_t zeros = 0;  // of either sign; complex: both parts
@@ -24,13 +23,13 @@ struct TensorStats {
   std::uint64_t positive_infinity = 0;
   std::uint64_t negative_infinity = 0;
   std::uint64_t complex_infinity = 0;  // complex: a part is infinite, none is NaN
-  double min = 0;                      // where finite() is not 0; complex: of no meaning
+  double min = 0;                      // if finite() is not 0; complex: without meaning
   double max = 0;
   // 64-bit integers, which float64 cannot hold: the same as `ordered` numbers.
   std::uint64_t ordered_min = 0;
   std::uint64_t ordered_max = 0;
   double sum = 0;
-  double sum_rest = 0;    // what `sum` lost to rounding
+  double sum_rest = 0;    // the rounding error of `sum`
   double square_sum = 0;  // of the distances from the mean; complex: of absolute values
 
   std::uint64_t infinite() const {
@@ -41,21 +40,21 @@ struct TensorStats {
 
 inline constexpr std::size_t kStatsGroup = 4096;  // elements
 
-// Whether the elements are single numbers: of quantized, packed and bit types only counts are
-// known.
+// Returns whether the elements are single numbers: for quantized, packed and bit types only counts
+// are known.
 bool has_numbers(DType dtype) noexcept;
 
-// Of consecutive elements that begin at a multiple of kStatsGroup.  bool counts as 0 and 1.  Types
-// without numbers: `count` alone.
+// Computes statistics of consecutive elements that begin at a multiple of kStatsGroup.  bool counts
+// as 0 and 1.  Types without numbers: `count` only.
 TensorStats stats_of(DType dtype, std::span<const std::byte> elements);
 
-// Of the elements behind `stats` as well.
+// Extends `stats` by the elements that follow.
 void append(DType dtype, TensorStats& stats, const TensorStats& behind);
 
-// The whole from blocks that come in any order.
+// Joins blocks that come in any order.
 class StatsJoiner {
  public:
-  // `first`: elements before the block.
+  // `first`: the number of elements before the block.
   void add(DType dtype, std::uint64_t first, const TensorStats& block);
   // Requires: every block was added.
   const TensorStats& total() const { return total_; }
@@ -65,8 +64,8 @@ class StatsJoiner {
   std::map<std::uint64_t, TensorStats> early_;  // before their turn, by `first`
 };
 
-// Derived figures; nothing where they are not defined: no finite elements, complex types, for `std`
-// fewer than two.  Infinity where float64 does not reach.
+// Derived figures; nothing if they are not defined: no finite elements, complex types, for `std`
+// fewer than two.  Infinity beyond the range of float64.
 std::optional<double> mean_of(DType dtype, const TensorStats& stats);
 std::optional<double> std_of(DType dtype, const TensorStats& stats);  // divided by n - 1
 std::optional<double> rms_of(DType dtype, const TensorStats& stats);  // complex: of |z|

@@ -9,8 +9,8 @@
 namespace fsdp::formats {
 namespace {
 
-// Steps for each chunk and dimension: a grid of n chunks takes some 4 log n.  More than a tiling
-// needs that trainers write, and less than a second for all that fits into a megabyte.
+// Steps for each chunk and dimension: a grid of n chunks takes some 4 log n.  More than a trainer's
+// tiling needs, and less than a second for all chunks that fit into a megabyte.
 constexpr std::uint64_t kStepsPerNumber = 300;
 constexpr std::uint64_t kFreeSteps = 100'000;
 
@@ -21,8 +21,8 @@ std::int64_t end_of(BoxView box, std::size_t d) {
   return box.offset[d] + box.size[d];
 }
 
-// The one dimension along which chunks are less than the whole tensor; nothing where there are
-// several, 0 where there is none.
+// Returns the only dimension along which chunks are smaller than the tensor; nothing if there are
+// several, 0 if there is none.
 std::optional<std::size_t> only_cut_dimension(std::span<const std::int64_t> shape,
                                               const ChunkList& chunks,
                                               const std::vector<std::size_t>& which) {
@@ -48,7 +48,7 @@ class Search {
     return std::move(result_);
   }
 
-  // Chunks that differ along dimension `d` alone.
+  // Handles chunks that differ along dimension `d` only.
   void sweep(std::size_t d, std::vector<std::size_t> which) {
     const auto begins_before = [&](std::size_t a, std::size_t b) {
       return begin_of(chunks_.box(a), d) < begin_of(chunks_.box(b), d);
@@ -68,7 +68,7 @@ class Search {
     if (covered < region_.size[d]) note_gap(d, covered, region_.size[d]);
   }
 
-  // Any chunks.
+  // Handles any chunks.
   void cut_apart(std::vector<std::size_t> which) {
     const std::uint64_t numbers = which.size() * std::max<std::size_t>(1, region_.size.size());
     steps_left_ = kFreeSteps + numbers * kStepsPerNumber;
@@ -76,7 +76,7 @@ class Search {
   }
 
  private:
-  // Whether nothing more is wanted.
+  // Returns whether the search may end.
   bool done() const {
     return !result_.decided || (result_.hole && result_.overlaps.size() >= max_overlaps_);
   }
@@ -111,8 +111,8 @@ class Search {
     std::int64_t at = 0;
   };
 
-  // Of the middle borders in each dimension the one that leaves the fewest chunks on its fuller
-  // side.  Requires: some chunk does not cover the region.
+  // Returns, of the middle borders in each dimension, the one that leaves the fewest chunks on its
+  // fuller side.  Requires: some chunk does not cover the region.
   Cut best_cut(const std::vector<std::size_t>& which) {
     Cut best;
     std::size_t least = SIZE_MAX;
@@ -135,7 +135,7 @@ class Search {
         below += begin_of(box, d) < *middle ? 1 : 0;
         above += end_of(box, d) > *middle ? 1 : 0;
       }
-      // The sum counts a chunk twice that is split.
+      // The sum counts a split chunk twice.
       const std::size_t cost = std::max(below, above) + (below + above - which.size());
       if (cost >= least) continue;
       least = cost;
@@ -144,8 +144,8 @@ class Search {
     return best;
   }
 
-  // The chunks that touch region_.  Its depth is that of borders halved in each dimension: some
-  // hundred at most.
+  // Examines the chunks that touch region_.  Each level halves the borders of a dimension, so the
+  // depth is some hundred at most.
   void look(std::vector<std::size_t> which) {
     throw_if_interrupted();
     if (done()) return;
@@ -192,7 +192,7 @@ class Search {
 
   const ChunkList& chunks_;
   const std::size_t max_overlaps_;
-  Box region_;  // that is being looked at
+  Box region_;  // the region being examined
   std::vector<std::int64_t> borders_;
   std::uint64_t steps_left_ = 0;
   Tiling result_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the chunks of a tensor lie: which share elements, and what none of them covers.
+// Finds chunks of a tensor that share elements, and regions that no chunk covers.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +20,12 @@ struct Tiling {
   bool decided = true;      // false: the search ended before it had seen everything
 };
 
-// Looks at these chunks of `chunks`, all inside the tensor and with elements.
+// Examines these chunks of `chunks`, which lie inside the tensor and have elements.
 //
-// Chunks that are cut along one dimension, as FSDP's are, are sorted along it.  Others are cut
-// apart with the tensor, at their own borders, until a region is covered by one chunk or by none: n
-// log n for grids and whatever else can be cut without splitting many chunks.  Sets made to be
-// split everywhere end the search after some hundred steps for each chunk and dimension.
+// Chunks that are cut along one dimension, like FSDP's, are sorted along it.  Otherwise the tensor
+// is cut at the chunks' borders until a region is covered by one chunk or by none: n log n for
+// grids and other tilings that can be cut without splitting many chunks.  For chunks made to be
+// split everywhere, the search ends after some hundred steps for each chunk and dimension.
 //
 // At most `max_overlaps` pairs are named; the search goes on for a hole.
 // Throws: kInterrupted.

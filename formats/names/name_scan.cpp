@@ -8,11 +8,11 @@ namespace {
 
 using Kind = Term::Kind;
 
-// Calls whose arguments matter nest no deeper: function, class, (arguments).
+// Calls with relevant arguments nest no deeper: function, class, (arguments).
 constexpr int kMaxArgumentDepth = 2;
-// Reasons beyond these say nothing new.
+// More reasons than this add no information.
 constexpr std::size_t kMaxHidden = 100;
-// Arguments that a rule looks at.
+// Arguments that a rule examines.
 constexpr std::size_t kMaxArguments = 8;
 
 NameArgument argument_of(const PickleTrace& trace, Term term, int depth) {
@@ -76,7 +76,7 @@ void NameScanner::use(std::uint64_t number, NameUse use) {
 Term NameScanner::call(PickleTrace& trace, PickleCall how, Term callable, Term args) {
   if (callable.kind != Kind::kName) {
     trace.report_value(args);
-    // What a call of a name made is called: nothing in the list makes callables.
+    // Calls the result of a call: nothing in the list returns callables.
     if (callable.kind == Kind::kObject) mark_unsafe(name_of(callable));
     return {};
   }

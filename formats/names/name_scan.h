@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of a pickle, from its bytes, held against the exact list (plain_names.h).
+// Reads the names of a pickle from its bytes and compares them with the exact list (plain_names.h).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 namespace fsdp::formats {
 
 enum class NameStatus : std::uint8_t {
-  kUnsafe,   // outside the list, or used otherwise than names in it are
-  kAllowed,  // the same, but for the caller's permission
+  kUnsafe,   // outside the list, or used in another way than names in it
+  kAllowed,  // the same, but permitted by the caller
   kPlain,
 };
 
@@ -24,20 +24,20 @@ struct ScannedName {
   NameStatus status = NameStatus::kPlain;
 };
 
-// Scans pickles one after the other and gathers their names.  Works on the bytes alone: no value is
+// Scans pickles one after another and gathers their names.  Works on the bytes only: no value is
 // built, and every opcode that Python runs is followed (see PickleTrace).
 // Lifetime: `allowed` ("module.name") outlives it.
 class NameScanner : private PickleTraceHost {
  public:
   explicit NameScanner(const std::set<std::string>& allowed) : allowed_(allowed) {}
 
-  // The pickle at `offset`; returns where its STOP ends.  Throws: as PickleTrace::run; the names up
-  // to there are gathered, and Python would have run them.
+  // Scans the pickle at `offset`; returns the end of its STOP.  Throws: like PickleTrace::run;
+  // names before the error are gathered, because Python would have run them.
   std::uint64_t scan(const ByteSource& source, std::uint64_t offset = 0);
 
   // In the order in which they first occur.
   const std::vector<ScannedName>& names() const { return names_; }
-  // Why a name cannot be told: computed, or of the extension registry.
+  // Reasons why names are unknown: computed, or from the extension registry.
   const std::vector<std::string>& hidden() const { return hidden_; }
 
  private:
@@ -56,7 +56,7 @@ class NameScanner : private PickleTraceHost {
 
   void use(std::uint64_t name, NameUse use);
   void mark_unsafe(const GlobalName& name);
-  // Of a kName or kObject.
+  // Returns the name of a kName or kObject.
   const GlobalName& name_of(Term term) const { return names_[states_[term.at].position].name; }
   std::size_t position_of(const GlobalName& name);
   Term ruled_call(PickleTrace& trace, Term callable, Term args);
@@ -65,7 +65,7 @@ class NameScanner : private PickleTraceHost {
   const std::set<std::string>& allowed_;
   std::vector<ScannedName> names_;
   std::unordered_map<std::string, std::size_t> positions_;  // by dotted name
-  std::vector<State> states_;                               // by number in the stream at hand
+  std::vector<State> states_;                               // by number in the present stream
   std::vector<std::string> hidden_;
 };
 

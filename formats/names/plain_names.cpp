@@ -40,7 +40,7 @@ constexpr unsigned kType = kValue;
 constexpr unsigned kInstances = kValue | kNew | kState;
 // A class that is called with its value: an enumeration, a path, a date.
 constexpr unsigned kCalled = kValue | kCall;
-// A function: nothing but called.
+// A function: only called.
 constexpr unsigned kFunction = kCall;
 constexpr unsigned kRebuilder = kCall | kRebuild;
 
@@ -50,7 +50,7 @@ struct Group {
   std::string_view names;  // with a space between them
 };
 
-// What PyTorch, its distributed package, NumPy, Python and trainers put into checkpoints.
+// The names that PyTorch, its distributed package, NumPy, Python and trainers put into checkpoints.
 // Constructing any of them runs no code that the file chooses, nor does setting its state.
 constexpr std::array kGroups = {
     // Containers.
@@ -128,7 +128,7 @@ constexpr std::array kGroups = {
           "Metadata TensorStorageMetadata TensorProperties ChunkStorageMetadata "
           "BytesStorageMetadata MetadataIndex StorageMeta"},
     Group{kInstances, "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo"},
-    // Python's own data.
+    // Python's own data types.
     Group{kCalled, "builtins", "complex set frozenset range slice bytearray bytes"},
     Group{kType, "builtins", "Ellipsis NotImplemented"},
     Group{kType, "builtins", "list dict tuple int float bool str"},
@@ -159,8 +159,7 @@ constexpr std::array kGroups = {
           "StrDType VoidDType DateTime64DType TimeDelta64DType StringDType"},
 };
 
-// The longest path that getattr is followed to: calls of it on each other make longer and longer
-// ones.
+// The longest path that getattr is followed to: nested calls make longer and longer ones.
 constexpr std::size_t kMaxMemberBytes = 512;
 
 std::string key_of(std::string_view module, std::string_view name) {
@@ -193,12 +192,12 @@ unsigned uses_of(ProducerUse use) {
   return 0;
 }
 
-// The uses of a name, 0 where it is not in the list.
+// Returns the uses of a name, 0 if it is not in the list.
 unsigned uses_of(const GlobalName& name) {
   static const std::unordered_map<std::string, unsigned> table = make_table();
   const auto found = table.find(key_of(name.module, name.name));
   if (found != table.end()) return found->second;
-  // Dtypes and storages, as many as there are.
+  // All dtypes and storages.
   if (name.module == "torch" && dtype_from_torch_name(name.name)) return kType;
   if (is_storage_class(name)) return kType;
   const ProducerName* const producer = producer_name(name.module, name.name);
@@ -216,7 +215,7 @@ CallJudgement unsound(const GlobalName& name) {
   return {{name}, {}, {}};
 }
 
-// getattr(class, 'member'): exactly those pairs that are in the list.
+// getattr(class, 'member'): exactly the pairs in the list.
 CallJudgement judge_getattr(const GlobalName& callable, const std::vector<NameArgument>& args,
                             const IsAllowed& is_allowed) {
   if (args.size() != 2 || !is_name(args, 0) || args[1].kind != Kind::kText)
@@ -229,7 +228,7 @@ CallJudgement judge_getattr(const GlobalName& callable, const std::vector<NameAr
   return judgement;
 }
 
-// _reconstructor(cls, object, None), as protocols 0 and 1 have instances.
+// _reconstructor(cls, object, None), the form of instances in protocols 0 and 1.
 CallJudgement judge_reconstructor(const GlobalName& callable, const std::vector<NameArgument>& args,
                                   const IsAllowed& is_allowed) {
   if (args.size() != 3 || !is_name(args, 0) || !is_name(args, 1)) return unsound(callable);
@@ -275,7 +274,7 @@ CallJudgement judge_defaultdict(const std::vector<NameArgument>& args,
   return is_sound || is_allowed(factory) ? CallJudgement() : unsound(factory);
 }
 
-// encode(text, 'latin1'): other codecs may be anything that was registered.
+// encode(text, 'latin1'): another codec may be any registered function.
 CallJudgement judge_encode(const GlobalName& callable, const std::vector<NameArgument>& args) {
   const bool is_sound = args.size() == 2 && args[0].kind == Kind::kText &&
                         args[1].kind == Kind::kText && args[1].text == "latin1";
@@ -296,7 +295,7 @@ CallJudgement judge_reconstruct(const GlobalName& callable, const std::vector<Na
 GlobalName python_3_name(std::string_view module, std::string_view name) {
   if (module == "__builtin__") {
     module = "builtins";
-    // What Python 3 calls the types that Python 2 had, as protocol 2 writes them.
+    // The Python 3 names of Python 2 types, which protocol 2 writes.
     if (name == "long") name = "int";
     if (name == "unicode") name = "str";
     if (name == "xrange") name = "range";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exact list of Python names that are plain data, and what may be done with each.
+// The exact list of Python names that are plain data, and the permitted uses of each.
 //
-// A name is a module and the path of an attribute in it: what getattr takes from a class has the
-// name of both, as protocol 4 writes it ("pathlib", "PosixPath.write_text").  What is outside the
-// list, and what is inside it but used in another way, may run code when Python loads it.
+// A name is a module and the path of an attribute in it: a member that getattr takes from a class
+// is named with its class, as in protocol 4 ("pathlib", "PosixPath.write_text").  A name outside
+// the list, or one inside it that is used in another way, may run code when Python loads it.
 #pragma once
 
 #include <cstddef>
@@ -18,22 +18,22 @@
 
 namespace fsdp::formats {
 
-// What a stream does with a name.
+// The use of a name in a stream.
 enum class NameUse : std::uint8_t {
   kValue,  // it stands in a container or an argument: a class or a constant, never a function
   kCall,   // REDUCE, OBJ, INST
   kNew,    // NEWOBJ
-  kState,  // BUILD of what a call made
-  kItems,  // APPENDS, SETITEMS on what a call made
+  kState,  // BUILD on the result of a call
+  kItems,  // APPENDS, SETITEMS on the result of a call
 };
 
 // __builtin__ and copy_reg are builtins and copyreg.
 GlobalName python_3_name(std::string_view module, std::string_view name);
 
-// torch.FloatStorage and its like.
+// Returns whether it is torch.FloatStorage or similar.
 bool is_storage_class(const GlobalName& name);
 
-// What may be done with a name; nothing where it is not in the list.
+// The permitted uses of a name; none if it is not in the list.
 class PlainUses {
  public:
   explicit PlainUses(std::uint32_t bits = 0) : bits_(bits) {}
@@ -63,15 +63,15 @@ struct NameArgument {
 
 // A call of a listed name.
 struct CallJudgement {
-  // The names that make it unsafe: of an argument, or of the callable itself.  Empty: it is sound.
+  // The names that make it unsafe: an argument's, or the callable's own.  Empty: it is sound.
   std::vector<GlobalName> unsafe;
-  // What the result is where it is a name again (getattr).
+  // The result, if it is a name again (getattr).
   std::optional<GlobalName> name;
-  // The class of the result where it is not the callable (copyreg._reconstructor).
+  // The class of the result, if it is not the callable (copyreg._reconstructor).
   std::optional<GlobalName> cls;
 };
 
-// Requires: has_argument_rule.  `is_allowed`: names of the caller's own, which may be anything.
+// Requires: has_argument_rule.  `is_allowed`: names that the caller permits, which may be anything.
 CallJudgement judge_call(const GlobalName& callable, const std::vector<NameArgument>& args,
                          const std::function<bool(const GlobalName&)>& is_allowed);
 

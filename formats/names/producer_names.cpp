@@ -25,7 +25,7 @@ constexpr std::string_view kDeepSpeed = "DeepSpeed 0.14 to 0.19";
 
 constexpr std::array kNames = {
     // Hydra's and Lightning's hyperparameters.  Nodes know their parents; interpolations and
-    // resolvers are text until someone asks for the value.
+    // resolvers are text until the value is accessed.
     ProducerName{"omegaconf.dictconfig", "DictConfig", kInstances, kOmegaConf},
     ProducerName{"omegaconf.listconfig", "ListConfig", kInstances, kOmegaConf},
     ProducerName{"omegaconf.base", "Metadata", kInstances, kOmegaConf},
@@ -46,7 +46,7 @@ constexpr std::array kNames = {
     ProducerName{"typing", "Optional", kType, kTyping},
     ProducerName{"typing", "Tuple", kType, kTyping},
     ProducerName{"typing", "Union", kType, kTyping},
-    // Beside what every rank of ZeRO holds.
+    // Objects beside the tensors of every ZeRO rank.
     ProducerName{"deepspeed.runtime.fp16.loss_scaler", "LossScaler", kInstances, kDeepSpeed},
     ProducerName{"deepspeed.runtime.fp16.loss_scaler", "DynamicLossScaler", kInstances, kDeepSpeed},
     ProducerName{"deepspeed.runtime.zero.config", "ZeroStageEnum", kCalled, kDeepSpeed},

@@ -13,9 +13,9 @@
 namespace fsdp::formats {
 namespace {
 
-// Calls whose arguments matter nest no deeper: function, class, (arguments); getattr on getattr.
+// Calls with relevant arguments nest no deeper: function, class, (arguments); getattr on getattr.
 constexpr int kMaxArgumentDepth = 4;
-// Arguments that a rule looks at.
+// Arguments that a rule examines.
 constexpr std::size_t kMaxArguments = 8;
 
 bool nothing_allowed(const GlobalName& /*name*/) {
@@ -29,7 +29,7 @@ NameArgument argument_of(const Value& value, int depth) {
   if (depth > kMaxArgumentDepth) return argument;
   if (const std::string* text = value.as_string()) {
     argument.kind = NameArgument::Kind::kText;
-    // Longer ones are no name; a tensor's data may be such a text.
+    // Longer texts are not names; a tensor's data may be such a text.
     if (text->size() <= 1024) argument.text = *text;
   } else if (auto name = name_of(value, depth)) {
     argument.kind = NameArgument::Kind::kName;
@@ -44,7 +44,7 @@ NameArgument argument_of(const Value& value, int depth) {
   return argument;
 }
 
-// The name that a value is: written as one, or taken from a class by getattr.
+// Returns a value as a name: written as one, or taken from a class by getattr.
 std::optional<GlobalName> name_of(const Value& value, int depth) {
   if (const GlobalName* name = value.as_global()) return python_3_name(name->module, name->name);
   const ObjectData* object = value.as_object();
@@ -55,7 +55,7 @@ std::optional<GlobalName> name_of(const Value& value, int depth) {
     return std::nullopt;
   }
   return judge_call({"builtins", "getattr"}, argument_of(object->args, depth + 1).items,
-                    // Whatever it is: its name is what is asked for.
+                    // Accepts any name: only the name is needed.
                     [](const GlobalName&) { return true; })
       .name;
 }
@@ -67,7 +67,7 @@ class Visitor {
     while (!open_.empty()) {
       const auto [value, place] = std::move(open_.back());
       open_.pop_back();
-      // Names are looked at in each of their places; what holds others, once.
+      // Names are checked at each of their places; containers are visited once.
       if (value.kind() == ValueKind::kGlobal) {
         if (place == Place::kValue) use(*name_of(value, 0), NameUse::kValue);
         continue;
@@ -108,7 +108,7 @@ class Visitor {
         judged = uses.takes_function();
       }
     } else if (const ObjectData* made = object.callable.as_object()) {
-      // What a call made is called: nothing in the list makes callables.
+      // Calls the result of a call: nothing in the list returns callables.
       unsafe_.insert(
           name_of(made->callable, 0).value_or(GlobalName{"builtins", "getattr"}).dotted());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of a value that Python would run code for, wherever in it they stand.
+// Finds the names anywhere in a value for which Python would run code.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,14 @@
 namespace fsdp::formats {
 
 // "module.name", in order: those outside the exact list of plain_names.h, and those in it that are
-// used otherwise than there.
+// used in another way.
 using UnknownGlobals = std::set<std::string>;
 
-// Of a value that TorchPickleHost read or that was made of such: every part of it is visited, keys
-// and their members, factories, states, hooks; each shared part once.
+// Examines a value that TorchPickleHost read, or one built from such values: visits every part of
+// it, keys and their members, factories, states, hooks; each shared part once.
 UnknownGlobals unknown_globals_in(const Value& value);
 
-// Of `count` pickles one behind the other, from their bytes (see NameScanner).  Requires: they were
-// read.
+// Examines the bytes of `count` consecutive pickles (see NameScanner).  Requires: they were read.
 UnknownGlobals unknown_globals_in(const ByteSource& source, std::uint64_t offset = 0,
                                   int count = 1);
 

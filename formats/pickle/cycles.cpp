@@ -13,7 +13,7 @@
 namespace fsdp::formats {
 namespace {
 
-// On the stack: a value that no slot which is ever fetched holds.
+// On the stack: a value that is not in any slot that is ever fetched.
 constexpr std::uint32_t kNameless = UINT32_MAX;
 
 // Numbers are never used twice, so that values of several streams can be put together.
@@ -26,19 +26,19 @@ std::uint32_t next_number() {
 
 }  // namespace
 
-// Keeps the stack of a stream as ranks of memo slots.
+// Tracks the stack of a stream as ranks of memo slots.
 class PickleCycles::Walk {
  public:
   Walk(PickleCycles& cycles, const ByteSource& source, std::uint64_t offset,
        std::uint64_t max_values)
       : cycles_(cycles), reader_(source, offset), max_values_(max_values) {}
 
-  // Ends at STOP, or where the stack lacks what an opcode takes: the machine says what is wrong.
+  // Ends at STOP, or if the stack is too short for an opcode: the machine reports that error.
   void run() {
     while (step()) {
     }
   }
-  // Whether anything holds itself.
+  // Returns whether anything contains itself.
   bool any() const { return any_; }
 
  private:
@@ -87,7 +87,7 @@ class PickleCycles::Walk {
       case PickleOp::kLongBinGet:
         return get(reader_.u32());
       default:
-        // Everything else puts one value on the stack.
+        // Every other opcode puts one value on the stack.
         reader_.skip_argument();
         return push(kNameless);
     }
@@ -110,7 +110,7 @@ class PickleCycles::Walk {
     marks_.pop_back();
     return true;
   }
-  // The value on top of the stack changes.
+  // Records that the value on top of the stack changes.
   bool change() {
     if (stack_.size() == floor()) return false;
     if (stack_.back() == kNameless) return true;

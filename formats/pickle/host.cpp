@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host does that gives names no meaning: inert values.
+// The defaults of a host that gives names no meaning: inert values.
 #include <span>
 #include <string>
 #include <utility>
@@ -24,7 +24,7 @@ Value PickleHost::build(Value object, Value state, bool /*shared*/) {
   return object;
 }
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): hosts that override it take it over.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): overriding hosts take ownership.
 Value PickleHost::persistent_id(Value id) {
   const std::span<const Value> items = id.items();
   const std::string* const kind = items.empty() ? nullptr : items[0].as_string();

@@ -10,7 +10,7 @@
 
 namespace fsdp::formats {
 
-// A kInt where it fits, else a kBigInt.  No bytes are 0; bytes that only repeat the sign are
+// Returns a kInt if it fits, else a kBigInt.  No bytes mean 0; bytes that only repeat the sign are
 // dropped.
 Value decode_long(std::string_view bytes);
 

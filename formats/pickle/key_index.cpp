@@ -85,7 +85,7 @@ std::uint64_t hash_number(std::uint64_t bits) {
   return state.finish();
 }
 
-// The integer a number equals, nothing where it has a fraction or is outside 64 bits.
+// Returns the integer that a number equals, nothing if it has a fraction or is outside 64 bits.
 std::optional<std::int64_t> integral(const Value& value) {
   if (const auto boolean = value.as_bool()) return *boolean ? 1 : 0;
   if (const auto integer = value.as_int()) return integer;

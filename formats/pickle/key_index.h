@@ -15,20 +15,20 @@ namespace fsdp::formats {
 // Containers up to this size are searched from end to end.
 inline constexpr std::size_t kUnindexedKeys = 16;
 
-// Whether both are keys that compare without running Python (None, numbers, text, bytes, globals)
-// and are equal: 1, True and 1.0 are one key.  False for NaN and for all other kinds.
+// Returns whether both are keys that compare without running Python (None, numbers, text, bytes,
+// globals) and are equal: 1, True and 1.0 are one key.  False for NaN and for all other kinds.
 bool equal_keys(const Value& a, const Value& b) noexcept;
 
 // Positions of keys by a hash that is keyed at random once per process, so that no file can be made
 // to collide.
 class KeyIndex {
  public:
-  // The hash of a key, nothing for the kinds that `equal_keys` does not compare.
+  // Returns the hash of a key, nothing for the kinds that `equal_keys` does not compare.
   static std::optional<std::uint64_t> hash(const Value& key) noexcept;
   static std::uint64_t hash(std::string_view text) noexcept;
 
-  // The first position in the index with this hash for which `is_key(position)`, nothing where
-  // there is none.
+  // The first position in the index with this hash for which `is_key(position)`, nothing if there
+  // is none.
   template <typename IsKey>
   std::optional<std::uint32_t> find(std::uint64_t hash, const IsKey& is_key) const {
     if (slots_.empty()) return std::nullopt;
@@ -45,7 +45,7 @@ class KeyIndex {
  private:
   static constexpr std::uint32_t kFree = UINT32_MAX;
   struct Slot {
-    std::uint32_t hash = 0;  // low bits of the hash; the slot's place is found from them as well
+    std::uint32_t hash = 0;  // low bits of the hash; they also determine the slot's place
     std::uint32_t position = kFree;
   };
   static std::uint32_t short_hash(std::uint64_t hash) noexcept {
@@ -56,8 +56,8 @@ class KeyIndex {
   std::size_t taken_ = 0;
 };
 
-// Notes that `key` follows the first `count` keys, `key_at(i)` being number i.  Returns false where
-// it equals one of them.  The index appears when the container grows beyond kUnindexedKeys.
+// Records that `key` follows the first `count` keys, where `key_at(i)` is number i.  Returns false
+// if it equals one of them.  The index appears when the container grows beyond kUnindexedKeys.
 // Requires: called for each key in turn, or `index` is empty.
 template <typename KeyAt>
 bool add_key(std::unique_ptr<KeyIndex>& index, std::size_t count, const Value& key,

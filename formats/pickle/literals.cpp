@@ -25,7 +25,7 @@ void append_utf8(std::string& out, std::uint32_t code) {
   }
 }
 
-// `digits` hexadecimal or octal digits at `text`, as many as there are at most.
+// Reads hexadecimal or octal digits at `text`, at most as many as allowed.
 std::optional<std::uint32_t> escaped_number(std::string_view text, int base, std::size_t least) {
   std::uint32_t code = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), code, base);
@@ -43,7 +43,7 @@ std::optional<std::string> raw_unicode(std::string_view line) {
     if (line[i] != '\\' || i + 1 == line.size()) continue;
     const char next = line[++i];
     if (next != 'u' && next != 'U') {
-      // What a backslash stands before is no beginning of another pair.
+      // An escaped backslash does not begin another pair.
       append_utf8(out, static_cast<unsigned char>(next));
       continue;
     }
@@ -98,7 +98,7 @@ std::optional<std::uint64_t> slot_number(std::string_view line) {
   while (!line.empty() && is_space(line.back())) line.remove_suffix(1);
   if (!line.empty() && line.front() == '+') line.remove_prefix(1);
   std::string digits;
-  bool between = false;  // behind a digit, where an underline may stand
+  bool between = false;  // after a digit, where an underscore may stand
   for (const char c : line) {
     if (c == '_' && !between) return std::nullopt;
     between = c != '_';

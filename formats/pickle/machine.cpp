@@ -101,7 +101,7 @@ class PickleMachine {
   [[noreturn]] void fail(ErrorCode code, std::string_view symptom) const {
     reader_.fail(code, symptom);
   }
-  // Runs what knows nothing of the stream, and tells its errors with the opcode.
+  // Runs code that knows nothing of the stream, and adds the opcode to its errors.
   template <typename Action>
   decltype(auto) located(const Action& action) const {
     try {
@@ -348,7 +348,7 @@ void PickleMachine::python2_text(std::uint64_t length) {
                              : Value::bytes(std::move(content)));
 }
 
-// Replaces the last values of the stack by one tuple of them.
+// Replaces the last values of the stack with one tuple of them.
 void PickleMachine::tuple(std::size_t size) {
   need(size);
   Value result = Node::make_tuple(stack_.last(size));
@@ -475,7 +475,7 @@ void PickleMachine::persistent_id() {
   push_new(located([&] { return host_.persistent_id(std::move(id)); }));
 }
 
-// Once more, where the first reading met a container that holds itself.
+// Reads once more, after the first pass met a container that contains itself.
 Value read_cyclic(const ByteSource& source, std::uint64_t offset, PickleHost& host,
                   const PickleLimits& limits, bool whole, const Error& error) {
   if (!host.restart()) throw error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memo of a pickle stream: which of its slots are ever fetched, and the values of those.
+// The memo of a pickle stream: the slots that are ever fetched, and their values.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@ class SlotSet {
   bool contains(std::uint64_t slot) const {
     return slot / 64 < words_.size() && (words_[slot / 64] >> (slot % 64) & 1U) != 0;
   }
-  // Returns false where the slot is in it already.
+  // Returns false if it already contains the slot.
   bool insert(std::uint64_t slot) {
     const auto word = static_cast<std::size_t>(slot / 64);
     if (word >= words_.size()) words_.resize(std::max(word + 1, words_.size() * 2));
@@ -39,8 +39,8 @@ class SlotSet {
       rank += bit_count(word);
     }
   }
-  // How many slots of the set are below `slot`.  Requires: contains(slot), make_ranks, no insert
-  // since.
+  // Returns the number of slots of the set below `slot`.  Requires: contains(slot), make_ranks, no
+  // insert since.
   std::uint32_t rank(std::uint64_t slot) const {
     const std::uint64_t below = words_[slot / 64] & ((std::uint64_t{1} << (slot % 64)) - 1);
     return ranks_[slot / 64] + bit_count(below);
@@ -48,7 +48,7 @@ class SlotSet {
   std::uint32_t count() const { return count_; }
 
  private:
-  // Inline where std::popcount is a call, on processors that need not have the instruction.
+  // Inline, because std::popcount is a call on targets that may lack the instruction.
   static std::uint32_t bit_count(std::uint64_t bits) {
     bits -= bits >> 1U & 0x5555555555555555ULL;
     bits = (bits & 0x3333333333333333ULL) + (bits >> 2U & 0x3333333333333333ULL);
@@ -57,7 +57,7 @@ class SlotSet {
   }
 
   std::vector<std::uint64_t> words_;
-  std::vector<std::uint32_t> ranks_;  // of the first slot of each word
+  std::vector<std::uint32_t> ranks_;  // rank of the first slot of each word
   std::uint32_t count_ = 0;
 };
 
@@ -72,7 +72,7 @@ class PickleMemo {
     ValueAccess::set_in_memo(value);
     values_[fetched_.rank(slot)] = value;
   }
-  // nullptr where nothing was put.
+  // Returns nullptr if nothing was put.
   const Value* get(std::uint64_t slot) {
     Recent& recent = recent_[slot % recent_.size()];
     if (recent.value != nullptr && recent.slot == slot) return recent.value;
@@ -90,7 +90,7 @@ class PickleMemo {
   };
   SlotSet fetched_;
   std::vector<Value> values_;       // by rank
-  std::array<Recent, 256> recent_;  // class names and field names are fetched over and over
+  std::array<Recent, 256> recent_;  // class names and field names are fetched repeatedly
 };
 
 }  // namespace fsdp::formats

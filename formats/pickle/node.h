@@ -55,7 +55,7 @@ struct GlobalNode : ValueNode {
 struct ObjectNode : ValueNode {
   using ValueNode::ValueNode;
   ObjectData data;
-  std::unique_ptr<KeyIndex> index;  // of data.dict_items
+  std::unique_ptr<KeyIndex> index;  // index of data.dict_items
   std::uint32_t cycle = 0;          // its number in Note [cycles]
 };
 
@@ -64,8 +64,8 @@ struct StorageNode : ValueNode {
   StorageRef storage;
 };
 
-// Nodes alive in this thread, plus the values their containers hold.  Not exact where values made
-// by one thread are destroyed by another; a reader only looks at its change while it runs.
+// Nodes alive in this thread, plus the values their containers hold.  Not exact if values made by
+// one thread are destroyed by another; a reader only uses its change while it runs.
 extern constinit thread_local std::int64_t live_value_count;
 
 struct ValueAccess {
@@ -75,29 +75,28 @@ struct ValueAccess {
   static bool is_same(const Value& a, const Value& b) noexcept {
     return a.kind() == b.kind() && a.tag() == b.tag() && a.word_ == b.word_;
   }
-  // A handle that takes over the reference a new node begins with.
+  // Returns a handle that takes over the initial reference of a new node.
   static Value handle(ValueNode* node, std::uint32_t tag = 0) noexcept {
     return {node->kind, reinterpret_cast<std::uintptr_t>(node), tag};
   }
 
-  // The node of a value whose kind has been looked at.
+  // Returns the node of a value whose kind was checked.
   template <typename Node>
   static Node& as(const Value& value) noexcept {
     return *static_cast<Node*>(value.node());
   }
 
-  // A node of that kind with one reference, which the caller hands to `handle`.
+  // Makes a node of that kind with one reference, which the caller hands to `handle`.
   template <typename Node>
   static Node* make(ValueKind kind) {
     Node* const node = new Node(kind);
     ++live_value_count;
     return node;
   }
-  // A tuple of the values, which are moved from.
+  // Makes a tuple of the values, which are moved from.
   static Value make_tuple(std::span<Value> items);
 
-  // Marks what `child` refers to as held by something.  Returns the depth that its holder has at
-  // least.
+  // Marks the node of `child` as held.  Returns the least depth of its holder.
   static std::uint32_t hold(const Value& child) noexcept {
     ValueNode* const node = child.node();
     if (node == nullptr) return 1;
@@ -107,7 +106,7 @@ struct ValueAccess {
   static void hold(ValueNode& holder, const Value& child) noexcept {
     holder.depth = std::max(holder.depth, hold(child));
   }
-  // Where the number of a container in Note [cycles] stands; nullptr for nodes that have none.
+  // Returns the place of a container's number in Note [cycles]; nullptr for nodes without one.
   static std::uint32_t* cycle(ValueNode& node) noexcept {
     switch (node.kind) {
       case ValueKind::kList:

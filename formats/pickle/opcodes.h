@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The opcodes of pickle: their names, the shape of their arguments, and which of them are accepted.
+// The opcodes of pickle: their names, the shape of their arguments, and whether they are accepted.
 // Source: the opcode documentation in CPython's Lib/pickletools.py.
 #pragma once
 
@@ -61,8 +61,8 @@ enum class PickleOp : std::uint8_t {
   kBinPersid = 'Q',
 };
 
-// The others that Python runs: those of protocols 0 and 1, and those that no pickler writes for
-// data.
+// The other opcodes that Python runs: those of protocols 0 and 1, and those that no pickler writes
+// for data.
 enum class PythonOp : std::uint8_t {
   kInt = 'I',
   kLong = 'L',
@@ -87,7 +87,7 @@ enum class PythonOp : std::uint8_t {
   kReadonlyBuffer = 0x98,
 };
 
-// What follows the opcode byte.
+// The argument after the opcode byte.
 enum class PickleArgument : std::uint8_t {
   kRefused,  // the opcode is not accepted
   kNothing,
@@ -98,13 +98,13 @@ enum class PickleArgument : std::uint8_t {
   kLength1,
   kLength4,
   kLength8,        // an unsigned length of that many bytes, then as many bytes
-  kSignedLength4,  // the same, where a negative length can be written
+  kSignedLength4,  // the same, but signed
   kTwoLines,       // two lines of text, each ended by '\n'
   kLine,           // one such line
 };
 
 struct PickleOpcode {
-  std::string_view name;  // empty for bytes that are no opcode at all
+  std::string_view name;  // empty for bytes that are not opcodes
   PickleArgument argument = PickleArgument::kRefused;
   // The same for every opcode that Python knows, accepted or not.
   PickleArgument written = PickleArgument::kRefused;
@@ -205,7 +205,7 @@ constexpr std::array<PickleArgument, 256> make_pickle_arguments() {
 
 }  // namespace internal
 
-// By opcode byte.
+// The opcodes by byte.
 inline constexpr std::array<PickleOpcode, 256> kPickleOpcodes = internal::make_pickle_opcodes();
 // The same arguments in fewer cache lines, for the loop over a stream.
 inline constexpr std::array<PickleArgument, 256> kPickleArguments =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every place where a value can hold another one.
+// All places where a value can hold another one.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@
 
 namespace fsdp::formats {
 
-// Calls `visit` with every value that `value` holds directly, wherever that is: items, keys and
-// values of entries; of an object what is called, its arguments, its state and what is put into it.
+// Calls `visit` with every value that `value` holds directly, in any place: items, keys and values
+// of entries; of an object the callable, its arguments, its state, items and entries.
 template <typename Visit>
 void for_each_part(const Value& value, const Visit& visit) {
   for (const Value& item : value.items()) visit(item);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A cursor over a pickle stream that reads its source in blocks and knows which opcode it is at.
+// A cursor over a pickle stream that reads its source in blocks and tracks the current opcode.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class PickleReader {
  public:
   PickleReader(const ByteSource& source, std::uint64_t offset);
 
-  // The next opcode byte, which need not be an accepted one.  Throws: kTruncated where there is
+  // Reads the next opcode byte, which need not be an accepted one.  Throws: kTruncated if there is
   // none.
   PickleOp opcode() {
     if (at_ == end_ && !fill(1)) throw_without_stop();
@@ -41,10 +41,10 @@ class PickleReader {
     const unsigned char* const b = take(8);
     return little_endian_32(b) | std::uint64_t{little_endian_32(b + 4)} << 32U;
   }
-  // A length written as a signed number.  Throws: kIntRange where it is negative, kTruncated.
+  // Reads a length written as a signed number.  Throws: kIntRange if it is negative, kTruncated.
   std::uint32_t signed_length();
 
-  // The bytes of an argument, valid until the next call.  Throws: kTruncated.
+  // Reads the bytes of an argument, valid until the next call.  Throws: kTruncated.
   std::string_view bytes(std::uint64_t count) {
     if (count > static_cast<std::uint64_t>(end_ - at_)) return bytes_across_blocks(count);
     const std::string_view text(reinterpret_cast<const char*>(at_),
@@ -56,16 +56,16 @@ class PickleReader {
     if (count > static_cast<std::uint64_t>(end_ - at_)) return skip_across_blocks(count);
     at_ += count;
   }
-  // Steps over the argument of the current opcode.  Throws: kOpcode where the opcode is refused,
+  // Steps over the argument of the current opcode.  Throws: kOpcode if the opcode is refused,
   // kTruncated, kIntRange, kGlobal (a line without end).
   void skip_argument();
-  // The text up to the next '\n', which is skipped.  Valid until the next call.
-  // Throws: kTruncated; kGlobal where a line is longer than any name is.
+  // Reads the text up to the next '\n', which is skipped.  Valid until the next call.
+  // Throws: kTruncated; kGlobal if a line is longer than any name.
   std::string_view line();
   // The same for a line of any length, whose text is not kept.  Throws: kTruncated.
   void skip_line();
 
-  // Written so that compilers make one load of it.
+  // Written so that compilers turn it into one load.
   static std::uint32_t little_endian_32(const unsigned char* b) {
     return b[0] | std::uint32_t{b[1]} << 8U | std::uint32_t{b[2]} << 16U |
            std::uint32_t{b[3]} << 24U;
@@ -79,8 +79,7 @@ class PickleReader {
     return block_offset_ + static_cast<std::uint64_t>(opcode_at_ - block_.get());
   }
   std::uint64_t source_bytes() const { return source_bytes_; }
-  // What the block holds from the cursor on, and a step in it.  Requires: count is at most its
-  // size.
+  // The block's bytes from the cursor on, and a step in it.  Requires: count is at most its size.
   std::span<const unsigned char> in_block() const { return {at_, end_}; }
   void advance(std::size_t count) { at_ += count; }
 
@@ -98,14 +97,14 @@ class PickleReader {
     at_ += count;
     return bytes;
   }
-  // Reads on until at least `count` bytes stand at the cursor; false where the source ends before.
-  // Requires: count is at most a block.
+  // Reads on until at least `count` bytes are at the cursor; returns false if the source ends
+  // before. Requires: count is at most a block.
   bool fill(std::size_t count);
   std::string_view bytes_across_blocks(std::uint64_t count);
   void skip_across_blocks(std::uint64_t count);
   [[noreturn]] void throw_short(std::uint64_t count) const;
   [[noreturn]] void throw_without_stop() const;
-  // Keeps the current opcode in mind while the block is replaced.
+  // Remembers the current opcode while the block is replaced.
   void remember_opcode();
   std::uint8_t opcode_byte() const { return opcode_at_ == nullptr ? opcode_ : *opcode_at_; }
 
@@ -115,11 +114,10 @@ class PickleReader {
   std::uint64_t block_offset_;  // of the first byte of the block, in the source
   const unsigned char* at_;
   const unsigned char* end_;
-  const unsigned char* opcode_at_ =
-      nullptr;  // in the block; nullptr where it is not there any more:
+  const unsigned char* opcode_at_ = nullptr;  // in the block; nullptr if it is not there any more:
   std::uint64_t opcode_offset_ = 0;
   std::uint8_t opcode_ = 0;
-  std::string long_bytes_;  // what `bytes` returns where it is not inside one block
+  std::string long_bytes_;  // the result of `bytes` if it is not inside one block
 };
 
 }  // namespace fsdp::formats

@@ -21,10 +21,10 @@ constexpr unsigned kMinProtocol = 2;
 constexpr unsigned kMaxProtocol = 5;
 constexpr unsigned kFirstFramedProtocol = 4;
 
-// The slots that were put.  Picklers count them up from 0, so that most need no bit of their own.
+// The slots that were put.  Picklers number them from 0, so that most need no bit of their own.
 class DefinedSlots {
  public:
-  // Returns false where the slot is defined already.
+  // Returns false if the slot is defined already.
   bool insert(std::uint64_t slot) {
     if (contains(slot)) return false;
     if (slot == dense_) {
@@ -44,8 +44,8 @@ class DefinedSlots {
 
 constexpr std::ptrdiff_t kMaxPlainArgument = 8;
 
-// The bytes of an opcode with its argument, of a short string those of its length; 0 where `step`
-// has to see it.
+// The bytes of an opcode with its argument, or with the length for a short string; 0 if `step` has
+// to handle it.
 constexpr std::array<std::uint8_t, 256> make_plain_bytes() {
   std::array<std::uint8_t, 256> table{};
   for (std::size_t byte = 0; byte < table.size(); ++byte) {
@@ -156,7 +156,7 @@ class Scanner {
     if (reader_.offset() == frame_end_) frame_end_ = kNoFrame;
   }
 
-  // One opcode with its argument; false after STOP.
+  // Scans one opcode with its argument; returns false after STOP.
   bool step() {
     const PickleOp op = reader_.opcode();
     switch (op) {
@@ -205,14 +205,13 @@ class Scanner {
     if (length >= kNoFrame - reader_.offset()) {
       reader_.fail(ErrorCode::kFrame, cat("its length ", length, " is beyond any file"));
     }
-    // A frame that is longer than the stream is no error yet: a stream that was cut short is named
-    // as such.
+    // A frame that is longer than the stream is not an error yet: a truncated stream is reported as
+    // such.
     if (length != 0) frame_end_ = reader_.offset() + length;
   }
 
   void put(std::uint64_t slot) {
-    // A pickler counts its slots up from 0, so that it cannot have used more of them than it wrote
-    // opcodes.
+    // A pickler numbers its slots from 0, so it cannot have used more slots than opcodes.
     if (slot > reader_.opcode_offset() - begin_offset_) {
       reader_.fail(ErrorCode::kMemo,
                    cat("memo slot ", slot, " is out of order: only ", put_count_, " are in use"));

@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 
 struct PickleScan {
-  std::uint64_t end_offset = 0;  // behind STOP
+  std::uint64_t end_offset = 0;  // after STOP
   SlotSet fetched;               // memo slots that some BINGET or LONG_BINGET reads
 };
 

@@ -50,7 +50,7 @@ bool PickleSharing::note(const Value& value) {
   if (slot == nullptr) return true;
   const bool is_new = *slot == kUnseen;
   const std::uint32_t number = cycle_number(value);
-  // What lies in it refers back to it.
+  // A member refers back to it.
   if (number != 0) cycles_.emplace(number, slot);
   *slot = is_new && number == 0 ? kOnce : kUnwritten;
   return is_new;

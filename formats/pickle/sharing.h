@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds what a value refers to more than once, and numbers it in the order of writing.
+// Finds nodes that a value refers to more than once, and numbers them in the order of writing.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace fsdp::formats {
 
-// Nodes are shared by identity; equal strings, and equal names of globals, are shared whatever node
-// they are.  Storages are not: torch.save writes each reference to one in full.
+// Nodes are shared by identity; equal strings, and equal names of globals, are shared even across
+// nodes.  Storages are not: torch.save writes each reference to one in full.
 //
 // Lifetime: `root` outlives it and does not change.
 class PickleSharing {
  public:
   explicit PickleSharing(const Value& root);
-  // The slot of a value written before, nothing where it was not, or is referred to only once.
+  // Returns the slot of a value written before; nothing if it was not, or is referred to only once.
   std::optional<std::uint32_t> slot(const Value& value);
-  // Gives the value that has just been written the next slot; nothing where no other reference
+  // Gives the value that has just been written the next slot; nothing if no other reference
   // follows.
   std::optional<std::uint32_t> take_slot(const Value& value);
-  // The slot of the value with this number (cycle_number), nothing where it was not written.
+  // Returns the slot of the value with this number (cycle_number); nothing if it was not written.
   std::optional<std::uint32_t> slot_of_cycle(std::uint32_t number) const;
 
  private:
@@ -42,18 +42,19 @@ class PickleSharing {
     }
   };
 
-  // Counts one more reference; false where what the value holds has been counted before.
+  // Counts one more reference; returns false if the value's members have been counted before.
   bool note(const Value& value);
-  // Of a string or global, by content.
+  // Returns the slot of a string or global, by content.
   Slot& text_slot(const Value& value);
-  // nullptr where nothing else refers to the value.
+  // Returns nullptr if nothing else refers to the value.
   Slot* find(const Value& value);
 
   std::unordered_map<std::string_view, Slot, TextHash> strings_;
   std::unordered_map<Name, Slot, TextHash> names_;
-  std::unordered_map<const void*, Slot> nodes_;  // of other kinds, with more than one reference
+  std::unordered_map<const void*, Slot>
+      nodes_;  // nodes of other kinds with more than one reference
   std::unordered_map<std::uint32_t, const Slot*> cycles_;  // by number, in nodes_
-  // The slots of such nodes in strings_ and names_, so that their text is hashed but once.
+  // The slots of such nodes in strings_ and names_, so that their text is hashed only once.
   std::unordered_map<const void*, Slot*> text_nodes_;
   std::uint32_t next_slot_ = 0;
 };

@@ -16,7 +16,7 @@
 
 namespace fsdp::formats {
 
-// Only what stands above the last mark is within reach.
+// Only values above the last mark are accessible.
 class PickleStack {
  public:
   explicit PickleStack(std::uint64_t max_values) : max_values_(max_values) {}
@@ -30,7 +30,7 @@ class PickleStack {
   std::size_t size() const { return size_; }
   std::size_t reachable() const { return size_ - fence_; }
 
-  // Throws: kLimitNodes where it would grow far beyond max_values.
+  // Throws: kLimitNodes if it would grow far beyond max_values.
   void push(Value value) {
     if (size_ == capacity_) grow();
     std::construct_at(values_ + size_, std::move(value));
@@ -40,10 +40,10 @@ class PickleStack {
   Value pop() {
     --size_;
     Value value(
-        std::move(values_[size_]));  // what is left behind is None, which needs no destructor
+        std::move(values_[size_]));  // the moved-from value is None, which needs no destructor
     return value;
   }
-  // The value with `above` others above it.  Requires: above < size().
+  // Returns the value with `above` others above it.  Requires: above < size().
   Value& top(std::size_t above = 0) { return values_[size_ - 1 - above]; }
   // The last `count` values.  Requires: count <= size().
   std::span<Value> last(std::size_t count) { return {values_ + (size_ - count), count}; }
@@ -60,7 +60,7 @@ class PickleStack {
   std::size_t mark_count() const { return marks_.size(); }
   // The values above the last mark.  Requires: mark_count() > 0.
   std::span<Value> since_mark() { return last(size_ - fence_); }
-  // The value just below the last mark, nullptr where another mark or nothing is there.  Requires:
+  // The value just below the last mark, nullptr if there is another mark or nothing.  Requires:
   // mark_count() > 0.
   Value* below_mark() {
     const std::size_t reach = marks_.size() < 2 ? 0 : marks_[marks_.size() - 2];
@@ -92,7 +92,7 @@ class PickleStack {
   std::size_t size_ = 0;
   std::size_t capacity_ = 0;
   std::vector<std::size_t> marks_;
-  std::size_t fence_ = 0;  // the last mark, 0 where there is none
+  std::size_t fence_ = 0;  // the last mark, 0 if there is none
 };
 
 }  // namespace fsdp::formats

@@ -9,7 +9,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Length of the sequence that begins at `text`, 0 where there is none.
+// Returns the length of the sequence that begins at `text`, 0 if there is none.
 std::size_t sequence_length(std::string_view text) noexcept {
   const auto first = static_cast<unsigned char>(text[0]);
   const auto is_within = [&](std::size_t at, unsigned low, unsigned high) {

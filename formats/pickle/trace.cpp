@@ -15,13 +15,13 @@
 namespace fsdp::formats {
 namespace {
 
-// The longest text that is looked at as a name; the same one may be fetched over and over.
+// The longest text that is examined as a name; the same text may be fetched repeatedly.
 constexpr std::uint64_t kMaxNameBytes = 1024;
 // An opcode and the length of a text.
 constexpr std::uint64_t kMaxHeadBytes = 9;
-// Terms in tuples, 16 bytes each.
+// The most terms in tuples, 16 bytes each.
 constexpr std::size_t kMaxTupleTerms = 50'000'000;
-// Names of one stream; real ones have some dozens.
+// The most names of one stream; real ones have some dozens.
 constexpr std::size_t kMaxNames = 10'000;
 
 using Kind = Term::Kind;
@@ -47,7 +47,7 @@ std::uint64_t PickleTrace::number_of(std::string_view module, std::string_view n
 
 std::optional<std::string> PickleTrace::text(Term term) const {
   if (term.kind != Kind::kText) return std::nullopt;
-  // The stream was followed past it, so that all of its bytes are there.
+  // The stream was followed past it, so all of its bytes exist.
   const auto at_most = [&](std::uint64_t offset, std::uint64_t count) {
     return read_bytes(source_, offset, std::min(count, source_.size() - offset));
   };
@@ -102,7 +102,7 @@ Term PickleTrace::tuple(std::span<const Term> terms) {
 void PickleTrace::report_value(Term term) {
   if (term.kind == Kind::kName) return host_.value(term.at);
   if (term.kind != Kind::kTuple) return;
-  // Tuples may hold each other in many ways: each is looked into once, without recursion.
+  // Tuples may be nested and shared in many ways: each is visited once, without recursion.
   std::vector<std::uint64_t> open = {term.at};
   while (!open.empty()) {
     TupleRange& range = tuples_[open.back()];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Follows any pickle stream that Python would run, of every protocol, to tell which names it refers
-// to and what it does with them.  Nothing is built, nothing is refused.
+// Follows any pickle stream that Python would run, of every protocol, to find the names that it
+// refers to and their uses.  Nothing is built, nothing is refused.
 // Source: the opcode documentation in CPython's Lib/pickletools.py; Modules/_pickle.c.
 #pragma once
 
@@ -17,20 +17,20 @@
 
 namespace fsdp::formats {
 
-// What stands on the stack of a traced stream, as far as names go.
+// A value on the stack of a traced stream, as far as names matter.
 struct Term {
   enum class Kind : std::uint8_t {
-    kData,    // nothing that names are in, or a container whose names were reported
-    kText,    // a str that stands in the stream
+    kData,    // without names, or a container whose names were reported
+    kText,    // a str literal of the stream
     kName,    // a name
-    kObject,  // what came of calling a name
-    kTuple,   // of terms, a text, name or tuple among them
+    kObject,  // the result of calling a name
+    kTuple,   // of terms, with a text, name or tuple among them
   };
   Kind kind = Kind::kData;
   std::uint64_t at = 0;  // kText: its byte; kName, kObject: number of the name; kTuple: its number
 };
 
-// How a callable is used.
+// The use of a callable.
 enum class PickleCall : std::uint8_t {
   kCalled,  // REDUCE, OBJ, INST: callable(*args)
   kNew,     // NEWOBJ, NEWOBJ_EX: cls.__new__(cls, *args)
@@ -38,26 +38,27 @@ enum class PickleCall : std::uint8_t {
 
 class PickleTrace;
 
-// Hears what a stream does.  Names are known by numbers, in the order in which they first occur.
+// Receives the actions of a stream.  Names are known by numbers, in the order in which they first
+// occur.
 class PickleTraceHost {
  public:
   virtual ~PickleTraceHost() = default;
-  // The stream refers to a name for the first time; its number is the count of those before.
+  // The stream refers to a name for the first time; its number is the count of earlier names.
   virtual void name(const GlobalName& name) = 0;
-  // `callable` is called.  `args`: a kTuple, or kData where it has no term of interest.  Returns
-  // what stands for the result.
+  // `callable` is called.  `args`: a kTuple, or kData if it has no term of interest.  Returns the
+  // term for the result.
   virtual Term call(PickleTrace& trace, PickleCall how, Term callable, Term args) = 0;
-  // The name stands as a value: in a container, a key, a state, as the whole.
+  // The name is used as a value: in a container, a key, a state, or as the whole.
   virtual void value(std::uint64_t name) = 0;
   // Items are put into `target`, or it gets a state: a kName or kObject.
   virtual void items(Term target) = 0;
   virtual void state(Term target) = 0;
-  // The stream takes a name whose text does not stand in it, or from the registry of extensions.
+  // The stream takes a name whose text it does not contain, or one from the registry of extensions.
   // `what` says which.
   virtual void hidden_name(const std::string& what) = 0;
 };
 
-// One stream.  Each name is reported before anything is done with it.
+// One stream.  Each name is reported before it is used.
 //
 // Memory: some 16 bytes for each value on the stack, in the memo or in a tuple; texts are not kept.
 // Lifetime: source and host outlive it.
@@ -65,23 +66,23 @@ class PickleTrace {
  public:
   PickleTrace(const ByteSource& source, PickleTraceHost& host) : source_(source), host_(host) {}
 
-  // Follows the pickle that begins at `offset`; returns where its STOP ends.
+  // Follows the pickle that begins at `offset`; returns the end of its STOP.
   // Throws where Python would stop as well, or where the stream cannot be followed any further:
   // kTruncated, kOpcode, kStack, kMemo, kProto, kGlobal, kIntRange, kLimitNodes; whatever the host
-  // throws.  What was reported before holds.
+  // throws.  Earlier reports stay valid.
   std::uint64_t run(std::uint64_t offset);
 
   // For hosts.
   const GlobalName& name(std::uint64_t number) const { return names_[number]; }
-  // The number of a name, which is reported where it is new.
+  // Returns the number of a name, which is reported if it is new.
   std::uint64_t number_of(std::string_view module, std::string_view name);
-  // The text of a kText; nothing where it is longer than any name, or not to be read as text.
+  // Returns the text of a kText; nothing if it is longer than any name, or cannot be read as text.
   std::optional<std::string> text(Term term) const;
-  // The items of a kTuple; nothing for others.
+  // Returns the items of a kTuple; nothing for others.
   std::span<const Term> items(Term term) const;
-  // The terms as one tuple.
+  // Returns the terms as one tuple.
   Term tuple(std::span<const Term> terms);
-  // Reports the names in `term`, which stands as a value.
+  // Reports the names in `term`, which is used as a value.
   void report_value(Term term);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stack machine of PickleTrace: what each opcode does with the terms on the stack.
+// The stack machine of PickleTrace: the effect of each opcode on the terms of the stack.
 #include <cstddef>
 #include <unordered_map>
 
@@ -14,13 +14,13 @@
 namespace fsdp::formats {
 namespace {
 
-// Terms on the stack and in the memo, 16 bytes each.
+// The most terms on the stack and in the memo, 16 bytes each.
 constexpr std::size_t kMaxTerms = 50'000'000;
 constexpr unsigned kMaxProtocol = 5;
 
 using Kind = Term::Kind;
 
-// The memo.  Picklers count their slots up from 0; others lie in a map.
+// The memo.  Picklers number their slots from 0; other slots are in a map.
 class TermMemo {
  public:
   void put(std::uint64_t slot, Term term) {
@@ -41,7 +41,7 @@ class TermMemo {
     const auto found = sparse_.find(slot);
     return found == sparse_.end() ? nullptr : &found->second;
   }
-  // Slots in use: where MEMOIZE puts the next.
+  // The number of slots in use: MEMOIZE uses it as the next slot.
   std::uint64_t count() const { return dense_.size() + sparse_.size(); }
 
  private:
@@ -81,7 +81,7 @@ class PickleTrace::Run {
   }
   void push(Term term) { stack_.push_back(term); }
   void push_data() { stack_.emplace_back(); }
-  // What stands above the last mark, which is removed with it.
+  // Removes the last mark and returns the terms above it.
   std::vector<Term> pop_mark() {
     if (marks_.empty()) fail(ErrorCode::kStack, "there is no MARK on the stack");
     std::vector<Term> terms(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()),
@@ -94,7 +94,7 @@ class PickleTrace::Run {
     for (const Term& term : terms) trace_.report_value(term);
   }
 
-  // One opcode; false after STOP.
+  // Follows one opcode; returns false after STOP.
   bool step();
   bool step_python(PythonOp op);
 
@@ -165,7 +165,7 @@ class PickleTrace::Run {
   void call(PickleCall how, Term callable, Term args) {
     push(host_.call(trace_, how, callable, args));
   }
-  // OBJ: the class below the arguments.
+  // OBJ: the class stands below the arguments.
   void object() {
     const std::vector<Term> terms = pop_mark();
     if (terms.empty()) fail(ErrorCode::kStack, "there is no class above the MARK");
@@ -331,7 +331,7 @@ bool PickleTrace::Run::step_python(PythonOp op) {
       push_data();
       return true;
     case PythonOp::kPop:
-      // A mark with nothing above it is what goes.
+      // If nothing is above the mark, POP removes the mark.
       if (!marks_.empty() && marks_.back() == stack_.size()) {
         marks_.pop_back();
       } else {

@@ -165,7 +165,7 @@ Value ValueAccess::make_tuple(std::span<Value> items) {
 
 void ValueAccess::seal(ValueNode& node) noexcept {
   node.sealed = true;
-  // The index of a dict that may still have grown has done its work; `find` makes it again.
+  // A dict no longer grows when it is sealed, so its index is dropped; `find` makes it again.
   if (node.kind == ValueKind::kDict) static_cast<DictNode&>(node).index.reset();
   if (node.kind == ValueKind::kSet) static_cast<SetNode&>(node).index.reset();
   if (node.kind == ValueKind::kObject) static_cast<ObjectNode&>(node).index.reset();
@@ -173,7 +173,7 @@ void ValueAccess::seal(ValueNode& node) noexcept {
 
 namespace {
 
-// The nodes whose last reference is gone and whose content is still to be released.
+// The nodes whose last reference is gone but whose content is not yet released.
 class DeadNodes {
  public:
   explicit DeadNodes(ValueNode* first) : first_(first) { first->next_dead = nullptr; }

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pickle stream describes, as inert data: nothing in it can run.
+// The content of a pickle stream as inert data: nothing in it can run.
 #pragma once
 
 #include <bit>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,18 +29,32 @@ struct GlobalName {
   bool operator==(const GlobalName&) const = default;
 };
 
+// A tensor of a list that the reader of the value has, such as a checkpoint's index.
+struct TensorRef {
+  std::size_t number = 0;     // in the list
+  std::optional<DType> cast;  // the type it is to have; its own if empty
+  auto operator<=>(const TensorRef&) const = default;
+};
+
 // A torch.save storage: the bytes of one record, seen as elements of a type.
 struct StorageRef {
   std::string key;       // record data/<key> of the archive
-  DType dtype;           // kUInt8 where untyped
+  DType dtype;           // kUInt8 if untyped
   bool untyped = false;  // saved as UntypedStorage: `numel` counts bytes
   std::uint64_t numel = 0;
   std::string location = "cpu";  // "cpu", "cuda:0"
   std::uint64_t archive = 0;     // which archive of a whole the key is in; 0 where there is but one
+  // If set, the storage is that whole tensor, dense and row-major, and not a record: `key` and
+  // `archive` say nothing.
+  std::optional<TensorRef> tensor = {};
+
+  // Two storages with one identity hold the same bytes.
+  using Identity = std::tuple<std::uint64_t, std::string, std::optional<TensorRef>>;
+  Identity identity() const { return {archive, key, tensor}; }
 };
 
-// The result of calling something: kept as what would be called with what, and what is then put
-// into it.
+// The result of a call: kept as the callable, its arguments, and the items that are added
+// afterwards.
 struct ObjectData;
 
 enum class ValueKind : std::uint8_t {
@@ -64,7 +80,7 @@ enum class ValueKind : std::uint8_t {
 // "list", "dict", "global": for messages.
 std::string_view kind_name(ValueKind kind) noexcept;
 
-// What every node begins with; the rest of it is in pickle/node.h, which only the pickle code
+// The common beginning of every node; the rest is in pickle/node.h, which only the pickle code
 // includes.
 struct ValueNode {
   explicit ValueNode(ValueKind node_kind) : references(1), kind(node_kind) {}
@@ -75,7 +91,7 @@ struct ValueNode {
   std::uint32_t depth = 0;
   std::uint32_t tuple_size = 0;  // items that follow the node of a tuple
   ValueKind kind;
-  bool sealed = false;      // something holds it, so that its content and depth are final
+  bool sealed = false;      // held by something, so its content and depth are final
   bool unhashable = false;  // Python refuses it as a key
 };
 
@@ -135,11 +151,11 @@ class Value {
 
   ValueKind kind() const noexcept { return static_cast<ValueKind>(head_ & 0xFFU); }
   bool is_none() const noexcept { return kind() == ValueKind::kNone; }
-  // Each gives nothing where the value is of another kind.
+  // Each returns nothing if the value is of another kind.
   std::optional<bool> as_bool() const noexcept {
     return kind() == ValueKind::kBool ? std::optional<bool>(word_ != 0) : std::nullopt;
   }
-  // kInt only; kBool is no integer here.
+  // kInt only; kBool is not an integer here.
   std::optional<std::int64_t> as_int() const noexcept {
     if (kind() != ValueKind::kInt) return std::nullopt;
     return static_cast<std::int64_t>(word_);
@@ -154,7 +170,7 @@ class Value {
   const GlobalName* as_global() const noexcept;
   const ObjectData* as_object() const noexcept;
   const StorageRef* as_storage() const noexcept;
-  // What PickleHost::global gave; -1 if no kGlobal.
+  // Returns the result of PickleHost::global; -1 if it is not a kGlobal.
   std::int32_t global_tag() const noexcept {
     return kind() == ValueKind::kGlobal ? static_cast<std::int32_t>(tag()) : -1;
   }
@@ -164,14 +180,14 @@ class Value {
   std::span<const Value> items() const noexcept;
   // The entries of a dict in insertion order; empty for other kinds.
   std::span<const Entry> entries() const noexcept;
-  // The value of a dict under this key, nullptr where there is none.  The first call on a large
-  // dict that something holds makes an index of its keys.
+  // Returns the value of a dict under this key, nullptr if there is none.  The first call on a
+  // large dict that is held by something makes an index of its keys.
   const Value* find(std::string_view key) const noexcept;
 
-  // The node: two handles with one identity alias.  nullptr for the kinds held in the handle and
-  // for ().
+  // Returns the node: two handles with one identity alias.  nullptr for the kinds held in the
+  // handle and for ().
   const void* identity() const noexcept { return node(); }
-  // Levels of nesting: 0 for what holds nothing.
+  // Levels of nesting: 0 if it has no members.
   std::uint32_t depth() const noexcept { return node() == nullptr ? 0 : node()->depth; }
 
  private:
@@ -182,13 +198,13 @@ class Value {
   // The empty tuple has none.
   ValueNode* node() const noexcept {
     if (kind() < ValueKind::kString) return nullptr;
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): the word is one or the other, as the kind says.
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the kind decides what the word holds.
     return reinterpret_cast<ValueNode*>(static_cast<std::uintptr_t>(word_));
   }
   static void destroy(ValueNode* node) noexcept;
 
-  // The kind in the lowest byte, the tag of a kGlobal or kOpaque in the upper half; kInMemo says of
-  // a kOpaque, which has no node, that the memo of a stream holds it as well.
+  // The kind in the lowest byte, the tag of a kGlobal or kOpaque in the upper half; kInMemo marks a
+  // kOpaque, which has no node, that the memo of a stream holds as well.
   static constexpr std::uint64_t kInMemo = 0x100;
   std::uint64_t head_ = 0;
   std::uint64_t word_ = 0;  // the content of the kinds without a node, else the node's address
@@ -199,17 +215,17 @@ struct ObjectData {
   Value args;      // a kTuple
   bool by_new =
       false;  // made by NEWOBJ (cls.__new__(*args)) rather than by REDUCE (callable(*args))
-  bool built = false;  // BUILD was applied: `state` counts even where it is None
+  bool built = false;  // BUILD was applied: `state` counts even if it is None
   Value state;
-  std::vector<Value> list_items;         // appended to it
-  std::vector<Value::Entry> dict_items;  // set in it: how an OrderedDict gets its entries
+  std::vector<Value> list_items;         // items appended to it
+  std::vector<Value::Entry> dict_items;  // entries set in it, as for an OrderedDict
 };
 
-// Whether `value` is an object made by calling `module.name`.
+// Returns whether `value` is an object made by calling `module.name`.
 bool is_call_of(const Value& value, std::string_view module, std::string_view name);
 
-// The entries of a dict, or of an OrderedDict, defaultdict or Counter; nothing for other values.
-// Lifetime: those of `value`.
+// Returns the entries of a dict, or of an OrderedDict, defaultdict or Counter; nothing for other
+// values. Lifetime: those of `value`.
 std::optional<std::span<const Value::Entry>> mapping_entries(const Value& value);
 
 }  // namespace fsdp::formats

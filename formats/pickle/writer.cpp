@@ -21,8 +21,7 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::size_t kBatch =
-    1000;  // items of one APPENDS or SETITEMS, as Python's pickler has it
+constexpr std::size_t kBatch = 1000;  // items of one APPENDS or SETITEMS, as in Python's pickler
 constexpr char kProtocol = 2;
 
 class PickleWriter {
@@ -44,7 +43,7 @@ class PickleWriter {
   }
 
  private:
-  // What is still to be written, the next at the end.
+  // A part that is still to be written; the next one is last.
   enum class TaskKind : std::uint8_t { kValue, kOpcode, kPut, kItems, kEntries, kContent };
   struct Task {
     TaskKind kind;
@@ -203,7 +202,7 @@ class PickleWriter {
     little_endian(utf8.size(), 4);
     out_ += utf8;
   }
-  // Protocol 2 has no bytes: they are told as text of the code points 0 to 255.
+  // Protocol 2 has no bytes: they are written as text of the code points 0 to 255.
   void bytes(std::string_view bytes) {
     if (bytes.empty()) {
       name("__builtin__", "bytes");
@@ -237,7 +236,7 @@ class PickleWriter {
     op(PickleOp::kGlobal);
     out_.append(protocol_2_module(module)).append("\n").append(name).append("\n");
   }
-  // A name with dots is taken from its outer names one after the other: protocol 2 looks up plain
+  // A name with dots is taken from its outer names one after another: protocol 2 looks up plain
   // ones only.
   void dotted_name(const GlobalName& global) {
     const std::string_view path = global.name;
@@ -254,7 +253,7 @@ class PickleWriter {
     }
   }
 
-  // Containers.  What comes last is pushed first.
+  // Containers.  The last part is pushed first.
   void tuple(const Value& value) {
     const std::span<const Value> items = value.items();
     if (items.empty()) return op(PickleOp::kEmptyTuple);

@@ -11,21 +11,21 @@
 namespace fsdp::formats {
 
 struct PickleWriterOptions {
-  // The key under which a storage stands in the new archive.  Empty: the one it has.
+  // Returns the key of a storage in the new archive.  Empty: its present key.
   std::function<std::string(const StorageRef&)> storage_key;
 };
 
-// One value as a complete pickle stream, PROTO to STOP.  Values that share a node are written once
-// and fetched from the memo (so aliases, and tied parameters, stay what they were); equal strings
-// and equal names are shared as well, storages never.  Names of Python 3's builtins are written as
-// protocol 2 has them (__builtin__), names with dots as getattr calls.  bytes are _codecs.encode
-// calls, sets are set([...]) calls.  Iterative: depth cannot exhaust the stack.
+// Returns one value as a complete pickle stream, PROTO to STOP.  Values that share a node are
+// written once and fetched from the memo (so aliases and tied parameters are preserved); equal
+// strings and equal names are shared as well, storages never.  Names of Python 3's builtins are
+// written with protocol 2's names (__builtin__), names with dots as getattr calls.  bytes are
+// _codecs.encode calls, sets are set([...]) calls.  Iterative: depth cannot exhaust the stack.
 //
-// A back-reference is a fetch of what holds it (Note [cycles]).
+// A back-reference is a fetch of the container that holds it (Note [cycles]).
 //
-// Throws: kType for a kOpaque inside, kCycle for a back-reference to what is not written, kIntRange
-// for ints of more than 255 bytes, kName for names that no Python module can have, kDtype for typed
-// storages of types that have no storage class, kStorage, kLimitSize.
+// Throws: kType for a kOpaque inside, kCycle for a back-reference to a container that is not
+// written, kIntRange for ints of more than 255 bytes, kName for names that no Python module can
+// have, kDtype for typed storages of types without a storage class, kStorage, kLimitSize.
 std::string write_pickle(const Value& value, const PickleWriterOptions& options = {});
 
 }  // namespace fsdp::formats

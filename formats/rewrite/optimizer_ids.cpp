@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 namespace {
 
-// The numbers of an optimizer's parameters by their text; none where it names them.
+// Returns the numbers of an optimizer's parameters by their text; none if it names them.
 std::unordered_map<std::string, std::int64_t> numbers_in(const Value& optimizer) {
   std::unordered_map<std::string, std::int64_t> numbers;
   const Value* groups = member(optimizer, "param_groups");
@@ -56,7 +56,7 @@ Value with_integer_ids(const Checkpoint& source, const Value& content) {
   if (format == "torch" || format == "hdf5") return content;
   Value out = content;
   for (const StatePart& part : state_parts_of(content)) {
-    if (part.role != PartKind::kOptimizer) continue;
+    if (part.kind != PartKind::kOptimizer) continue;
     out = with_value_at(out, part.path, with_numbers(*at_path(content, part.path)));
   }
   return out;

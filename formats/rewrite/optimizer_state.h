@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of an optimizer taken out of the form it is saved in, and put into another one.
+// Reads the state of an optimizer from the form that it is saved in, and writes it in another one.
 //
 // Forms: by id ({"state": {0: ...}, "param_groups": [{"params": [0, ...], ...}]}), by name (the
 // same with names), and flattened ("state.<name>.exp_avg", "param_groups.<name>.lr" for every
@@ -21,26 +21,26 @@ enum class OptimizerForm { kIds, kNames, kFlattened };
 // "by id", "by name", "flattened".
 std::string_view form_name(OptimizerForm form);
 
-// Gives the value behind a placeholder, or the value itself.
+// Returns the value behind a placeholder, or the value itself.
 using ReadValue = std::function<Value(const Value&)>;
 
 struct OptimizerState {
   struct Group {
     std::vector<std::string> params;       // ids in decimal, or names
-    std::vector<std::string> param_names;  // of PyTorch 2.6 and later, one a parameter; or none
-    std::vector<Value::Entry> options;     // the others; empty where `source` holds them
-    Value source;                          // the group as it was found; None in flattened ones
+    std::vector<std::string> param_names;  // from PyTorch 2.6 on, one per parameter; or none
+    std::vector<Value::Entry> options;     // the other options; empty if `source` holds them
+    Value source;                          // the group as it was found; None in the flattened form
   };
   OptimizerForm form = OptimizerForm::kIds;
   std::vector<Group> groups;
-  // What is kept of each parameter, by its id or name, in the order it was found.
+  // The state of each parameter, by its id or name, in the order found.
   std::vector<std::pair<std::string, Value>> state;
-  Value source;  // the part of the state dict it was found in
+  Value source;  // the part of the state dict that it was found in
 
   std::size_t parameter_count() const;
 };
 
-// Reads a part of a state dict with the role of an optimizer.  Flattened ones have groups of equal
+// Reads a part of a state dict that is an optimizer.  Flattened ones have groups of equal
 // options, in order of appearance; two groups of equal options have become one there.
 // `same` tells whether two options are equal.  An optimizer without parameters is by name.
 // Throws: kKey naming what contradicts: parameters listed twice, ids among names, state of a
@@ -48,8 +48,8 @@ struct OptimizerState {
 OptimizerState read_optimizer(const Value& part, bool flattened, const ReadValue& read,
                               const std::function<bool(const Value&, const Value&)>& same);
 
-// The same under other keys: `keys` has one for every parameter.  Containers, options and orders
-// stay; ids become integers.  Flattened ones become grouped.
+// Writes the state under other keys: `keys` has one for every parameter.  Containers, options and
+// orders stay; ids become integers.  Flattened states become grouped.
 Value write_optimizer(const OptimizerState& optimizer, OptimizerForm form,
                       const std::map<std::string, std::string>& keys);
 

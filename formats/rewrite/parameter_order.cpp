@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -11,6 +12,7 @@
 #include "formats/base/dtype.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/content/buffer_names.h"
 #include "formats/content/placed_leaves.h"
 #include "formats/content/tensor_value.h"
 #include "formats/model/box.h"
@@ -20,18 +22,12 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-bool is_buffer(std::string_view name, DType dtype) {
-  if (!is_floating(dtype) && !is_complex(dtype)) return true;
-  const std::string_view last = name.substr(name.rfind('.') + 1);
-  return last == "running_mean" || last == "running_var" || last == "num_batches_tracked";
-}
-
 // One element whatever the parameter's shape.
 bool is_single(const Shape& shape) {
   return std::all_of(shape.begin(), shape.end(), [](std::int64_t size) { return size == 1; });
 }
 
-// Factored moments: sums over one dimension.
+// Returns whether it is a factored moment: a sum over one dimension.
 bool is_reduced(const Shape& kept, const Shape& parameter) {
   for (std::size_t d = 0; d < parameter.size(); ++d) {
     Shape reduced = parameter;
@@ -43,15 +39,15 @@ bool is_reduced(const Shape& kept, const Shape& parameter) {
   return false;
 }
 
-// A tensor that is kept of a parameter.
+// A state tensor of a parameter.
 struct KeptTensor {
   enum class Kind { kLike, kCounter, kFactored };
-  Kind kind = Kind::kLike;  // of the parameter's shape, most often
+  Kind kind = Kind::kLike;  // usually of the parameter's shape
   Shape shape;
 };
 
 KeptTensor::Kind kind_of(std::string_view name) {
-  // The numbers that PyTorch's optimizers keep beside averages.
+  // The counters that PyTorch's optimizers keep beside averages.
   for (const std::string_view counter : {"step", "mu", "eta", "mu_product"}) {
     if (name == counter) return KeptTensor::Kind::kCounter;
   }
@@ -59,7 +55,7 @@ KeptTensor::Kind kind_of(std::string_view name) {
   return factored ? KeptTensor::Kind::kFactored : KeptTensor::Kind::kLike;
 }
 
-// What is kept of each parameter.
+// The state tensors of each parameter.
 using Kept = std::unordered_map<std::string, std::vector<KeptTensor>>;
 
 Kept kept_tensors(const OptimizerState& optimizer) {
@@ -82,8 +78,8 @@ bool fits(const KeptTensor& kept, const Shape& parameter) {
          (kept.kind == KeptTensor::Kind::kFactored && is_reduced(kept.shape, parameter));
 }
 
-// The first shape that does not fit; nullptr where all do.  Of those that are like the parameter
-// one has to be.
+// Returns the first shape that does not fit; nullptr if all do.  At least one of the tensors that
+// should be like the parameter has to have its shape.
 const Shape* misfit(const Kept& kept, const std::string& key, const ModelParameter& parameter) {
   const auto found = kept.find(key);
   if (found == kept.end() || !parameter.shape) return nullptr;
@@ -129,7 +125,7 @@ std::vector<std::string> all_params(const OptimizerState& optimizer) {
   return all;
 }
 
-// Ids to names by the shapes of their states.
+// Maps ids to names by the shapes of their states.
 class Matcher {
  public:
   Matcher(const OptimizerState& optimizer, const ParameterOrder& order)
@@ -144,7 +140,7 @@ class Matcher {
       throw Error(ErrorCode::kKey, cat("has ", ids.size(), " parameters, ", order_.origin, " ",
                                        order_.parameters.size()));
     }
-    bool counted = true;  // on from group to group, as an optimizer counts
+    bool counted = true;  // consecutive across groups, as an optimizer counts
     for (std::size_t i = 0; i < ids.size(); ++i) counted = counted && number(ids[i]) == i;
     std::vector<std::string> sorted = ids;
     std::sort(sorted.begin(), sorted.end(),
@@ -157,7 +153,7 @@ class Matcher {
                 (!counted || optimizer_.groups.size() <= 1))) {
       by_position(ids);
     } else if (!counted) {
-      // The order holds something that is no parameter: ids are those of the model all the same.
+      // The order holds something that is not a parameter: ids still follow the model.
       by_sequences({sorted});
     } else {
       std::vector<std::vector<std::string>> groups;
@@ -193,7 +189,7 @@ class Matcher {
     }
   }
 
-  // Each shape must belong to one parameter alone.
+  // Each shape must belong to only one parameter.
   void by_shape_alone(const std::vector<std::string>& ids) {
     std::vector<std::string> open = ids;
     for (bool progress = true; progress && !open.empty();) {
@@ -217,7 +213,7 @@ class Matcher {
         "their shapes are one, and the order in " + order_.origin + " may not be the model's");
   }
 
-  // At most two.  Throws kShape where there is none.
+  // Returns at most two.  Throws kShape if there is none.
   std::vector<std::size_t> candidates(const std::string& id) const {
     std::vector<std::size_t> found;
     for (std::size_t p = 0; p < taken_.size() && found.size() < 2; ++p) {
@@ -240,8 +236,8 @@ class Matcher {
                                         " fits none that is left of ", order_.origin));
   }
 
-  // The parameters of each sequence come in the order of the model; where one can be laid into it
-  // in one way alone, that is what it is, and leaves less room for the others.
+  // The parameters of each sequence come in the order of the model; a sequence that fits into the
+  // model in only one way is thereby decided, and leaves less room for the others.
   void by_sequences(const std::vector<std::vector<std::string>>& sequences) {
     std::vector<std::size_t> open(sequences.size());
     std::iota(open.begin(), open.end(), 0U);
@@ -270,7 +266,7 @@ class Matcher {
     }
   }
 
-  // The places of the ids where each is as far to the front, or to the back, as it can be.
+  // Returns the places of the ids with each as far to the front, or to the back, as possible.
   std::vector<std::size_t> laid(const std::vector<std::string>& ids, bool back) const {
     std::vector<std::size_t> places(ids.size());
     std::size_t next = 0;  // parameters passed, from the front or from the back
@@ -292,12 +288,12 @@ class Matcher {
   std::map<std::string, std::string> names_;
 };
 
-// Whether names stand as a module's state dict lists them.
+// Returns whether names are in the order of a module's state dict.
 bool in_module_order(const std::vector<std::string>& names) {
-  std::unordered_set<std::string> left;                 // modules that were passed
-  std::unordered_set<std::string> biases;               // modules whose bias came, and no weight
+  std::unordered_set<std::string> left;                 // modules that were left
+  std::unordered_set<std::string> biases;               // modules with a bias seen, but no weight
   std::unordered_map<std::string, std::uint64_t> last;  // number of the last numbered child
-  std::vector<std::string> open;                        // modules that the last name lies in
+  std::vector<std::string> open;                        // modules around the last name
   for (const std::string& name : names) {
     std::vector<std::string> modules;
     for (std::size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
@@ -335,7 +331,7 @@ std::unordered_map<std::string, std::size_t> positions_of(const ParameterOrder& 
   return positions;
 }
 
-// Whether names stand in the order of `order`; false where it lacks one.
+// Returns whether names are in the order of `order`; false if it lacks one.
 bool in_order(const std::vector<std::string>& names, const ParameterOrder& order) {
   const auto positions = positions_of(order);
   std::size_t next = 0;
@@ -355,15 +351,14 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
   std::vector<std::string> names;  // of all tensors
   const auto entries = mapping_entries(model);
   if (!entries) return order;
-  std::unordered_set<std::string> seen;  // storages of references, which tied tensors share
+  std::set<std::tuple<StorageRef::Identity, std::uint64_t, Shape>> seen;  // tied tensors share one
   for (const auto& [key, value] : *entries) {
     const auto tensor = dense_tensor(value);
     if (key.as_string() != nullptr && tensor) names.push_back(*key.as_string());
     if (key.as_string() == nullptr || !tensor || is_buffer(*key.as_string(), tensor->dtype))
       continue;
-    const bool first = seen.insert(cat(tensor->storage->archive, "/", tensor->storage->key, "/",
-                                       tensor->storage_offset, shape_text(tensor->shape)))
-                           .second;
+    const bool first =
+        seen.emplace(tensor->storage->identity(), tensor->storage_offset, tensor->shape).second;
     (first ? order.parameters : order.tied).push_back({*key.as_string(), tensor->shape});
   }
   order.certain = certain && in_module_order(names);

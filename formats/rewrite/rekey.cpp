@@ -18,7 +18,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Tensors among the options of a group are numbers: learning rates.
+// Tensors among the options of a group are single numbers, such as learning rates.
 constexpr std::uint64_t kMaxOptionBytes = 64U << 10U;
 
 std::string step_text(const PathStep& step) {
@@ -73,7 +73,7 @@ class Rekeying {
   Rekeyed run() {
     std::vector<StatePart> parts = state_parts_of(content_);
     std::erase_if(parts, [](const StatePart& part) {
-      return part.role != PartKind::kOptimizer && part.role != PartKind::kFlattenedOptimizer;
+      return part.kind != PartKind::kOptimizer && part.kind != PartKind::kFlattenedOptimizer;
     });
     if (parts.empty()) {
       throw Error(ErrorCode::kKey, checkpoint_.description().path +
@@ -103,7 +103,7 @@ class Rekeying {
   Value rekeyed(const StatePart& part, Rekeyed& out) {
     const Value& source = *at_path(content_, part.path);
     OptimizerState optimizer = read_optimizer(
-        source, part.role == PartKind::kFlattenedOptimizer,
+        source, part.kind == PartKind::kFlattenedOptimizer,
         [&](const Value& value) { return resolved(checkpoint_, value); }, std::ref(same_));
     RekeyedOptimizer report;
     report.key = joined(part.path);
@@ -118,7 +118,7 @@ class Rekeying {
 
   Value converted(OptimizerState& optimizer, RekeyedOptimizer& report) {
     if (optimizer.form == OptimizerForm::kFlattened && !ordered_) sort_groups(optimizer);
-    std::map<std::string, std::string> names;  // of the keys
+    std::map<std::string, std::string> names;  // names of the keys
     if (optimizer.form == OptimizerForm::kIds) {
       const auto& order = options_.order ? options_.order : model_;
       names = names_of_ids(optimizer, order);
@@ -148,7 +148,7 @@ class Rekeying {
     }
   }
 
-  // Where the order is lost, one that says so.
+  // Sorts, which shows that the order is lost.
   static void sort_groups(OptimizerState& optimizer) {
     for (auto& group : optimizer.groups) std::sort(group.params.begin(), group.params.end());
   }
@@ -175,25 +175,25 @@ class Rekeying {
 
 bool keeps_order(const Checkpoint& checkpoint) {
   const CheckpointDescription& description = checkpoint.description();
-  // Writers of safetensors sort; ranks save what each of them holds.
+  // Writers of safetensors sort; ranks save only their own parts.
   return description.format != "safetensors" && description.ranks == 1;
 }
 
 std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
                                           const std::string& origin) {
   std::vector<StatePart> parts = state_parts_of(content);
-  std::erase_if(parts, [](const StatePart& part) { return part.role != PartKind::kModel; });
+  std::erase_if(parts, [](const StatePart& part) { return part.kind != PartKind::kModel; });
   const auto named = [](const StatePart& part) {
     const std::string name = part.path.empty() ? "" : step_text(part.path.back());
     return name == "model" || name == "state_dict" || name == "module";
   };
-  // Beside a model there may be averages of its weights, and models that it learns from.
+  // Beside a model there may be averages of its weights, and models that it is distilled from.
   if (parts.size() > 1 && std::count_if(parts.begin(), parts.end(), named) == 1)
     std::erase_if(parts, [&](const StatePart& part) { return !named(part); });
   if (parts.size() != 1) return std::nullopt;
   Value model = *at_path(content, parts[0].path);
   if (parts[0].path.empty()) {
-    // torchtitan's lies among other things, which hold no tensors at this level.
+    // torchtitan's model lies among other members, which hold no tensors at this level.
     std::vector<Value::Entry> entries;
     for (const auto& [key, value] : members_of(model)) {
       if (tensor_number(value)) entries.emplace_back(key, value);

@@ -16,19 +16,19 @@ namespace fsdp::formats {
 
 struct RekeyOptions {
   OptimizerForm to = OptimizerForm::kNames;
-  std::optional<ParameterOrder> order;  // given by the user; the checkpoint's own counts otherwise
+  std::optional<ParameterOrder> order;  // given by the user; otherwise the checkpoint's own
 };
 
-// What became of one optimizer.
+// The result for one optimizer.
 struct RekeyedOptimizer {
-  std::string key;  // "optimizer_states.0"; empty where it is the whole checkpoint
+  std::string key;  // "optimizer_states.0"; empty if it is the whole checkpoint
   OptimizerForm from = OptimizerForm::kIds;
   std::uint64_t groups = 0;
   std::uint64_t parameters = 0;
   std::uint64_t without_state = 0;
-  std::string order;  // where names or ids come from
+  std::string order;  // the source of names or ids
   bool shapes_checked = false;
-  // What parameters were called and are called, in the order of the groups; none where they stay.
+  // The old and new keys of parameters, in the order of the groups; none if they stay.
   std::vector<std::pair<std::string, std::string>> keys;
 };
 
@@ -37,16 +37,17 @@ struct Rekeyed {
   std::vector<RekeyedOptimizer> optimizers;
 };
 
-// Whether the order in which the checkpoint lists its keys is the one they had when it was saved:
-// a folder of several ranks has lost it.
+// Returns whether the checkpoint lists its keys in the order in which they were saved: a folder of
+// several ranks has lost it.
 bool keeps_order(const Checkpoint& checkpoint);
 
-// The order of the parameters of a checkpoint's model; nothing where it holds none, or several.
+// Returns the order of the parameters of a checkpoint's model; nothing if it holds none, or
+// several.
 std::optional<ParameterOrder> model_order(const Checkpoint& checkpoint, const Value& content,
                                           const std::string& origin);
 
-// `content` with every optimizer in it in the form asked for; one that has it already stays.
-// Throws: kKey where there is no optimizer, or several and `order` has ids' names; what
+// Returns `content` with every optimizer in the requested form; one that has it already stays.
+// Throws: kKey if there is no optimizer, or several and `order` has ids' names; what
 // read_optimizer, names_of_ids, ids_of_names, check_shapes and reading values throw.
 Rekeyed rekey_content(const Checkpoint& checkpoint, const Value& content,
                       const RekeyOptions& options);

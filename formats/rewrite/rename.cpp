@@ -35,7 +35,7 @@ bool is_number(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Where the name of a parameter stands in the path of a leaf.
+// The place of a parameter's name in the path of a leaf.
 struct NamePlace {
   std::size_t step = 0;
   std::size_t begin = 0;  // in the text of that step
@@ -46,19 +46,19 @@ struct NamePlace {
 class Parts {
  public:
   explicit Parts(const Value& root) {
-    for (const StatePart& part : state_parts_of(root)) roles_.emplace(part.path, part.role);
+    for (const StatePart& part : state_parts_of(root)) kinds_.emplace(part.path, part.kind);
   }
   bool has_model() const {
-    return std::any_of(roles_.begin(), roles_.end(),
+    return std::any_of(kinds_.begin(), kinds_.end(),
                        [](const auto& part) { return part.second == PartKind::kModel; });
   }
-  // The part that the leaf lies in: its role and the number of steps that lead to it.
+  // The part that the leaf lies in: its kind and the number of steps that lead to it.
   std::pair<PartKind, std::size_t> of(const PlacedLeaf& leaf) const {
     KeyPath path;
     std::pair<PartKind, std::size_t> found{PartKind::kOther, 0};
     for (std::size_t steps = 0;; ++steps) {
-      const auto at = roles_.find(path);
-      if (at != roles_.end()) found = {at->second, steps};
+      const auto at = kinds_.find(path);
+      if (at != kinds_.end()) found = {at->second, steps};
       if (steps == leaf.path.size() || steps > kMaxSteps) return found;
       path.push_back(leaf.path[steps].step);
     }
@@ -66,17 +66,17 @@ class Parts {
 
  private:
   static constexpr std::size_t kMaxSteps = 8;  // deeper ones are no parts
-  std::map<KeyPath, PartKind> roles_;
+  std::map<KeyPath, PartKind> kinds_;
 };
 
-std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind role, std::size_t part) {
+std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind kind, std::size_t part) {
   const auto& path = leaf.path;
   if (part >= path.size()) return std::nullopt;
   const std::string* text = text_of(path[part]);
   if (text == nullptr || text->empty()) return std::nullopt;
-  switch (role) {
+  switch (kind) {
     case PartKind::kModel:
-      // The model of a folder whose top level holds other things as well.
+      // The model of a folder whose top level also holds other things.
       if (part == 0 && path.size() != 1) return std::nullopt;
       return NamePlace{part, 0, text->size()};
     case PartKind::kOptimizer: {
@@ -100,9 +100,9 @@ std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind role, std::siz
 }
 
 // Whether the leaf is a list of parameters of an optimizer's group, or the groups as a whole.
-bool may_list_names(const PlacedLeaf& leaf, PartKind role, std::size_t part) {
+bool may_list_names(const PlacedLeaf& leaf, PartKind kind, std::size_t part) {
   const auto& path = leaf.path;
-  if (role != PartKind::kOptimizer || path.size() <= part) return false;
+  if (kind != PartKind::kOptimizer || path.size() <= part) return false;
   const std::string* first = text_of(path[part]);
   if (first == nullptr || *first != "param_groups") return false;
   if (path.size() == part + 1) return true;
@@ -111,7 +111,7 @@ bool may_list_names(const PlacedLeaf& leaf, PartKind role, std::size_t part) {
          (*option == "params" || *option == "param_names");
 }
 
-// Calls `visit` for every text in a list of names, in lists of groups as well.
+// Calls `visit` for every text in a list of names, also in lists of groups.
 template <typename Visit>
 void visit_names(const Value& value, const Visit& visit) {
   for (const Value& item : value.items()) {
@@ -145,7 +145,7 @@ class Renamer {
     kept.reserve(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
       PlacedLeaf& leaf = leaves_[i];
-      // Both, for each marks what it used.
+      // Calls both, because each marks the rules that it used.
       const bool named = rename_names(leaf, i);
       const bool dropped = is_dropped(leaf, names.key_globs(), used_globs);
       if (!named || dropped) {
@@ -156,7 +156,7 @@ class Renamer {
       if (const auto match = table.find(key)) {
         used[match->rule] = 1;
         move_leaf(leaf, match->bytes, table.rule(match->rule).to);
-      } else if (const auto other = beside.find(key); other && !roles_[i].place) {
+      } else if (const auto other = beside.find(key); other && !namings_[i].place) {
         move_leaf(leaf, other->bytes, beside.rule(other->rule).to);
       }
       std::string now = joined(key_path(leaf));
@@ -165,17 +165,17 @@ class Renamer {
     }
     for (std::size_t i = 0; i < table.size(); ++i) check_used(used[i], table.rule(i).from);
     for (std::size_t i = 0; i < used_globs.size(); ++i)
-      check_used(used_globs[i], names.key_globs()[i]);
+      check_used(used_globs[i], names.key_globs()[i].text());
     out_.content = rebuilt(kept);
     return std::move(out_);
   }
 
  private:
-  // What the leaf has to do with names.
+  // The names that concern a leaf.
   struct Naming {
     std::optional<NamePlace> place;
     std::size_t part = 0;
-    PartKind role = PartKind::kOther;
+    PartKind kind = PartKind::kOther;
     bool lists = false;
   };
 
@@ -183,9 +183,9 @@ class Renamer {
     std::vector<RuleTarget> targets;
     targets.reserve(leaves_.size());
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
-      const Naming& naming = roles_[i];
+      const Naming& naming = namings_[i];
       KeyPath path = key_path(leaves_[i]);
-      RuleTarget target{joined(path), naming.role, {}, 0, 0};
+      RuleTarget target{joined(path), naming.kind, {}, 0, 0};
       if (naming.place) {
         path.resize(naming.place->step);
         target.name_begin = joined(path).size() + (path.empty() ? 0 : 1) + naming.place->begin;
@@ -210,19 +210,19 @@ class Renamer {
       names_.push_back(name);
       if (leads) leading_.push_back(name);
     };
-    roles_.reserve(leaves_.size());
+    namings_.reserve(leaves_.size());
     // Models first, so that their names count as leading.
     for (const PlacedLeaf& leaf : leaves_) {
-      const auto [role, part] = parts_.of(leaf);
-      const bool lists = may_list_names(leaf, role, part);
-      roles_.push_back({name_in(leaf, role, part), part, role, lists});
-      if (role == PartKind::kModel && roles_.back().place)
-        add(name_of(leaf, *roles_.back().place), true);
+      const auto [kind, part] = parts_.of(leaf);
+      const bool lists = may_list_names(leaf, kind, part);
+      namings_.push_back({name_in(leaf, kind, part), part, kind, lists});
+      if (kind == PartKind::kModel && namings_.back().place)
+        add(name_of(leaf, *namings_.back().place), true);
     }
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
-      const Naming& role = roles_[i];
-      if (role.place) add(name_of(leaves_[i], *role.place), !model);
-      if (!role.lists) continue;
+      const Naming& naming = namings_[i];
+      if (naming.place) add(name_of(leaves_[i], *naming.place), !model);
+      if (!naming.lists) continue;
       Value list = read_(leaves_[i].value);
       visit_names(list, [&](const std::string& name) { add(name, !model); });
       lists_.emplace(i, std::move(list));
@@ -233,23 +233,23 @@ class Renamer {
     return text_of(leaf.path[place.step])->substr(place.begin, place.length);
   }
 
-  // False where the leaf is dropped.
+  // Returns false if the leaf is dropped.
   bool rename_names(PlacedLeaf& leaf, std::size_t number) {
-    const Naming& role = roles_[number];
-    if (role.lists) {
+    const Naming& naming = namings_[number];
+    if (naming.lists) {
       const Value& list = lists_.at(number);
       Value renamed = renamed_list(list, leaf.was);
       if (changed_) leaf.value = std::move(renamed);
     }
-    if (!role.place) return true;
-    const std::string name = name_of(leaf, *role.place);
+    if (!naming.place) return true;
+    const std::string name = name_of(leaf, *naming.place);
     const auto renamed = names_map_->renamed(name);
     if (!renamed) return false;
-    PlacedStep& step = leaf.path[role.place->step];
-    if (role.role == PartKind::kModel) step.container = with_renamed_modules(step.container);
+    PlacedStep& step = leaf.path[naming.place->step];
+    if (naming.kind == PartKind::kModel) step.container = with_renamed_modules(step.container);
     if (*renamed == name) return true;
     std::string text = *text_of(step);
-    text.replace(role.place->begin, role.place->length, *renamed);
+    text.replace(naming.place->begin, naming.place->length, *renamed);
     step = text_step(std::move(text), step);
     return true;
   }
@@ -261,7 +261,7 @@ class Renamer {
 
   Value renamed_items(const Value& list, const std::string& key) {
     std::vector<Value> items;
-    std::unordered_map<std::string, std::string> taken;  // new names, and the old ones
+    std::unordered_map<std::string, std::string> taken;  // new names, with the old ones
     for (const Value& item : list.items()) {
       if (const auto options = mapping_entries(item)) {
         std::vector<Value::Entry> entries;
@@ -293,7 +293,8 @@ class Renamer {
                                             : Value::list(std::move(items));
   }
 
-  // A model's OrderedDict keeps versions of its modules by their names, in an attribute.
+  // Renames the modules in a model's OrderedDict, which keeps their versions by name in an
+  // attribute.
   Value with_renamed_modules(const Value& container) {
     const ObjectData* object = container.as_object();
     if (object == nullptr || !object->built) return container;
@@ -315,7 +316,8 @@ class Renamer {
   Value renamed_modules(const Value& metadata) const {
     const auto entries = mapping_entries(metadata);
     if (!entries) return metadata;
-    // A wrapper and what it wraps may become one: the inner one, which comes later, stays.
+    // A wrapper and the wrapped module may get the same name: the inner one, which comes later,
+    // stays.
     std::vector<Value::Entry> renamed;
     std::unordered_map<std::string, std::size_t> places;
     for (const auto& [name, value] : *entries) {
@@ -335,11 +337,11 @@ class Renamer {
     return mapping_like(metadata, std::move(renamed));
   }
 
-  static bool is_dropped(const PlacedLeaf& leaf, const std::vector<std::string>& globs,
+  static bool is_dropped(const PlacedLeaf& leaf, const std::vector<Glob>& globs,
                          std::vector<char>& used) {
     bool dropped = false;
     for (std::size_t i = 0; i < globs.size(); ++i) {
-      if (!glob_matches(globs[i], leaf.was)) continue;
+      if (!globs[i].matches(leaf.was)) continue;
       used[i] = 1;
       dropped = true;
     }
@@ -350,7 +352,7 @@ class Renamer {
   const Read& read_;
   Parts parts_;
   std::vector<PlacedLeaf> leaves_;
-  std::vector<Naming> roles_;  // of each leaf
+  std::vector<Naming> namings_;  // of each leaf
   std::vector<std::string> names_;
   std::vector<std::string> leading_;
   std::map<std::size_t, Value> lists_;  // of names, by leaf

@@ -20,11 +20,11 @@ bool is_for_keys(std::string_view text) {
   return text.starts_with('/');
 }
 
-bool is_optimizer(PartKind role) {
-  return role == PartKind::kOptimizer || role == PartKind::kFlattenedOptimizer;
+bool is_optimizer(PartKind kind) {
+  return kind == PartKind::kOptimizer || kind == PartKind::kFlattenedOptimizer;
 }
 
-// "model." for a part "model"; nothing for the whole.
+// Returns "model." for a part "model"; nothing for the whole.
 std::string front_of(const std::string& part) {
   return part.empty() ? part : part + '.';
 }
@@ -37,11 +37,11 @@ Error partial(const std::string& what) {
   return Error(ErrorCode::kUsage, what);
 }
 
-// How many parameters of a part something holds for.
+// The number of parameters of a part that satisfy a condition.
 struct Count {
   std::size_t total = 0;
   std::size_t hit = 0;
-  const RuleTarget* without = nullptr;  // the first for which it does not
+  const RuleTarget* without = nullptr;  // the first that does not
   bool some() const { return hit != 0 && hit != total; }
 };
 
@@ -63,7 +63,7 @@ class Scoping {
   }
 
  private:
-  // A key with the name in it as the rules so far leave it.
+  // A key, with the name in it as left by the rules so far.
   struct Seen {
     std::string key;
     std::size_t begin = 0;
@@ -116,9 +116,9 @@ class Scoping {
     }
     bool names = false;
     bool others = false;
-    std::unordered_set<std::string_view> moved;  // names that leave their level without it
+    std::unordered_set<std::string_view> moved;  // names that leave their level without the prefix
     for (const auto& [part, count] : counted([&](std::size_t i) { return has(seen_[i].key); })) {
-      if (targets_[part].role != PartKind::kModel) continue;
+      if (targets_[part].kind != PartKind::kModel) continue;
       const std::string front = front_of(targets_[part].part);
       if (prefix.size() <= front.size()) continue;
       if (count.some()) throw some_have(prefix, part, count);
@@ -126,9 +126,9 @@ class Scoping {
     }
     for (std::size_t i = 0; i < seen_.size(); ++i) {
       if (!has(seen_[i].key)) continue;
-      if (is_optimizer(targets_[i].role) && seen_[i].length != 0 && prefix.size() > seen_[i].begin)
+      if (is_optimizer(targets_[i].kind) && seen_[i].length != 0 && prefix.size() > seen_[i].begin)
         throw optimizer_alone({prefix, ""}, targets_[i]);
-      const bool parameter = targets_[i].role == PartKind::kModel && seen_[i].length != 0;
+      const bool parameter = targets_[i].kind == PartKind::kModel && seen_[i].length != 0;
       others = others || !parameter || !names;
       if (parameter && !names && prefix.size() > seen_[i].begin) moved.insert(seen_[i].name());
     }
@@ -138,14 +138,14 @@ class Scoping {
     refuse_left_names(moved, prefix);
   }
 
-  // The parameters of each part, by its first target.
+  // Counts the parameters of each part, by its first target.
   template <typename Holds>
   std::map<std::size_t, Count> counted(const Holds& holds) const {
     std::map<std::pair<PartKind, std::string_view>, std::size_t> first;
     std::map<std::size_t, Count> counts;
     for (std::size_t i = 0; i < targets_.size(); ++i) {
       if (targets_[i].name_length == 0) continue;
-      const auto part = std::pair(targets_[i].role, std::string_view(targets_[i].part));
+      const auto part = std::pair(targets_[i].kind, std::string_view(targets_[i].part));
       Count& count = counts[first.try_emplace(part, i).first->second];
       ++count.total;
       if (holds(i)) {
@@ -157,7 +157,7 @@ class Scoping {
     return counts;
   }
 
-  // What a name keeps of a prefix that is taken away: the level it lies in.
+  // Returns the part of a removed prefix that a name keeps: the level that it lies in.
   static std::string kept_front(const std::string& prefix, const std::string& part) {
     const std::string front = front_of(part);
     return prefix.starts_with(front) ? front : std::string();
@@ -172,12 +172,12 @@ class Scoping {
                        escape(prefix), "=", escape(kept_front(prefix, targets_[part].part))));
   }
 
-  // Names of parameters that an optimizer would go on using.
+  // Refuses if an optimizer would go on using the old names of parameters.
   void refuse_left_names(const std::unordered_set<std::string_view>& moved,
                          const std::string& rule) const {
     if (moved.empty()) return;
     for (std::size_t i = 0; i < targets_.size(); ++i) {
-      if (!is_optimizer(targets_[i].role) || seen_[i].length == 0) continue;
+      if (!is_optimizer(targets_[i].kind) || seen_[i].length == 0) continue;
       if (!moved.contains(seen_[i].name())) continue;
       throw partial(cat(quote(rule, 200), " changes the name of ", quote(seen_[i].name(), 200),
                         " in the model, and leaves it in ", quote(targets_[i].part, 200),
@@ -189,15 +189,15 @@ class Scoping {
 
   // ---- renames
 
-  // What a rule was found to match.
+  // The matches of a rule.
   struct Match {
     bool any = false;
-    bool level = false;             // a level above a model
-    bool other = false;             // what is neither a level of a model nor a parameter
-    std::string part;               // whose parameters it renames
-    std::optional<NameRule> names;  // ... by their names
-    std::unordered_set<std::string_view> moved;  // parameters that it takes out of their level
-    const RuleTarget* optimizer = nullptr;       // a parameter in an optimizer alone
+    bool level = false;                          // a level above a model
+    bool other = false;                          // neither a level of a model nor a parameter
+    std::string part;                            // the part whose parameters it renames
+    std::optional<NameRule> names;               // ... by their names
+    std::unordered_set<std::string_view> moved;  // parameters that it moves out of their level
+    const RuleTarget* optimizer = nullptr;       // a parameter only in an optimizer
   };
 
   void rename() {
@@ -242,11 +242,11 @@ class Scoping {
     const RuleTarget& target = targets_[i];
     const Seen& seen = seen_[i];
     match.any = true;
-    if (is_optimizer(target.role) && seen.length != 0 && bytes > seen.begin) {
+    if (is_optimizer(target.kind) && seen.length != 0 && bytes > seen.begin) {
       if (bytes <= seen.begin + seen.length) match.optimizer = &target;
       return;
     }
-    if (target.role != PartKind::kModel || seen.length == 0) {
+    if (target.kind != PartKind::kModel || seen.length == 0) {
       match.other = true;
       return;
     }
@@ -272,7 +272,7 @@ class Scoping {
                        "that begins with '/' these keys alone"));
   }
 
-  // A rule that matches keys outside of every model, and parameters inside.
+  // Refuses a rule that matches both keys outside of every model and parameters inside.
   void refuse_ambiguous(const NameRule& rule) const {
     const RuleTable table({rule});
     for (std::size_t i = 0; i < bare_names_.size(); ++i) {
@@ -283,11 +283,12 @@ class Scoping {
     }
   }
 
-  // Rules for the names of one model are those of all that have such names: the same ones, or none.
+  // Rules for the names of one model apply to all models with such names, so these must agree or
+  // have none.
   void add_derived(const std::vector<std::pair<NameRule, std::string>>& derived) {
     if (derived.empty()) return;
     std::vector<NameRule> rules;
-    std::map<std::string, std::vector<std::string_view>> parts;  // of each rule's `from`
+    std::map<std::string, std::vector<std::string_view>> parts;  // parts of each rule's `from`
     for (const auto& [rule, part] : derived) {
       auto& known = parts[rule.from];
       const bool fresh = std::none_of(rules.begin(), rules.end(), [&, &r = rule](const auto& k) {
@@ -298,7 +299,7 @@ class Scoping {
     }
     const RuleTable table(rules);
     for (std::size_t i = 0; i < targets_.size(); ++i) {
-      if (targets_[i].role != PartKind::kModel || seen_[i].length == 0) continue;
+      if (targets_[i].kind != PartKind::kModel || seen_[i].length == 0) continue;
       const auto found = table.find(seen_[i].name());
       if (!found) continue;
       const auto& known = parts.at(table.rule(found->rule).from);
@@ -316,34 +317,35 @@ class Scoping {
 
   void drop() {
     std::vector<char> dropped(targets_.size(), 0);
-    std::unordered_map<std::string, std::string> names;  // dropped in a model, and which
+    std::unordered_map<std::string, std::string> names;  // names dropped in a model, and their keys
     for (const std::string& glob : rules_.drop) {
       if (is_for_keys(glob)) {
         out_.rules.drop.push_back(glob);
         continue;
       }
+      const Glob compiled(glob);
       std::vector<char> hit(targets_.size(), 0);
       bool any = false;
       for (std::size_t i = 0; i < targets_.size(); ++i) {
-        hit[i] = glob_matches(glob, targets_[i].key) ? 1 : 0;
+        hit[i] = compiled.matches(targets_[i].key) ? 1 : 0;
         any = any || hit[i] != 0;
         dropped[i] = static_cast<char>(dropped[i] | hit[i]);
       }
       out_.rules.drop.push_back(any ? '/' + glob : glob);
       if (!any) continue;
-      std::unordered_set<std::string> cut;  // models of which a part goes
+      std::unordered_set<std::string> cut;  // models that lose a part
       for (const auto& [part, count] : counted([&](std::size_t i) { return hit[i] != 0; })) {
-        if (targets_[part].role == PartKind::kModel && count.some())
+        if (targets_[part].kind == PartKind::kModel && count.some())
           cut.insert(targets_[part].part);
       }
       for (std::size_t i = 0; i < targets_.size(); ++i) {
-        if (hit[i] != 0 && targets_[i].role == PartKind::kModel && targets_[i].name_length != 0 &&
+        if (hit[i] != 0 && targets_[i].kind == PartKind::kModel && targets_[i].name_length != 0 &&
             cut.contains(targets_[i].part))
           names.emplace(name_of(targets_[i]), targets_[i].part);
       }
     }
     for (std::size_t i = 0; i < targets_.size(); ++i) {
-      if (dropped[i] != 0 || targets_[i].role != PartKind::kModel || targets_[i].name_length == 0)
+      if (dropped[i] != 0 || targets_[i].kind != PartKind::kModel || targets_[i].name_length == 0)
         continue;
       const auto found = names.find(name_of(targets_[i]));
       if (found == names.end()) continue;

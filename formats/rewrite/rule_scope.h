@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a rule for names is about whole keys or about parameters wherever they occur; and rules
-// that would hit half of what they look meant for.
+// Decides whether a rule applies to whole keys or to parameters wherever they occur, and finds
+// rules that would affect only half of what they seem meant for.
 #pragma once
 
 #include <cstddef>
@@ -13,38 +13,39 @@
 
 namespace fsdp::formats {
 
-// A leaf of a state dict as rules see it.
+// A leaf of a state dict as seen by rules.
 struct RuleTarget {
   std::string key;                   // the whole of it
-  PartKind role = PartKind::kOther;  // of the part it lies in
+  PartKind kind = PartKind::kOther;  // of the part it lies in
   std::string part;                  // the key of that part; empty: the whole state dict
   std::size_t name_begin = 0;        // of the parameter's name in `key`
   std::size_t name_length = 0;       // 0: it has none
 };
 
-// The rules once it is known what they are about.
+// The rules after their scope is decided.
 struct ScopedRules {
-  // For NameMap: '/' stands in front of what is about whole keys, the rest is about names.
+  // For NameMap: a leading '/' marks rules for whole keys, the others apply to names.
   NameRules rules;
-  // Whole keys alone, and only those of leaves that are no parameters: they share a front with
-  // parameters, whose new names `rules` gives.
+  // Rules for whole keys of leaves that are not parameters: they share a front with parameters,
+  // whose new names `rules` gives.
   std::vector<NameRule> beside;
 };
 
 // Note [whole keys first]
-// A rule is about whole keys, as people see them, where it matches any: "model" is the level of
-// that name, whatever modules are called.  Where it matches none it is about names of parameters.
-// Where it changes the names of a model's parameters and leaves them in their level ("model.enc" to
-// "model.dec"), the optimizers' names for them change alike: it becomes a rule for names.  The same
-// holds for what is dropped of a model, unless that is the whole of it.
+// A rule applies to whole keys, as people see them, if it matches any: "model" is the level of that
+// name, whatever modules are called.  If it matches none, it applies to names of parameters. If it
+// changes the names of a model's parameters and leaves them in their level ("model.enc" to
+// "model.dec"), the optimizers' names for them change as well: it becomes a rule for names.  The
+// same holds for parts dropped from a model, unless the whole model is dropped.
 //
-// Refused, kUsage, with the words that say what was meant: a prefix that only some parameters of
-// a model or an optimizer have; a rule that would rename or drop parameters in a model, and leave
+// Refused (kUsage, with a suggestion of the intended rule): a prefix that only some parameters of a
+// model or an optimizer have; a rule that would rename or drop parameters in a model, and leave
 // another model or an optimizer with the old names; one that matches both a key and the front of
-// parameters' names elsewhere.  What begins with '/' is about whole keys, and never refused.
+// parameters' names elsewhere.  Rules that begin with '/' apply to whole keys and are never
+// refused.
 //
-// `names`: of all parameters; `leading`: see NameMap.
-// Throws: kUsage; as NameMap.
+// `names`: the names of all parameters; `leading`: see NameMap.
+// Throws: kUsage; like NameMap.
 ScopedRules scoped_rules(const NameRules& rules, std::span<const RuleTarget> targets,
                          std::span<const std::string> names, std::span<const std::string> leading);
 

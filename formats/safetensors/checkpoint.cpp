@@ -43,7 +43,7 @@ struct NamedHeader {
 
 class SafetensorsCheckpoint : public Checkpoint {
  public:
-  // The folder must hold `files`; `index`, where it is set, is what they are checked against.
+  // The folder must hold `files`; they are checked against `index`, if it is set.
   SafetensorsCheckpoint(Directory folder, std::vector<std::string> files,
                         const std::optional<FileIndex>& index, std::string shown,
                         std::string layout)
@@ -89,8 +89,7 @@ class SafetensorsCheckpoint : public Checkpoint {
   }
   void check_unchanged() const override { pool_.check_unchanged(); }
 
-  // There is no checksum in the format: structure is all that can be checked, and opening did most
-  // of it.
+  // The format has no checksums: only structure can be checked, and opening did most of it.
   VerifyReport verify(const VerifyOptions& options) const override {
     VerifyReport report;
     report.findings = findings_;
@@ -143,7 +142,7 @@ class SafetensorsCheckpoint : public Checkpoint {
         add_chunk(tensor, offset, f, sharded, known);
       }
     }
-    // A chunk of no elements counts too: writers put it where the tensor ends.
+    // A chunk without elements counts too: writers put it at the end of the tensor.
     for (TensorEntry& tensor : index_.tensors) {
       checked_mul(checked_numel(tensor.shape, "number of elements"), item_bytes(tensor.dtype),
                   "number of bytes");
@@ -184,8 +183,7 @@ class SafetensorsCheckpoint : public Checkpoint {
     entry.chunks.add(offset, tensor.shape, {file, 0, tensor.begin, tensor.bytes});
   }
 
-  // The files do not say how large a tensor is, so a missing last rank would go unnoticed but for
-  // its number.
+  // The files do not say how large a tensor is, so only the numbers reveal a missing last rank.
   void check_shard_numbers(const std::vector<NamedHeader>& headers) {
     std::set<std::int64_t> numbers;
     for (std::size_t f = 0; f < headers.size(); ++f) {

@@ -16,8 +16,8 @@ namespace {
 // The header we write, and with it the data, ends at a multiple of this: the largest element.
 constexpr std::size_t kAlignment = 8;
 
-// Sorts by place in the data, and checks that the tensors cover them: each byte one tensor's.
-// Returns where the last one ends.
+// Sorts by place in the data, and checks that the tensors cover them: each byte belongs to one
+// tensor. Returns the end of the last one.
 std::uint64_t check_tiling(std::vector<HeaderEntry>& entries) {
   const auto before = [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.data_begin, a.data_end) < std::pair(b.data_begin, b.data_end);
@@ -114,7 +114,7 @@ Header read_header(const ByteSource& source, std::uint64_t offset, Trailing trai
 
 namespace {
 
-// The shape as the file spells it, checked with `bytes`.
+// Returns the shape as the file spells it, checked against `bytes`.
 std::vector<std::int64_t> spelled_shape(const Tensor& tensor) {
   const auto refuse = [&](ErrorCode code, const std::string& symptom) {
     return Error(code, cat("tensor ", quote(tensor.name), ": ", symptom));

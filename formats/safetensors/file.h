@@ -17,26 +17,26 @@ namespace fsdp::formats::safetensors {
 struct Tensor {
   std::string name;
   DType dtype;
-  // In elements of `dtype`: for kFloat4E2M1FNx2 the last dimension is half of what the file says.
+  // In elements of `dtype`: for kFloat4E2M1FNx2 the last dimension is half of that in the file.
   std::vector<std::int64_t> shape;
   std::uint64_t begin;  // of its bytes, from the start of the file
   std::uint64_t bytes;
 };
 
 struct Header {
-  // In file order of their bytes; of two that begin at one place the empty one first.
+  // In the file order of their bytes; if two begin at the same place, the empty one is first.
   std::vector<Tensor> tensors;
-  std::vector<std::pair<std::string, std::string>> metadata;  // __metadata__, empty where absent
-  std::uint64_t data_offset = 0;                              // where the tensors' bytes begin
-  std::uint64_t end = 0;  // where the last one ends, from the start of the file
+  std::vector<std::pair<std::string, std::string>> metadata;  // __metadata__, empty if absent
+  std::uint64_t data_offset = 0;                              // the beginning of the tensors' bytes
+  std::uint64_t end = 0;  // the end of the last one, from the start of the file
 };
 
 enum class Trailing { kRefuse, kAllow };
 
 // Reads and checks a header.  Stricter than the reference implementation where its README is
-// (duplicate names, a header that does not begin with '{') and with names that cannot be printed,
-// never looser.  Unknown fields of a tensor are ignored, as it does.
-// `offset`: where the safetensors data begin in `source` (DCP puts them behind other items);
+// (duplicate names, a header that does not begin with '{') and about names that cannot be printed,
+// never looser.  Unknown fields of a tensor are ignored, as there.
+// `offset`: the beginning of the safetensors data in `source` (DCP puts them after other items);
 // positions in the result and in messages count from the start of `source`.
 // kAllow: bytes may follow the last tensor.
 // Throws: kStHeader (length), kStJson, kStDuplicate, kStField, kStDtype, kStShape, kStOffsets,
@@ -44,12 +44,12 @@ enum class Trailing { kRefuse, kAllow };
 Header read_header(const ByteSource& source, std::uint64_t offset = 0,
                    Trailing trailing = Trailing::kRefuse);
 
-// The start of a file (length, JSON padded with blanks to a multiple of 8) for tensors laid out in
-// this order without holes; sets `begin` of each.  `metadata` goes under __metadata__, which stays
-// away where it is empty.
+// Returns the start of a file (length, JSON padded with blanks to a multiple of 8) for tensors laid
+// out in this order without holes; sets `begin` of each.  `metadata` goes under __metadata__, which
+// is omitted if it is empty.
 // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStDuplicate,
-// kStShape, kStSize (`bytes` is not what dtype and shape make), kStMetadata, kStHeader (more than
-// 100 MB).
+// kStShape, kStSize (`bytes` does not follow from dtype and shape), kStMetadata, kStHeader (more
+// than 100 MB).
 std::string make_header(std::vector<Tensor>& tensors,
                         const std::vector<std::pair<std::string, std::string>>& metadata);
 
@@ -57,8 +57,8 @@ std::string make_header(std::vector<Tensor>& tensors,
 // each one aligned without padding, then by name.
 bool stored_before(const Tensor& a, const Tensor& b);
 
-// Throws: kName where a tensor cannot bear this name in a file: empty, with control characters,
-// longer than 64 KiB, not UTF-8, or the reserved "__metadata__".
+// Throws: kName if a tensor cannot have this name in a file: empty, with control characters, longer
+// than 64 KiB, not UTF-8, or the reserved "__metadata__".
 void check_tensor_name(std::string_view name);
 
 }  // namespace fsdp::formats::safetensors

@@ -25,8 +25,8 @@ Error index_error(const std::string& symptom) {
   return Error(ErrorCode::kIndex, "weight_map: " + symptom);
 }
 
-// Throws kIndex where the name does not lead to a file of that suffix inside the folder.  Links are
-// the opener's to refuse (Directory::open_member).
+// Throws kIndex if the name does not lead to a file with that suffix inside the folder.  Links are
+// refused when the file is opened (Directory::open_member).
 void check_file_name(const std::string& tensor, const std::string& file, std::string_view suffix) {
   const auto refuse = [&](std::string_view why) {
     return index_error(cat("tensor ", quote(tensor), ": file ", quote(file), " ", why));
@@ -63,7 +63,7 @@ std::optional<std::uint64_t> parse_total_size(const Json& root) {
   if (const std::int64_t* bytes = size->as_int(); bytes != nullptr && *bytes >= 0) {
     return static_cast<std::uint64_t>(*bytes);
   }
-  // Writers that divide on the way leave 40.0.
+  // Writers that compute with division leave 40.0.
   if (const double* bytes = std::get_if<double>(&size->storage());
       bytes != nullptr && *bytes >= 0 && *bytes <= 0x1p53 &&
       *bytes == static_cast<double>(static_cast<std::uint64_t>(*bytes))) {
@@ -77,7 +77,7 @@ Error sharding_error(const std::string& symptom) {
   return Error(ErrorCode::kStMetadata, cat("__metadata__: ", kShardingKey, ": ", symptom));
 }
 
-// The offsets of one tensor out of {"saved_offsets": [2, 0]}.
+// Returns the offsets of one tensor from {"saved_offsets": [2, 0]}.
 std::vector<std::int64_t> parse_offsets(const Tensor& tensor, const Json& info) {
   const auto refuse = [&](const std::string& symptom) {
     return sharding_error(cat("tensor ", quote(tensor.name), ": ", symptom));
@@ -110,7 +110,7 @@ std::vector<std::int64_t> parse_offsets(const Tensor& tensor, const Json& info) 
 }  // namespace
 
 FileIndex parse_index(std::string_view text, std::string_view suffix) {
-  // A tensor with two owners is an index that contradicts itself, whatever it is as JSON.
+  // A tensor with two files is a contradiction in the index, whether or not JSON allows it.
   const Json root = parse_json(text, {.duplicate_code = ErrorCode::kIndex});
   if (root.as_object() == nullptr) {
     throw Error(ErrorCode::kIndex, cat("the index is ", json_kind(root), ", expected an object"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What joins several safetensors files into one checkpoint: the index file of Hugging Face, and the
+// Joins several safetensors files into one checkpoint by the index file of Hugging Face, or by the
 // offsets that PyTorch's HuggingFaceStorageWriter puts into the header of each rank's file.
 // Sources: transformers, modeling_utils.py; torch 2.11, distributed/checkpoint/_hf_utils.py.
 #pragma once
@@ -24,22 +24,22 @@ struct IndexEntry {
 
 struct FileIndex {
   std::vector<IndexEntry> weight_map;  // in the order of the file
-  // Bytes of all tensors as the writer counted them, tied weights once or twice; it need not say.
+  // Bytes of all tensors as the writer counted them, tied weights counted once or twice; optional.
   std::optional<std::uint64_t> total_size;
 };
 
 // Reads an index file:
 //   {"metadata": {"total_size": 40}, "weight_map": {"a": "model-00001-of-00002.safetensors"}}
 // Other members are ignored.  A file name is a relative path of plain components that ends in
-// `suffix`: indexes of torch.save files (torch/index.h) are the same but for it.
+// `suffix`: indexes of torch.save files (torch/index.h) differ only in it.
 // Throws: kIndex (also for a tensor that is named twice), kJson, kJsonDepth, kName.
 FileIndex parse_index(std::string_view text, std::string_view suffix = ".safetensors");
 
-// The text of an index file, as transformers and PyTorch write it.
-// Throws: kIndex, kName as parse_index would.
+// Returns the text of an index file, as transformers and PyTorch write it.
+// Throws: kIndex, kName like parse_index.
 std::string make_index(const FileIndex& index);
 
-// The files of the weight map, each once, in order of first mention.
+// Returns the files of the weight map, each once, in order of first mention.
 std::vector<std::string> files_of(const FileIndex& index);
 
 struct FileHeader {
@@ -47,27 +47,28 @@ struct FileHeader {
   const Header* header;
 };
 
-// Checks the weight map against the headers of its files: each tensor lies in the file that the map
-// names and in no other, and each tensor of a file is in the map.
+// Checks the weight map against the headers of its files: each tensor lies only in the file that
+// the map names, and each tensor of a file is in the map.
 // Requires: `files` has each of `files_of(index)` once.
 // Throws: kIndex naming tensor and file.
 void check_index(const FileIndex& index, std::span<const FileHeader> files);
 
 // ---- DCP_SHARDING_INFO
 
-// Where in its tensor the part begins that a rank's file holds under the tensor's name.
+// The beginning, within its tensor, of the part that a rank's file holds under the tensor's name.
 struct SavedOffsets {
   std::string tensor;
-  std::vector<std::int64_t> offsets;  // one a dimension
+  std::vector<std::int64_t> offsets;  // one per dimension
 };
 
-// The offsets in a header's metadata, one for each of `header.tensors` and in that order; nothing
-// where the header has none, which means that each tensor is whole.
-// Throws: kStMetadata where they are not one list of integers >= 0 for each tensor, of the tensor's
+// Returns the offsets in a header's metadata, one for each of `header.tensors` and in that order;
+// nothing if the header has none, which means that each tensor is whole.
+// Throws: kStMetadata if they are not one list of integers >= 0 for each tensor, of the tensor's
 // rank and with offset + size below 2^63; kJsonDepth.
 std::optional<std::vector<SavedOffsets>> saved_offsets(const Header& header);
 
-// The metadata that HuggingFaceStorageWriter puts into a rank's file: format, version and offsets.
+// Returns the metadata that HuggingFaceStorageWriter puts into a rank's file: format, version and
+// offsets.
 std::vector<std::pair<std::string, std::string>> sharding_metadata(
     std::span<const SavedOffsets> tensors);
 

@@ -10,8 +10,8 @@
 
 namespace fsdp::formats::safetensors {
 
-// `content` as content_of gives it.  Lifetime: the source outlives the output.
-// Throws: kUnsupported naming a key that is no tensor unless `drop_values`, and where no tensor is
+// `content` is the result of content_of.  Lifetime: the source outlives the output.
+// Throws: kUnsupported naming a key that is not a tensor unless `drop_values`, and if no tensor is
 // left; what Writer throws.
 std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
                                     const std::filesystem::path& destination,

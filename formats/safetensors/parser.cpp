@@ -11,7 +11,7 @@
 namespace fsdp::formats::safetensors {
 namespace {
 
-// Makes entries of the header's JSON as it is read: its tree would take many times its size.
+// Turns the header's JSON into entries as it is read: a tree would take many times its size.
 class HeaderParser : public JsonHandler {
  public:
   void begin_object() override { open("an object", State::kTensor, State::kMetadata); }
@@ -66,7 +66,8 @@ class HeaderParser : public JsonHandler {
   enum class State { kStart, kTop, kTensor, kShape, kOffsets, kMetadata };
   enum class Field { kDtype, kShape, kOffsets, kUnknown };
 
-  // An object or array begins.  The states are those an object as member of the header leads to.
+  // An object or array begins.  The states are those that an object leads to as a member of the
+  // header.
   void open(std::string_view kind, std::optional<State> tensor, std::optional<State> in_metadata) {
     if (ignored_depth_ > 0) {
       ++ignored_depth_;
@@ -257,7 +258,7 @@ class HeaderParser : public JsonHandler {
   State state_ = State::kStart;
   Field field_ = Field::kUnknown;
   std::size_t ignored_depth_ = 0;  // of arrays and objects inside an unknown field
-  bool in_metadata_ = false;       // the member that is read is __metadata__
+  bool in_metadata_ = false;       // the member being read is __metadata__
   bool metadata_seen_ = false;
   bool dtype_seen_ = false;
   bool shape_seen_ = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The JSON of a safetensors header, taken apart and checked tensor by tensor; how the tensors lie
-// to each other and to the file is for `read_header` to check.
+// The JSON of a safetensors header, parsed and checked tensor by tensor; `read_header` checks the
+// tensors' places against each other and the file.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct HeaderEntry {
   Tensor tensor;
   std::uint64_t name_offset;  // of the name's opening quote, for messages
   std::uint64_t data_begin;
-  std::uint64_t data_end;  // not before data_begin; as far behind it as dtype and shape say
+  std::uint64_t data_end;  // not before data_begin; the distance follows from dtype and shape
 };
 
 struct HeaderJson {
@@ -27,7 +27,7 @@ struct HeaderJson {
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
-// `base_offset` is where the text begins in the file.
+// `base_offset` is the offset of the text in the file.
 // Throws: kStJson, kStDuplicate, kStField, kStDtype, kStShape, kStOffsets, kStSize, kStMetadata,
 // kName, kJsonDepth.
 HeaderJson parse_header_json(std::string_view text, std::uint64_t base_offset);

@@ -16,7 +16,7 @@
 namespace fsdp::formats::safetensors {
 namespace {
 
-// What readers look for in the metadata; a tied tensor of that very name stays unmentioned there.
+// The key that readers look for in the metadata; a tied tensor with this name is not listed there.
 constexpr std::string_view kFormatKey = "format";
 
 std::string shard_name(std::size_t number, std::size_t count) {
@@ -25,27 +25,28 @@ std::string shard_name(std::size_t number, std::size_t count) {
   return name.data();
 }
 
-// A tensor to be written: what the header says of it, and where it comes from.
+// A tensor to be written: its part of the header, and its source.
 struct Entry {
   Tensor tensor;
-  StorageRef storage;
+  TensorRef reference;
 };
 
-// The tensors of `content` in its order; tied ones once, the other names in `tied`.
+// Returns the tensors of `content` in its order; tied ones once, with the other names in `tied`.
 std::vector<Entry> entries_of(const Value& content,
                               std::vector<std::pair<std::string, std::string>>& tied) {
   std::vector<Entry> entries;
-  std::unordered_map<std::string, std::size_t> by_reference;
+  std::map<TensorRef, std::size_t> by_reference;
   for (const Leaf& leaf : leaves_of(content)) {
     if (!tensor_number(leaf.value)) continue;
     const auto tensor = dense_tensor(leaf.value);
-    const auto [at, fresh] = by_reference.try_emplace(tensor->storage->key, entries.size());
+    const auto [at, fresh] = by_reference.try_emplace(*tensor->storage->tensor, entries.size());
     if (!fresh) {
       tied.emplace_back(leaf.key, entries[at->second].tensor.name);
       continue;
     }
     const std::uint64_t bytes = volume({tensor->shape, tensor->shape}) * item_bytes(tensor->dtype);
-    entries.push_back({{leaf.key, tensor->dtype, tensor->shape, 0, bytes}, *tensor->storage});
+    entries.push_back(
+        {{leaf.key, tensor->dtype, tensor->shape, 0, bytes}, *tensor->storage->tensor});
   }
   return entries;
 }
@@ -81,7 +82,7 @@ Writer::Writer(const Checkpoint& checkpoint, const Value& content, const WriterO
               [](const Entry& a, const Entry& b) { return stored_before(a.tensor, b.tensor); });
     std::vector<Tensor> tensors;
     for (Entry& entry : parts[f]) {
-      file.tensors.push_back(std::move(entry.storage));
+      file.tensors.push_back(entry.reference);
       tensors.push_back(std::move(entry.tensor));
     }
     std::vector<std::pair<std::string, std::string>> metadata = {{std::string(kFormatKey), "pt"}};

@@ -17,8 +17,8 @@
 namespace fsdp::formats::safetensors {
 
 struct WriterOptions {
-  // Most bytes of tensors a file; a larger tensor has a file of its own.  Nothing: one file for
-  // all.
+  // The most bytes of tensors per file; a larger tensor has a file of its own.  Nothing: one file
+  // for all.
   std::optional<std::uint64_t> max_shard_bytes;
 };
 
@@ -27,24 +27,24 @@ class Writer {
   struct File {
     std::string name;  // within the output folder; unused for a single file
     std::string header;
-    std::vector<StorageRef> tensors;    // in file order, references of the content
+    std::vector<TensorRef> tensors;     // in file order, references of the content
     std::vector<std::uint64_t> begins;  // of each one's bytes
     std::uint64_t bytes = 0;
   };
 
-  // `content` as content_of gives it; its leaves that are no tensors are left out.  Tied tensors
-  // are written once: the names left out stand in __metadata__ with the name that was kept, as
-  // safetensors' own save_model does.  Lifetime: the checkpoint outlives the writer.
+  // `content` is the result of content_of; leaves that are not tensors are left out.  Tied tensors
+  // are written once: the names left out are listed in __metadata__ with the name that was kept, as
+  // by safetensors' own save_model.  Lifetime: the checkpoint outlives the writer.
   // Throws: kUnsupported naming a tensor whose dtype safetensors lacks, kName, kStHeader.
   Writer(const Checkpoint& checkpoint, const Value& content, const WriterOptions& options);
 
   const std::vector<File>& files() const { return files_; }
   // The text of model.safetensors.index.json; empty for a single file without a limit on its size.
   const std::string& index() const { return index_; }
-  // Left out, and the name that holds its bytes.
+  // Names left out, with the name that holds their bytes.
   const std::vector<std::pair<std::string, std::string>>& tied() const { return tied_; }
 
-  // One piece a tensor.  `outputs` are the files, in the order of `files`.
+  // Returns one piece per tensor.  `outputs` are the files, in the order of `files`.
   std::vector<TargetPiece> pieces(const std::vector<OutputFile*>& outputs) const;
   // Writes the headers.
   void finish(const std::vector<OutputFile*>& outputs) const;

@@ -33,7 +33,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t) const override {
-    // Values that alias share nodes, whose reference counts are for one thread at a time.
+    // Aliased values share nodes, whose reference counts allow one thread at a time.
     const std::lock_guard lock(values_mutex_);
     return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
   }
@@ -91,7 +91,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   StreamPlace place() const { return {file_, file_->name(), 0, 0}; }
 
   void add(Leaf leaf) {
-    // Keys of different types may read the same, as 3 and '3' do.
+    // Keys of different types may have the same text, such as 3 and '3'.
     const KeyPath path = leaf.path;
     while (!leaves_.emplace(leaf.path, leaf.value).second) {
       leaf.path = path;
@@ -115,7 +115,7 @@ class TorchSaveCheckpoint : public Checkpoint {
     }
   }
 
-  // The first tensor that lies in each record, for messages.
+  // Returns the first tensor in each record, for messages.
   std::unordered_map<std::uint64_t, std::string> keys_by_record() const {
     std::unordered_map<std::uint64_t, std::string> keys;
     for (const TensorEntry& tensor : index_.tensors)
@@ -153,7 +153,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   mutable Spill spill_;
   mutable std::mutex values_mutex_;
   std::map<KeyPath, Value> leaves_;
-  std::map<KeyPath, int> copies_;  // of paths that several leaves have
+  std::map<KeyPath, int> copies_;  // numbers of leaves with the same path
 };
 
 }  // namespace

@@ -16,8 +16,7 @@
 
 namespace fsdp::formats {
 
-// What readers of such checkpoints build on: they add files, look into them, and say which tensors
-// lie where.
+// The base of readers of such checkpoints: they add files, examine them, and place the tensors.
 class TorchFileSet : public Checkpoint {
  public:
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
@@ -41,21 +40,21 @@ class TorchFileSet : public Checkpoint {
   // Throws: what opening and read_torch_file throw, beginning with the path.
   std::uint32_t add_file(const std::string& name, std::optional<std::int64_t> rank);
   const TorchFile& torch(std::uint32_t file) const { return torch_[file]; }
-  // Frees what `torch(file).root` holds, once nothing of it is wanted any more.
+  // Frees `torch(file).root` once it is no longer needed.
   void drop_object(std::uint32_t file) { torch_[file].root = {}; }
-  // The path of a file, escaped, for messages.
+  // Returns the path of a file, escaped, for messages.
   std::string path_of(std::uint32_t file) const;
   const Directory& folder() const { return folder_; }
 
-  // `view` says what dense_tensor said of a value of `file`.
+  // `view` is the result of dense_tensor for a value of `file`.
   static Part part_of(Box box, std::uint32_t file, const TensorValue& view);
-  // Elements begin to end of the flattened tensor of `shape` lie in `view`, from its element
-  // `from` on.  Requires: view has one dimension and holds them.
+  // Adds elements begin to end of the flattened tensor of `shape`, which lie in `view` from its
+  // element `from` on.  Requires: view has one dimension and holds them.
   static void add_flat_parts(std::vector<Part>& parts, std::span<const std::int64_t> shape,
                              std::int64_t begin, std::int64_t end, std::uint32_t file,
                              const TensorValue& view, std::int64_t from);
 
-  // Throws: kKey where there is an entry of that key.
+  // Throws: kKey if there is an entry with that key.
   void add_tensor(KeyPath path, DType dtype, std::vector<std::int64_t> shape,
                   std::vector<Part> parts);
   void add_value(KeyPath path, Value value, std::uint32_t file);
@@ -68,7 +67,7 @@ class TorchFileSet : public Checkpoint {
   mutable FilePool pool_;
   mutable Spill spill_;
   std::vector<TorchFile> torch_;
-  std::unordered_map<std::string, std::vector<Part>> parts_;  // by key, as the chunks
+  std::unordered_map<std::string, std::vector<Part>> parts_;  // by key, in the order of the chunks
   std::unordered_map<std::string, Value> values_;
 };
 

@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kFileSuffix = ".bin";
-// As of safetensors' indexes: a line for each of some 100,000 tensors.
+// As for safetensors' indexes: a line for each of some 100,000 tensors.
 constexpr std::uint64_t kMaxIndexBytes = 256U << 20U;
-// Keys that one finding names.
+// The most keys that one finding names.
 constexpr std::size_t kMaxNamed = 5;
 
 safetensors::FileIndex read_index(const Directory& folder, const std::string& name) {
@@ -98,14 +98,14 @@ class TorchIndexCheckpoint : public TorchFileSet {
     }
     const std::uint64_t bytes = volume(whole_box(tensor->shape).view()) * item_bytes(tensor->dtype);
     all_bytes_ += bytes;
-    // Tied weights are one in their file, and counted once or as often as they are named.
+    // Tied weights are stored once, and counted once or once per name.
     const auto place = std::tuple(file, tensor->storage->key, tensor->storage_offset);
     if (places_.insert(place).second) distinct_bytes_ += bytes;
     add_tensor({key}, tensor->dtype, tensor->shape,
                {part_of(whole_box(tensor->shape), file, *tensor)});
   }
 
-  // Keys of the map that no file has, by the file that should.
+  // Finds keys of the map that no file has, by the file that should have them.
   void note_missing_keys() {
     std::map<std::string, std::vector<std::string>> lacking;
     for (const auto& [key, file] : owner_) {
@@ -132,7 +132,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
     const bool damaged = std::any_of(
         findings_.begin(), findings_.end(),
         [](const Finding& finding) { return finding.severity == Finding::Severity::kDamage; });
-    if (damaged) return;  // which says why
+    if (damaged) return;  // that finding says why
     findings_.push_back(
         {.code = ErrorCode::kIndex,
          .message = cat("total_size is ", *said, ", and the tensors have ", all_bytes_, " bytes",

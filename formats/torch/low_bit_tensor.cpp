@@ -17,7 +17,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Elements that are made at once.
+// Elements that are computed at once.
 constexpr std::size_t kRun = 4096;
 // Entries of the tables of codes of 8 and of 4 bits.
 constexpr std::size_t kByteTable = 256;
@@ -92,7 +92,7 @@ class LowBitSource : public ByteSource {
     for (std::size_t done = 0; done < out.size();) {
       const std::uint64_t at = offset + done;
       const std::uint64_t first = at / item;
-      const std::uint64_t skip = at % item;  // where `out` begins within an element
+      const std::uint64_t skip = at % item;  // offset of `out` within an element
       const std::uint64_t wanted = (skip + (out.size() - done) + item - 1) / item;
       const std::uint64_t count = std::min<std::uint64_t>(wanted, kRun);
       const auto elements = std::span(made).first(static_cast<std::size_t>(count * item));
@@ -105,7 +105,7 @@ class LowBitSource : public ByteSource {
   }
 
  private:
-  // Compares what the elements are made of with its checksums, and reads the table.
+  // Compares the checksums of the elements' sources, and reads the table.
   void check() const {
     check(codes_);
     check(scale_);
@@ -133,7 +133,7 @@ class LowBitSource : public ByteSource {
                     hex32(*data.crc), ", computed ", hex32(crc)));
   }
 
-  // Elements from the `first`-th on of what `data` holds.
+  // Reads elements of `data` from the `first`-th on.
   static void read_elements(const ChunkData& data, std::uint64_t first, std::span<std::byte> out) {
     const std::uint64_t at = (data.first + first) * item_bytes(data.dtype);
     data.source->read_at(data.storage_offset + at, out);
@@ -147,7 +147,7 @@ class LowBitSource : public ByteSource {
     std::array<float, kRun> values{};
     const auto floats = std::span(values).first(static_cast<std::size_t>(count));
     read_codes(first, floats);
-    // Scales of the blocks these elements lie in; a block may be one element.
+    // Scales of the blocks that these elements lie in; a block may be one element.
     std::array<float, kRun> scales{};
     const std::uint64_t begin = first / block_;
     const auto used =
@@ -187,12 +187,12 @@ class LowBitSource : public ByteSource {
   DType dtype_;
   bool nibbles_;
   std::uint64_t numel_;
-  std::uint64_t block_;  // elements that one scale is for
+  std::uint64_t block_;  // elements per scale
   ChunkData codes_;
   ChunkData scale_;
   std::optional<ChunkData> table_;
   mutable std::once_flag checked_;
-  mutable std::vector<float> entries_;  // of the table, once `checked_`
+  mutable std::vector<float> entries_;  // entries of the table, once `checked_`
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace fsdp::formats {
 
-// `content` as content_of gives it; what came from a torch.save file keeps its views and
+// `content` is the result of content_of; content of a torch.save file keeps its views and
 // parameters. Lifetime: the source outlives the output.  Throws: what TorchSaveWriter throws.
 std::unique_ptr<Output> plan_torch_output(const Checkpoint& source, const Value& content,
                                           const std::filesystem::path& destination,

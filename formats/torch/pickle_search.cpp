@@ -23,11 +23,11 @@ using Source = std::shared_ptr<const ByteSource>;
 
 // A legacy torch.save file: magic number, protocol, system info, object, storage keys.
 constexpr int kLegacyPickles = 5;
-// Bytes in which it shows that a record is no pickle; most differ at the first.
+// Bytes within which a record proves not to be a pickle; most differ at the first.
 constexpr std::uint64_t kProbeBytes = 512;
 // A compressed record that is a pickle is decompressed onto the disk up to this size.
 constexpr std::uint64_t kMaxInflatedPickle = 256U << 20U;
-// Pickles one behind the other.
+// The most consecutive pickles.
 constexpr std::uint64_t kMaxPickles = 100'000;
 constexpr std::size_t kSearchBlockBytes = std::size_t{1} << 20U;
 constexpr std::uint64_t kZip64EndBytes = zip::Zip64EndRecord::kBytes + zip::Zip64Locator::kBytes;
@@ -42,7 +42,7 @@ std::string head_of(const ByteSource& source, std::size_t count) {
   return head;
 }
 
-// What packs pickles in a way that is not undone here; empty for other bytes.
+// Returns the kind of a container of pickles that is not unpacked here; empty for other bytes.
 std::string_view packed_kind(const ByteSource& source) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kMagics = {{
       {"\x1F\x8B", "gzip data"},
@@ -57,20 +57,21 @@ std::string_view packed_kind(const ByteSource& source) {
   for (const auto& [magic, kind] : kMagics) {
     if (head.starts_with(magic)) return kind;
   }
-  // The type of the elements stands in the header.
+  // The header has the type of the elements.
   if (head.starts_with("\x93NUMPY") && head.find("|O") != std::string::npos)
     return "a NumPy array of objects";
   return {};
 }
 
-// PROTO, unless it is the length in front of a safetensors header.
+// Returns whether it begins with PROTO that is not the length of a safetensors header.
 bool begins_with_proto(const ByteSource& source) {
   const std::string head = head_of(source, 9);
   if (head.size() == 9 && head[8] == '{') return false;
   return head.size() >= 2 && head[0] == '\x80' && head[1] >= 0 && head[1] <= 5;
 }
 
-// Whether one of the names can be such: text that happens to begin as a pickle has others.
+// Returns whether one of the names is plausible: text that happens to begin like a pickle has other
+// names.
 bool has_plausible_name(const NameScanner& scanner) {
   const auto& names = scanner.names();
   return std::any_of(names.begin(), names.end(), [](const ScannedName& scanned) {
@@ -118,7 +119,7 @@ class Search {
   }
 
  private:
-  // Archives one behind the other, as data files of torch.distributed.checkpoint have them.
+  // Searches consecutive archives, as in data files of torch.distributed.checkpoint.
   void archives(const Source& source, bool expected) {
     std::uint64_t at = 0;
     while (at < source->size()) {
@@ -138,7 +139,7 @@ class Search {
 
   static std::string byte_place(std::uint64_t at) { return cat("byte ", at); }
 
-  // The length of the archive that begins at byte 0: up to the first end record that fits.
+  // Returns the length of the archive that begins at byte 0: up to the first end record that fits.
   static std::optional<std::uint64_t> archive_bytes(const ByteSource& source) {
     constexpr std::string_view kMagic = "PK\5\6";
     std::vector<std::byte> block;
@@ -199,7 +200,7 @@ class Search {
     if (stored->size() != 0) bare(stored, 0, where, is_named);
   }
 
-  // Whether the first bytes of a record leave it open that it is a pickle with names.
+  // Returns whether a record may be a pickle with names, judging by its first bytes.
   bool begins_as_pickle(const ByteSource& source) const {
     const std::vector<std::byte> head =
         read_bytes(source, 0, std::min<std::uint64_t>(kProbeBytes, source.size()));
@@ -236,8 +237,8 @@ class Search {
     found(scanner, {});
   }
 
-  // Pickles one behind the other.  `expected`: these bytes are pickles, or it is said that they are
-  // not.
+  // Searches consecutive pickles.  `expected`: these bytes should be pickles; if not, that is
+  // reported.
   void bare(const Source& source, std::uint64_t at, const std::string& place, bool expected) {
     NameScanner scanner(allowed_);
     std::uint64_t pickles = 0;
@@ -251,7 +252,7 @@ class Search {
     } catch (const Error& error) {
       const bool plausible = has_plausible_name(scanner);
       if (!expected && !plausible && !begins_with_proto(*source)) return;
-      // What follows STOP and is no pickle: Python leaves it alone, but it is not known what it is.
+      // Bytes after STOP that are not a pickle: Python ignores them, but their content is unknown.
       sink_.unread(pickles == 0
                        ? error
                        : Error(ErrorCode::kTrailing, cat(source->size() - at,
@@ -260,7 +261,7 @@ class Search {
                                                          at, " and are none: ", error.what())),
                    place);
     }
-    // Bytes that read as a value without a name and are not said to be a pickle: a text, say.
+    // Bytes that read as a value without names and need not be a pickle: text, for example.
     if (!expected && scanner.names().empty() && scanner.hidden().empty() &&
         !begins_with_proto(*source)) {
       return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds every pickle in a run of bytes, whatever it is: an archive, archives one behind the other,
-// a legacy torch.save file, bare pickles.
+// Finds every pickle in a run of bytes, of any kind: an archive, consecutive archives, a legacy
+// torch.save file, bare pickles.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,32 @@
 
 namespace fsdp::formats {
 
-// What is found.  Places are texts for people: a record of an archive, a byte of a file.
+// Receives the results.  Places are texts for people: a record of an archive, a byte of a file.
 struct PickleSearchSink {
-  // A pickle was scanned, or several that belong together; of one that ends in an error, what
-  // Python would have run of it.
+  // Called for a pickle that was scanned, or several that belong together; if one ends in an error,
+  // for the part that Python would have run.
   std::function<void(const NameScanner&, const std::string& place)> found;
-  // What could not be looked into, so that names may be missing.
+  // Called for data that could not be examined, so that names may be missing.
   std::function<void(const Error&, const std::string& place)> unread;
 };
 
-// How bytes are looked at.
+// The expectation about the bytes.
 enum class PickleSearch {
-  kFile,    // whatever is no pickle is no concern of ours
+  kFile,    // anything that is not a pickle is ignored
   kPickle,  // it must be one: a `.metadata`
-  kData,    // it must be archives, one behind the other, or pickles: a data file
-  kRest,    // the same among other bytes: those of no item
+  kData,    // it must be consecutive archives, or pickles: a data file
+  kRest,    // the same among other bytes: those outside of items
 };
 
 struct PickleSearchOptions {
   std::set<std::string> allowed;  // "module.name"
   PickleSearch search = PickleSearch::kFile;
-  // Whether the storages of a torch.save archive are looked at too.  No loader takes them for
-  // pickles, but what they hold may be some: trainers keep states as tensors of bytes.
+  // Examine the storages of a torch.save archive too.  No loader treats them as pickles, but they
+  // may hold some: trainers keep states as tensors of bytes.
   bool storages = true;
 };
 
-// Each archive is looked into as a whole: every record that is named like a pickle or reads as one.
+// Each archive is examined as a whole: every record that is named like a pickle or reads as one.
 // Bytes that Python would read as several pickles are read to their end.  Compressed files, tars
 // and object arrays of NumPy are reported as unread. Throws: kIo, whatever the sink throws.
 void search_pickles(const std::shared_ptr<const ByteSource>& source,

@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 namespace {
 
-// The folder that the first record stands in, with its slash.
+// Returns the folder of the first record, with its slash.
 std::string folder_of(const ZipReader& zip) {
   if (zip.entries().empty()) return {};
   const std::string& name = zip.entries()[0].name;
@@ -89,7 +89,7 @@ class TorchProgram : public Checkpoint {
   }
 
   std::shared_ptr<const File> file_;
-  TorchFile archive_;  // nothing but its entries
+  TorchFile archive_;  // only its entries
 };
 
 }  // namespace

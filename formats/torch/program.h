@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Archives of PyTorch that are programs rather than state dicts: torch.jit.save and
 // torch.export.save
-// (.pt2).  They are named, and their checksums compared; what they hold is not read.
+// (.pt2).  They are named, and their checksums compared; their content is not read.
 // Source: torch/csrc/jit/serialization and torch/export/pt2_archive of PyTorch 1.6 to 2.11.
 #pragma once
 
@@ -14,12 +14,13 @@
 
 namespace fsdp::formats {
 
-// What the archive whose records stand in the folder `prefix` ("archive/") is: "a torch.export
-// archive (.pt2)", "a TorchScript archive".  Empty where it is no program.
+// Returns the kind of the archive whose records lie in the folder `prefix` ("archive/"): "a
+// torch.export archive (.pt2)", "a TorchScript archive".  Empty if it is not a program.
 std::string_view torch_program(const ZipReader& zip, const std::string& prefix);
 
-// A checkpoint of no tensors and values, whose one finding says what the archive is (kUnknown);
-// null where the path is no such archive, or not to be read: who opens it otherwise says why.
+// Returns a checkpoint without tensors and values, whose one finding names the kind of archive
+// (kUnknown); null if the path is not such an archive, or cannot be read: other ways of opening it
+// report why.
 std::unique_ptr<Checkpoint> open_torch_program(const std::filesystem::path& path);
 
 }  // namespace fsdp::formats

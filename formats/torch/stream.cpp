@@ -20,11 +20,11 @@
 namespace fsdp::formats {
 namespace {
 
-// The pickle of a state dict takes some 200 bytes a tensor: this is room for millions.
+// The pickle of a state dict takes some 200 bytes per tensor: this is room for millions.
 constexpr std::uint64_t kMaxPickleBytes = 1U << 30U;
-// version, byteorder and their like are a few characters.
+// version, byteorder and similar records have a few characters.
 constexpr std::uint64_t kMaxMarkBytes = 64;
-// Versions of the archive format PyTorch has written so far.
+// Versions of the archive format that PyTorch has written so far.
 constexpr int kMinVersion = 1;
 constexpr int kMaxVersion = 10;
 
@@ -35,7 +35,7 @@ void check_record_crc(const ZipEntry& entry, std::uint32_t computed) {
                   hex32(entry.crc), ", computed ", hex32(computed)));
 }
 
-// A small record, whole and checked.
+// Reads a small record, whole and checked.
 std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& entry,
                                    std::uint64_t max_bytes, bool check_crc) {
   if (entry.uncompressed_bytes > max_bytes) {
@@ -59,7 +59,7 @@ std::vector<std::byte> read_record(const ByteSource& source, const ZipEntry& ent
   return bytes;
 }
 
-// A record that is inflated while it is read, its CRC compared before.
+// A record that is inflated while it is read, after its CRC was compared.
 InflatedSource inflated_record(const ByteSource& source, const ZipEntry& entry, bool check_crc) {
   // A view that does not own: the source outlives the record.
   const auto compressed = std::make_shared<SourceRange>(
@@ -84,7 +84,7 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// The folder all records stand in, with its slash.
+// Returns the folder of all records, with its slash.
 std::string common_prefix(const std::vector<ZipEntry>& entries) {
   if (entries.empty()) throw Error(ErrorCode::kRecordMissing, "the archive holds no record");
   const std::size_t slash = entries[0].name.find('/');
@@ -133,13 +133,13 @@ bool read_byteorder(const ByteSource& source, const ZipReader& zip, const std::s
   return order == "big";
 }
 
-// Whether a tar is one that torch.save wrote before PyTorch 0.1.11: these members, each perhaps
-// behind a header of its own for what did not fit the first.
+// Returns whether torch.save before PyTorch 0.1.11 wrote the tar: these members, each perhaps after
+// an extra header for data that did not fit into the first.
 bool is_torch_tar(const ByteSource& tar) {
   constexpr std::uint64_t kBlock = 512;
   constexpr std::array<std::string_view, 4> kMembers = {"sys_info", "pickle", "tensors",
                                                         "storages"};
-  constexpr int kHeaders = 8;  // the first member comes long before
+  constexpr int kHeaders = 8;  // the first member comes much earlier
   std::uint64_t at = 0;
   for (int header = 0; header < kHeaders && tar.size() >= at + kBlock; ++header) {
     std::array<char, kBlock> block{};
@@ -190,7 +190,7 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
     case TorchStream::kOther:
       if (whole.size() == 0)
         throw Error(ErrorCode::kEmpty, "has no bytes, expected a torch.save archive");
-      break;  // the zip reader says what it misses
+      break;  // the zip reader reports what is missing
     case TorchStream::kZip:
       break;
   }

@@ -22,7 +22,7 @@
 
 namespace fsdp::formats {
 
-// Where the bytes of a storage lie, from the start of the stream.
+// The place of a storage's bytes, from the start of the stream.
 struct StorageRecord {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;  // uncompressed
@@ -36,7 +36,7 @@ struct TorchFile {
   std::vector<StorageRef> storages;  // in order of first reference
   std::unordered_map<std::string, StorageRecord> records;  // by storage key
   UnknownGlobals unknown_globals;
-  bool cyclic = false;  // something in `root` holds itself (Note [cycles])
+  bool cyclic = false;  // something in `root` contains itself (Note [cycles])
   bool big_endian = false;
   bool legacy = false;  // the magic-number format of PyTorch 0.4 to 1.5
   bool without_crcs = false;
@@ -44,40 +44,40 @@ struct TorchFile {
 };
 
 enum class TorchStream { kZip, kLegacy, kTar, kOther };
-// What the first bytes of `source` say it is.
+// Returns the kind of `source`, judging by its first bytes.
 TorchStream sniff_torch_stream(const ByteSource& source);
 
-// A stream that holds one tensor has its headers within so many bytes of its ends.
+// A stream that holds one tensor has its headers within this many bytes of its ends.
 inline constexpr std::uint64_t kTorchEndBytes = 4096;
 
 // Reads everything but the storages.  Every small record is checked against its CRC; storage
-// records must be there and have exactly the size the pickle says.  `archive` is put into the
+// records must exist and have exactly the size given in the pickle.  `archive` is put into the
 // storage references. Throws: kUnsupported (tar, TorchScript, unknown version), kRecordMissing,
 // kRecordSize, kByteorder, kZipCrc, kZipName, kLimitSize; what ZipReader and the pickle machine
 // throw.
 TorchFile read_torch_file(const ByteSource& source, std::uint64_t archive = 0);
 
-// Where a stream lies in a checkpoint.
+// The place of a stream in a checkpoint.
 struct StreamPlace {
   std::shared_ptr<const ByteSource> source;
   std::string file;          // for messages
   std::uint64_t offset = 0;  // of the stream's first byte, in `source`
   std::uint64_t file_offset =
-      0;  // the same in the file, where `source` is a decompressed copy: of the item
+      0;  // the offset in the file, if `source` is a decompressed copy: of the item
 };
 
-// The storage as a run of bytes; a deflated record is decompressed into `spill`.
-// Throws: kStorage where the file has no such storage.
+// Returns the storage as a run of bytes; a deflated record is decompressed into `spill`.
+// Throws: kStorage if the file has no such storage.
 ChunkData storage_data(const TorchFile& file, const StorageRef& storage, const StreamPlace& place,
                        Spill& spill);
 
-// The elements of a dense tensor of the file.
+// Returns the elements of a dense tensor of the file.
 ChunkData tensor_data(const TorchFile& file, const TensorValue& tensor, const StreamPlace& place,
                       Spill& spill);
 
-// A value whose encoding in the file is checked in full: reads every entry of the archive and
-// compares its CRC, through `buffer`.  Calls `bad` with the entry and the computed CRC, and `read`,
-// where given, with each entry that is stored as it is; returns the bytes that had a CRC.
+// Reads every entry of the archive through `buffer` and compares its CRC.  Calls `bad` with the
+// entry and the computed CRC, and `read`, if given, with each entry that is stored uncompressed;
+// returns the bytes that had a CRC.
 using EntryCrc = std::function<void(const ZipEntry&, std::uint32_t)>;
 std::uint64_t check_entries(const ByteSource& source, const TorchFile& file,
                             std::span<std::byte> buffer, const EntryCrc& bad,

@@ -12,23 +12,23 @@
 namespace fsdp::formats {
 namespace {
 
-// The folder inside the archive, as torch.save names it when it writes to a stream.
+// The folder inside the archive, named as by torch.save when it writes to a stream.
 constexpr std::string_view kPrefix = "archive";
 constexpr std::uint64_t kAlignment = 64;
 
 }  // namespace
 
 TorchSaveLayout::TorchSaveLayout(const Value& root) : zip_(std::string(kPrefix), kAlignment) {
-  std::map<std::pair<std::uint64_t, std::string>, std::size_t> numbers;
+  std::map<StorageRef::Identity, std::size_t> numbers;
   PickleWriterOptions options;
   options.storage_key = [&](const StorageRef& storage) {
-    const auto [at, fresh] = numbers.try_emplace({storage.archive, storage.key}, storages_.size());
+    const auto [at, fresh] = numbers.try_emplace(storage.identity(), storages_.size());
     if (fresh) storages_.push_back(storage);
     return std::to_string(at->second);
   };
   std::string pickle = write_pickle(root, options);
-  // The order of torch.save: PyTorch can compute where storages lie from it, without reading their
-  // headers.
+  // The order of torch.save: PyTorch can compute the places of storages from it, without reading
+  // their headers.
   add_small("data.pkl", std::move(pickle));
   add_small(".format_version", "1");
   add_small(".storage_alignment", std::to_string(kAlignment));
@@ -89,8 +89,8 @@ std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file, std::uint64_t
   pieces.reserve(layout_.storages().size());
   for (std::size_t i = 0; i < layout_.storages().size(); ++i) {
     const StorageRef& storage = layout_.storages()[i];
-    TargetPiece piece = storage.archive == kTensorArchive ? reference_piece(checkpoint_, storage)
-                                                          : storage_piece(checkpoint_, storage);
+    TargetPiece piece = storage.tensor ? reference_piece(checkpoint_, *storage.tensor)
+                                       : storage_piece(checkpoint_, storage);
     piece.file = &file;
     piece.offset = base + layout_.storage_offset(i);
     pieces.push_back(std::move(piece));

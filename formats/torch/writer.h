@@ -16,25 +16,25 @@
 
 namespace fsdp::formats {
 
-// Where everything of a file goes, from the object alone: what stands beside the storages is known
-// but for their checksums.
+// Computes the layout of a file from the object alone: everything beside the storages is known
+// except their checksums.
 class TorchSaveLayout {
  public:
   // Throws: what write_pickle throws.
   explicit TorchSaveLayout(const Value& root);
 
   std::uint64_t bytes() const { return zip_.archive_bytes(); }
-  // Each storage that `root` refers to, once, in the order of the file.
+  // Returns each storage that `root` refers to, once, in the order of the file.
   const std::vector<StorageRef>& storages() const { return storages_; }
-  // Where the first byte of a storage goes.
+  // Returns the offset of a storage's first byte.
   std::uint64_t storage_offset(std::size_t storage) const {
     return zip_.payload_offset(storage_records_[storage]);
   }
-  // Hands out everything from front to back, what is adjacent as one.  `write_storage` is called in
-  // its place for each storage that has bytes, with where they begin, and returns their CRC-32.
+  // Hands out everything from front to back, with adjacent parts joined.  `write_storage` is called
+  // at its place for each storage that has bytes, with their offset, and returns their CRC-32.
   using WriteStorage = std::function<std::uint32_t(std::size_t storage, std::uint64_t offset)>;
   void write(const WriteStorage& write_storage, const ZipWriter::WriteAt& write_at);
-  // The same without the storages, when those were written already.
+  // The same without the storages, if those were written already.
   void write_rest(std::span<const std::uint32_t> storage_crcs, const ZipWriter::WriteAt& write_at);
 
  private:
@@ -53,10 +53,10 @@ class TorchSaveLayout {
   std::vector<std::size_t> storage_records_;
 };
 
-// A file, or an item of one; payloads follow by the copy engine, checksums last.
+// Writes a file, or an item of one; the copy engine writes the payloads, checksums come last.
 class TorchSaveWriter {
  public:
-  // `root` may hold kTensorArchive storages (see state_tree.h) and storages of the checkpoint's own
+  // `root` may hold references to tensors (see content.h) and storages of the checkpoint's own
   // archives; each one referred to is written once, so aliases stay aliases. Lifetime: the
   // checkpoint outlives the writer. Throws: what write_pickle throws; kUnsupported (see
   // storage_piece).
@@ -64,9 +64,9 @@ class TorchSaveWriter {
       : checkpoint_(checkpoint), layout_(root) {}
 
   std::uint64_t file_bytes() const { return layout_.bytes(); }
-  // One piece a storage, in file order.  `base`: where in the file the archive begins.
+  // Returns one piece per storage, in file order.  `base`: the offset of the archive in the file.
   std::vector<TargetPiece> pieces(OutputFile& file, std::uint64_t base = 0) const;
-  // Writes everything that is no storage.  `crcs` are those of the pieces.
+  // Writes everything except storages.  `crcs` are those of the pieces.
   void finish(OutputFile& file, std::span<const std::uint32_t> crcs, std::uint64_t base = 0);
 
  private:

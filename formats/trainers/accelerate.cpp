@@ -41,7 +41,7 @@ struct Member {
   std::int64_t number = 0;
   std::string folder;              // DCP
   std::string file;                // one file
-  std::optional<RankFiles> ranks;  // a file a rank
+  std::optional<RankFiles> ranks;  // one file per rank
 };
 
 std::optional<Member> member_named(std::string_view stem) {
@@ -57,8 +57,8 @@ std::optional<Member> member_named(std::string_view stem) {
   return std::nullopt;
 }
 
-// What the folder holds, models first.  Where several layouts lie side by side, the sharded one
-// counts: it is what a later save into the folder would have replaced.
+// Returns the members of the folder, models first.  If several layouts lie side by side, the
+// sharded one counts: a later save into the folder would have replaced it.
 std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* others = nullptr) {
   const Directory folder = Directory::open(path);
   std::map<std::pair<bool, std::int64_t>, Member> found;
@@ -102,7 +102,7 @@ std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* o
   return members;
 }
 
-// Whether everything stands below one key: {"model": ...}, as all but very old releases have it.
+// Returns whether everything is below one key: {"model": ...}, as in all but very old releases.
 bool is_wrapped(const Checkpoint& checkpoint, std::string_view name) {
   const auto under = [&](const KeyPath& path) {
     const auto* step = path.size() < 2 ? nullptr : std::get_if<std::string>(&path[0]);
@@ -119,7 +119,7 @@ bool is_wrapped(const Checkpoint& checkpoint, std::string_view name) {
 
 bool is_accelerate_folder(const fs::path& folder) {
   const std::vector<Member> members = members_of(folder);
-  // optimizer.bin alone says nothing: everybody calls it so.
+  // optimizer.bin alone means nothing: many programs use that name.
   return std::any_of(members.begin(), members.end(), [](const Member& member) {
     return !member.optimizer || !member.folder.empty();
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A folder that Accelerate's save_state or the HF Trainer wrote for an FSDP model: model and
-// optimizer each on their own, in one of three layouts.
+// optimizer separately, in one of three layouts.
 // Source: accelerate/utils/fsdp_utils.py of Accelerate 1.15; docs/formats/accelerate.md.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace fsdp::formats::accelerate {
 
-// Whether the folder holds pytorch_model_fsdp_0/, optimizer_0/, pytorch_model_fsdp.bin or
-// pytorch_model_fsdp*_rank0.bin, or their like of other numbers.
+// Returns whether the folder holds pytorch_model_fsdp_0/, optimizer_0/, pytorch_model_fsdp.bin or
+// pytorch_model_fsdp*_rank0.bin, or the same with other numbers.
 bool is_accelerate_folder(const std::filesystem::path& folder);
 
 // Joins them as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
-// schedulers, scalers and samplers under their names.  Findings name what else lies there.
-// Throws: what the readers of the parts throw.
+// schedulers, scalers and samplers under their names.  Findings name the other files. Throws: what
+// the readers of the parts throw.
 std::unique_ptr<Checkpoint> open_accelerate(const std::filesystem::path& folder,
                                             const std::set<std::string>& allowed_globals);
 

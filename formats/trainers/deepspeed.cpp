@@ -29,7 +29,7 @@ class DeepSpeedCheckpoint : public ZeroFiles {
   }
 
  private:
-  // Where the elements of a parameter lie in flat tensors of all ranks.
+  // Returns the places of a parameter's elements in flat tensors of all ranks.
   std::vector<Part> parts_of(const Parameter& parameter, const FlatGroupsByRank& ranks) const {
     std::vector<Part> parts;
     for (const FlatRun& run : stage_ == 3 ? runs_by_parameter(parameter, ranks, ranks_)
@@ -82,7 +82,8 @@ class DeepSpeedCheckpoint : public ZeroFiles {
     return member(zero_state(file), stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state");
   }
 
-  // State of group `group`: under its number, or in a list where the checkpoint is elastic.
+  // Returns the state of group `group`: under its number, or in a list if the checkpoint is
+  // elastic.
   static const Value* group_state(const Value& base, std::size_t group) {
     if (base.kind() == ValueKind::kList)
       return group < base.items().size() ? &base.items()[group] : nullptr;
@@ -95,7 +96,7 @@ class DeepSpeedCheckpoint : public ZeroFiles {
     return nullptr;
   }
 
-  // What the optimizer keeps a parameter under, in order of first appearance.
+  // Returns the names of a parameter's states, in order of first appearance.
   std::vector<std::string> state_names(std::size_t groups) const {
     std::vector<std::string> names;
     for (const auto& [rank, file] : optimizers_) {
@@ -119,7 +120,7 @@ class DeepSpeedCheckpoint : public ZeroFiles {
     std::size_t groups = group_names_.size();
     for (const auto& [rank, flat] : weights) groups = std::max(groups, flat.tensors.size());
     const std::vector<std::string> names = state_names(groups);
-    // Of each kind of state: the flat tensors of all ranks, or what is the same for a whole group.
+    // For each kind of state: the flat tensors of all ranks, or the value shared by a whole group.
     std::vector<FlatGroupsByRank> flat(names.size());
     std::vector<std::map<std::size_t, std::pair<std::uint32_t, Value>>> shared(names.size());
     for (std::size_t n = 0; n < names.size(); ++n) {
@@ -162,7 +163,8 @@ class DeepSpeedCheckpoint : public ZeroFiles {
                      group_names_);
   }
 
-  // A step count and its like: one of a group; stage 3 has groups of its own, all at one step.
+  // Adds a step count or similar value: one per group; stage 3 has groups of its own, all at the
+  // same step.
   void add_shared_state(const KeyPath& path,
                         const std::map<std::size_t, std::pair<std::uint32_t, Value>>& by_group,
                         std::size_t group) {
@@ -189,7 +191,7 @@ namespace {
 std::unique_ptr<Checkpoint> open_tag(const std::filesystem::path& path) {
   Directory folder = Directory::open(path);
   const std::vector<StateFile> files = state_files(folder);
-  // Without ZeRO there is one file, which says so by naming no partitions.
+  // Without ZeRO there is one file, recognisable because it names no partitions.
   if (files.size() == 1 && !files[0].optimizer && !files[0].other) {
     auto one = open_torch_save(folder.path() / files[0].name);
     const auto tree = one->tree();

@@ -12,7 +12,8 @@
 namespace fsdp::formats::deepspeed {
 namespace {
 
-// What of a model file is no state of the trainer: weights, and what describes the partitions.
+// Keys of a model file that are not state of the trainer: weights, and descriptions of the
+// partitions.
 constexpr std::string_view kLayoutKeys[] = {"module",
                                             "buffer_names",
                                             "optimizer",

@@ -75,7 +75,7 @@ std::optional<std::string> named_folder(const Directory& folder, const std::stri
   std::string tag(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   while (!tag.empty() && (tag.back() == '\n' || tag.back() == '\r' || tag.back() == ' '))
     tag.pop_back();
-  // A name within the folder: nothing that leads elsewhere.
+  // It must be a name within the folder.
   if (tag.empty() || tag == "." || tag == ".." || tag.find('/') != std::string::npos ||
       tag.find('\0') != std::string::npos || !folder.is_directory(tag)) {
     return std::nullopt;

@@ -18,25 +18,27 @@ namespace fsdp::formats::deepspeed {
 struct StateFile {
   std::string name;
   bool optimizer = false;
-  std::optional<std::int64_t> rank;  // data parallel; nothing where one file is of all ranks
+  std::optional<std::int64_t> rank;  // data parallel; nothing if one file belongs to all ranks
   std::int64_t model_rank = 0;       // tensor parallel
-  bool other = false;                // of a pipeline's layers or of experts
+  bool other = false;                // file of a pipeline's layers or of experts
 };
 
-// What `name` says; nothing where it is no such file.
+// Parses `name`; returns nothing if it is not such a file.
 std::optional<StateFile> state_file(std::string_view name);
 
-// The state files of a folder, by rank.
+// Returns the state files of a folder, by rank.
 std::vector<StateFile> state_files(const Directory& folder);
 
-// What lies in the folder beside tag folders, what names them, and DeepSpeed's own programs.
+// Returns the members of the folder except tag folders, files that name them, and DeepSpeed's own
+// programs.
 std::vector<std::string> beside_tags(const Directory& folder);
 
-// The folder within `folder` that the text file `file` names; nothing where there is no such file,
-// or it names none.
+// Returns the folder within `folder` that the text file `file` names; nothing if there is no such
+// file, or it names none.
 std::optional<std::string> named_folder(const Directory& folder, const std::string& file);
 
-// The tag folder that `folder` is, or that its `latest` names; nothing where it is neither.
+// Returns `folder` if it is a tag folder, or the tag folder that its `latest` names; nothing if it
+// is neither.
 std::optional<std::filesystem::path> tag_folder(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats::deepspeed

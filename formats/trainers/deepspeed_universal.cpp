@@ -17,13 +17,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Ranks of one job; real ones have thousands.
+// The most ranks of one job; real jobs have thousands.
 constexpr std::int64_t kMaxRanks = 1'000'000;
 constexpr const char* kZero = "zero";
 constexpr const char* kWeights = "fp32";
 constexpr const char* kOptimizerState = "zero/optimizer_state.pt";
 constexpr std::string_view kSuffix = ".pt";
-// What Adam keeps comes in the order in which it does; anything else behind it, by name.
+// Adam's states come in Adam's order; others follow, by name.
 constexpr std::string_view kStateOrder[] = {"step", "exp_avg", "exp_avg_sq"};
 
 std::size_t place_of(const std::string& state) {
@@ -83,7 +83,8 @@ class UniversalCheckpoint : public ModelFiles {
     ranks_ = std::max(ranks_, models_.rbegin()->first + 1);
     const auto there = static_cast<std::int64_t>(models_.size());
     if (!cut_ || there == ranks_) return;
-    // Without frozen parameters nothing of them is wanted; otherwise there are holes beside this.
+    // Without frozen parameters these files are not needed; otherwise holes are reported in
+    // addition.
     findings_.push_back({.code = ErrorCode::kShardMissing,
                          .message = cat("the checkpoint is of ", ranks_,
                                         " ranks; *_model_states.pt "
@@ -149,12 +150,12 @@ class UniversalCheckpoint : public ModelFiles {
     return found == states->second.end() ? nullptr : &found->second;
   }
 
-  // The tensor of a parameter's file, whole or, from stage 3, flat.
+  // Adds the tensor of a parameter's file, whole or, from stage 3, flat.
   void add_state(const KeyPath& path, const std::string& name, const State& state) {
     const TensorValue& tensor = *state.tensor;
     std::vector<std::int64_t> shape = tensor.shape;
     const auto said = shapes_.find(name);
-    // Slices of tensor parallel ranks are smaller than what was merged of them.
+    // Slices of tensor parallel ranks are smaller than the merged tensor.
     if (said != shapes_.end() && said->second != shape && !tensor_parallel_) {
       if (shape.size() == 1 && numel_of(shape) == numel_of(said->second)) {
         shape = said->second;
@@ -201,7 +202,7 @@ class UniversalCheckpoint : public ModelFiles {
     }
   }
 
-  // A state that has to be there: a tensor without data, so that no output passes for whole.
+  // Adds a required state as a tensor without data, so that no output looks complete.
   void add_hole(const KeyPath& path, const std::string& name, const std::string& what) {
     const auto said = shapes_.find(name);
     note_missing(name, what, said == shapes_.end() ? "" : joined(path), Finding::Severity::kDamage);
@@ -221,7 +222,7 @@ class UniversalCheckpoint : public ModelFiles {
          .severity = severity});
   }
 
-  // What the optimizer keeps a parameter under, of all parameters.
+  // Returns the names of states of all parameters.
   std::vector<std::string> state_names() const {
     std::set<std::string> all;
     for (const auto& [name, states] : states_) {
@@ -277,14 +278,14 @@ class UniversalCheckpoint : public ModelFiles {
                      group_names_);
   }
 
-  // A parameter that never had a gradient has no state at all.
+  // Returns whether a parameter has state; one that never had a gradient has none.
   bool has_state(const std::string& name) const {
     const auto states = states_.find(name);
     return states != states_.end() &&
            states->second.size() > (states->second.contains(kWeights) ? 1U : 0U);
   }
 
-  // Stage 3 has the count of steps with the state of rank 0's flat groups, all at one step.
+  // Stage 3 keeps the step count with the state of rank 0's flat groups, all at the same step.
   void add_step(const std::string& name, const Value* own) {
     const Value* states = own == nullptr ? nullptr : member(*own, "state");
     const auto groups = states == nullptr ? std::nullopt : mapping_entries(*states);
@@ -324,8 +325,8 @@ bool has_parameter_folders(const fs::path& folder) {
   return false;
 }
 
-// The folder itself, or the one that `latest_universal` names.  Where a `latest` lies beside it,
-// that one counts: training goes on from it.
+// Returns the folder itself, or the one that `latest_universal` names.  If there is a `latest`
+// beside it, that one counts: training resumes from it.
 std::optional<fs::path> universal_folder(const fs::path& path) {
   if (has_parameter_folders(path)) return path;
   const Directory folder = Directory::open(path);

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Entries of one state: each stands under every parameter of a flat one, and optimizers have a
-// handful.
+// The most entries of one state: each is repeated for every parameter of a flat one, and optimizers
+// have only a few.
 constexpr std::size_t kMaxKinds = 64;
 
 bool holds_tensor(const Value& value) {
@@ -40,7 +40,7 @@ class FairscaleCheckpoint : public Shards {
     if (first().shard.way.empty()) {
       add_weights({});
     } else {
-      // What consolidate_shard_weights returns stands alone where the file holds nothing else.
+      // If the file holds nothing else, the result of consolidate_shard_weights is the whole.
       alone_ = is_alone(first().shard);
       walk(first().metadata_object, {}, 0);
     }
@@ -50,7 +50,7 @@ class FairscaleCheckpoint : public Shards {
   }
 
  private:
-  // Where a parameter lies.
+  // The place of a parameter.
   struct Origin {
     std::size_t backing;
     std::int64_t begin;  // of the backing parameter
@@ -64,7 +64,7 @@ class FairscaleCheckpoint : public Shards {
     });
   }
 
-  // Everything of the lowest rank's file, with the weights joined.
+  // Adds everything in the lowest rank's file, with the weights joined.
   void walk(const Value& mapping, const KeyPath& path, std::size_t depth) {
     const auto entries = mapping_entries(mapping);
     for (const auto& [key, value] : *entries) {
@@ -99,7 +99,7 @@ class FairscaleCheckpoint : public Shards {
         begin += original.numel;
       }
     }
-    // consolidate_shard_weights gives the further names of the last unit alone.
+    // consolidate_shard_weights returns the further names of the last unit only.
     for (const auto& [kept, further] : first().metadata.tied) {
       const auto found = by_name.find(kept);
       if (found == by_name.end()) {
@@ -123,7 +123,7 @@ class FairscaleCheckpoint : public Shards {
     }
   }
 
-  // Tied names of parameters that are not flattened stand in no metadata.
+  // Tied names of parameters that are not flattened are not in any metadata.
   void note_unknown(const KeyPath& path, const std::unordered_map<std::string, Origin>& by_name) {
     std::set<std::string> known(first().metadata.buffers.begin(), first().metadata.buffers.end());
     for (const Backing& backing : first().metadata.backings) known.insert(backing.key);
@@ -140,8 +140,9 @@ class FairscaleCheckpoint : public Shards {
     return rank.weights.at(backing.key);
   }
 
-  // An optimizer of torch.optim over the parameters that FSDP made: its states are cut as they are,
-  // and are joined so.  It comes out as one over the parameters as they are trained, by name.
+  // Adds an optimizer of torch.optim over the parameters that FSDP made: its states are cut like
+  // these parameters, and are joined likewise.  The result is an optimizer over the original
+  // parameters, by name.
   void add_optimizer(const Value& optimizer, const KeyPath& path) {
     const std::vector<std::size_t> numbers =
         numbers_in_order(first().metadata, *first().shard.weights);
@@ -177,17 +178,18 @@ class FairscaleCheckpoint : public Shards {
     }
   }
 
-  // One kind of state of a backing parameter: of the first rank that has it, and its parts.
+  // One kind of state of a backing parameter: its value on the first rank that has it, and its
+  // parts.
   struct State {
     std::string name;
     const Value* value;
     std::uint32_t file;
     std::optional<TensorValue> tensor;
-    std::vector<Held> held;  // where it is cut as the parameter is
+    std::vector<Held> held;  // if it is cut like the parameter
   };
 
-  // `number` is the optimizer's own of backing parameter `b`.  A kind that any rank has is one that
-  // all of them ought to have: parts that are not there are holes.
+  // `number` is the optimizer's number of backing parameter `b`.  If any rank has a kind of state,
+  // all ranks should have it: missing parts are holes.
   std::vector<State> states_of_backing(
       std::size_t b, std::size_t number,
       const std::map<std::uint32_t, std::vector<const Value*>>& states) const {
@@ -217,7 +219,7 @@ class FairscaleCheckpoint : public Shards {
     return kinds;
   }
 
-  // The states of the parameters that backing parameter `b` is made of.
+  // Adds the states of the parameters in backing parameter `b`.
   void add_states(const KeyPath& path, std::size_t b, const std::vector<State>& kinds) {
     std::int64_t begin = 0;
     for (const Original& original : first().metadata.backings[b].originals) {
@@ -226,13 +228,13 @@ class FairscaleCheckpoint : public Shards {
       for (const State& kind : kinds) {
         if (!kind.held.empty()) {
           add_original(below, kind.name, original, begin, kind.held);
-        } else if (kind.tensor) {  // a count of steps, for all of them
+        } else if (kind.tensor) {  // a step count, shared by all of them
           add(below, kind.name, kind.tensor->dtype, {}, {part_of(Box(), kind.file, *kind.tensor)});
         } else {
           KeyPath whole = below;
           whole.emplace_back(kind.name);
           if (holds_tensor(*kind.value)) {
-            left_out_.push_back(joined(whole));  // a part of something that nobody says
+            left_out_.push_back(joined(whole));  // a part of something unknown
           } else {
             add_value(std::move(whole), *kind.value, kind.file);
           }
@@ -242,7 +244,7 @@ class FairscaleCheckpoint : public Shards {
     }
   }
 
-  // The one group of an optimizer, its parameters by name.
+  // Adds the only group of an optimizer, with its parameters by name.
   void add_group(const KeyPath& path, const Value& group) {
     const auto options = mapping_entries(group);
     for (const auto& [key, value] : *options) {

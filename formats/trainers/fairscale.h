@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shards that each rank of FairScale's FSDP saved with torch.save, beside their metadata: joined
-// as its consolidate_shard_weights does.
+// like in its consolidate_shard_weights.
 // Source: fairscale/nn/data_parallel/fully_sharded_data_parallel.py of FairScale 0.4.13;
 // docs/formats/per_rank.md.
 #pragma once
@@ -12,12 +12,12 @@
 
 namespace fsdp::formats::fairscale {
 
-// Whether a set of rank files (per_rank.h) in the folder holds FairScale's shard metadata.
+// Returns whether a set of rank files (per_rank.h) in the folder holds FairScale's shard metadata.
 bool is_fairscale_folder(const std::filesystem::path& folder);
 
 // The index has the parameters by name with their whole shapes, tied ones under every name, the
-// lowest rank's buffers, and what else that rank's file holds.  A rank without a file leaves holes;
-// findings name what is not read: other ranks' experts, parts of optimizers.
+// lowest rank's buffers, and the other content of that rank's file.  A rank without a file leaves
+// holes; findings name parts that are not read: other ranks' experts, parts of optimizers.
 // Throws: kMetaType, kShape, kDtype, kKey; what read_torch_file throws.
 std::unique_ptr<Checkpoint> open_fairscale(const std::filesystem::path& folder);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What FairScale's local_metadata_dict says: which parameters each flat one is made of.
+// Reads FairScale's local_metadata_dict: the parameters in each flat one.
 #pragma once
 
 #include <cstdint>
@@ -13,47 +13,48 @@
 
 namespace fsdp::formats::fairscale {
 
-// A parameter as it is trained, within a backing one.
+// An original parameter within a backing one.
 struct Original {
-  std::string name;  // whole, with the unit's path
+  std::string name;  // full, with the unit's path
   std::vector<std::int64_t> shape;
   std::int64_t numel = 0;
 };
 
-// A parameter that FSDP keeps in equal parts, one a rank.
+// A parameter that FSDP keeps in equal parts, one per rank.
 struct Backing {
   std::string key;  // of the state dict
   std::vector<Original> originals;
-  std::int64_t numel = 0;    // of them together
-  std::int64_t padding = 0;  // behind this rank's part
+  std::int64_t numel = 0;    // of all originals together
+  std::int64_t padding = 0;  // after this rank's part
   bool own = false;          // each rank has one of its own: experts
 };
 
 struct Metadata {
   std::vector<Backing> backings;
-  std::vector<std::pair<std::string, std::string>> tied;  // the name kept, and the further one
+  std::vector<std::pair<std::string, std::string>>
+      tied;  // the name that was kept, and the further one
   std::vector<std::string> buffers;
 };
 
-// Whether `value` is such a dict.
+// Returns whether `value` is such a dict.
 bool is_metadata(const Value& value);
 
 // Requires: is_metadata.  Throws: kMetaType, kOverflow.
 Metadata read_metadata(const Value& value);
 
-// The metadata in a file's object, and the weights they are of: a mapping beside them that has
-// every backing parameter.
+// The metadata in a file's object, and their weights: a mapping beside them that has every backing
+// parameter.
 struct Shard {
   std::vector<const Value*> way;  // from the object to the mapping that holds both, inclusive
   const Value* metadata = nullptr;
-  const Value* weights = nullptr;  // nullptr where the file holds metadata alone
+  const Value* weights = nullptr;  // nullptr if the file holds only metadata
 };
-// Nothing where there are no metadata.  Lifetime: that of `root`.
+// Returns nothing if there are no metadata.  Lifetime: that of `root`.
 std::optional<Shard> find_shard(const Value& root);
 // The entries of a state dict by key.  Lifetime: that of `mapping`.
 using Weights = std::unordered_map<std::string, const Value*>;
 Weights weights_of(const Value& mapping);
-// Whether the mapping has every backing parameter of `metadata`.
+// Returns whether the mapping has every backing parameter of `metadata`.
 bool has_weights(const Value& mapping, const Metadata& metadata);
 
 }  // namespace fsdp::formats::fairscale

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's optimizer of torch.optim over the parameters that FairScale's FSDP made: which of them
-// its numbers stand for.
-// Source: gather_full_optim_state_dict and fsdp_optim_utils.py of FairScale 0.4.13, which take one
-// parameter group, numbered as the units are.
+// Maps the numbers of a rank's torch.optim optimizer to the parameters that FairScale's FSDP made.
+// Source: gather_full_optim_state_dict and fsdp_optim_utils.py of FairScale 0.4.13, which accept
+// one parameter group, numbered in the order of the units.
 #pragma once
 
 #include <cstddef>
@@ -14,22 +13,23 @@
 
 namespace fsdp::formats::fairscale {
 
-// Whether `value` is the state dict of an optimizer: `state`, and `param_groups` with `params`.
+// Returns whether `value` is the state dict of an optimizer: `state`, and `param_groups` with
+// `params`.
 bool is_optimizer(const Value& value);
 
-// Why its numbers do not stand for `count` parameters one by one: several groups, other numbers.
-// Empty where they do.  Requires: is_optimizer.
+// Returns why its numbers do not map to `count` parameters one by one: several groups, other
+// numbers. Empty if they do.  Requires: is_optimizer.
 std::string why_not_joined(const Value& optimizer, std::size_t count);
 
-// The state of each number below `count`; nullptr where there is none.
+// Returns the state of each number below `count`; nullptr if there is none.
 // Requires: why_not_joined is empty.  Lifetime: that of `optimizer`.
 std::vector<const Value*> states_of(const Value& optimizer, std::size_t count);
 
-// The optimizer's number of each backing parameter: Module.parameters() has them in the order of
-// the state dict.
+// Returns the optimizer's number of each backing parameter: Module.parameters() follows the order
+// of the state dict.
 std::vector<std::size_t> numbers_in_order(const Metadata& metadata, const Value& weights);
 
-// The names of all parameters as they are trained, in the order of the metadata: a group's
+// Returns the names of all original parameters, in the order of the metadata, as a group's
 // `params`.
 Value names_of(const Metadata& metadata);
 

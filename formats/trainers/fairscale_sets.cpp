@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What the first file of a set holds, without its errors: its own reader says them.
+// Reads the first file of a set without raising errors: its own reader reports them.
 std::optional<TorchFile> first_file(const fs::path& folder, const RankFiles& set) {
   try {
     const auto file = File::open(folder / set.files[0].second);
@@ -32,7 +32,7 @@ std::optional<TorchFile> first_file(const fs::path& folder, const RankFiles& set
 
 std::vector<ShardSet> shard_sets(const fs::path& folder, std::vector<std::string>* others) {
   std::vector<ShardSet> sets;
-  std::vector<std::pair<RankFiles, Metadata>> bare;  // metadata alone
+  std::vector<std::pair<RankFiles, Metadata>> bare;  // only metadata
   std::vector<std::pair<RankFiles, TorchFile>> rest;
   for (RankFiles& set : rank_files(Directory::open(folder).list())) {
     auto file = first_file(folder, set);
@@ -52,7 +52,7 @@ std::vector<ShardSet> shard_sets(const fs::path& folder, std::vector<std::string
       }
     } catch (const Error& error) {
       if (is_no_answer(error.code())) throw;
-      sets.push_back({std::move(set), std::nullopt});  // opening it says what is wrong
+      sets.push_back({std::move(set), std::nullopt});  // opening it reports the error
     }
   }
   for (auto& [set, file] : rest) {

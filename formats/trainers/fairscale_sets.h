@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which files of a folder are the shards of one model that FairScale's FSDP saved.
+// Finds the files of a folder that are shards of one model saved by FairScale's FSDP.
 #pragma once
 
 #include <filesystem>
@@ -11,14 +11,14 @@
 
 namespace fsdp::formats::fairscale {
 
-// The files of one model: metadata beside the weights, or in files of their own.
+// The files of one model: with metadata beside the weights, or in files of their own.
 struct ShardSet {
   RankFiles weights;
   std::optional<RankFiles> metadata;
 };
 
-// The sets of the folder; into `others`, where given, goes the first file of each set of ranks that
-// holds no shard.
+// Returns the sets of the folder; `others`, if given, receives the first file of each set of ranks
+// that holds no shard.
 std::vector<ShardSet> shard_sets(const std::filesystem::path& folder,
                                  std::vector<std::string>* others);
 

@@ -46,7 +46,7 @@ void Shards::fail(std::uint32_t file, ErrorCode code, const std::string& why) co
   throw Error(code, cat(path_of(file), ": ", why));
 }
 
-// Every rank has the same parameters.
+// Checks that every rank has the same parameters.
 void Shards::check_alike(const Rank& rank) const {
   const auto& first = ranks_.begin()->second.metadata.backings;
   const auto& own = rank.metadata.backings;
@@ -87,12 +87,12 @@ std::vector<Shards::Held> Shards::held_of(std::size_t number, const std::string&
       fail(own.file, ErrorCode::kDtype, cat(quote(what, 200), ": ranks differ in type"));
     const auto length = static_cast<std::int64_t>(volume(whole_box(tensor->shape).view()));
     Held part{own.file, *tensor, 0, length - backing.padding};
-    // One rank's parameter may keep its shape; it is then not cut at all.
+    // With one rank a parameter may keep its shape; it is then not cut at all.
     const bool whole = backing.originals.size() == 1 &&
                        tensor->shape == backing.originals[0].shape && backing.padding == 0;
     if (!whole && tensor->shape.size() != 1)
       fail(own.file, ErrorCode::kShape, cat(quote(what, 200), " is not flat"));
-    // All ranks' parts are as long, the last ones padded.
+    // The parts of all ranks have the same length; the last ones are padded.
     if (!held.empty() &&
         volume(whole_box(held.front().tensor.shape).view()) != static_cast<std::uint64_t>(length)) {
       fail(own.file, ErrorCode::kShape,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shards that the ranks of FairScale's FSDP saved, opened, and which parts of a parameter they
-// hold.
+// The open shards that the ranks of FairScale's FSDP saved, and the parts of parameters in them.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +15,19 @@
 
 namespace fsdp::formats::fairscale {
 
-// What the reader of such checkpoints builds on.
+// The base of the reader of such checkpoints.
 class Shards : public TorchFileSet {
  protected:
   struct Rank {
     std::uint32_t file = 0;
-    Value metadata_object;  // of the file with the metadata: what `shard` points into
+    Value metadata_object;  // object of the file with the metadata; `shard` points into it
     Value weights_object;
     Shard shard;
     Metadata metadata;
     Weights weights;
   };
 
-  // A rank's part of a backing parameter, or of what is cut as one.
+  // A rank's part of a backing parameter, or of a state that is cut like one.
   struct Held {
     std::uint32_t file;
     TensorValue tensor;
@@ -42,17 +41,17 @@ class Shards : public TorchFileSet {
   const std::map<std::int64_t, Rank>& ranks() const { return ranks_; }
   const Rank& first() const { return ranks_.begin()->second; }
   [[noreturn]] void fail(std::uint32_t file, ErrorCode code, const std::string& why) const;
-  // The text of a key beside the weights.  Throws: kMetaType where it is none.
+  // Returns the text of a key beside the weights.  Throws: kMetaType if it is not text.
   std::string joined_key(const Value& key, std::uint32_t file) const;
 
-  // The parts of backing parameter `number`: `value_of` gives what a rank has in its shape, or
-  // nullptr where it has nothing.  `what` stands in messages.
+  // Returns the parts of backing parameter `number`: `value_of` returns a rank's value of that
+  // shape, or nullptr if there is none.  `what` is for messages.
   // Throws: kType, kDtype, kShape.
   using ValueOf = std::function<const Value*(const Rank&, const Backing&)>;
   std::vector<Held> held_of(std::size_t number, const std::string& what,
                             const ValueOf& value_of) const;
 
-  // The parameter that begins at element `begin` of the backing one.
+  // Adds the parameter that begins at element `begin` of the backing one.
   void add_original(const KeyPath& path, const std::string& name, const Original& original,
                     std::int64_t begin, const std::vector<Held>& held);
   void add(KeyPath path, const std::string& name, DType dtype, std::vector<std::int64_t> shape,

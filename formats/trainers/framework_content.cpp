@@ -14,8 +14,8 @@
 namespace fsdp::formats {
 namespace {
 
-// The version whose files these are where the source is no Lightning checkpoint: loading one asks
-// for it, to bring older ones up to date.
+// The version of the output if the source is not a Lightning checkpoint: loading requires it, to
+// migrate older files.
 constexpr std::string_view kLightningVersion = "2.0.0";
 
 std::string key_text(const Value& key) {
@@ -34,14 +34,14 @@ bool is_tensor(const Value& value) {
   return dense_tensor(value).has_value() || !special_tensor(value).empty();
 }
 
-// Whether everything in `value` is one of the parts below it: a list of optimizers, say.
+// Returns whether `value` consists of parts only, such as a list of optimizers.
 bool holds_parts_alone(const Value& root, const std::string& top,
                        const std::vector<StatePart>& parts) {
   const Value member = part_at(root, {top});
   const std::size_t children =
       mapping_entries(member) ? mapping_entries(member)->size() : member.items().size();
   const auto within = std::count_if(parts.begin(), parts.end(), [&](const StatePart& part) {
-    return part.path.size() == 2 && part.path[0] == PathStep(top) && part.role != PartKind::kOther;
+    return part.path.size() == 2 && part.path[0] == PathStep(top) && part.kind != PartKind::kOther;
   });
   return static_cast<std::size_t>(within) == children;
 }
@@ -67,16 +67,16 @@ const Value& only_model(const TrainerState& state) {
 TrainerState trainer_state(const Value& root) {
   const std::vector<StatePart> parts = state_parts_of(root);
   TrainerState state;
-  std::vector<std::string> taken;  // top-level keys that parts stand under
+  std::vector<std::string> taken;  // top-level keys that hold parts
   bool bare = false;               // model keys are at the top level
   for (const StatePart& part : parts) {
-    if (part.role == PartKind::kOther) continue;
-    if (part.role == PartKind::kFlattenedOptimizer) {
+    if (part.kind == PartKind::kOther) continue;
+    if (part.kind == PartKind::kFlattenedOptimizer) {
       throw Error(ErrorCode::kUnsupported,
                   cat(quote(joined(part.path), 200), ": is a flattened optimizer"));
     }
     if (part.path.empty()) {
-      if (part.role == PartKind::kOptimizer) {
+      if (part.kind == PartKind::kOptimizer) {
         state.optimizers.push_back(root);
         return state;
       }
@@ -90,7 +90,7 @@ TrainerState trainer_state(const Value& root) {
                       ": lies beside other values, which have no place in the output"));
     }
     if (std::find(taken.begin(), taken.end(), top) == taken.end()) taken.push_back(top);
-    (part.role == PartKind::kModel ? state.models : state.optimizers)
+    (part.kind == PartKind::kModel ? state.models : state.optimizers)
         .push_back(part_at(root, part.path));
   }
   std::vector<Value::Entry> model;

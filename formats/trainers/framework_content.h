@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts as trainers lay them out: models, optimizers, and the rest.
+// State dicts in the layouts of trainers: models, optimizers, and the rest.
 #pragma once
 
 #include <string>
@@ -9,27 +9,28 @@
 
 namespace fsdp::formats {
 
-// A state dict taken apart by roles (see content/state_parts.h).
+// A state dict taken apart by kinds of parts (see content/state_parts.h).
 struct TrainerState {
   std::vector<Value> models;       // names of parameters and buffers to tensors
   std::vector<Value> optimizers;   // {"state": ..., "param_groups": [...]}
   std::vector<Value::Entry> rest;  // of the top level, under its keys
 };
 
-// Throws: kUnsupported where an optimizer is flattened (it is put together before), or where parts
-// lie so deep that the rest around them has no place.
+// Throws: kUnsupported if an optimizer is flattened (callers combine it first), or if parts lie so
+// deep that there is no place for the rest around them.
 TrainerState trainer_state(const Value& root);
 
-// What Lightning's folders keep in DCP: `model` (named so by FSDPStrategy) and `optimizer_0`, ...
-// Throws: kUnsupported where there is not one model.
+// Returns the DCP content of Lightning's folders: `model` (named so by FSDPStrategy) and
+// `optimizer_0`, ... Throws: kUnsupported unless there is exactly one model.
 Value lightning_sharded(const TrainerState& state, const std::string& model_key);
-// What they keep in meta.pt: the rest, with the keys that Lightning asks for where it lacks them.
+// Returns the content of their meta.pt: the rest, plus the keys that Lightning requires if they are
+// missing.
 Value lightning_meta(const TrainerState& state);
-// A whole Lightning file: `state_dict`, `optimizer_states`, and the rest.
-// Throws: kUnsupported where there is not one model.
+// Returns a whole Lightning file: `state_dict`, `optimizer_states`, and the rest.
+// Throws: kUnsupported unless there is exactly one model.
 Value lightning_file(const TrainerState& state);
 
-// One of Accelerate's folders: {"model": ...} or {"optimizer": ...}.
+// Returns the content of one of Accelerate's folders: {"model": ...} or {"optimizer": ...}.
 Value under_key(const std::string& key, const Value& value);
 
 }  // namespace fsdp::formats

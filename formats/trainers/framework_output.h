@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes checkpoints as trainers have them: Lightning's folder or file, Accelerate's two folders.
+// Writes checkpoints in the layouts of trainers: Lightning's folder or file, Accelerate's two
+// folders.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,13 @@
 
 namespace fsdp::formats {
 
-// "lightning", "lightning-ckpt", "accelerate".
+// Returns whether it is "lightning", "lightning-ckpt" or "accelerate".
 bool is_framework_format(std::string_view format);
 
 struct FrameworkOptions {
   OutputOptions output;
   std::int64_t world_size = 1;  // of folders
-  bool drop_values = false;     // accelerate: leave out what has no place there
+  bool drop_values = false;     // accelerate: leave out values without a place there
 };
 
 // "lightning": one folder, DCP beside meta.pt.  "lightning-ckpt": one file with optimizer states by
@@ -26,7 +27,7 @@ struct FrameworkOptions {
 // optimizers under their numbers, and scheduler.bin.  Optimizer states are put into the form that
 // the trainer loads.
 // Lifetime: the source outlives the output.
-// Throws: kUsage (another format), kUnsupported naming what has no place; what rekey_content,
+// Throws: kUsage (another format), kUnsupported naming a value without a place; what rekey_content,
 // trainer_state, plan_dcp_output and plan_torch_output throw.
 std::unique_ptr<Output> plan_framework_output(const std::string& format, const Checkpoint& source,
                                               const Value& content,

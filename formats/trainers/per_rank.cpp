@@ -50,7 +50,7 @@ class PerRankCheckpoint : public TorchFileSet {
     return TorchFileSet::chunk(tensor, chunk);
   }
 
-  // The first file's object, where no other has more in it.
+  // Returns the first file's object, if no other file has more in it.
   std::optional<Value> tree() const override {
     return same_keys_ ? std::optional(torch(0).root) : std::nullopt;
   }
@@ -63,7 +63,7 @@ class PerRankCheckpoint : public TorchFileSet {
     DType dtype = DType::kFloat32;
     std::vector<std::int64_t> shape;
     std::vector<Part> parts;
-    std::set<std::vector<std::int64_t>> places;  // of the parts: replicas hold the same
+    std::set<std::vector<std::int64_t>> places;  // places of the parts: replicas hold the same
     Value value;
     std::uint32_t file = 0;
   };
@@ -137,7 +137,7 @@ class PerRankCheckpoint : public TorchFileSet {
     if (entry.sharded && is_flat_parameter(key)) flat_.insert(key);
   }
 
-  // Replicas may be missing without harm; where they are not, there are holes beside this.
+  // Missing replicas do no harm; other missing ranks also leave holes.
   void note_missing(const RankFiles& set) {
     std::set<std::int64_t> present;
     for (const auto& [rank, name] : set.files) present.insert(rank);
@@ -165,7 +165,7 @@ class PerRankCheckpoint : public TorchFileSet {
   std::int64_t ranks_ = 1;
 };
 
-// The name before the rank and the rank; nothing where `name` says none.
+// Returns the name before the rank, and the rank; nothing if `name` has none.
 std::optional<std::pair<std::string, std::int64_t>> rank_in(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
@@ -193,7 +193,7 @@ std::optional<std::pair<std::string, std::int64_t>> rank_in(std::string_view nam
   return std::pair(std::string(stem) + std::string(suffix), rank);
 }
 
-// What stands before a suffix and before "_world_size_8".
+// Returns the part before a suffix and before "_world_size_8".
 std::string short_name(const std::string& name) {
   std::string out = name.substr(0, name.rfind('.'));
   out = out.substr(0, out.find("_world_size"));
@@ -242,7 +242,7 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
                        [](const Leaf& leaf) { return special_tensor(leaf.value) == "sharded"; });
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
-    return false;  // its own reader says what is wrong with it
+    return false;  // its own reader reports the error
   }
 }
 

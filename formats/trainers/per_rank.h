@@ -16,31 +16,31 @@
 
 namespace fsdp::formats {
 
-// Files whose names differ in the rank alone.
+// Files whose names differ only in the rank.
 struct RankFiles {
   std::string name;                                         // before the rank: "model_world_size_8"
   std::vector<std::pair<std::int64_t, std::string>> files;  // by rank
 };
 
-// The sets of such names: `<name>rank<r>.pt` and `<name>shard<r>.pt` (or .pth, .bin, .ckpt, .torch;
-// `_` or `-` between) and `checkpoint_<r>.pt`.
+// Returns the sets of such names: `<name>rank<r>.pt` and `<name>shard<r>.pt` (or .pth, .bin, .ckpt,
+// .torch; `_` or `-` between) and `checkpoint_<r>.pt`.
 std::vector<RankFiles> rank_files(const std::vector<std::string>& names);
 
-// Whether the torch.save file at `path` holds a DTensor or a ShardedTensor.  False where it is
-// none.
+// Returns whether the torch.save file at `path` holds a DTensor or a ShardedTensor.  False if it is
+// not such a file.
 bool holds_sharded_tensors(const std::filesystem::path& path);
 
-// Tensors have their whole shape; a rank without a file leaves holes.  What is not sharded is the
-// lowest rank's.  Flat parameters of FSDP's LOCAL_STATE_DICT are listed, but cannot be copied.
-// Throws: what read_torch_file and sharded_value throw, beginning with the path; kDtype, kShape
-// where ranks contradict each other.
+// Tensors have their whole shape; a rank without a file leaves holes.  Values that are not sharded
+// come from the lowest rank.  Flat parameters of FSDP's LOCAL_STATE_DICT are listed, but cannot be
+// copied. Throws: what read_torch_file and sharded_value throw, beginning with the path; kDtype,
+// kShape if ranks contradict each other.
 std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
                                             const RankFiles& set);
 
-// The sets of a folder, each under its name where there are several.
+// Opens the sets of a folder, each under its name if there are several.
 // Requires: at least one holds sharded tensors.
 std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder);
-// Whether a file of the folder is one of a set that holds sharded tensors.
+// Returns whether a file of the folder is one of a set that holds sharded tensors.
 bool is_rank_folder(const std::filesystem::path& folder);
 
 }  // namespace fsdp::formats

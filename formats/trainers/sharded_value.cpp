@@ -11,7 +11,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Ranks of one job; real ones have thousands.
+// The most ranks of one job; real jobs have thousands.
 constexpr std::int64_t kMaxRanks = 1'000'000;
 
 // The arguments of _rebuild_from_type_v2(_rebuild_wrapper_subclass, type, (class, dtype, size,
@@ -87,7 +87,7 @@ Placement placement_of(const Value& value) {
   return placement;
 }
 
-// A part of no elements is no part.
+// Adds a part, unless it has no elements.
 void add_local(ShardedValue& out, std::string_view type, Box box, const Value& local) {
   if (volume(box.view()) == 0) return;
   const auto tensor = dense_tensor(local);
@@ -166,7 +166,7 @@ void read_sharded_tensor(const Wrapped& wrapped, ShardedValue& out) {
 Box placed_box(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
                std::span<const std::int64_t> coordinate, std::span<const Placement> placements) {
   Box box = whole_box(shape);
-  std::vector<std::int64_t> parts(shape.size(), 1);  // each dimension is cut into so far
+  std::vector<std::int64_t> parts(shape.size(), 1);  // parts of each dimension so far
   const auto cut = [&](std::size_t m) {
     const auto d = static_cast<std::size_t>(placements[m].dim);
     const std::int64_t size = box.size[d];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DTensors and ShardedTensors that a rank saved on its own with torch.save: which part of the
-// whole tensor the rank holds.
+// DTensors and ShardedTensors that a rank saved on its own with torch.save: finds the part of the
+// whole tensor that the rank holds.
 // Source: torch/distributed/tensor and torch/distributed/_shard of PyTorch 2.0 to 2.11;
 // docs/formats/per_rank.md.
 #pragma once
@@ -23,24 +23,24 @@ struct ShardedValue {
   };
   DType dtype = DType::kFloat32;
   std::vector<std::int64_t> shape;  // of the whole tensor
-  std::vector<Local> locals;        // what this rank holds, empty boxes left out
-  std::int64_t ranks = 1;           // among which the tensor is laid out, where the value says it
+  std::vector<Local> locals;        // this rank's parts, without empty boxes
+  std::int64_t ranks = 1;           // ranks that share the tensor, if the value tells
 };
 
-// Nothing where `value` is neither.  Throws: kUnsupported (partial sums, placements nobody knows),
+// Returns nothing if `value` is neither.  Throws: kUnsupported (partial sums, unknown placements),
 // kMetaType, kBounds, kShape, kDtype.
 std::optional<ShardedValue> sharded_value(const Value& value);
 
-// How one dimension of a device mesh cuts a tensor.
+// The way in which one dimension of a device mesh cuts a tensor.
 struct Placement {
   bool shards = false;
   std::int64_t dim = 0;           // of the tensor
   std::int64_t split_factor = 1;  // other than 1: cut after the mesh dimensions to the right
 };
 
-// The box that the rank at `coordinate` of a mesh of `mesh` sizes holds; a dimension is cut by
+// Returns the box of the rank at `coordinate` in a mesh of `mesh` sizes; a dimension is cut by
 // torch.chunk's rule, so that the last ranks may have less, or nothing.
-// Throws: kUnsupported where split factors do not fit the mesh.
+// Throws: kUnsupported if split factors do not fit the mesh.
 Box placed_box(std::span<const std::int64_t> shape, std::span<const std::int64_t> mesh,
                std::span<const std::int64_t> coordinate, std::span<const Placement> placements);
 

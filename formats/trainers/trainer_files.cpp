@@ -28,14 +28,14 @@ std::string stem_of(const std::string& name) {
   return name.substr(0, name.rfind('.'));
 }
 
-// "_3", or nothing.
+// Returns whether it is "_3" or similar, or empty.
 bool is_number_behind(std::string_view text) {
   return text.empty() || (text.size() > 1 && text[0] == '_' &&
                           std::all_of(text.begin() + 1, text.end(),
                                       [](unsigned char c) { return std::isdigit(c) != 0; }));
 }
 
-// Nothing of it runs when Python loads it, and nothing is of classes that only the trainer knows.
+// Returns whether loading it in Python runs no code and needs no classes known only to the trainer.
 // Throws what reading a torch.save file throws.
 bool is_plain(const fs::path& path) {
   const auto file = File::open(path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What trainers save beside models and optimizers, each in a file of its own: schedulers, scalers,
-// samplers, random states.
+// Files that trainers save beside models and optimizers: schedulers, scalers, samplers, random
+// states.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@
 
 namespace fsdp::formats {
 
-// Whether the name is that of such a file: scheduler, scaler, sampler, dl_state_dict, rng_state,
-// or one of these and "_<number>", as .pt, .pth or .bin.
+// Returns whether the name is that of such a file: scheduler, scaler, sampler, dl_state_dict,
+// rng_state, or one of these and "_<number>", as .pt, .pth or .bin.
 bool is_trainer_file(const std::string& name);
 
 struct TrainerFiles {
@@ -21,13 +21,14 @@ struct TrainerFiles {
   Findings findings;
 };
 
-// Those of `names` that are torch.save files of plain values.  With `one_value` each is one value.
-// A file with the name of such that cannot be read is damage: trainers write nothing else under it.
-// A warning lists the other names, unless they are hidden. Throws: kIo, kOutOfMemory, kInterrupted.
+// Reads those of `names` that are torch.save files of plain values.  With `one_value` each is one
+// value. A file with such a name that cannot be read is damage: trainers write nothing else under
+// it. A warning lists the other names, unless they are hidden. Throws: kIo, kOutOfMemory,
+// kInterrupted.
 TrainerFiles trainer_files(const std::filesystem::path& folder,
                            const std::vector<std::string>& names, bool one_value);
 
-// A warning that lists what is not read; none where that is nothing but hidden files.
+// Returns a warning that lists files that are not read; none if these are only hidden files.
 Findings left_out_finding(const std::vector<std::string>& names);
 
 }  // namespace fsdp::formats

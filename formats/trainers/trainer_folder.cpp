@@ -49,7 +49,7 @@ std::optional<std::string> model_of(const std::vector<std::string>& names, const
   return first_of(kModels, names, [&](const char* name) { return is_torch_file(folder / name); });
 }
 
-// By its name alone: what cannot be read is damaged, not absent.
+// Judges by the name only: a file that cannot be read is damaged, not absent.
 std::optional<std::string> optimizer_of(const std::vector<std::string>& names,
                                         const fs::path& folder) {
   return first_of(kOptimizers, names,

@@ -11,15 +11,15 @@
 namespace fsdp::formats::deepspeed {
 namespace {
 
-// Ranks of one job; real ones have thousands.
+// The most ranks of one job; real jobs have thousands.
 constexpr std::int64_t kMaxRanks = 1'000'000;
 // Missing ranks named in a message, at most.
 constexpr std::size_t kMaxNamed = 8;
 
 constexpr std::string_view kStageNames[] = {"disabled", "optimizer_states", "gradients", "weights"};
 
-// A number, or a member of ZeroStageEnum: made from its number, or, as newer Pythons write it,
-// taken from the class by its name.
+// Returns a number, or that of a member of ZeroStageEnum: made from its number, or, in newer
+// Pythons, taken from the class by its name.
 std::optional<std::int64_t> number_of(const Value& value) {
   const ObjectData* object = value.as_object();
   if (object == nullptr) return value.as_int();
@@ -173,7 +173,7 @@ std::int64_t ZeroFiles::advanced(std::int64_t offset, std::int64_t count) const 
   return result;
 }
 
-// The one-dimensional tensors of a list.
+// Returns the one-dimensional tensors of a list.
 std::optional<FlatGroups> ZeroFiles::flat_groups(std::uint32_t file, std::string_view name) const {
   const Value* list = member(zero_state(file), name);
   if (list == nullptr || list->kind() != ValueKind::kList) return std::nullopt;
@@ -225,7 +225,7 @@ void ZeroFiles::check_sizes(const FlatGroupsByRank& weights) {
     }
   }
   if (static_cast<std::int64_t>(weights.size()) != ranks_) return;
-  // Padding fills each group up to a multiple of this, and may be left out.
+  // Padding fills each group up to a multiple of this, but may be missing.
   const std::int64_t align = 2 * ranks_;
   const auto blocks = [&](std::int64_t numel) {
     return numel / align + (numel % align != 0 ? 1 : 0);

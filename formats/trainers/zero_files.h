@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a ZeRO checkpoint, read: which rank's they are, which parameters they hold, and the
-// flat tensors with the weights in full precision.
+// Reads the files of a ZeRO checkpoint: their ranks, their parameters, and the flat tensors with
+// the weights in full precision.
 #pragma once
 
 #include <map>
@@ -16,22 +16,22 @@ namespace fsdp::formats::deepspeed {
 
 class ZeroFiles : public ModelFiles {
  protected:
-  // Reads every file but its storages, and holds stages and rank counts against each other.
-  // Throws: kUnsupported, kMetaType, kShardMissing, kRank, kKey, kOverflow; what add_file throws.
+  // Reads every file except its storages, and compares stages and rank counts. Throws:
+  // kUnsupported, kMetaType, kShardMissing, kRank, kKey, kOverflow; what add_file throws.
   ZeroFiles(Directory opened, const std::vector<StateFile>& files);
 
-  // 'optimizer_state_dict' of an optimizer file.
+  // Returns 'optimizer_state_dict' of an optimizer file.
   const Value& zero_state(std::uint32_t file) const;
   // The weights in full precision, by rank.  Throws: kMetaType, kType.
   FlatGroupsByRank master_weights() const;
 
-  std::map<std::int64_t, std::uint32_t> optimizers_;  // file by rank
+  std::map<std::int64_t, std::uint32_t> optimizers_;  // files by rank
   std::int64_t stage_ = 0;
   std::map<std::string, Parameter> parameters_;
-  std::vector<std::vector<std::string>> group_names_;  // of the parameters of each group, in order
+  std::vector<std::vector<std::string>> group_names_;  // names of each group's parameters, in order
 
-  // Notes where the flat tensors hold more or less than the parameters: names and shapes are then
-  // not those the tensors were made from.
+  // Adds a finding if the flat tensors hold more or less than the parameters: names and shapes are
+  // then not those that the tensors were made from.
   void check_sizes(const FlatGroupsByRank& weights);
 
  private:

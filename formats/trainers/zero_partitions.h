@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How DeepSpeed's ZeRO cuts parameters into flat partitions.
+// The rules by which DeepSpeed's ZeRO cuts parameters into flat partitions.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Parameter {
   std::int64_t begin = 0;  // stages 1, 2: in the group's flat tensor; 3: in each rank's groups
 };
 
-// The flat tensors of one kind of one rank: one a group.
+// The flat tensors of one kind of one rank: one per group.
 struct FlatGroups {
   std::uint32_t file = 0;
   std::vector<TensorValue> tensors;  // of one dimension
@@ -35,18 +35,18 @@ struct FlatRun {
   std::int64_t from = 0;
 };
 
-// Elements of each rank's part of a parameter in stage 3: all ranks' are as long, the last one's
-// padded.
+// Returns the elements of each rank's part of a parameter in stage 3: all parts have the same
+// length, and the last one is padded.
 std::int64_t piece_numel(std::int64_t numel, std::int64_t ranks);
-// Where the part of `rank` begins; numel where there is none.
+// Returns the beginning of the part of `rank`; numel if there is none.
 std::int64_t piece_begin(std::int64_t numel, std::int64_t piece, std::int64_t rank);
 
 // Stages 1 and 2: each group is one flat tensor, cut into equal partitions; padding at its end may
-// be left out.  Ranks that are not there leave a gap.  Lifetime: the runs point into `ranks`.
+// be missing.  Missing ranks leave a gap.  Lifetime: the runs point into `ranks`.
 std::vector<FlatRun> runs_by_group(const Parameter& parameter, const FlatGroupsByRank& ranks);
 
-// Stage 3: each parameter is cut on its own; its pieces lie at the same place of every rank's
-// groups, taken as one run.
+// Stage 3: each parameter is cut separately; its pieces lie at the same place in every rank's
+// groups, which are taken as one run.
 std::vector<FlatRun> runs_by_parameter(const Parameter& parameter, const FlatGroupsByRank& ranks,
                                        std::int64_t rank_count);
 

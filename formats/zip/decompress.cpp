@@ -19,7 +19,7 @@ namespace {
 // Bytes held of input and of output, whatever the sizes of the streams.
 constexpr std::size_t kBufferBytes = 128 * 1024;
 
-// A zstd frame may ask its reader to keep this much of what it wrote; more is refused.
+// A zstd frame may ask its reader to keep this much of its output; more is refused.
 constexpr int kMaxZstdWindowLog = 27;
 
 // Hands out `source` from its beginning in buffers.
@@ -29,7 +29,7 @@ class Input {
       : source_(source),
         buffer_(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), kBufferBytes))) {}
 
-  // The next bytes, empty at the end.  Lifetime: until the next call.
+  // Returns the next bytes, empty at the end.  Lifetime: until the next call.
   std::span<const std::byte> next() {
     const std::uint64_t rest = source_.size() - at_;
     const auto bytes = std::span(buffer_).first(
@@ -111,7 +111,7 @@ void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& s
     throw Error(ErrorCode::kOutOfMemory, "zstd: no memory for the decoder");
   }
   MemoryCharge window;
-  std::size_t wanted = 1;  // 0 where a frame has just ended
+  std::size_t wanted = 1;  // 0 if a frame has just ended
   bool any = false;
   for (auto bytes = input.next(); !bytes.empty(); bytes = input.next()) {
     any = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The central directory of a zip archive and the end records that locate it: the part of ZipReader
-// that does not look at local headers.
+// that ignores local headers.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct ZipDirectory {
   std::vector<bool> has_other_extra;        // an entry has extra fields other than zip64's
 };
 
-// Reads end records and directory.  Each entry is of a kind we read, has a safe name, and lies
-// before the directory as far as sizes tell without its local header. Throws: as the constructor of
+// Reads end records and directory.  Each entry is of a supported kind, has a safe name, and lies
+// before the directory, judging by sizes without its local header. Throws: like the constructor of
 // ZipReader.
 ZipDirectory read_zip_directory(const ByteSource& source, const ZipLimits& limits);
 
-// An error of the archive, told as "zip: ...".
+// Makes an error of the archive, worded as "zip: ...".
 template <typename... Args>
 Error zip_error(ErrorCode code, const Args&... args) {
   return {code, cat("zip: ", args...)};

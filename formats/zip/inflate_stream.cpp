@@ -43,12 +43,12 @@ struct InflateStream::State {
     zlib.avail_in = static_cast<uInt>(bytes.size());
   }
 
-  // Some output, or all of what the input at hand gives.
+  // Produces some output, or all that the available input gives.
   void step() {
     const int status = ::inflate(&zlib, Z_NO_FLUSH);
     ended = status == Z_STREAM_END;
     if (ended || status == Z_OK) return;
-    // Nothing came out, and nothing is left to come: more input is needed.
+    // No output, and none pending: more input is needed.
     if (status == Z_BUF_ERROR) return fill();
     throw Error(ErrorCode::kZipMismatch,
                 cat("deflate: no valid stream near byte ", at - zlib.avail_in, ": ",

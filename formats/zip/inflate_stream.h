@@ -11,29 +11,29 @@
 
 namespace fsdp::formats {
 
-// Bytes that one byte of deflate can stand for at most.
+// The most bytes that one byte of deflate can expand to.
 constexpr std::uint64_t kMaxDeflateRatio = 1032;
 
-// Throws: kLimitRatio where `bytes` cannot come out of so much.
+// Throws: kLimitRatio if `compressed` cannot expand to `bytes`.
 void check_deflate_ratio(const ByteSource& compressed, std::uint64_t bytes);
 
-// Charges what comes out to the process's budget (formats/base/budget.h).
+// Charges its output to the process's budget (formats/base/budget.h).
 class InflateStream {
  public:
-  // Lifetime: of `compressed`, as long as this.
+  // Lifetime: `compressed` outlives the stream.
   explicit InflateStream(const ByteSource& compressed);
   ~InflateStream();
   InflateStream(const InflateStream&) = delete;
   InflateStream& operator=(const InflateStream&) = delete;
 
-  // Fills `out` with what comes next; less than that where the stream ends.
-  // Throws: kTruncated where the bytes end before the stream does, kZipMismatch where they are no
+  // Fills `out` with the next bytes; fewer if the stream ends.
+  // Throws: kTruncated if the bytes end before the stream does, kZipMismatch if they are not a
   // deflate stream, OverWork, kInterrupted, what reading throws.
   std::size_t read(std::span<std::byte> out);
 
-  std::uint64_t position() const;  // bytes that came out so far
-  // Bytes of `compressed` that were not used; once read() gave less than was asked for, those
-  // behind the stream.
+  std::uint64_t position() const;  // bytes of output so far
+  // Bytes of `compressed` that were not used; once read() returned less than requested, those after
+  // the stream.
   std::uint64_t unused() const;
 
  private:

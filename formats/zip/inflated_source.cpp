@@ -21,7 +21,7 @@ void read_all(InflateStream& stream, std::span<std::byte> out) {
               cat("deflate: the stream holds ", stream.position(), " bytes, more are expected"));
 }
 
-// Throws the bytes up to `offset` away.
+// Skips the bytes up to `offset`.
 void skip_to(InflateStream& stream, std::uint64_t offset) {
   std::vector<std::byte> nothing(
       static_cast<std::size_t>(std::min(kSkipBytes, offset - stream.position())));

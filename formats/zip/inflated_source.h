@@ -11,15 +11,15 @@
 
 namespace fsdp::formats {
 
-// What the raw deflate stream that fills `compressed` stands for.  Made for readers that go from
-// front to back: a step back begins anew at the first byte.  Thread-safe.
+// The expanded content of the raw deflate stream that fills `compressed`.  Made for readers that go
+// from front to back: a step back starts anew at the first byte.  Thread-safe.
 class InflatedSource : public ByteSource {
  public:
-  // `bytes`: what comes out.  Throws: kLimitRatio where so much cannot.
+  // `bytes`: the expanded size.  Throws: kLimitRatio if that is impossible.
   InflatedSource(std::shared_ptr<const ByteSource> compressed, std::uint64_t bytes);
   std::uint64_t size() const override { return bytes_; }
-  // Throws: kTruncated where the stream holds less, kZipMismatch where it is none, OverWork and
-  // kInterrupted as InflateStream, what reading throws.
+  // Throws: kTruncated if the stream holds less, kZipMismatch if it is not a deflate stream,
+  // OverWork and kInterrupted like InflateStream, what reading throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
 
  private:

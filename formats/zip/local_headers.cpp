@@ -13,8 +13,8 @@ namespace {
 
 using zip::LocalHeader;
 
-// What is read at once beyond a local header's name: the extra fields that torch.save writes with
-// its usual alignment of 64, zip64 included, so that a header costs one small read.
+// Bytes that are read at once beyond a local header's name: the extra fields that torch.save writes
+// with its usual alignment of 64, zip64 included, so that a header costs one small read.
 constexpr std::uint64_t kUsualExtraBytes = 4 + 24 + 4 + 63;
 
 // Walks the entries in the order of their positions: each must begin where the one before it ended.
@@ -48,14 +48,14 @@ class LocalHeaders {
   }
 
  private:
-  // Where the walk has got to.
+  // The position of the walk.
   struct Before {
     const ZipEntry* entry = nullptr;  // the last one read
-    std::uint64_t end = 0;            // of its payload
+    std::uint64_t end = 0;            // end of its payload
     bool has_descriptor = false;
   };
 
-  // By sizes alone, before any local header is looked at: an entry that points at another one is an
+  // Checks sizes only, before any local header is read: an entry that points at another one is an
   // overlap, not a mismatch of names.
   void check_overlap() const {
     for (std::size_t i = 1; i < order_.size(); ++i) {
@@ -70,7 +70,7 @@ class LocalHeaders {
     }
   }
 
-  // What lies between a payload and the next header or the directory can only be a data descriptor.
+  // Only a data descriptor can lie between a payload and the next header or the directory.
   static void check_gap(const Before& before, std::uint64_t next) {
     if (before.entry == nullptr) {
       if (next == 0) return;
@@ -109,7 +109,7 @@ class LocalHeaders {
   // Reads the local header of `entry`, together with the descriptor that may begin at `begin`.
   ZipLocalFacts read_one(std::uint64_t begin, ZipEntry& entry, const zip::CentralHeader& central) {
     const std::uint64_t name_offset = entry.header_offset + LocalHeader::kBytes;
-    // The directory has been checked to begin behind name and payload.
+    // A check has shown that the directory begins after name and payload.
     const std::uint64_t extra_offset = name_offset + entry.name.size();
     const std::uint64_t most = directory_.offset - entry.compressed_bytes;
     read_piece(begin, std::min(extra_offset + kUsualExtraBytes, most) - begin);
@@ -145,7 +145,7 @@ class LocalHeaders {
                     entry.name.size(), " bytes)");
   }
 
-  // Returns the data of the zip64 field, empty where there is none.
+  // Returns the data of the zip64 field, empty if there is none.
   static std::span<const std::byte> read_extra(const ZipEntry& entry,
                                                std::span<const std::byte> bytes,
                                                ZipLocalFacts& facts) {
@@ -193,7 +193,7 @@ class LocalHeaders {
     check("flags", local.flags, central.flags);
     check("time", local.time, central.time);
     check("date", local.date, central.date);
-    // A side that needs zip64 for its own values alone may ask for a higher version than the other.
+    // A side that needs zip64 only for its own values may require a higher version than the other.
     if (local.version_needed != 45 && central.version_needed != 45) {
       check("version_needed", local.version_needed, central.version_needed);
     }
@@ -205,8 +205,8 @@ class LocalHeaders {
     };
     check_value("crc", local.crc, entry.crc);
 
-    // miniz departs from [4.5.3]: it adds the header's position where that needs zip64, leaves the
-    // classic sizes 0, and compressed_bytes too, which it does not know yet.
+    // miniz departs from [4.5.3]: it adds the header's position if that needs zip64, and leaves 0
+    // in the classic sizes and in compressed_bytes, which it does not know yet.
     const bool has_sizes = zip64.size() == 16 || zip64.size() == 24;
     const bool has_offset = zip64.size() == 8 || zip64.size() == 24;
     if (!zip64.empty() && !has_sizes && !has_offset) {
@@ -239,7 +239,7 @@ class LocalHeaders {
   const ByteSource& source_;
   ZipDirectory& directory_;
   std::vector<std::size_t> order_;  // positions in the directory, by header_offset
-  std::vector<std::byte> piece_;    // what was read last
+  std::vector<std::byte> piece_;    // the piece read last
   std::uint64_t piece_offset_ = 0;
 };
 

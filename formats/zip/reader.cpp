@@ -12,9 +12,9 @@
 namespace fsdp::formats {
 namespace {
 
-// torch.save writes through miniz, which leaves the fields that describe a file in a file system 0;
-// only PyTorch pads with "FB".  More than one entry shows each mark, so that a flipped bit does not
-// hide them all.
+// torch.save writes through miniz, which leaves 0 in the fields that describe a file in a file
+// system; only PyTorch pads with "FB".  Each mark must show in more than one entry, so that a
+// flipped bit does not hide them all.
 bool is_by_torch(const ZipDirectory& directory, const std::vector<ZipLocalFacts>& facts) {
   const bool padded =
       std::any_of(facts.begin(), facts.end(), [](const ZipLocalFacts& f) { return f.padded; });

@@ -30,13 +30,13 @@ struct ZipLimits {
 
 // A zip archive that begins at byte 0 of its source and ends with its last byte.
 //
-// Strict, since readers that are lenient differ from each other: exactly one end record, at the
-// very end; zip64 records agree with the classic ones; every local header agrees with its central
-// one (name, method, flags, time, and sizes and CRC where given there or in a data descriptor);
-// entries and directory follow one another without a gap or an overlap; no name twice; no absolute
-// name, "..", backslash or NUL; alignment padding (extra field "FB") holds only 'Z' and aligns.
+// Strict, because lenient readers differ from each other: exactly one end record, at the very end;
+// zip64 records agree with the classic ones; every local header agrees with its central one (name,
+// method, flags, time, and sizes and CRC where given there or in a data descriptor); entries and
+// directory follow one another without a gap or an overlap; no name twice; no absolute name, "..",
+// backslash or NUL; alignment padding (extra field "FB") holds only 'Z' and aligns.
 //
-// What torch.save writes is known to the last bit, so an archive of its kind must match in every
+// The output of torch.save is known to the last bit, so an archive of its kind must match in every
 // field: in such an archive each flipped bit is an error here or a wrong CRC of an entry's bytes.
 class ZipReader {
  public:
@@ -49,10 +49,10 @@ class ZipReader {
   const std::vector<ZipEntry>& entries() const {
     return entries_;
   }  // in the order of the directory
-  // The entry of that full name, nullptr where there is none.
+  // Returns the entry with that full name, nullptr if there is none.
   const ZipEntry* find(std::string_view name) const;
-  // True where every CRC field of the archive is 0 though some entry has bytes: it was written
-  // without them.
+  // True if every CRC field of the archive is 0 although some entry has bytes: it was written
+  // without CRCs.
   bool without_crcs() const { return without_crcs_; }
 
  private:

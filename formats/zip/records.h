@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The records that a zip archive consists of, between structs and bytes.
+// The records of a zip archive, converted between structs and bytes.
 // Source: PKWARE APPNOTE 6.3.10, clauses in brackets.
 #pragma once
 
@@ -13,20 +13,20 @@ namespace fsdp::formats::zip {
 
 // Bits of CommonFields::flags [4.4.4].
 constexpr std::uint16_t kFlagDeflateLevel = 0x0006;
-constexpr std::uint16_t kFlagDescriptor = 0x0008;  // CRC and sizes stand behind the payload
+constexpr std::uint16_t kFlagDescriptor = 0x0008;  // CRC and sizes come after the payload
 constexpr std::uint16_t kFlagUtf8 = 0x0800;
 
 constexpr std::uint16_t kMethodStored = 0;  // [4.4.5]
 constexpr std::uint16_t kMethodDeflated = 8;
 
-// A field of this value stands in the zip64 extra field instead [4.5.3].
+// A field with this value is in the zip64 extra field instead [4.5.3].
 constexpr std::uint32_t kInZip64 = 0xFFFFFFFF;
 
 constexpr std::uint16_t kExtraZip64 = 0x0001;
-// "FB": what PyTorch pads with so that payloads are aligned.
+// "FB": the padding with which PyTorch aligns payloads.
 constexpr std::uint16_t kExtraPadding = 0x4246;
 
-// What a local header and its central header both say, in this order.
+// The fields that a local header and its central header share, in this order.
 struct CommonFields {
   std::uint16_t version_needed = 0;
   std::uint16_t flags = 0;
@@ -64,7 +64,7 @@ struct Zip64EndRecord {  // [4.3.14]
   static constexpr std::uint32_t kSignature = 0x06064B50;
   static constexpr std::size_t kBytes = 56;
   std::uint32_t signature = kSignature;
-  std::uint64_t rest_bytes = kBytes - 12;  // of the record, behind this field
+  std::uint64_t rest_bytes = kBytes - 12;  // of the record, after this field
   std::uint16_t version_made_by = 0;
   std::uint16_t version_needed = 0;
   std::uint32_t disk = 0;
@@ -105,7 +105,7 @@ struct DataDescriptor {
   std::uint64_t uncompressed_bytes = 0;
 };
 
-// The record that the first kBytes bytes are, whatever their signature.  Requires: `bytes` has as
+// Returns the record in the first kBytes bytes, whatever their signature.  Requires: `bytes` has as
 // many.
 template <typename Record>
 Record decode(std::span<const std::byte> bytes);
@@ -114,10 +114,10 @@ Record decode(std::span<const std::byte> bytes);
 template <typename Record>
 void encode(const Record& record, std::vector<std::byte>& out);
 
-// A descriptor is told by its size alone: 12 bytes, or 20 with sizes of 8 bytes, and 4 more where a
-// signature precedes it.  nullopt for another size or another signature.
+// A descriptor is recognised only by its size: 12 bytes, or 20 with sizes of 8 bytes, and 4 more if
+// a signature precedes it.  nullopt for another size or another signature.
 std::optional<DataDescriptor> decode_descriptor(std::span<const std::byte> bytes);
-// With signature; 16 bytes, or 24 where `wide`.
+// With signature; 16 bytes, or 24 if `wide`.
 void encode_descriptor(const DataDescriptor& descriptor, bool wide, std::vector<std::byte>& out);
 
 // One extra field [4.5.1].
@@ -125,10 +125,10 @@ struct ExtraField {
   std::uint16_t id = 0;
   std::span<const std::byte> data;
 };
-// The fields that fill `bytes`; nullopt where they do not fill them exactly.
+// Returns the fields that fill `bytes`; nullopt if they do not fill them exactly.
 // Lifetime: the fields point into `bytes`.
 std::optional<std::vector<ExtraField>> split_extra(std::span<const std::byte> bytes);
-// Appends the head of an extra field that `data_bytes` bytes follow.
+// Appends the head of an extra field with `data_bytes` bytes of data.
 void encode_extra_head(std::uint16_t id, std::size_t data_bytes, std::vector<std::byte>& out);
 
 void append_u64(std::uint64_t value, std::vector<std::byte>& out);

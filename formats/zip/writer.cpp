@@ -19,7 +19,7 @@ using zip::LocalHeader;
 using zip::Zip64EndRecord;
 using zip::Zip64Locator;
 
-// What miniz writes: "made by" zip 3.0 on Unix, zip64 needed.
+// miniz's values: "made by" zip 3.0 on Unix, zip64 needed.
 constexpr std::uint16_t kZip64MadeBy = 0x031E;
 constexpr std::uint16_t kZip64Needed = 45;
 
@@ -33,7 +33,7 @@ std::uint32_t clamp_u32(std::uint64_t value) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, zip::kInZip64));
 }
 
-// Bytes of values in the zip64 extra field of a record, 0 where it has none.  The same in local and
+// Bytes of values in the zip64 extra field of a record, 0 if it has none.  The same in local and
 // central header, contrary to APPNOTE [4.5.3].
 std::uint64_t zip64_bytes(std::uint64_t header_offset, std::uint64_t bytes) {
   return (needs_zip64(bytes) ? 16U : 0U) + (needs_zip64(header_offset) ? 8U : 0U);
@@ -57,7 +57,7 @@ std::uint16_t flags_of(std::uint64_t bytes) {
   return bytes == 0 ? zip::kFlagUtf8 : zip::kFlagUtf8 | zip::kFlagDescriptor;
 }
 
-// `compressed_bytes` is apart from `bytes`: miniz writes the local header before it knows it.
+// `compressed_bytes` is separate from `bytes`: miniz writes the local header before it knows it.
 void encode_zip64(std::uint64_t header_offset, std::uint64_t bytes, std::uint64_t compressed_bytes,
                   std::vector<std::byte>& out) {
   const std::uint64_t values = zip64_bytes(header_offset, bytes);
@@ -120,7 +120,7 @@ void ZipWriter::set_crc(std::size_t record, std::uint32_t crc) {
 void ZipWriter::encode_local(const Record& record, std::vector<std::byte>& out) {
   const std::uint64_t extra_offset =
       record.header_offset + LocalHeader::kBytes + record.name.size();
-  LocalHeader header;  // CRC and sizes stay 0: they stand in the data descriptor
+  LocalHeader header;  // CRC and sizes stay 0: the data descriptor has them
   header.common.flags = flags_of(record.bytes);
   header.common.name_bytes = static_cast<std::uint16_t>(record.name.size());
   header.common.extra_bytes = static_cast<std::uint16_t>(record.payload_offset - extra_offset);

@@ -13,29 +13,29 @@
 
 namespace fsdp::formats {
 
-// All positions follow from names and sizes alone, so payloads may be written in any order, by any
+// All positions follow from names and sizes only, so payloads may be written in any order, by any
 // thread, and before their CRCs are known.  Nothing here does I/O.
 class ZipWriter {
  public:
   // Writes `bytes` at `offset` of the archive.
   using WriteAt = std::function<void(std::uint64_t offset, std::span<const std::byte> bytes)>;
 
-  // `prefix` is the folder every record stands in ("archive").  Requires: alignment is a power of
-  // two, at most 32768.
+  // `prefix` is the folder of every record ("archive").  Requires: alignment is a power of two, at
+  // most 32768.
   explicit ZipWriter(std::string prefix, std::uint64_t alignment = 64);
 
   // Appends a record of `bytes` bytes named prefix/name.  Returns its number.
-  // Throws: kZipName where the name exceeds 65535 bytes, kOverflow.
+  // Throws: kZipName if the name exceeds 65535 bytes, kOverflow.
   std::size_t add(std::string_view name, std::uint64_t bytes);
-  // Where the first byte of the record's payload goes.
+  // Returns the offset of the payload's first byte.
   std::uint64_t payload_offset(std::size_t record) const;
-  // Bytes of the whole archive with the records added so far.
+  // Returns the bytes of the whole archive with the records added so far.
   std::uint64_t archive_bytes() const;
-  // CRC-32 of the record's payload; 0 until it is set.
+  // Sets the CRC-32 of the record's payload, which is 0 before.
   void set_crc(std::size_t record, std::uint32_t crc);
-  // Everything but the payloads: local headers, data descriptors, directory, end records.  Pieces
-  // come in ascending order, what is adjacent as one, and the end records last.  The CRC of a
-  // record that has bytes is asked for after what stands before them was handed out.
+  // Writes everything except the payloads: local headers, data descriptors, directory, end records.
+  // Pieces come in ascending order, with adjacent ones joined, and the end records last.  The CRC
+  // of a record with bytes is needed only after the parts before them were handed out.
   void write_structure(const WriteAt& write_at) const;
 
  private:

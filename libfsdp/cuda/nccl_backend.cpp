@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL: collectives of CUDA tensors.  Programs that link fsdp::cuda have it by the name of "nccl".
+// NCCL: collectives of CUDA tensors.  Programs that link fsdp::cuda have it under the name "nccl".
 #include <c10/core/Device.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -33,8 +33,8 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendRequest& request) {
   const c10::cuda::CUDAGuard guard(device);
   auto result = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank,
                                                             request.size, std::move(options));
-  // Ranks connect here and not in the first collective, where one of them would wait for the others
-  // while it holds what other groups of its process need to issue theirs.
+  // Ranks connect here and not in the first collective.  There one of them would wait for the
+  // others while it holds what other groups of its process need to issue theirs.
   result->setBoundDeviceId(device);
   result->eagerConnectSingleDevice(device);
   return result;
@@ -42,7 +42,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendRequest& request) {
 
 bool nccl_reduces(int scalar_type, bool is_sum) {
   const auto type = static_cast<c10::ScalarType>(scalar_type);
-  // Maxima and minima of numbers and NaN are not specified.
+  // NCCL does not specify maxima and minima of NaN.
   return c10::isFloatingType(type) ? is_sum : c10::isIntegralType(type, false);
 }
 

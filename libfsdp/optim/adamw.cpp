@@ -21,7 +21,7 @@
 namespace fsdp::optim {
 namespace {
 
-// What one call of the kernel takes.
+// The arguments of one call of the kernel.
 struct Batch {
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> grads;
@@ -29,7 +29,7 @@ struct Batch {
   std::vector<at::Tensor> exp_avg_sqs;
   std::vector<at::Tensor> max_exp_avg_sqs;
   std::vector<at::Tensor> steps;
-  // The kernel only reads the counts, so that parameters of one count share a tensor.
+  // The kernel only reads the counts, so parameters with the same count share a tensor.
   std::map<std::int64_t, at::Tensor> step_of_count;
 };
 
@@ -48,7 +48,7 @@ void check(const at::Tensor& parameter) {
               parameter.grad().layout(), ": AdamW does not support sparse gradients");
 }
 
-// The gradient as the kernel reads it, element by element beside the parameter.
+// Returns the gradient in the memory order of the parameter, as the kernel reads it.
 at::Tensor matched_grad(const at::Tensor& parameter) {
   const auto& grad = parameter.grad();
   if (grad.scalar_type() == parameter.scalar_type() && grad.strides() == parameter.strides()) {
@@ -107,8 +107,8 @@ void AdamW::step_group(torch::optim::OptimizerParamGroup& group, const at::Tenso
                       batch.max_exp_avg_sqs, batch.steps, options.lr(), beta1, beta2,
                       options.weight_decay(), options.eps(), options.amsgrad(),
                       /*maximize=*/false, scale);
-    // The kernel writes lists of tensors, whose versions LibTorch does not move.  Graphs that saved
-    // a parameter must see that it changed.
+    // The kernel writes lists of tensors without moving their versions.  Graphs that saved a
+    // parameter must notice that it changed.
     for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
   }
 }

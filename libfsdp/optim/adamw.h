@@ -8,19 +8,19 @@
 
 namespace fsdp::optim {
 
-// Options, parameter groups, state and archives are those of torch::optim::AdamW; each can go on
+// Options, parameter groups, state and archives are those of torch::optim::AdamW; each can continue
 // from the other's state.  Results are those of PyTorch's AdamW(fused=True), and differ from
 // torch::optim::AdamW by rounding: within 1e-6 of a float32 parameter's size after ten steps.
 // Parameters without a gradient are left alone.
-// Throws in step(): c10::Error for sparse gradients, and for parameters that are not of a
-// floating-point dtype or not dense in memory.
+// Throws in step(): c10::Error for sparse gradients, and for parameters without a floating-point
+// dtype or not dense in memory.
 class AdamW : public torch::optim::AdamW {
  public:
   using torch::optim::AdamW::AdamW;
 
-  // For loss scaling without a pass of its own.  The next step() divides gradients by `grad_scale`
-  // in place, or, where `found_inf` is not zero, does nothing.  One element each, float32; either
-  // may be undefined.
+  // For loss scaling without a separate pass.  The next step() divides gradients by `grad_scale`
+  // in place, or does nothing if `found_inf` is not zero.  Each is one float32 element, or
+  // undefined.
   void scale_next_step(at::Tensor grad_scale, at::Tensor found_inf);
 
   at::Tensor step(LossClosure closure = nullptr) override;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a .metadata becomes an index, without the process around it.
+// Measures how fast a .metadata becomes an index, without the process around it.
 // Run: bench_metadata FILE [ROUNDS]     FILE by make_metadata.py; MB are 10^6 bytes of the file
 #include <algorithm>
 #include <chrono>
@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       std::size_t chunks = 0;
       for (const auto& tensor : metadata.index.tensors) chunks += tensor.chunks.size();
-      if (chunks == 0) return 1;  // not the input this is for
+      if (chunks == 0) return 1;  // not the intended input
       rates.push_back(static_cast<double>(file->size()) / 1e6 / taken.count());
     }
     std::sort(rates.begin(), rates.end());

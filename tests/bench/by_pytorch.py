@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks compare with: the same work by PyTorch.  Prints the seconds of the work itself, without imports.
+"""PyTorch's side of the benchmarks: the same work by PyTorch. Prints the seconds of the work itself, without imports.
 
   python by_pytorch.py consolidate FOLDER FULL.pt  |  metadata FOLDER  |  equal A.pt B.pt
 """

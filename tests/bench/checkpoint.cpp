@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a checkpoint benchmark: save, load and async_save of a GPT and AdamW's state.  For
-// checkpoint.py, which starts one process a rank and tells it what to do by lines:
+// One rank of a checkpoint benchmark: save, load and async_save of a GPT and AdamW's state. Used by
+// checkpoint.py, which starts one process for each rank and sends commands as lines:
 //   save <folder> | load <folder> | async <folder> | quit
 // After each, rank 0 prints the seconds it took (async: until it returned, and until it was saved);
 // every rank prints its peak resident memory in bytes when it quits.
@@ -31,10 +31,10 @@ using Shape = std::vector<std::int64_t>;
 
 constexpr std::int64_t kWidth = 1024;
 constexpr std::int64_t kVocabulary = 4096;
-// Of a parameter: itself and AdamW's two averages, float32.
+// Bytes of a parameter and AdamW's two averages, float32.
 constexpr std::int64_t kBytesOfParameter = 12;
 
-// The parameters of a GPT of so many blocks that it takes about `mebibytes` with AdamW's state;
+// Returns the parameters of a GPT with as many blocks as take about `mebibytes` with AdamW's state;
 // checkpoint.py has the same.
 std::vector<std::pair<std::string, Shape>> parameters_of(std::int64_t mebibytes) {
   const std::int64_t block = 12 * kWidth * kWidth + 13 * kWidth;
@@ -67,7 +67,7 @@ fsdp::ShardedTensor sharded(const fsdp::ProcessGroup& group, const Shape& shape)
   return tensor;
 }
 
-// As train_gpt saves it: the model and AdamW's state by name.
+// Returns what train_gpt saves: the model and AdamW's state by name.
 fsdp::StateDict state_of(const fsdp::ProcessGroup& group, std::int64_t mebibytes) {
   fsdp::StateDict model;
   fsdp::StateDict states;

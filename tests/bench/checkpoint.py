@@ -3,13 +3,13 @@
 
   python checkpoint.py --program bench_checkpoint --folder FOLDER [--mebibytes 2048] [--rounds 5] [--ranks 2]
 
-Both sync what they write.  Times are medians over the rounds, from a barrier before to a barrier behind; memory is the peak
-of a process, less the state itself.  Each loads what it saved three times: right behind the save, where some of it may be in
-the page cache; from the disk; and, after a load that is not timed, out of the page cache.
+Both sync what they write.  Times are medians over the rounds, from a barrier before to a barrier after; memory is the peak of a process
+minus the state itself.  Each loads its own checkpoint three times: right after the save, when some of it may be in the page cache; from the
+disk; and, after an untimed load, from the page cache.
 
-Before everything that is timed what is free of the memory is filled with page cache that nobody needs, as it is on a machine
-that has been running for a while.  (Free memory, on the other hand, a virtual machine's host may have taken back: what
-touches it first then takes several times as long, now one side and now the other.)
+Before everything that is timed, free memory is filled with unneeded page cache, as on a machine that has been running for a while.  (The
+host of a virtual machine may have taken back memory that is really free: first touching it then takes several times as long, at random for
+one side or the other.)
 """
 import argparse
 import datetime
@@ -52,7 +52,7 @@ def parameters(mebibytes):
 
 
 def worker(mebibytes):
-    """PyTorch's side: as checkpoint.cpp."""
+    """PyTorch's side: the same as checkpoint.cpp."""
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp

@@ -34,7 +34,7 @@ struct GPTImpl : torch::nn::Module {
     head = register_module(
         "head",
         torch::nn::Linear(torch::nn::LinearOptions(sizes.width, sizes.vocabulary).bias(false)));
-    // Not what the layers' constructors draw: that two languages may do in another order.
+    // Overwrites the constructors' random values, which two languages may draw in another order.
     const torch::NoGradGuard no_grad;
     torch::manual_seed(1);
     for (const auto& item : named_parameters()) {
@@ -59,7 +59,7 @@ struct GPTImpl : torch::nn::Module {
 };
 TORCH_MODULE(GPT);
 
-// [batch, length + 1] of a step, other ones on each rank.
+// Returns [batch, length + 1] for a step, different on each rank.
 inline at::Tensor tokens(const Sizes& sizes, std::int64_t step, int rank) {
   const std::int64_t count = sizes.batch * (sizes.length + 1);
   const at::Tensor places = torch::arange(count) + (step * 64 + rank) * count;

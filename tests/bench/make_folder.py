@@ -33,7 +33,7 @@ def worker(rank, out, gigabytes):
     fully_shard(model)
     model.to_empty(device="cpu")
     opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    with torch.no_grad():                              # what matters here is bytes: no forward, random gradients
+    with torch.no_grad():                              # only bytes matter here: no forward, random gradients
         for p in model.parameters():
             p.to_local().uniform_(-1, 1)
             p.grad = torch.empty_like(p)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the `.metadata` that TENSORS parameters cut over RANKS ranks have, with PyTorch's own classes and pickler.
+"""Writes the `.metadata` of TENSORS parameters cut over RANKS ranks, with PyTorch's own classes and pickler.
 
   python make_metadata.py OUT RANKS TENSORS      RANKS x TENSORS chunks; the data files are sparse, of the right size;
 only the value `step` is there
@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, TensorProperties,
                                                    TensorStorageMetadata)
 
-COLUMNS, OVERHEAD = 512, 1577 - 24                    # of a tensor item: what is not data
+COLUMNS, OVERHEAD = 512, 1577 - 24                    # of a tensor item: bytes besides the data
 
 
 def name(t):

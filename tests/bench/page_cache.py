@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page cache holds before something is measured."""
+"""Sets the content of the page cache before a measurement."""
 import os
 import shutil
 
@@ -16,7 +16,7 @@ def read_into_page_cache(folder):
 
 
 class PageCacheFiller:
-    """Reads files that are one hole each: page cache without any disk behind it."""
+    """Reads files that consist of one hole: page cache without any disk behind it."""
     KEEP_FREE = 1 << 30
 
     def __init__(self, folder):
@@ -26,7 +26,7 @@ class PageCacheFiller:
         self.files = 0
 
     def fill(self):
-        """Fills what is free of the memory with page cache that nobody needs, as it is on a machine that has been running for a while."""
+        """Fills free memory with unneeded page cache, as on a machine that has been running for a while."""
         with open("/proc/meminfo") as info:
             free = next(int(line.split()[1]) << 10 for line in info if line.startswith("MemFree"))
         if free < 3 * self.KEEP_FREE // 2:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The measurements of tests/bench/run.sh.
 
-Every command is a process of its own: wall time from start to end, peak resident memory by wait4 (ru_maxrss, which begins at
-that of the measuring process).  The rounds of a
-table are interleaved (A B C, A B C, ...), and the table gives medians with the least and the most.  The input is in the page cache
-(read once before); what a command wrote is removed and the disk synced before the next one starts.
-MB/s are 10^6 bytes of the input a second.
+Every command is a separate process: wall time from start to end, peak resident memory by wait4 (ru_maxrss,
+which starts at that of the measuring process).  The rounds of a table are interleaved (A B C, A B C, ...), and
+the table gives medians with minimum and maximum.  The input is in the page cache (read once before).  A
+command's output is removed and the disk synced before the next one starts.  MB/s are 10^6 bytes of the input a
+second.
 """
 import argparse
 import hashlib
@@ -22,7 +22,7 @@ from page_cache import PageCacheFiller, read_into_page_cache
 HERE = os.path.dirname(os.path.abspath(__file__))
 BY_PYTORCH = os.path.join(HERE, "by_pytorch.py")
 MIB = 1 << 20
-# Takes all free memory but 2 GiB, and gives it back.
+# Takes all free memory except 2 GiB, and gives it back.
 TOUCH = """
 import mmap
 free = next(int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemFree")) << 10
@@ -36,11 +36,11 @@ if free > 3 << 30:
 def touch(bench):
     """A virtual machine's host may take idle memory back, and whoever touches it first then pays for it: here the
     command finds the memory it needs already there."""
-    subprocess.run([sys.executable, "-c", TOUCH], check=True)   # on its own: its peak is not the command's
+    subprocess.run([sys.executable, "-c", TOUCH], check=True)   # as a separate process: its peak is not the command's
 
 
 def fill(bench):
-    """As on a machine that has been running for a while."""
+    """Fills the page cache, as on a machine that has been running for a while."""
     bench.filler.fill()
     for folder in bench.inputs:
         read_into_page_cache(folder)
@@ -58,7 +58,7 @@ class Bench:
         self.threads = str(os.cpu_count())
 
     def input(self, name, script, *params):
-        """Made once for a script, its parameters and a PyTorch; under the cache."""
+        """Made once for a script, its parameters and a PyTorch; below the cache folder."""
         with open(os.path.join(HERE, script), "rb") as f:
             key = hashlib.sha256(f.read() + sys.executable.encode()).hexdigest()[:12]
         path = os.path.join(self.args.cache, f"bench-{name}-{key}")
@@ -160,7 +160,7 @@ def copy(b):
 
 
 def threads(b):
-    """Whether more threads are ever slower: beside `--busy` processes, too."""
+    """Measures whether more threads are ever slower, also beside `--busy` processes."""
     folder = b.input("2gb", "make_folder.py", 2)
     read_into_page_cache(folder)
     commands = {"cp -r": (["cp", "-r", folder, "copy"], False)}
@@ -173,7 +173,7 @@ def threads(b):
 
 
 def before(b):
-    """Beside another build of the tool, `--before`."""
+    """Compares with another build of the tool, `--before`."""
     folder = b.input("2gb", "make_folder.py", 2)
     metadata_folder = b.input("metadata-64x2000", "make_metadata.py", 64, 2000)
     for each in (folder, metadata_folder):
@@ -282,7 +282,7 @@ def values(b):
                 while f.read(8 * MIB):
                     pass
         compare = [b.tool, "diff", folder, full, *one]
-        # Status 1 is the answer there.
+        # Status 1 is the right answer there.
         differing = shell(f"'{b.tool}' diff '{folder}' '{rounded}' -q --threads 1 --limit 0 > /dev/null; test $? = 1")
         took = b.rounds({"cat > /dev/null": (shell(f"cat '{folder}'/* > /dev/null"), False),
                          "stats": ([b.tool, "stats", folder, *one], False),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What each strategy costs and saves, by train_gpt; prints the table of docs/guide.md.
+"""Measures the cost and the savings of each strategy with train_gpt; prints the table of docs/guide.md.
 
   python3 strategies.py --train-gpt PATH [--worlds 2,4] [--rounds N]
 
-Every rank is a process of one thread, by Gloo over loopback.  Memory is the peak of the largest rank's resident set less that of a run
-whose model is negligible; a step's time is the median over its steps, and of the rounds the least.  All kinds must reach the same loss.
+Every rank is a process of one thread, by Gloo over loopback.  Memory is the largest rank's peak resident set minus that of a run with a
+negligible model.  A step's time is the median over its steps, and the minimum over rounds.  All kinds must reach the same loss.
 """
 import argparse
 import json

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The measurements of tests/bench/train.sh: steps of one GPT, sharded by libfsdp and by PyTorch.
 
-Every rank is a process of one thread, talking by Gloo over loopback.  The rounds of a table are interleaved (A B C, A B C, ...), so that what
-else the machine does hits all alike.  What sharding costs is a kind's step less the step of the same language's unsharded model
-in the same round, where as many processes train a model each, without talking.  Milliseconds are the mean over ranks of
-a rank's median step; the least is of all steps of all rounds; CPU is that of all of a rank's threads; the peak of memory is that of
-the largest rank.
+Every rank is a process of one thread that communicates by Gloo over loopback.  The rounds of a table are interleaved (A B C, A B C, ...),
+so other load on the machine hits all alike.  The cost of sharding is a kind's step minus the step of the same language's unsharded model
+in the same round, where as many processes train one model each without communication.  Milliseconds are the mean over ranks of a rank's
+median step; the minimum is over all steps of all rounds; CPU is the sum over a rank's threads; the memory peak is that of the largest
+rank.
 
-All kinds must train alike: the first loss of every rank is compared among all of them, the last among those that
-are sharded and among those that are not.
+All kinds must train alike: the first loss of every rank is compared among all of them, the last loss among the sharded kinds and among the
+unsharded ones.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ SIZES = {
     "512": dict(width=512, layers=6, vocabulary=8000, length=64, batch=2),
 }
 STEPS = {"64": dict(steps=200, warmup=20), "512": dict(steps=12, warmup=3)}
-# Kinds: (language, what its trainer is told).
+# Kinds: (language, options of its trainer).
 PEERS = {
     "LibTorch, unsharded": ("C++", dict(sharded=0)),
     "libfsdp": ("C++", dict()),
@@ -68,7 +68,7 @@ class Bench:
         self.losses = {}   # (settings of the model, sharded, rank, first or last) -> (kind, loss)
 
     def once(self, kind, world, sizes, steps):
-        """What the ranks say, merged."""
+        """Returns the ranks' output, merged."""
         language, settings = PEERS[kind]
         told = [f"{name}={value}" for name, value in {**sizes, **steps, **settings}.items()]
         port = free_port()
@@ -97,7 +97,7 @@ class Bench:
                 sys.exit(f"rank {one['rank']}: the {place} loss of {kind} is {loss}, that of {other} {expected}: they do not train alike")
 
     def rounds(self, runs):
-        """runs: name -> (kind, world, sizes, steps).  Returns name -> [what one run said]."""
+        """runs: name -> (kind, world, sizes, steps). Returns name -> [output of one run]."""
         took = {name: [] for name in runs}
         for i in range(self.args.rounds):
             for name, run in runs.items():
@@ -130,11 +130,11 @@ def title_of(sizes):
 def peers(b, size):
     sizes = SIZES[size]
     took = b.rounds({kind: (kind, 2, sizes, b.steps(size)) for kind in PEERS})
-    # The first of a language that is not sharded.
+    # The first unsharded kind of a language.
     baselines = {language: next(kind for kind, (of, settings) in PEERS.items() if of == language and not is_sharded(settings))
                  for language in b.trainers}
     extra = {kind: over(took[kind], took[baselines[language]]) for kind, (language, settings) in PEERS.items()}
-    # FSDP1 as good as it gets with the same strategy: in each column the better of its two forms and of its optimizers.
+    # FSDP1 at its best with the same strategy: in each column the better of its two forms and of its optimizers.
     forms = [kind for kind, (_, settings) in PEERS.items() if settings.get("kind") == "fsdp1" and "strategy" not in settings]
     theirs = [min(extra[kind][column] for kind in forms) for column in (0, 1)]
     peak = min(median(took[kind], "peak") for kind in PEERS if PEERS[kind][1].get("kind") == "fsdp1")
@@ -155,7 +155,7 @@ def peers(b, size):
 
 
 def scaling(b, size, name):
-    """strong: the batch of all ranks stays the same; weak: that of each rank."""
+    """strong: the batch of all ranks together is fixed; weak: the batch of each rank is."""
     sizes = SIZES[size]
     batch = (lambda world: GLOBAL_BATCH // world) if name == "strong" else (lambda world: sizes["batch"])
     took = b.rounds({(kind, world): (kind, world, sizes | {"batch": batch(world)}, b.steps(size)) for kind in SCALED for world in WORLDS})

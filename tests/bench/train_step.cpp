@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank that trains the GPT of gpt.h and times its steps; train.py starts the ranks, as torchrun
-// would.
+// One rank that trains the GPT of gpt.h and times its steps; train.py starts the ranks like
+// torchrun.
 // Run: bench_train_step NAME=VALUE...        see kDefaults
-// Prints one line of JSON a rank; milliseconds are of a whole step, with the optimizer.
+// Prints one line of JSON for each rank; milliseconds are of a whole step, with the optimizer.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -41,13 +41,13 @@ const Settings kDefaults = {
     {"steps", "30"},
     {"warmup", "5"},
     {"fused", "1"},        // fsdp::optim::AdamW; else torch::optim::AdamW
-    {"sharded", "1"},      // 0: every rank a model of its own
+    {"sharded", "1"},      // 0: every rank trains its own model
     {"strategy", "full"},  // or grad_op
     {"orig", "0"},         // use_orig_params
     {"forward_prefetch", "0"},
     {"backward_prefetch", "pre"},
     {"bucket_mib", "4"},
-    {"wrap_ends", "0"},  // embeddings and head as units of their own
+    {"wrap_ends", "0"},  // embeddings and head as separate units
 };
 
 Settings settings_of(int argc, char** argv) {
@@ -133,7 +133,7 @@ Timing train(const Settings& settings, const Sizes& sizes,
     timing.losses.push_back(loss.item<float>());
   }
   timing.cpu_ms_per_step = (cpu_ms() - cpu) / steps;
-  // Rank 0 serves the store: it must not leave first.
+  // Rank 0 serves the store, so it must not leave first.
   barrier(group, "after the last step");
   return timing;
 }

@@ -3,7 +3,7 @@
 
   python train_step.py NAME=VALUE...          see DEFAULTS
 
-Prints one line of JSON a rank, as train_step.cpp does; milliseconds are of a whole step, with the optimizer.
+Prints one line of JSON for each rank, like train_step.cpp; milliseconds are of a whole step, with the optimizer.
 """
 import json
 import os
@@ -39,7 +39,7 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(Block(width, HEADS) for _ in range(layers))
         self.ln, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
         torch.manual_seed(1)
-        with torch.no_grad():                 # as gpt.h, value by value
+        with torch.no_grad():                 # like gpt.h, value by value
             for name, p in self.named_parameters():
                 if p.dim() > 1:
                     p.normal_(0, 0.02)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a file of at most 1 MB says: every verb ends by itself, within 1 s of processor time and 64 MB.
+"""For any file of at most 1 MB, every verb ends by itself, within 1 s of processor time and 64 MB.
 
   check_bounds.py --tool PATH [--work FOLDER] [--part I/N] [--long] [--only NAME]... [INPUT...]
   check_bounds.py --tool PATH --corpus tests
@@ -8,7 +8,7 @@
 
 Without INPUT: the hostile files of hostile.py, some verbs each; with --long all verbs.  INPUT: files and folders, all verbs.
 --h5py: the HDF5 files of hostile_hdf5.py, made by a Python that has h5py.
---corpus: every input of the fuzz targets, and every file that the tests' data are made of, as checkpoints (some verbs each).
+--corpus: every input of the fuzz targets, and every file in the tests' data, as checkpoints (some verbs each).
 """
 import argparse
 import os
@@ -21,8 +21,8 @@ import tempfile
 import hostile
 
 SECONDS = 1.0
-# As the tests' own Python has more memory than the tool may take, and a process is charged with what it was forked from, the tool starts
-# from a shell.
+# The tests' own Python has more memory than the tool may use, and a process is charged with the memory of the process that it was forked
+# from, so the tool starts from a shell.
 MEGABYTES = 64
 AGAIN = 2
 
@@ -64,7 +64,7 @@ SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "co
 
 
 def corpus(tests, work):
-    """The inputs of fuzz targets under names that make them checkpoints, and the data of tests."""
+    """The inputs of fuzz targets, under names that make them checkpoints, and the data of tests."""
     inputs, here = {}, os.path.join(work, "corpus")
     endings = {"zip": ".pt", "torch_save": ".pt", "safetensors": ".safetensors", "hdf5": ".h5", "json": ".safetensors.index.json"}
     for target in sorted(os.listdir(os.path.join(tests, "fuzz/corpus"))):
@@ -88,7 +88,7 @@ FEW = ["inspect json", "verify", "globals", "consolidate pt", "convert dcp", "st
 
 class Run:
     def __init__(self, tool, args):
-        # The limit on processor time ends what would not end.
+        # The limit on processor time ends commands that would not end.
         process = subprocess.Popen(["/bin/sh", "-c", 'ulimit -t 3; exec "$@"', "sh", tool, *args], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.PIPE)
         self.message = process.stderr.read(1 << 16).decode(errors="replace")
@@ -130,7 +130,7 @@ def main():
         inputs = {name: os.path.join(work, name) for name in sorted(os.listdir(work)) if name.endswith(".h5")}
     part, parts = map(int, args.part.split("/"))
     if not inputs:
-        # By a process of its own: a child is charged with the memory that its parent had when it was started.
+        # Runs in a separate process: a child is charged with the memory that its parent had when it was started.
         names = [name for i, name in enumerate(hostile.paths(work)) if i % parts == part - 1]
         names = [name for name in args.only or names if name in names]
         subprocess.run([sys.executable, hostile.__file__, work, *names], check=True)
@@ -147,7 +147,7 @@ def main():
             run = Run(args.tool, [path if word == "PATH" else word for word in words])
             runs += 1
             for _ in range(AGAIN):
-                # Processor time is worth less beside other work; what a second and a third run take tells.
+                # Processor time varies with other load, so the minimum of a second and a third run counts.
                 if not run.fault() or run.status not in (0, 1, 2):
                     break
                 shutil.rmtree(out, ignore_errors=True)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes files and folders of at most 1 MB that want more than they are worth: memory, processor time, or nesting without end.
+"""Makes files and folders of at most 1 MB that demand far too much: memory, processor time, or endless nesting.
 
     hostile.py FOLDER [NAME]...     all, or those of these names
 
-Each function of the hostile_*.py files that are imported here makes one, named as the function.  None is damaged by accident: each is as
-sound as what it attacks allows, so that readers come as far as they can.
+Each function of the imported hostile_*.py files makes one, with the function's name.  None is damaged by accident: each is as sound as its
+attack allows, so that readers get as far as possible.
 """
 import os
 import sys
 
-# For their entries in the registry, whose order this is.
+# For their entries in the registry, in this order.
 import hostile_pickles  # noqa: F401
 import hostile_tensors  # noqa: F401
 import hostile_dcp  # noqa: F401
@@ -19,7 +19,7 @@ from registry import REGISTRY
 
 
 def paths(folder, only=None):
-    """Where they are, by name."""
+    """Returns their paths, by name."""
     return {function.__name__: os.path.join(folder, file) for file, function in REGISTRY if not only or function.__name__ in only}
 
 

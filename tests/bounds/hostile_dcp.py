@@ -47,7 +47,7 @@ def random_boxes(path):
 
 @hostile("")
 def diagonal_boxes(path):
-    """All begin and end at different places in both dimensions, none meets another, and a sweep holds half of them."""
+    """All begin and end at different places in both dimensions, none overlaps another, and a sweep holds half of them."""
     n = 4_000
     boxes = [([i, i], [n - i, 1]) for i in range(n)] + [([i, j], [1, 1]) for i in range(1) for j in range(1)]
     dcp_folder(path, dcp_metadata({"a": ([n, n], boxes)}))
@@ -55,7 +55,7 @@ def diagonal_boxes(path):
 
 @hostile("")
 def brick_wall(path):
-    """A sound tiling that is no grid."""
+    """A sound tiling that is not a grid."""
     boxes = []
     for i in range(60):
         cut = sorted(random.Random(i).sample(range(1, 5_000), 60))
@@ -105,7 +105,7 @@ def tensors_of_one_item(path):
 
 @hostile("")
 def deep_plan(path):
-    """Where a key stands in the nested state dict: 100,000 steps."""
+    """The place of a key in the nested state dict: 100,000 steps."""
     plan = DICT + MARK + text("a") + MARK + text("k") * 100_000 + TUPLE + SETITEMS
     dcp_folder(path, dcp_metadata({"a": ([1], [([0], [1])])}, plan=plan))
 
@@ -139,7 +139,7 @@ def zstd_item(path):
     descriptors = text("transform_descriptors") + LIST + text("stream.zstd/1") + APPEND
     length = b"".join([])
     at = metadata.rindex(b"length") + len("length")
-    # Behind the length of the one item the list of its transforms.
+    # The list of transforms follows the length of the only item.
     rest = metadata[at:]
     end = 5 + len(number(len(frame)))
     dcp_folder(path, metadata[:at] + rest[:end] + descriptors + rest[end:], frame)

@@ -76,7 +76,7 @@ def long_texts(f):
 
 
 def unwritten(f):
-    """2^30 elements that are fill value."""
+    """2^30 elements, all fill value."""
     f.create_dataset("w", (1 << 27,), "f4", fillvalue=1.0)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile pickles: what expands, nests, repeats or collides."""
+"""Hostile pickles: they expand, nest, repeat or collide."""
 import struct
 
 from pickles import *
@@ -113,7 +113,7 @@ def deep_dicts(path):
 
 @hostile(".pt")
 def deep_and_wide(path):
-    """At the end of a path of 900 long names 20,000 leaves, each of which has that path in its key."""
+    """20,000 leaves at the end of a path of 900 long names, each of which has that path in its key."""
     body = b"".join(DICT + text("k" * 100) for _ in range(900))
     body += mapping({str(i): NONE for i in range(20_000)})
     write(path, archive(stream(body + SETITEM * 900)))
@@ -129,7 +129,7 @@ def deep_and_wide_tensors(path):
 
 @hostile(".pt")
 def long4(path):
-    """An int of 64 KiB, the largest that is read."""
+    """An int of 64 KiB, the largest that the tool reads."""
     write(path, archive(stream(mapping({"a": b"\x8b" + struct.pack("<i", 65536) + b"\x7f" * 65536}))))
 
 
@@ -168,7 +168,7 @@ def nan_keys_of_tensors(path):
 
 @hostile(".pt")
 def tuple_keys(path):
-    """Keys that have no hash of their own."""
+    """Keys without a hash of their own."""
     body = DICT + MARK + b"".join(number(i) + number(i + 1) + TUPLE2 + NONE for i in range(60_000)) + SETITEMS
     write(path, archive(stream(mapping({"a": body}))))
 
@@ -181,7 +181,7 @@ def set_of_tuples(path):
 
 @hostile(".pt")
 def colliding_keys(path):
-    """Names that become one when they are written under the name of a file or a group."""
+    """Names that become equal when they are used as names of files or groups."""
     write(path, archive(stream(mapping({f"a/{i}" + "." * (i % 7): NONE for i in range(50_000)}))))
 
 
@@ -249,7 +249,7 @@ def many_calls(path):
 
 @hostile(".pt")
 def builds(path):
-    """One object whose state is set without end, of growing size."""
+    """One object whose state is set again and again, with growing size."""
     body = name("m", "C") + EMPTY_TUPLE + NEWOBJ + put(0)
     body += (DICT + BUILD) * 100_000
     write(path, archive(stream(mapping({"a": body}))))

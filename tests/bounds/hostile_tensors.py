@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that are more than their bytes, and archives of many records."""
+"""Tensors larger than their bytes, and archives of many records."""
 import struct
 
 from pickles import *
@@ -8,7 +8,7 @@ from registry import hostile, write
 
 @hostile(".pt")
 def stride_0(path):
-    """2^40 elements that are one."""
+    """2^40 elements that share one."""
     write(path, archive(stream(mapping({"a": tensor([1 << 40], [0], 1)})), {"0": b"\0\0\x80\x3f"}))
 
 
@@ -88,12 +88,12 @@ def many_records(path):
 
 @hostile(".pt")
 def entries_65000(path):
-    """A directory that says 65,000 records lie where there are none."""
+    """A directory that claims 65,000 records in places where there are none."""
     data = archive(stream(mapping({"a": NONE})))
     write(path, data[:-14] + struct.pack("<HH", 65_000, 65_000) + data[-10:])
 
 
 @hostile(".pt")
 def deflated_mark(path):
-    """version and byteorder that are bombs."""
+    """version and byteorder records that are bombs."""
     write(path, archive(stream(mapping({"a": NONE})), more={".format_version": b"1" * 200_000_000}, deflate=True))

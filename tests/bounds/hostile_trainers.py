@@ -39,7 +39,7 @@ def rank_files(path):
 
 @hostile("")
 def bin_index(path):
-    """20,000 files that are not there."""
+    """20,000 files that do not exist."""
     os.makedirs(path)
     with open(os.path.join(path, "pytorch_model.bin.index.json"), "w") as f:
         json.dump({"metadata": {}, "weight_map": {f"k{i}": f"f{i}.bin" for i in range(20_000)}}, f)
@@ -47,7 +47,7 @@ def bin_index(path):
 
 @hostile("")
 def bin_index_of_other_keys(path):
-    """10,000 keys in each of two files, of which the index knows none."""
+    """10,000 keys in each of two files, none of them in the index."""
     os.makedirs(path)
     one = archive(stream(mapping({f"k{i}": number(i % 200) for i in range(10_000)})))
     for name_of_file in ("a.bin", "b.bin"):
@@ -57,7 +57,7 @@ def bin_index_of_other_keys(path):
 
 
 def fairscale(path, names_of_all, entries):
-    """A flat parameter of many names, and a state of many entries, each of which stands under every name."""
+    """A flat parameter of many names, and a state of many entries, each of which applies to every name."""
     os.makedirs(path)
     names = LIST + MARK + b"".join(text(f"p{i}") for i in range(names_of_all)) + APPENDS
     shapes = LIST + MARK + row([1]) * names_of_all + APPENDS

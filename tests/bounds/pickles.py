@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pickle streams, torch.save archives and DCP folders put together byte by byte, so that they can say what no pickler writes."""
+"""Pickle streams, torch.save archives and DCP folders built byte by byte, so that they can hold content that no pickler writes."""
 import io
 import os
 import struct
@@ -78,7 +78,7 @@ CHECKPOINT = "torch.distributed.checkpoint.metadata"
 
 
 class Shared:
-    """Opcodes that stand in a stream once and are fetched from the memo after that."""
+    """Opcodes that appear once in a stream and are fetched from the memo afterwards."""
 
     def __init__(self):
         self.slots = {}
@@ -91,7 +91,7 @@ class Shared:
 
 
 def dcp_metadata(tensors, values=(), items=None, plan=None):
-    """`tensors`: key -> (shape, [(offsets, sizes)]).  Where `items` is None each chunk has one item, all of them at byte 0."""
+    """`tensors`: key -> (shape, [(offsets, sizes)]). If `items` is None, each chunk has one item, all of them at byte 0."""
     once = Shared()
 
     def size(numbers):
@@ -112,7 +112,7 @@ def dcp_metadata(tensors, values=(), items=None, plan=None):
     out = io.BytesIO()
     out.write(name(CHECKPOINT, "Metadata") + EMPTY_TUPLE + NEWOBJ + DICT + MARK + text("state_dict_metadata") + DICT + MARK)
     for key, (shape, chunks) in tensors.items():
-        # In the order of writing: what stands in the stream first is what is fetched later.
+        # In the order of writing: the first occurrence in the stream is fetched later.
         out.write(once(text(key)) + once(name(CHECKPOINT, "TensorStorageMetadata")) + EMPTY_TUPLE + NEWOBJ + DICT + MARK)
         out.write(once(text("properties")) + once(properties))
         out.write(once(text("size")) + size(shape) + once(text("chunks")) + LIST + MARK)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where hostile files are registered, by those who make them, and what several of those need."""
+"""The registry of hostile files, and helpers that several of their makers need."""
 from pickles import tensor
 
 MOST = 1_000_000

@@ -4,9 +4,9 @@
 
   python make_golden.py            writes golden/<version of the installed torch>/, and golden/SHA256SUMS
 
-A case is `<case>/ckpt/` with `truth.json`, or `<case>_pt/full.pt` with `full_truth.json`.  The truth is what PyTorch
-reads back; where this PyTorch cannot read a case back, "from" says "put in" and the truth is what went into it.
-`as_*` are one real folder whose `.metadata` is pickled again the way another version of PyTorch or Python does.
+A case is `<case>/ckpt/` with `truth.json`, or `<case>_pt/full.pt` with `full_truth.json`.  The truth is the content that PyTorch reads
+back; if this PyTorch cannot read a case back, "from" says "put in" and the truth is the content that went into it.  `as_*` are one real
+folder whose `.metadata` is pickled again in the way of another version of PyTorch or Python.
 """
 import collections
 import copyreg
@@ -51,7 +51,7 @@ def work_in_out():
 PUT_IN, READ_BACK = "put in", "read back"
 
 
-# Tensors of which fsdp-ckpt says by name that it does not join them: the word its message has.
+# Tensors that fsdp-ckpt refuses to join, by name: a word of its message.
 REFUSED = {"quantized": "quantized"}
 
 
@@ -81,13 +81,13 @@ def fresh(case):
 
 
 def finish(case, put_in=None, wrongly_read=False):
-    """The truth of a folder: read back, or `put_in` where PyTorch cannot or reads something else without a word."""
+    """The truth of a folder: read back, or `put_in` if PyTorch cannot read it or silently reads something else."""
     folder = os.path.join(OUT, case)
     try:
         if wrongly_read:
             raise ValueError("reads rank 0's part only, and leaves the rest of each tensor undefined")
         obj, source = read_back(os.path.join(folder, "ckpt")), READ_BACK
-    except BaseException as why:  # CheckpointException is no Exception
+    except BaseException as why:  # CheckpointException is not an Exception
         if put_in is None:
             raise
         obj, source = put_in, PUT_IN
@@ -315,7 +315,7 @@ def other_versions():
 
 
 class Where:
-    """Stands for a path: pickles as a call with one argument."""
+    """Replaces a path: pickles as a call with one argument."""
 
     def __init__(self, path):
         self.path = path
@@ -368,7 +368,7 @@ def ranks():
 
 
 def truth_of_2_1_2():
-    """2.1.2/odd came without a truth: it is what this PyTorch reads."""
+    """2.1.2/odd came without a truth: use the content that this PyTorch reads."""
     folder = os.path.join(HERE, "golden", "2.1.2", "odd")
     if os.path.isdir(folder):
         write_truth(os.path.join(folder, "truth.json"), read_back(os.path.join(folder, "ckpt")), READ_BACK)

@@ -4,11 +4,11 @@
 gather_full_optim_state_dict.
 
   python make_golden_fairscale.py      with torch==2.11.0 and fairscale==0.4.13; writes golden/SHA256SUMS again
-
-The truth is what consolidate_shard_weights gives; tied names of units before the last, which it loses, are those of the whole model's
-state_dict(), with which everything else is compared too.  The optimizer's states go by name, in the order in which FairScale numbers the
-parameters, and are close to those of AdamW on the whole model after the same steps; of parameters that are not flattened FairScale gathers
-none, so that consolidate_shard_weights joins their states.
+The truth is the result of consolidate_shard_weights.  It loses tied names of units before the last; those come from
+the whole model's state_dict(), with which everything else is compared too.  The optimizer's states go by name, in
+the order in which FairScale numbers the parameters, and are close to those of AdamW on the whole model after the
+same steps.  FairScale gathers none for parameters that are not flattened, so consolidate_shard_weights joins their
+states.
 """
 import os
 import shutil
@@ -40,7 +40,7 @@ def wrapped(module, group, **how):
 
 
 class Net(nn.Module):
-    """Tied weights, a unit in a unit, one of a single element, buffers; elements that no number of ranks divides."""
+    """Tied weights, a unit in a unit, one of a single element, buffers; numbers of elements that no world size divides."""
 
     def __init__(self, group, own, last=False, **how):
         super().__init__()
@@ -53,20 +53,20 @@ class Net(nn.Module):
         self.scale = nn.Module()
         self.scale.one = nn.Parameter(torch.tensor([3.0]))
         self.scale = wrapped(self.scale, group, **how)
-        if own is not None:   # each rank's own expert, which is rank 0's in what is joined
+        if own is not None:   # each rank's own expert; the joined result has rank 0's
             self.expert = wrapped(nn.Linear(2, 2), own, no_broadcast_optim_state=True, **how)
-        if last:   # of the outer unit, behind the inner ones: optimizers number it after them, the metadata before
+        if last:   # of the outer unit, after the inner ones: optimizers number it after them, the metadata before
             self.last = nn.Linear(3, 2)
         self.register_buffer("seen", torch.arange(4))
 
 
 def names_of(meta):
-    """Of the parameters, in the order in which FairScale numbers them."""
+    """Returns the names of the parameters, in the order in which FairScale numbers them."""
     return [f"{unit['fsdp_path']}.{name}".lstrip(".") for unit in meta["param_metadata"] for said in unit["params"].values() for name in said["names"]]
 
 
 def plain_adamw(names, weights, grads):
-    """The state that AdamW has of the whole parameters after the same steps; by name."""
+    """Returns AdamW's state of the whole parameters after the same steps; by name."""
     params = [nn.Parameter(weights[n].clone()) for n in names]
     optimizer = torch.optim.AdamW(params, lr=1e-3)
     for step in grads:
@@ -79,7 +79,7 @@ def plain_adamw(names, weights, grads):
 
 
 def compare(gathered, trained, names):
-    """With what FairScale gathers, parameter by parameter."""
+    """Compares with FairScale's gathered state, parameter by parameter."""
     assert set(gathered["state"]) == set(range(len(names)))
     for i, n in enumerate(names):
         want, got = trained["state"][n], gathered["state"][i]
@@ -90,7 +90,7 @@ def compare(gathered, trained, names):
 def worker(rank, world, case, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
     torch.set_num_threads(1)
-    torch.cuda.synchronize = lambda *_: None   # it waits for a GPU that there is none of
+    torch.cuda.synchronize = lambda *_: None   # it waits for a GPU, but there is none
     torch.cuda.current_stream = lambda *_: types.SimpleNamespace(wait_stream=lambda _: None)
     dist.init_process_group("gloo", rank=rank, world_size=world)
     from fairscale.nn import FullyShardedDataParallel
@@ -113,12 +113,12 @@ def worker(rank, world, case, port):
         optimizer.step()
     weights, meta = model.local_state_dict(), model.local_metadata_dict()
     extra = {"epoch": 3, "train_iterator": {"shuffle": True, "offsets": (1, 2)}}
-    if case == "trainer":   # as fairseq and metaseq name them
+    if case == "trainer":   # names used by fairseq and metaseq
         files = {f"checkpoint_last-shard{rank}.pt": {"model": weights, "shard_metadata": meta, "extra_state": extra,
                                                      "last_optimizer_state": optimizer.state_dict()}}
-    elif case == "parameters":   # the same with parameters that are cut each on its own
+    elif case == "parameters":   # the same with each parameter cut separately
         files = {f"ckpt_rank{rank}.pt": {"model": weights, "shard_metadata": meta, "optimizer": optimizer.state_dict()}}
-    elif case == "unflattened":   # weights and metadata each on their own
+    elif case == "unflattened":   # weights and metadata in separate files
         files = {f"weights_rank{rank}.pth": weights, f"meta_rank{rank}.pth": meta}
     else:
         files = {f"shard_{rank}.pt": {"weights": weights, "meta": meta}}
@@ -135,7 +135,7 @@ def worker(rank, world, case, port):
     dist.all_gather_object(gathered, (weights, meta, before, grads, states))
     full_optimizer = None
     if not how:   # FairScale numbers parameters and has no names
-        cpu, torch.Tensor.cpu = torch.Tensor.cpu, lambda t: t.clone()   # it takes that for a copy, and gathers into one buffer again and again
+        cpu, torch.Tensor.cpu = torch.Tensor.cpu, lambda t: t.clone()   # FairScale expects a copy here, and reuses one buffer
         full_optimizer = model.gather_full_optim_state_dict(optimizer)
         torch.Tensor.cpu = cpu
     for m in model.modules():
@@ -148,7 +148,7 @@ def worker(rank, world, case, port):
         joined = FullyShardedDataParallel.consolidate_shard_weights(all_weights, all_meta)
         names = names_of(meta)
         trained = plain_adamw(names, join(all_before), [join([g[step] for g in all_grads]) for step in range(2)])
-        for k in "exp_avg", "exp_avg_sq":   # where a shard ends, vector units round the last bit otherwise
+        for k in "exp_avg", "exp_avg_sq":   # at the end of a shard, vector units round the last bit differently
             cut = join([s[k] for s in all_states])
             for n in names:
                 torch.testing.assert_close(trained["state"][n][k], cut[n])
@@ -158,7 +158,7 @@ def worker(rank, world, case, port):
         assert all(torch.equal(joined[k], whole[k]) for k in joined), [k for k in joined if not torch.equal(joined[k], whole[k])]
         lost = {k: whole[k] for k in whole if k not in joined}
         assert set(lost) <= {"again.weight"}, set(lost)
-        lost = lost if not how else {}   # which no metadata name
+        lost = lost if not how else {}   # names missing in the metadata
         buffers = set(meta["buffer_names"])
         full = {k: v.clone() for k, v in joined.items() if k not in buffers}
         full.update({k: full["inp.weight"] for k in lost})

@@ -3,7 +3,7 @@
 """Takes small checkpoints of trainers over into golden/frameworks/, beside those of make_golden_fairscale.py and make_golden_trainer.py, and
 writes golden/SHA256SUMS again.
 
-  python make_golden_frameworks.py CORPUS      CORPUS is what ../interop/make_frameworks.py wrote
+  python make_golden_frameworks.py CORPUS      CORPUS is the output of ../interop/make_frameworks.py
 """
 import json
 import os
@@ -17,7 +17,7 @@ CASES = ["accelerate_fsdp1_sharded_per_rank_w2", "accelerate_fsdp2_full_w2", "de
 
 
 def compact(folder, without=()):
-    """Writes truth.json in as few bytes as it takes."""
+    """Writes truth.json in as few bytes as possible."""
     path = os.path.join(folder, "truth.json")
     with open(path) as f:
         doc = json.load(f)
@@ -31,7 +31,7 @@ if __name__ == "__main__":
     root = os.path.join(HERE, "golden", "frameworks")
     for case in CASES:
         shutil.rmtree(os.path.join(root, case), ignore_errors=True)
-        # The scripts that DeepSpeed puts beside its files are its own; random states are not read, which is worth a warning.
+        # Drops the scripts that DeepSpeed puts beside its files; random states are not read, which deserves a warning.
         shutil.copytree(os.path.join(sys.argv[1], case), os.path.join(root, case), ignore=shutil.ignore_patterns("*.py", "random_states_*"))
         compact(os.path.join(root, case), without=["warnings"])
     sums()

@@ -4,7 +4,7 @@
 
   python make_golden_shards.py      with torch==2.11.0 and accelerate==1.15.0; writes golden/SHA256SUMS again
 
-The truth is what Accelerate's load_checkpoint_in_model gives a model of another initialization.
+The truth is what Accelerate's load_checkpoint_in_model loads into a model with another initialization.
 """
 import os
 import shutil

@@ -4,8 +4,8 @@
 
   python make_golden_torchao.py      with torch==2.11.0 and torchao==0.18.0; writes golden/SHA256SUMS again
 
-One rank, and FSDP2 on two and three, where a state is a DTensor of torchao's class on the ranks that have enough of it, and of plain
-tensors on the others.  The truth is what PyTorch's dcp_to_torch_save makes of the folder.
+One rank, and FSDP2 on two and three, where a state is a DTensor of torchao's class on ranks with enough elements, and a DTensor of plain
+tensors on the others.  The truth is the output of PyTorch's dcp_to_torch_save.
 """
 import os
 import shutil
@@ -32,7 +32,8 @@ from torchao.optim import AdamW4bit, AdamW8bit, AdamWFp8
 
 ROOT = os.path.join(HERE, "golden", "frameworks")
 KINDS = {"adamw8bit": AdamW8bit, "adamw4bit": AdamW4bit, "adamwfp8": AdamWFp8}
-# World size, dtype, and rows of the two layers: three ranks have 66, 66 and 64 of the first one, of which torchao quantizes the last part alone.
+# World size, dtype, and rows of the two layers: three ranks have 66, 66 and 64 rows of the first, of which torchao quantizes only the last
+# part.
 CASES = [("adamw8bit", 1, torch.bfloat16, 64, 8), ("adamw8bit", 2, torch.float32, 128, 8), ("adamw4bit", 2, torch.float32, 128, 8),
          ("adamwfp8", 2, torch.float32, 128, 8), ("adamw8bit", 3, torch.float32, 196, 8)]
 

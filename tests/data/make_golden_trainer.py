@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes golden/frameworks/trainer_*: what the Hugging Face Trainer saves for a model that is not sharded.
+"""Makes golden/frameworks/trainer_*: checkpoints that the Hugging Face Trainer saves for a model that is not sharded.
 
   python make_golden_trainer.py      with torch==2.11.0, accelerate==1.15.0, safetensors==0.8.0 and transformers==4.57.1; writes
                                      golden/SHA256SUMS again
 
-The truth is what torch.load and safetensors read from each file.
+The truth is the content that torch.load and safetensors read from each file.
 """
 import os
 import shutil

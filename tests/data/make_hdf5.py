@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the HDF5 files beside it with h5py.  Run: python make_hdf5.py (h5py 3.16)
 
-layouts.h5 holds 12 x 10 numbers 0, 1, 2, ... in every layout there is; the others each have one thing that is refused, named by
-the file.
+layouts.h5 holds 12 x 10 numbers 0, 1, 2, ... in every layout that exists; the others each have one thing that is refused, named by the
+file.
 """
 import os
 

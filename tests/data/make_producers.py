@@ -28,7 +28,7 @@ def config():
 
 
 def lightning_with_omegaconf():
-    """What Hydra and Lightning leave: hyperparameters as a DictConfig, whose nodes know their parents."""
+    """Saves the output of Hydra and Lightning: hyperparameters as a DictConfig, whose nodes know their parents."""
     import lightning
     import torch
 
@@ -110,11 +110,11 @@ def megatron_rank(rank, world, port, out):
     import torch.distributed.checkpoint.filesystem as filesystem
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     dist.init_process_group("gloo", rank=rank, world_size=world)
-    # Megatron-Core asks for CUDA whatever the tensors are on.
+    # Megatron-Core requires CUDA, even for tensors on the CPU.
     torch.cuda.synchronize = lambda *_: None
     torch.cuda.current_device = lambda: torch.device("cpu")
 
-    # PyTorch pickled the planner's Metadata as it is, with the plans that Megatron-Core adds, before it began to copy the dataclass.
+    # PyTorch pickled the planner's Metadata unchanged, with the plans that Megatron-Core adds, before it began to copy the dataclass.
     def as_it_is(metadata, **changes):
         for name, value in changes.items():
             setattr(metadata, name, value)

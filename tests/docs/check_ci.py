@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the recipes of docs/ci.md: on good checkpoints they must pass, on bad ones the right command must not.
+"""Runs the recipes of docs/ci.md: on good checkpoints they must pass, on bad ones the right command must fail.
 
     check_ci.py CI_MD TOOL GOLDEN
 
@@ -98,7 +98,7 @@ class World:
         return done.returncode, done.stdout
 
 
-# What is checked, the budget, and which commands must fail: those whose text has one of these words.
+# The checkpoint, the budget, and the commands that must fail: those whose text has one of these words.
 SCENARIOS = [
     ("good", "1GiB", set()),
     ("damaged", "1GiB", {"verify"}),

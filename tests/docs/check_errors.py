@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether docs/errors.md explains exactly the codes of formats/base/error.h.
+"""Checks that docs/errors.md explains exactly the codes of formats/base/error.h.
 
     check_errors.py ERRORS_MD ERROR_H
 """
@@ -9,7 +9,7 @@ import sys
 
 
 def spelled(enumerator):
-    """kZipCrc -> ZIP_CRC, as code_name() has it; a digit belongs to the word before it."""
+    """kZipCrc -> ZIP_CRC, like code_name(); a digit belongs to the word before it."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", enumerator[1:]).upper()
 
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the JSON that the tool prints against docs/schemas, and docs/cli.md against the schemas.
+"""Compares the JSON that the tool prints with docs/schemas, and docs/cli.md with the schemas.
 
     check_schemas.py DOCS TOOL GOLDEN
 
-Knows as much of JSON Schema as the schemas use: type, const, enum, required, properties, additionalProperties,
+Supports only the parts of JSON Schema that the schemas use: type, const, enum, required, properties, additionalProperties,
 items, minimum.
 """
 import glob
@@ -28,7 +28,7 @@ KNOWN = {"$schema", "$id", "title", "description", "type", "const", "enum", "req
 
 
 def problems(schema, value, where="$"):
-    """What of `value` is not as `schema` says."""
+    """Lists the places where `value` does not match `schema`."""
     unknown = set(schema) - KNOWN
     if unknown:
         yield f"{where}: the schema uses {sorted(unknown)}, which this script does not know"

@@ -4,17 +4,17 @@
 
     check_transcripts.py DOCUMENT TOOL GOLDEN [--with NAME=FOLDER:FOLDER...] [--update]
 
-A transcript is a fenced block marked `console`.  A line `$ command` is run by sh, `> more` continues it; the
-lines below are its output, standard error included, and `[exit N]` where the status is not 0.  A line `...`
+A transcript is a fenced block marked `console`.  A line `$ command` is run by sh, `> more` continues it; the lines below are its output,
+standard error included, and `[exit N]` if the status is not 0.  A line `...`
 stands for any lines, `…` inside a line for any text.  All transcripts of a document run one after the other in
 one temporary folder, which begins with the checkpoints of FIXTURES.
 
-A block marked `console NAME` needs programs that not every build has: with --with NAME they are found in those
-folders; without, the block is left out, and the last line says so.
+A block marked `console NAME` needs programs that not every build has: with --with NAME they are found in those folders; without it, the
+block is skipped, and the last line says so.
 
-A block inside an HTML comment is run as well: it prepares what a page shows, and no reader sees it.
+A block inside an HTML comment is run as well: it prepares the next visible blocks.
 
---update writes what came out into the document where it differs.
+--update writes the actual output into the document if it differs.
 """
 import argparse
 import difflib
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 
-# Name in the transcripts -> what PyTorch wrote, below tests/data/golden.
+# Name in the transcripts -> the checkpoint by PyTorch, below tests/data/golden.
 FIXTURES = {
     "step-400": "2.15.0/fsdp2/ckpt",
     "fsdp1": "2.15.0/fsdp1/ckpt",
@@ -95,7 +95,7 @@ def set_up(folder, tool, golden, programs_of):
     environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "CLICOLOR_FORCE")}
     folders = [programs, *programs_of, environment.get("PATH", "/usr/bin:/bin")]
     environment["PATH"] = os.pathsep.join(folders)
-    # Of torchrun: a port of its own, so that documents can be tested at once, and no warning.
+    # For torchrun: a separate port, so that documents can be tested at once, and no warning.
     environment.update(LC_ALL="C.UTF-8", PET_STANDALONE="1", OMP_NUM_THREADS="1")
     return environment
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each system call can fail: the errors that Linux and its file systems give for it, counts that fall short.
+"""The ways in which each system call can fail: the errors that Linux and its file systems return for it, and short counts.
 
 A call that is not listed fails with OTHER, so that a new one in the tool is tried as well.
 """
 import errno
 
-# A file system that is broken, full, over its quota or over the network gives these for whatever changes it.
+# A file system that is broken, full, over its quota or over the network returns these for any change.
 STORAGE = "EIO ENOSPC EDQUOT ESTALE EROFS"
 ERRORS = {
     "openat": "EMFILE ENFILE ENOMEM EIO EACCES EPERM EINTR ENOSPC EDQUOT ESTALE",
@@ -22,7 +22,7 @@ ERRORS = {
     "unlinkat": "EIO EACCES EPERM EBUSY EROFS ENOMEM", "unlink": "EIO EACCES EPERM EBUSY EROFS ENOMEM",
     "mkdirat": f"{STORAGE} EACCES EPERM EMLINK ENOMEM", "linkat": f"{STORAGE} EACCES EPERM EMLINK EXDEV ENOMEM EOPNOTSUPP",
     "symlinkat": STORAGE, "utimensat": f"{STORAGE} EPERM", "fchmod": f"{STORAGE} EPERM",
-    # Not EACCES: a folder that may not be searched holds nothing for whoever asks, each time.
+    # Not EACCES: a folder that may not be searched looks empty every time.
     "newfstatat": "EIO ENOMEM ESTALE", "fstat": "EIO ENOMEM ESTALE", "stat": "EIO ENOMEM", "statx": "EIO ENOMEM ENOSYS EPERM",
     "statfs": "EIO EACCES ENOMEM ENOSYS", "fstatfs": "EIO ENOMEM ENOSYS", "access": "EIO ENOMEM", "readlink": "EIO ENOMEM",
     "getdents64": "EIO ENOMEM ESTALE", "getcwd": "ENOMEM EACCES", "lseek": "ESPIPE EINVAL", "ioctl": "EIO ENOTTY EOPNOTSUPP EPERM ENOSPC EXDEV",
@@ -36,11 +36,11 @@ ERRORS = {
     "rt_sigaction": "EINVAL", "rt_sigprocmask": "EINVAL", "sysinfo": "EFAULT EPERM", "uname": "EFAULT", "set_robust_list": "ENOSYS EINVAL", "rseq": "ENOSYS EPERM",
 }
 OTHER = "EIO EPERM ENOSYS"
-# Linux has closed the descriptor whatever close returns.
+# Linux has closed the descriptor even if close fails.
 DONE_ALL_THE_SAME = {"close": "EIO EINTR ENOSPC EDQUOT"}
 # Failures that do not go away by themselves: later calls fail as well.
 LASTING = {"EIO", "ENOSPC", "EDQUOT", "EMFILE", "ENOMEM", "ENOSYS", "EROFS", "EPERM", "EACCES", "EOPNOTSUPP"}
-# Calls that move as many bytes as they like.
+# Calls that may move fewer bytes than requested.
 COUNTED = {"read": (1, 7), "pread64": (1, 7), "write": (1, 7), "pwrite64": (1, 7), "copy_file_range": ()}
 # The end of a file that is shorter than it was.
 ENDS = {"pread64"}

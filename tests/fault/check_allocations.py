@@ -4,8 +4,8 @@
 
   python3 check_allocations.py --tool PATH --preload PATH --data tests/data [--every | --runs N --seed S] [--once] [--first N] [CASE | writing | reading ...]
 
-Each n is tried where --every is given, else N of them a case, picked by the seed.  --first N: not those before the Nth, which the start of
-the program makes alike whatever the verb.  --once: memory does not run out for good.  Exit 0: passed, 1: failed.
+Each n is tried if --every is given, else N of them for each case, selected by the seed. --first N: skips those before the Nth, which the
+program's start makes equally for every verb. --once: memory runs out only once.  Exit 0: passed, 1: failed.
 """
 import argparse
 import collections
@@ -49,9 +49,9 @@ class Starver:
 
 
 def check_refusal(states, ended, fault):
-    """As of any failure; and the message says that it was memory, as far as libhdf5 knows its own reasons."""
+    """As for any failure; and the message says that memory ran out, if libhdf5 reports its reasons."""
     refused = states.check_ended(ended, fault)
-    libhdf5 = any(words in ended.err for words in ("error[H5_", "libhdf5 does not start", "libhdf5 refuses"))
+    libhdf5 = any(words in ended.err for words in ("error[H5_READER_FAILED]", "libhdf5 does not start", "libhdf5 refuses"))
     if refused and ended.status == 2 and "error[OUT_OF_MEMORY]" not in ended.err and not libhdf5:
         raise Violation("refused for another reason than memory")
     return refused

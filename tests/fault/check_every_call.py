@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""System calls of every verb fail, and the process is killed there; whatever happens, what invariants.py says holds.
+"""Makes system calls of every verb fail, and kills the process there; in every case the rules in invariants.py hold.
 
   python3 check_every_call.py --tool PATH --injector PATH --data tests/data [--runs N | --every | --every-way] [--seed S]
     [--work FOLDER] [CASE | writing | reading ...]
 
---runs N: N faults a case, picked by the seed; each call and each way it can fail is among them before one occurs twice.
---every: each occurrence of each call fails, in the ways of call_errors.py by turns (the seed says which comes first), and is killed at.
+--runs N: N faults for each case, selected by the seed; each call and each way it can fail is used once before any is repeated.
+--every: each occurrence of each call fails, in the ways of call_errors.py in turn (the seed selects the first), and is a place to kill.
 --every-way: each occurrence, in each way.
---work: checkpoints lie below FOLDER; else in memory, where fsync costs nothing: what a power cut leaves is another test's.
-Exit 0: passed, 1: failed, 77: nothing can be traced here.
+--work: checkpoints lie below FOLDER; else in memory, where fsync costs nothing: another test covers what a power cut leaves.
+Exit 0: passed, 1: failed, 77: tracing is not possible here.
 """
 import argparse
 import collections
@@ -47,7 +47,7 @@ def by_turns(faults, seed):
 
 
 def picked(faults, count, random_numbers):
-    """`count` of them, as even over (call, what) as can be."""
+    """`count` of them, spread over (call, what) as evenly as possible."""
     groups = collections.defaultdict(list)
     for fault in faults:
         groups[fault.call, fault.what, fault.stays].append(fault)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""System calls of fsdp::save and its like fail, and the process is killed there, as check_every_call.py does it with the tool's verbs.
+"""Makes system calls of fsdp::save and its variants fail, and kills the process there, as check_every_call.py does with the tool's verbs.
 
   python3 check_every_save.py --tool PATH --injector PATH [--runs N | --every | --every-way] [--seed S] [--work FOLDER] [CASE...]
 
-The tool is fault_save_program.  One rank alone: what several of them do where one fails or dies is in tests/libfsdp/checkpoint.
+The tool is fault_save_program.  Only one rank: tests/libfsdp/checkpoint covers several ranks of which one fails or dies.
 On ext4 and XFS (--work) data go past the page cache or are handed to threads, in memory they do not.
-Calls count from where the program begins to save to its end; none is left out but those that cannot fail (call_errors.py).
-Exit 0: passed, 1: failed, 77: nothing can be traced here.
+Calls count from the start of the save to the program's end; all are included except those that cannot fail (call_errors.py).
+Exit 0: passed, 1: failed, 77: tracing is not possible here.
 """
 import sys
 
@@ -23,7 +23,7 @@ CASES = [
     Case("save_meta", "meta {out}/o 3", "folder {out}/o 2"),
     Case("save_file", "file {out}/o.pt 3", "file {out}/o.pt 2"),
 ]
-# What save_program.cpp calls right before it saves.
+# The call that save_program.cpp makes right before it saves.
 BEGINS = "getppid"
 
 if __name__ == "__main__":

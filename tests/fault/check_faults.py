@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Faults injected into fsdp-ckpt with strace: whatever happens, the destination is the old one or the new one, whole.
+"""Injects faults into fsdp-ckpt with strace: in every case the destination is the old one or the new one, whole.
 
   python3 check_faults.py CASE --tool PATH --data tests/data     exit 0: passed, 1: failed, 77: no strace here
 
 signals                     SIGINT, SIGTERM, SIGHUP in mid-write: status 128 + n, nothing left behind
-stuck                       SIGINT and SIGTERM while a thread is held up in a system call that does not end
+stuck                       SIGINT and SIGTERM while a thread is held in a system call that does not end
 streams                     a closed pipe, a full device, closed descriptors
-one_writer                  threads never write one file at the same time, and spin for its lock: what is read meanwhile is counted
+one_writer                  threads never write one file at the same time or spin for its lock; reads meanwhile are counted
 no_execution                no verb starts a program or opens a socket, over sound and damaged checkpoints
 """
 import argparse
@@ -56,7 +56,7 @@ class Bench:
 
 
 def content(path):
-    """A hash of a file, or of a folder's names and files; None where there is nothing."""
+    """Returns a hash of a file, or of a folder's names and files; None if it does not exist."""
     if not os.path.lexists(path):
         return None
     digest = hashlib.sha256()
@@ -125,16 +125,16 @@ def signals(bench):
     print("SIGINT, SIGTERM and SIGHUP leave the old output and nothing else")
 
 
-# Far longer than a verb may take to end, and far shorter than the calls that it is held up in (held_call.cpp).
+# Far longer than a verb may take to end, and far shorter than the calls in which it is held (held_call.cpp).
 ENDS = 20
 
 
 def stuck(bench):
-    """Threads that never come to ask whether they are to stop: the process ends all the same, its temporaries removed."""
+    """Threads that never check whether they should stop: the process ends all the same, and removes its temporaries."""
     tried = 0
     for folder in (False, True):
         write = Write(bench, folder)
-        # The last fsync is that of the folder, behind the rename.
+        # The last fsync is that of the folder, after the rename.
         last = bench.trace_count(write.args, "fsync")
         check(last >= 2, f"{last} calls of fsync")
         verbs = [(write.args, "pwrite", 2), (write.args, "fsync", 1), (write.args, "fsync", last)]
@@ -162,7 +162,7 @@ def stuck(bench):
                 check(status == 128 + number, f"{where}: status {status}")
                 placed = call == "fsync" and at == last
                 check(content(write.out) == (write.new if placed else write.old), f"{where}: the output is not {'the new' if placed else 'the old'} one")
-                # A folder that was replaced may be left to the next run.
+                # A replaced folder may be left to the next run.
                 check(write.leftovers() == [] or (placed and folder), f"{where} left {write.leftovers()}")
                 tried += 1
     print(f"{tried} times held up and ended")
@@ -178,7 +178,7 @@ def streams(bench):
     with open("/dev/full", "w") as full:
         done = bench.run(["inspect", source], stdout=full, stderr=subprocess.PIPE, capture_output=False)
     check(done.returncode == 2 and "standard output" in done.stderr, f"full device: status {done.returncode}, {done.stderr!r}")
-    # What was replaced before standard output failed is said to be in place, and is.
+    # If standard output fails after the replacement, the message says that the new output is in place, and it is.
     for folder in (False, True):
         write = Write(bench, folder)
         for json in ([], ["--json"]):
@@ -196,7 +196,7 @@ def streams(bench):
     bench.clear()
     good = bench.path("a.pt")
     check(bench.run(["consolidate", source, good]).returncode == 0, "consolidate")
-    # With 0 to 2 closed, the first files opened would become standard output, and messages land in them.
+    # With 0 to 2 closed, the first files opened could become standard output and receive messages.
     out = bench.path("b.pt")
     done = subprocess.run(["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", bench.tool, "consolidate", source, out, "--progress", "always"])
     check(done.returncode == 0, f"closed descriptors: status {done.returncode}")
@@ -205,7 +205,7 @@ def streams(bench):
 
 
 def one_writer(bench):
-    """See output_windows.h: the calls that write a file never overlap, however many threads there are."""
+    """See output_windows.h: the calls that write a file never overlap, with any number of threads."""
     writes, size = 0, 64 << 20
     header = f'{{"w":{{"dtype":"F32","shape":[{size // 4}],"data_offsets":[0,{size}]}}}}'.encode()
     for _ in range(4):
@@ -237,7 +237,7 @@ def no_execution(bench):
     damaged = bench.path("damaged")
     shutil.copytree(bench.other, damaged)
     with open(os.path.join(damaged, ".metadata"), "r+b") as f:
-        # posix.system called by the planner data: what PyTorch would run.
+        # posix.system called by the planner data: PyTorch would run it.
         f.write(b"\x80\x02cposix\nsystem\nX\x05\x00\x00\x00touchq\x00\x85R.")
         f.truncate()
     runs = 0
@@ -265,7 +265,7 @@ def main():
     parser.add_argument("--data", required=True)
     parser.add_argument("--hold", help="the library of held_call.cpp; for stuck")
     a = parser.parse_args()
-    # A job in the background of a shell ignores SIGINT, and what it starts does.
+    # A job in the background of a shell ignores SIGINT, and so do the processes that it starts.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     probe = shutil.which("strace") and subprocess.run(["strace", "-o", "/dev/null", "true"], capture_output=True)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The power fails while an output is replaced: what the file system brings back is the old output or the new one, whole.
+"""The power fails while an output is replaced: afterwards the file system has the old output or the new one, whole.
 
   python3 check_power_cuts.py --tool PATH --injector PATH --data tests/data [--every | --runs N --seed S] [--kind ext4|xfs] [CASE...]
 
-On an ext4 and an XFS in a file each.  At one system call of the run EXT4_IOC_SHUTDOWN ends the file system, the process is
+Runs on an ext4 and an XFS, in a file each.  At one system call of the run EXT4_IOC_SHUTDOWN ends the file system, the process is
 killed, and the file system is mounted again, which replays its journal:
-  with NOLOGFLUSH, what was not synced is lost, as in a power cut; with LOGFLUSH, the journal reaches the disk first.
-After status 0 it has to be the new output.  That such a cut does lose what was not synced is tried with --no-sync.
+  with NOLOGFLUSH, data that was not synced is lost, as in a power cut; with LOGFLUSH, the journal reaches the disk first.
+After status 0 it must be the new output. --no-sync is tested too, to show that such a cut does lose unsynced data.
 
-Takes root, a loop device and mkfs.  Exit 0: passed, 1: failed, 77: cannot be tried here.
+Needs root, a loop device and mkfs.  Exit 0: passed, 1: failed, 77: cannot be tried here.
 """
 import argparse
 import collections
@@ -25,12 +25,12 @@ from injector import Fault, Injector, Skipped
 from invariants import States, Violation, expect, tree
 from verb_cases import CASES
 
-# noauto_da_alloc: else ext4 itself syncs a file that is renamed over another one.
+# noauto_da_alloc: otherwise ext4 itself syncs a file that is renamed over another one.
 KINDS = {"ext4": (["mkfs.ext4", "-q"], 96 << 20, "loop,noauto_da_alloc"), "xfs": (["mkfs.xfs", "-q", "-m", "reflink=1"], 320 << 20, "loop")}
 FLAGS = {"NOLOGFLUSH": 2, "LOGFLUSH": 1}
 TRIED = ["consolidate", "consolidate_sealed", "consolidate_new", "consolidate_folder", "reshard", "convert_hdf5", "rename_links", "rename_copy",
          "seal", "seal_file", "extract"]
-# A cut at one of these is a cut at the next one of the others: nothing on the disk has changed.
+# A cut at one of these equals a cut at the next one of the others: nothing on the disk has changed.
 CHANGE_NOTHING = {"pread64", "read", "fadvise64", "newfstatat", "statx", "fstat", "mmap", "munmap", "mprotect", "brk", "futex_wait", "futex_other",
                   "rt_sigaction", "rt_sigprocmask", "prlimit64", "readlink", "getcwd", "clone3", "clone", "getdents64", "openat2", "set_robust_list",
                   "rseq", "getrandom", "poll", "wait4", "prctl", "madvise", "statfs", "fcntl", "lseek"}
@@ -78,7 +78,7 @@ class Cuts:
         case.reset()
         states.old, _ = tree(case.words["out"])
         self.inputs = tree(case.words["in"])
-        self.end = clean.calls["exit_group"]   # that of the program; its child processes have ended before
+        self.end = clean.calls["exit_group"]   # of the program; its child processes have ended before
         points = [(call, at, flag) for call, count in sorted(clean.calls.items()) if call not in CHANGE_NOTHING for at in range(1, count + 1)
                   for flag in FLAGS]
         if not self.options.every:
@@ -113,7 +113,7 @@ class Cuts:
             print(f"FAILED {self.failures[-1]}", flush=True)
 
     def check_that_it_loses(self, case, states):
-        """Without fsync the same cut has to leave something else than the new output: else this test proves nothing."""
+        """Without fsync the same cut must leave something else than the new output: otherwise this test proves nothing."""
         case.reset()
         os.sync()
         self.injector.run([*case.args, "--no-sync"], Fault("exit_group", self.end, f"cut={FLAGS['NOLOGFLUSH']}:{self.disk.place}"))

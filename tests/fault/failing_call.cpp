@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program and lets one of its system calls fail, whichever way the program makes it: through
-// the C library, or with syscall().  The kernel stops the program at the calls that a seccomp
-// filter picks, so that what is not looked at costs nothing, and threads and child processes are
+// Runs a program and makes one of its system calls fail, whether the program makes it through
+// the C library or with syscall().  The kernel stops the program only at the calls that a
+// seccomp filter selects, so other calls cost nothing; threads and child processes are
 // included.
 //
 //   fault_failing_call --report FILE [--from NAME] [--call NAME --at N --do WHAT [--stays]]
 //   [--seconds S] -- PROGRAM ARG...
 //
 // Calls are numbered by name, over all threads and processes, from the first instruction of the
-// program on: what the dynamic loader does before is not the program's.  --from: from the first
-// call of that name on, which is made as it is and not counted, so that a program whose start is
-// not looked at makes one that it makes nowhere else (getppid, say).  WHAT is one of
+// program: calls of the dynamic loader before that do not count. --from: counting starts at the
+// first call of that name, which is made normally and not counted.  A program that wants its start
+// ignored makes a call that it makes nowhere else (getppid, say).  WHAT is one of
 //
 //   error=E    the call is not made and fails with errno E;    done=E   is made, and fails with E
 //   return=N   is not made and returns N;                      short=N  is made for at most N bytes
@@ -18,12 +18,12 @@
 //   cut=F:DIR  power fails: EXT4_IOC_SHUTDOWN with flags F at the file system DIR, then SIGKILL
 //              to the program
 //
-// --stays: so do all later ones of that name.  A futex is called futex_wait where it may wait, for
-// only then can it fail.
+// --stays: all later calls of that name fail too.  A futex is called futex_wait if it may wait,
+// because only then can it fail.
 //
-// FILE is a list of "calls NAME COUNT" (without --call, of every name), "reached COUNT" (how often
+// FILE is a list of "calls NAME COUNT" (without --call, for every name), "reached COUNT" (how often
 // WHAT was done), and how it ended: "exit STATUS", "signal NUMBER" or "hung".  The exit status is 0
-// where the program could be started, whatever became of it; 77 where nothing can be traced.
+// if the program could be started, however it ended; 77 if tracing is not possible.
 #include <elf.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -126,7 +126,7 @@ Plan parse(int argc, char** argv) {
 
 #if defined(__x86_64__)
 
-// The number of the call of that name; -1 where no name is given.
+// Returns the number of the call of that name; -1 if no name is given.
 long number_of(const std::string& call) {
   if (call.empty()) return -1;
   const std::string kernel = call == "futex_wait" || call == "futex_other" ? "futex" : call;
@@ -138,10 +138,10 @@ long number_of(const std::string& call) {
   give_up("no system call is named " + call);
 }
 
-// The kernel stops the program at calls of number `call` and `from`; at all of them where `call`
-// is -1.
+// Makes the kernel stop the program at calls of number `call` and `from`; at all calls if `call` is
+// -1.
 [[noreturn]] void become_program(const Plan& plan, long call, long from) {
-  // Addresses are the same in each run, and with them how often memory is asked for.
+  // Makes addresses the same in each run, and with them the number of memory allocations.
   (void)::personality(ADDR_NO_RANDOMIZE);
   if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(kSkipped);
   ::raise(SIGSTOP);
@@ -164,7 +164,7 @@ long number_of(const std::string& call) {
 
 class Tracer {
  public:
-  // `from`: the number of the call that counting waits for; -1: none.
+  // `from`: the number of the call at which counting starts; -1: none.
   Tracer(const Plan& plan, pid_t program, long from)
       : plan_(plan), program_(program), from_(from), counting_(from < 0) {
     if (plan.what == "cut") {
@@ -173,7 +173,7 @@ class Tracer {
     }
   }
 
-  // Until every process has ended.
+  // Runs until every process has ended.
   void follow() {
     int status = 0;
     for (;;) {
@@ -218,7 +218,7 @@ class Tracer {
     } else if (event == PTRACE_EVENT_EXEC) {
       if (!begun_ && entry_ == 0) set_breakpoint(pid);
     } else if (event != 0) {
-      // a thread or a process more; it reports itself
+      // another thread or process; it reports itself
     } else if (signal == (SIGTRAP | 0x80)) {
       left(pid);
     } else if (signal == SIGTRAP && at_breakpoint(pid)) {
@@ -228,7 +228,7 @@ class Tracer {
     } else {
       pass_on = signal;
     }
-    // One that was just killed is gone.
+    // A process that was just killed is gone.
     (void)::ptrace(to_exit ? PTRACE_SYSCALL : PTRACE_CONT, pid, nullptr,
                    static_cast<std::uintptr_t>(pass_on));
   }
@@ -256,7 +256,7 @@ class Tracer {
            ::ptrace(PTRACE_SETREGS, pid, nullptr, &registers) == 0;
   }
 
-  // A call is about to be made.  Whether its end is to be seen as well.
+  // A call is about to be made.  Returns whether to stop at its end too.
   bool entered(pid_t pid) {
     user_regs_struct registers{};
     if (!begun_ || ::ptrace(PTRACE_GETREGS, pid, nullptr, &registers) != 0) return false;
@@ -290,7 +290,7 @@ class Tracer {
       registers.rdx =
           std::min<unsigned long long>(registers.rdx, static_cast<unsigned long long>(plan_.value));
     } else if (plan_.call == "brk") {
-      // Fails by telling the end as it is, which it does for 0 as well.
+      // Fails by returning the present end, which it does for 0 as well.
       registers.rdi = 0;
     } else {
       registers.orig_rax = static_cast<unsigned long long>(-1);
@@ -301,7 +301,7 @@ class Tracer {
     return plan_.what == "short" || plan_.call == "brk";
   }
 
-  // A call that was to be seen to its end.
+  // A call whose end was awaited has returned.
   void left(pid_t pid) {
     user_regs_struct registers{};
     if (::ptrace(PTRACE_GETREGS, pid, nullptr, &registers) != 0) return;
@@ -337,9 +337,9 @@ class Tracer {
   int mount_ = -1;
   std::set<pid_t> known_;
   std::map<std::string, long> counts_;
-  std::map<pid_t, user_regs_struct> before_;  // what a call was given
+  std::map<pid_t, user_regs_struct> before_;  // the arguments of a call
   unsigned long long entry_ = 0;
-  long code_ = 0;  // what stands at `entry_`
+  long code_ = 0;  // the content at `entry_`
   bool begun_ = false;
   long reached_ = 0;
   bool hung_ = false;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded into a program under test: memory runs out at one allocation.
+// Preloaded into a program under test: one allocation runs out of memory.
 //
-// Allocations are malloc, calloc, realloc and their aligned kin, of every library, thread and child
-// process, counted from the beginning of main on.  FSDP_FAIL_AT: the one that fails, 1 the first, 0
-// none; with FSDP_FAIL_STAYS all later ones fail as well.  FSDP_FAIL_COUNT names a file of 16 bytes
-// that learns how many there were and how many failed: two 64-bit numbers, which outlive a crash.
+// Allocations are malloc, calloc, realloc and their aligned variants, of every library, thread and
+// child process, counted from the beginning of main.  FSDP_FAIL_AT: the one that fails, 1 is the
+// first, 0 means none; with FSDP_FAIL_STAYS all later ones fail as well.  FSDP_FAIL_COUNT names a
+// file of 16 bytes that receives the number of allocations and of failures: two 64-bit numbers,
+// which survive a crash.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded into a program under test: one call of a function takes two minutes, whatever signals
-// come, as on a file system that hangs.  FSDP_HELD_CALL names the function (pwrite, pread or
-// fsync), FSDP_HELD_AT the call, 1 the first; the file FSDP_HELD_MARK is made when it is held.
+// Preloaded into a program under test: one call of a function takes two minutes, despite signals,
+// as on a file system that hangs.  FSDP_HELD_CALL names the function (pwrite, pread or fsync),
+// FSDP_HELD_AT the call, 1 is the first; the file FSDP_HELD_MARK is created when it is held.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tool with one system call failing (failing_call.cpp), and says how it ended."""
+"""Runs the tool with one system call failing (failing_call.cpp), and reports how it ended."""
 import errno
 import os
 import subprocess
@@ -9,12 +9,12 @@ SKIPPED = 77
 
 
 class Skipped(Exception):
-    """Nothing can be tried on this machine; the reason."""
+    """Nothing can be tried on this machine; holds the reason."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to occurrence `at` of a call, and to all later ones where it `stays`."""
+    """The fault at occurrence `at` of a call, and at all later ones if it `stays`."""
     call: str
     at: int
     what: str
@@ -29,11 +29,11 @@ class Fault:
 
 @dataclass
 class Ended:
-    """How a run ended.  `status` is None where a signal ended it or it `hung`."""
+    """The end of a run. `status` is None if a signal ended it or it `hung`."""
     status: int
     signal: int
     hung: bool
-    reached: int   # how often the fault was done: 0 where the run made fewer such calls
+    reached: int   # how often the fault was injected: 0 if the run made fewer such calls
     calls: dict    # by name, how many calls were counted
     out: str
     err: str
@@ -44,7 +44,7 @@ class Ended:
 
 
 class Injector:
-    """Requires: `work`, a folder of its own for reports.  `begins`: the call that counting begins behind; None: with the tool itself."""
+    """Requires: `work`, a separate folder for reports. `begins`: the call after which counting begins; None: the start of the tool."""
 
     def __init__(self, program, tool, work, seconds=30, begins=None):
         self.program, self.tool, self.seconds, self.begins = program, tool, seconds, begins

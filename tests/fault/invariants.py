@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold however a run was disturbed (docs/reliability.md): outputs whole, statuses and words true, nothing left behind."""
+"""The rules that hold in spite of any fault (docs/reliability.md): outputs whole, statuses and words true, nothing left behind."""
 import os
 import re
 
-# A message of the tool, or of save_program.cpp: there the words of the rank that failed count, for those before them name the folder in
-# any case.
+# A message of the tool, or of save_program.cpp: there the failed rank's words count, because the words before them name the folder in any
+# case.
 MESSAGE = re.compile(r"^(?:fsdp-ckpt: error\[[A-Z0-9_]+\]: |save_program: error: (?:.*? failed on rank 0: )?)(?P<says>.*)", re.MULTILINE)
 
 
@@ -18,7 +18,7 @@ def expect(condition, what):
 
 
 def tree(folder):
-    """By path, the bytes of every file below, None for folders; temporaries apart."""
+    """Returns, by path, the bytes of every file below, None for folders; and the temporaries separately."""
     found, left = {}, []
     for above, folders, files in os.walk(folder):
         for name in list(folders):
@@ -42,11 +42,11 @@ def is_temporary(name):
 
 
 def unsealed(files):
-    """A file's seal stands beside it, so that the two cannot be replaced at once: it is removed before, and written after."""
+    """A file's seal stands beside it, so the two cannot be replaced at once: it is removed before, and written after."""
     return {path: content for path, content in files.items() if "/" in path or not path.endswith(".fsdp_seal.json")}
 
 
-# What of a folder is shared, and since when, depends on what could be shared.
+# The time and the amount of shared data in a folder depend on what could be shared.
 RECORD = "fsdp_shared.json"
 
 
@@ -57,7 +57,7 @@ def alike(now, expected):
 
 
 class States:
-    """The output of a case: what it was, what it becomes, and what may stand there in between."""
+    """The output of a case: its old and new content, and the states allowed in between."""
 
     def __init__(self, case, clean_out):
         self.case, self.clean_out = case, clean_out
@@ -87,14 +87,14 @@ class States:
         return f"{'; '.join(words)}; beside it {left}"
 
     def check_next_run(self, run):
-        """The same command once more finishes the work, whatever the last one left."""
+        """The same command once more finishes the work, whatever the failed one left."""
         done = run()
         expect(done.status == self.case.status, f"the next run: {done.words()}")
         which, left = self.which()
         expect(which == "new" and left == [], f"after the next run: {which}, {self.differences()}")
 
     def check_ended(self, ended, fault):
-        """A run that came to its own end.  Returns whether it refused."""
+        """Checks a run that ended by itself. Returns whether it refused."""
         expect(not ended.hung, "hung")
         expect(ended.signal == 0, "crashed")
         which, left = self.which()
@@ -127,12 +127,12 @@ class States:
         return True
 
     def places(self):
-        # The last: a folder on the way to one of them, as the C++ library names it.
+        # The last one: a folder on the way to one of them, as the C++ library names it.
         return [*self.case.words.values(), "standard output", "temporary file", "out of memory", " [/"]
 
 
 def same_answer(out, clean):
-    """But for how much of it is shared with the source, and how fast it went."""
+    """Removes the amount of data shared with the source, and the speed."""
     def rest(text):
         text = re.sub(r", [0-9.]+ [KMG]?i?B/s", "", text)
         return re.sub(r"[0-9.,]+ [KMG]?i?B in [0-9]+ files(, .* shared with the source)?(, all data matched its CRC-32)?", "", text)

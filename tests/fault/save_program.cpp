@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// fault_save_program HOW PATH N: saves a state of which N says the sizes and the values over what
-// stands at PATH.  HOW is `folder`, `direct` (the same past the page cache, on file systems where
-// that is done), `async` (from AsyncSaver's thread), `meta` (with meta.pt) or `file`.  Says nothing
-// and returns 0, or what is wrong and returns 2.
+// fault_save_program HOW PATH N: saves a state, whose sizes and values N determines, over the
+// checkpoint at PATH.  HOW is `folder`, `direct` (the same past the page cache, on file systems
+// that support it), `async` (from AsyncSaver's thread), `meta` (with meta.pt) or `file`.  Prints
+// nothing and returns 0, or prints the error and returns 2.
 //
-// It asks for the parent's process id right before it saves, which nothing else here does: whoever
-// lets its system calls fail leaves LibTorch's start out (failing_call.cpp, --from).
+// It asks for the parent's process id right before it saves, and nowhere else: a caller that makes
+// its system calls fail skips LibTorch's start this way (failing_call.cpp, --from).
 #include <unistd.h>
 
 #include <cstdint>
@@ -29,7 +29,7 @@ fsdp::StateDict state_of(std::int64_t n) {
   rows.local = whole;
   return {{"rows", rows},
           {"halves", at::arange(64 * n, at::kBFloat16).view({n, 64})},
-          // Its elements do not lie in a row: they are copied before they are written.
+          // Its elements are not contiguous: they are copied before they are written.
           {"columns", at::arange(30 * n, at::kDouble).view({n, 30}).t()},
           {"ids", at::arange(n, at::kLong)},
           {"mask", at::arange(n, at::kLong).gt(1)},
@@ -38,7 +38,7 @@ fsdp::StateDict state_of(std::int64_t n) {
           {"name", "run " + std::to_string(n)}};
 }
 
-// All but what only a rank's own file may hold.
+// Returns everything except what only a rank's own file may hold.
 fsdp::StateDict whole_of(fsdp::StateDict state) {
   state.erase("rows");
   return state;
@@ -53,7 +53,7 @@ void save(std::string_view how, const std::string& path, std::int64_t n) {
   const fsdp::StateDict whole = whole_of(state);
   fsdp::AsyncSaver saver(group);
   fsdp::SaveOptions options;
-  options.overwrite = true;  // the one option that is no default: the same save is run again
+  options.overwrite = true;  // the only changed option: the same save is run again
   if (how == "direct") options.page_cache = fsdp::PageCache::kNever;
   (void)::getppid();
   if (how == "async") {

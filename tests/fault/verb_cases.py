@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runs that faults are injected into: each verb, what it reads, and what it replaces."""
+"""The runs that faults are injected into: each verb, its input, and the output that it replaces."""
 import os
 import shutil
 import subprocess
 
 
 class Case:
-    """A run of the tool in a folder of its own.
+    """A run of the tool in a separate folder.
 
-    Inputs lie in <folder>/in and are made once; what the run writes or replaces lies in <folder>/out.  `args` and `before`
+    Inputs lie in <folder>/in and are made once; outputs are written or replaced in <folder>/out.  `args` and `before`
     (a command that makes the old output) hold {in}, {out} and {data}.
     """
 
     def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None):
         self.name, self.args_, self.before, self.inputs, self.status = name, args, before, inputs, status
-        self.incomplete = incomplete   # the status of an answer that says of itself that something is missing
+        self.incomplete = incomplete   # the status of an answer that reports something as missing
 
     def prepare(self, tool, data, folder):
         """`data`: None where no command asks for it."""
@@ -34,7 +34,7 @@ class Case:
         self.reset()
 
     def reset(self):
-        """What lies in `out` is what lay there before the run."""
+        """Restores the content of `out` from before the run."""
         shutil.rmtree(self.words["out"], ignore_errors=True)
         shutil.copytree(os.path.join(self.folder, "old"), self.words["out"], symlinks=True)
 
@@ -70,7 +70,7 @@ def reading(name, what, *inputs, **kw):
 
 
 def chosen(names, cases=None):
-    """Those of `cases`, else of CASES, with these names; `writing` and `reading` are all of a kind.  Throws: KeyError."""
+    """Those of `cases`, else of CASES, with these names; `writing` and `reading` are all of a kind. Throws: KeyError."""
     cases = cases or CASES
     known = {case.name for case in cases} | {"writing", "reading"}
     for name in names:

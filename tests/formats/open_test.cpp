@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every checkpoint that a real PyTorch wrote: what is in it is what its truth file says, and
-// nothing is wrong with it.
+// Checkpoints that a real PyTorch wrote: their content matches the truth file, and nothing is wrong
+// with them.
 #include "formats/open.h"
 
 #include <filesystem>
@@ -82,7 +82,7 @@ bool is_tensor(const Json& leaf) {
   return dtype != nullptr && dtype->as_string()->starts_with("torch.");
 }
 
-// "7", "None", "True": where the value is so simple that there is one way to write it.
+// Returns "7", "None", "True" if the value is so simple that there is one way to write it.
 std::optional<std::string> simple_text(const Value& value) {
   if (value.is_none()) return "None";
   if (value.as_bool()) return *value.as_bool() ? "True" : "False";
@@ -96,7 +96,7 @@ std::string escape_newlines(const std::string& text) {
   return out;
 }
 
-// What the index says of each path, and which values hold more than one leaf of the truth.
+// Compares the index with each path, and records values that hold more than one leaf of the truth.
 class Comparison {
  public:
   Comparison(const Checkpoint& checkpoint, const Json& truth) : checkpoint_(checkpoint) {
@@ -129,7 +129,7 @@ class Comparison {
       ++hashed_;
       return;
     }
-    // A value that is not taken apart stands for all that is in it.
+    // A value that is not taken apart stands for everything in it.
     for (std::string above = path;; above.resize(above.rfind('/'))) {
       if (const auto value = values_.find(above); value != values_.end()) {
         used_.insert(above);
@@ -174,7 +174,7 @@ TEST(Open, every_checkpoint_of_pytorch_holds_what_pytorch_says) {
   EXPECT_GT(hashed, 500U);
 }
 
-// What is told of sound checkpoints that hold what no output of the tool does.
+// Returns the findings of sound checkpoints with content that no output of the tool has.
 const std::vector<std::string>& told_of(const std::string& name) {
   static const std::string not_read =
       "warning EXTRA_FILE not read, and in no output: config.json, generation_config.json, "

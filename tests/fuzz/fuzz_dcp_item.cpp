@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a data file.  The first byte says how the item is found and what it is to hold; the
-// rest is the file.
+// Any bytes as a data file.  The first byte selects how the item is found and its expected content;
+// the rest is the file.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ std::shared_ptr<const File> file_of(std::span<const std::byte> bytes) {
   return std::make_shared<File>(std::move(fd), "item");
 }
 
-// Elements that were found must be there to be read.
+// Elements that were found must be readable.
 void read_all(const ChunkData& data, std::span<const std::int64_t> shape) {
   const std::uint64_t count = volume({shape, shape});
   if (count == 0 || count > kMaxElements) return;
@@ -39,7 +39,7 @@ void read_all(const ChunkData& data, std::span<const std::int64_t> shape) {
   transform_elements(data, out);
 }
 
-// The type and shape that the item itself says, so that more than the refusal is tried.
+// Uses the type and shape that the item itself gives, to test more than the error.
 void read_as_it_says(const dcp::Item& item, Spill& spill) {
   const auto tensor = item.tensor ? std::nullopt : dense_tensor(item.torch.root);
   if (!item.tensor && !tensor) return;

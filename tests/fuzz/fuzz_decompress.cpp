@@ -32,7 +32,7 @@ void fuzz(std::span<const std::byte> bytes) {
     unzstd(source, kLimit, counter.sink());
   } catch (const Error&) {
   }
-  // How much comes out is not known before: what did come out is what must be expected.
+  // The size is not known in advance: expect as much as came out.
   Counter first;
   try {
     inflate(source, std::min<std::uint64_t>(kLimit, bytes.size() * kMaxDeflateRatio), first.sink());

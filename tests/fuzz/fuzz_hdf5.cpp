@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as what the confined process sends, read against the same bytes as the file: chunks are
-// undone and compared with their checksums.  libhdf5 itself is not fuzzed: that it may fail is why
-// it is confined.
+// Any bytes as the message of the confined process, read against the same bytes as the file: chunks
+// are decoded and compared with their checksums. libhdf5 itself is not fuzzed: it is confined
+// because it may fail.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -57,7 +57,7 @@ void fuzz(std::span<const std::byte> bytes) {
     const std::string again = encode(description);
     if (again.size() != bytes.size() ||
         !std::equal(again.begin(), again.end(), reinterpret_cast<const char*>(bytes.data()))) {
-      // Values behind flags that say there are none are not kept; a second time all is.
+      // Values after flags that say there are none are dropped; the second time everything is kept.
       const auto second = decode(std::as_bytes(std::span(again)), bytes.size());
       if (encode(second) != again) std::abort();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes read as JSON, as the index of several safetensors files and as the offsets of a rank's
-// file.  What is accepted is written again and must read back as the same.
+// file.  Accepted input is written again and must read back as the same.
 #include <cstdlib>
 #include <string>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as the `.metadata` of a folder: an index whose parts hold together, which joins with
-// itself, or an Error.
+// Any bytes as the `.metadata` of a folder: gives a consistent index, which joins with itself, or
+// an Error.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes read as a pickle.  What is accepted is written and read again: the same value, and the
+// Any bytes read as a pickle.  Accepted input is written and read again: the same value, and the
 // same bytes when it is written a second time.
 #include <cstdint>
 #include <cstdio>
@@ -17,7 +17,7 @@
 namespace fsdp::formats {
 namespace {
 
-// What protocol 2 has no opcode for is written as a call, which is nested deeper.
+// Values without an opcode in protocol 2 are written as a call, which is nested deeper.
 constexpr PickleLimits kLimits;
 constexpr PickleLimits kLimitsAgain = {.max_depth = kLimits.max_depth * 4,
                                        .max_nodes = kLimits.max_nodes * 4};
@@ -28,7 +28,7 @@ void require(bool holds, std::string_view what) {
   std::abort();
 }
 
-// Takes streams that hold themselves, too.
+// Accepts streams that hold themselves, too.
 Value read(std::string_view bytes, const PickleLimits& limits) {
   class Host : public test::FoldingHost {
     bool restart() override { return true; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes read as a safetensors file; bytes that begin with '{' as its header alone.  What is
-// accepted is written again and must read back as the same.
+// Any bytes read as a safetensors file; bytes that begin with '{' as its header only.  Accepted
+// input is written again and must read back as the same.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +19,7 @@ void require(bool holds) {
   if (!holds) std::abort();
 }
 
-// Text with as many zero bytes behind it as any tensor could want.
+// Text followed by as many zero bytes as any tensor could need.
 class Padded : public ByteSource {
  public:
   explicit Padded(std::string text) : text_(std::move(text)) {}
@@ -71,7 +71,7 @@ void write_and_read_back(const Header& header) {
   }
 }
 
-// Nothing where the bytes are refused.
+// Returns nullopt if the bytes are refused.
 std::optional<Header> read(std::span<const std::byte> bytes) {
   try {
     if (bytes.empty() || bytes[0] != std::byte{'{'}) return read_header(MemorySource(bytes));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a torch.save file; bytes that begin as a pickle does are put into a sound archive
-// first.  What is accepted is taken apart, every tensor is read, and the object is written and read
+// Any bytes as a torch.save file; bytes that begin like a pickle are put into a sound archive
+// first.  Accepted input is taken apart, every tensor is read, and the object is written and read
 // again.
 #include <cstdint>
 #include <cstdlib>
@@ -19,7 +19,7 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::uint64_t kMaxElements = 1U << 16U;
-// Names and sizes of the storages that an archive made around a pickle has.
+// The names and sizes of the storages in an archive made around a pickle.
 constexpr std::size_t kStorageBytes = 40;
 
 std::vector<std::byte> to_bytes(const std::string& text) {
@@ -68,11 +68,11 @@ void fuzz(std::span<const std::byte> bytes) {
     const auto rewritten = [](const std::string& stream) {
       TorchPickleHost host;
       PickleLimits limits;
-      limits.max_depth *= 4;  // what protocol 2 has no opcode for is written as a call
+      limits.max_depth *= 4;  // values without an opcode in protocol 2 are written as a call
       return write_pickle(read_pickle(MemorySource(to_bytes(stream)), host, limits));
     };
-    // The first time, a dotted name becomes getattr calls; these share a memo slot only from then
-    // on.
+    // The first time, a dotted name becomes getattr calls; these share a memo slot only from the
+    // second time on.
     const std::string written = rewritten(write_pickle(file.root));
     if (rewritten(written) != written) std::abort();
   } catch (const Error&) {

@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 namespace {
 
-// What ZipReader promises of an entry; whoever uses one relies on it.
+// Checks what ZipReader promises about an entry; its users rely on it.
 void require(bool holds) {
   if (!holds) std::abort();
 }
@@ -54,7 +54,7 @@ void fuzz(std::span<const std::byte> bytes) {
   } catch (const Error&) {
     return;
   }
-  // What is read well is read just as well through a cache.
+  // Readable entries must be readable through a cache too.
   read_archive(std::make_shared<EndsCache>(*memory, 64, 128));
 }
 

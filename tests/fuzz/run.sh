@@ -3,7 +3,7 @@
 # Builds the fuzz targets (clang, ASan and UBSan), replays each one's corpus, then fuzzes it.
 # Run: tests/fuzz/run.sh [--seconds N | --runs N] [target...]     every target for 20 seconds without arguments
 # Inputs found go to build/fuzz/work/<target>/, findings to build/fuzz/findings/<target>/.
-# A target `zip` is fuzz_zip.cpp; corpus/zip/ and zip.dict are taken where they exist.
+# A target `zip` is fuzz_zip.cpp; corpus/zip/ and zip.dict are used if they exist.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
 fuzz=tests/fuzz build=build/fuzz
@@ -29,7 +29,7 @@ if [ ${#targets[@]} -eq 0 ]; then
   done
 fi
 
-# Another compiler than the one that was used before begins anew.
+# A compiler change starts from scratch.
 . tests/support/provision.sh
 need_packages tool fuzz
 need_fuzz_compiler
@@ -49,7 +49,7 @@ max_len() {
   echo "$most"
 }
 
-# Runs a target with these arguments; leaves what it printed in $log.
+# Runs a target with these arguments; leaves its output in $log.
 run() {
   local target=$1
   shift

@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SHELL_LINES = [  # what was typed, the words that must be offered
+SHELL_LINES = [  # the typed words, the words that must be offered
     (["fsdp-ckpt", ""], {"inspect", "ls", "verify", "consolidate", "--help", "--version"}),
     (["fsdp-ckpt", "veri"], {"verify"}),
     (["fsdp-ckpt", "help", "veri"], {"verify"}),
@@ -98,7 +98,7 @@ def check_manual(checks, page, tool):
 
 
 def built_project(checks, arguments, prefix, folder, name, *options):
-    """The program of a project that finds the package in `prefix`; None where that fails."""
+    """Returns the program of a project that finds the package in `prefix`; None if that fails."""
     build = os.path.join(folder, name)
     done = run(arguments.cmake, "-S", os.path.join(HERE, name), "-B", build, "-G", arguments.generator,
                f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={arguments.compiler}",

@@ -30,7 +30,7 @@ def float32_patterns():
     top = np.arange(1 << 16, dtype=np.uint32)[:, None] << 16      # sign, exponent, 7 bits of the mantissa
     low = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF, 0x0FFF, 0x1000, 0x1001, 0x2FFF, 0x3000, 0x3001], dtype=np.uint32)
     parts = [(top | low).ravel(), np.random.default_rng(5).integers(0, 1 << 32, 500_000, dtype=np.uint32)]
-    for name in NARROW:     # and what lies beside the middle between two neighbours
+    for name in NARROW:     # and the neighbours of the middle between two values
         size = torch.empty(0, dtype=getattr(torch, name)).element_size()
         values = tensor_of(np.arange(1 << (8 * size), dtype=INTS[size]), name).to(torch.float64).numpy()
         values = np.unique(np.concatenate([values[np.isfinite(values)], [0.0]]))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks fsdp-ckpt on one checkpoint against what PyTorch says is in it.
+"""Compares fsdp-ckpt with PyTorch on one checkpoint.
 
   python check_consolidate.py CASE... --tool PATH      a CASE holds ckpt/ and truth.json, or full.pt and full_truth.json
 
-1. `verify` has nothing to say.            2. `inspect --json` agrees with `.metadata` as PyTorch reads it.
+1.  `verify` reports nothing.               2.  `inspect --json` agrees with `.metadata` as PyTorch reads it.
 3. `consolidate` to .pt loads with plain torch.load as exactly the truth: nesting, container types, order, dtype, shape, bytes.
 4. `consolidate` to .safetensors, whole and split with an index, holds the same tensors, read by the safetensors library.
 """
@@ -29,7 +29,7 @@ from safetensors import safe_open
 
 import truth
 
-# What the safetensors format names, of the dtypes PyTorch has.
+# Dtypes of PyTorch that the safetensors format names.
 IN_SAFETENSORS = {"torch." + n for n in """float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool uint16 uint32 uint64 complex64
 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu float4_e2m1fn_x2""".split()}
 SPLIT_BYTES = 4096
@@ -66,7 +66,7 @@ def compare(what, want, got):
 
 
 def compare_flat(want, got):
-    """For a truth that came without a tree: the paths in order, and what is at each."""
+    """For a truth without a tree: the paths in order, and the value at each."""
     keep = ("dtype", "shape", "sha256", "value", "empty")
     want = [(k, {x: v[x] for x in keep if x in v}) for k, v in want.items()]
     got = [(k, {x: v[x] for x in keep if x in v}) for k, v in got.items()]
@@ -85,7 +85,7 @@ def in_order(tree):
 
 
 def with_integer_ids(tree):
-    """What PyTorch's own conversion leaves under text, and its optimizers then do not find: numbered parameters of a state."""
+    """Parts that PyTorch's own conversion leaves under text, so that its optimizers do not find them: numbered parameters of a state."""
     items = dict(tree.get("items", ()))
     ids = [p["value"] for _, g in items.get("'param_groups'", {}).get("items", ()) for _, p in dict(g.get("items", ())).get("'params'", {}).get("items", ())
            if p.get("class") == "int"] if "'state'" in items else []
@@ -98,7 +98,7 @@ def with_integer_ids(tree):
 
 
 def storages(x, path=(), out=None):
-    """Which places share a storage: how PyTorch sees tied tensors and views."""
+    """Returns the places that share a storage: PyTorch sees tied tensors and views this way."""
     out = {} if out is None else out
     if isinstance(x, torch.Tensor):
         if x.layout is torch.strided and x.numel():
@@ -142,7 +142,7 @@ def check_pt(case, tmp):
 
 
 def loads_weights_only(case):
-    """A full file by PyTorch says it itself; for a folder, ask for it and leave no excuse but values PyTorch refuses too."""
+    """A full file by PyTorch shows it itself; for a folder, ask for it, and accept only values that PyTorch refuses too."""
     if not case.is_file:
         return case.truth is None or not any(str(v.get("class", "")).startswith("numpy") for v in leaves(case.truth.get("tree", {})))
     try:
@@ -161,7 +161,7 @@ def leaves(tree):
 
 
 def read_metadata(case):
-    """`.metadata` as this PyTorch reads it, or None where it cannot (other versions' folders)."""
+    """`.metadata` as this PyTorch reads it, or None if it cannot (other versions' folders)."""
     from torch.distributed.checkpoint import FileSystemReader
     from torch.distributed.checkpoint.metadata import Metadata
     if case.is_file or not os.path.exists(os.path.join(case.path, ".metadata")):
@@ -214,7 +214,7 @@ def at_path(obj, path):
 
 
 def inside(key, x):
-    """The parts of a value: tensors by key, and None for what is no tensor that safetensors can hold."""
+    """The parts of a value: tensors by key, and None for values that are not tensors that safetensors can hold."""
     members = x.items() if isinstance(x, dict) else enumerate(x) if isinstance(x, (list, tuple)) and not isinstance(x, torch.Size) else ()
     if isinstance(x, torch.Tensor) and x.layout is torch.strided and not x.is_quantized and not x.is_meta:
         yield key, x
@@ -225,7 +225,7 @@ def inside(key, x):
 
 
 def check_safetensors(case, tmp, said, full):
-    """`full` is what step 3 compared with the truth."""
+    """`full` is the value compared with the truth in step 3."""
     want = {t["key"]: truth.describe(at_path(full, t["path"])) for t in said["tensors"]}
     values = False
     for value in said["values"]:
@@ -238,7 +238,7 @@ def check_safetensors(case, tmp, said, full):
     unfit = [k for k, t in want.items() if t["dtype"] not in IN_SAFETENSORS or "layout" in t or "qscheme" in t]
     skip = [x for k in unfit for x in ("--exclude", "".join("\\" + c if c in "*?[]\\" else c for c in k))]
     want = {k: t for k, t in want.items() if k not in unfit}
-    if not want or "" in want:   # nothing, or a bare tensor, which has no name to stand under
+    if not want or "" in want:   # nothing, or a bare tensor without a name
         return
     drop = ["--drop-values"] if values or case.is_file else []
     if values:
@@ -257,7 +257,7 @@ def check_safetensors(case, tmp, said, full):
     got = {}
     for name in sorted(set(index["weight_map"].values())):
         part = read_safetensors(os.path.join(split, name))
-        wrong = [k for k in part if index["weight_map"].get(k, name) != name]   # names of tied tensors are in no index
+        wrong = [k for k in part if index["weight_map"].get(k, name) != name]   # names of tied tensors are not in the index
         if wrong:
             raise Failure(f"split: {name} holds {wrong[:5]}, which the index does not place there")
         if len(part) > 1 and sum(nbytes(t) for t in part.values()) > SPLIT_BYTES:
@@ -279,7 +279,7 @@ def nbytes(t):
 
 
 def read_safetensors(path):
-    """The tensors, and under their names those that the file's metadata says are another one: {"tied": "base"}."""
+    """The tensors, also under the names that the file's metadata maps to another tensor: {"tied": "base"}."""
     with safe_open(path, framework="pt") as f:
         out = {k: truth.describe(f.get_tensor(k)) for k in f.keys()}
         for name, same in (f.metadata() or {}).items():
@@ -323,7 +323,7 @@ def check_verify(case):
 
 
 def check(case):
-    """Prints a line a step; returns whether all passed."""
+    """Prints a line for each step; returns whether all passed."""
     with tempfile.TemporaryDirectory() as tmp:
         state, passed = {}, True
 
@@ -356,7 +356,7 @@ def main():
     ap.add_argument("--results", help="folder for a file a case, named by its last two path components: PASS or FAIL, then the steps")
     args = ap.parse_args()
     if args.results:
-        shutil.rmtree(args.results, ignore_errors=True)   # no result of an earlier run stands for one of this run
+        shutil.rmtree(args.results, ignore_errors=True)   # so that no result of an earlier run counts for this run
     all_passed = True
     for folder in args.case:
         folder = os.path.abspath(folder)

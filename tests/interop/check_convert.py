@@ -4,12 +4,12 @@
 
   python check_convert.py CASE... --tool PATH      a CASE holds ckpt/, or full.pt
 
-What a checkpoint holds is what PyTorch loads from its consolidated file, which check_consolidate.py holds against the truth.
+A checkpoint's content is what PyTorch loads from its consolidated file; check_consolidate.py compares that with the truth.
 1. to .pt and through .h5 and back: the same object, nested and typed as it was.
 2. through .safetensors: the tensors, as the safetensors library and PyTorch read them.
-3. to a DCP folder of 1 and 3 ranks: what PyTorch's own dcp_to_torch_save makes of it is what it makes of a folder that PyTorch
-   saved of the same object.
-4. --dtype: what Tensor.to gives.          5. --dry-run of each names the files and bytes that are then written.
+3. to a DCP folder of 1 and 3 ranks: PyTorch's own dcp_to_torch_save converts it to the same as a folder that PyTorch saved of
+   the same object.
+4. --dtype: the result of Tensor.to.       5. --dry-run of each names the files and bytes that are then written.
 """
 import argparse
 import json
@@ -49,7 +49,7 @@ def run(tool, *args):
 
 
 def convert(tool, source, out, *args):
-    """Converts, and holds the dry run against what came of it."""
+    """Converts, and compares the dry run with the result."""
     plan = json.loads(run(tool, "convert", source, out, *args, "--dry-run", "--json"))
     if os.path.exists(out):
         raise Failure(f"{out}: a dry run wrote it")
@@ -99,7 +99,7 @@ def is_plain(t):
 
 
 def can_be_saved(x):
-    """Whether PyTorch's DCP takes the object: text keys that do not meet when flattened, dense tensors alone."""
+    """Returns whether PyTorch's DCP accepts the object: text keys that stay distinct when flattened, only dense tensors."""
     if not isinstance(x, dict):
         return False
     keys = [k for k, _ in leaves(x)]
@@ -159,7 +159,7 @@ class Case:
             raise Failure(f"the safetensors library reads otherwise: {wrong[:5]}")
         back = load(self.to(there, "tensors.pt"))
         found = {k: truth.describe(v) for k, v in back.items()}
-        # Of tied tensors one name is kept.
+        # Keeps one name of tied tensors.
         missing = [k for k in want if k not in found and want[k] not in found.values()]
         wrong = [k for k in found if found[k] != want.get(k)]
         if missing or wrong:
@@ -174,7 +174,7 @@ class Case:
             dcp_to_torch_save(theirs, theirs + ".pt")
         ours = self.to(self.path, f"ours{world}", "--to", "dcp", "--world-size", str(world))
         findings = json.loads(run(self.tool, "verify", ours, "--json", *self.allow))["findings"]
-        if any(f["code"] != "NAME" for f in findings):   # names that nobody can read come along as they are
+        if any(f["code"] != "NAME" for f in findings):   # unreadable names are kept as they are
             raise Failure(f"verify: {findings}")
         dcp_to_torch_save(ours, self.out("ours.pt"))
         want, got = (sorted_tree(truth.describe(torch.load(p, weights_only=False))) for p in (theirs + ".pt", self.out("ours.pt")))
@@ -190,7 +190,7 @@ class Case:
                 if v.dtype in FLOATS and k.split(".")[-1] != "step":
                     want = want.to(getattr(torch, name))
                 if truth.tensor_bytes(want) != truth.tensor_bytes(got[k]) or want.dtype != got[k].dtype:
-                    # Which NaN comes of a NaN is nobody's promise.
+                    # The payload of a converted NaN is unspecified.
                     if not torch.equal(torch.nan_to_num(want.float()), torch.nan_to_num(got[k].detach().float())):
                         wrong.append(k)
             if wrong:
@@ -198,7 +198,7 @@ class Case:
 
 
 def drop_empty(tree):
-    """PyTorch loses empty mappings on the way into a folder; we keep them."""
+    """PyTorch loses empty mappings on the way into a folder; the tool keeps them."""
     if "container" not in tree:
         return tree
     kept = [[k, drop_empty(v)] for k, v in tree["items"]]
@@ -217,7 +217,7 @@ def main():
         with tempfile.TemporaryDirectory() as tmp:
             case = Case(os.path.abspath(folder), os.path.abspath(args.tool), tmp)
             if case.refused:
-                continue   # check_consolidate.py looks at these
+                continue   # check_consolidate.py checks these
             plan = {"to .pt": case.start, "hdf5": case.hdf5, "safetensors": case.safetensors, "dcp 1": lambda: case.folder_of(1),
                     "dcp 3": lambda: case.folder_of(3), "dtype": case.dtype}
             for step, check in plan.items():

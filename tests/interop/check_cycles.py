@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that hold themselves, by Python's own pickler: what the tool writes of them PyTorch reads back as the same graph.
+"""Values that hold themselves, by Python's own pickler: PyTorch reads the tool's output back as the same graph.
 
     check_cycles.py TOOL [PRODUCERS]       PRODUCERS: tests/data/producers, whose other contents PyTorch reads back too
 
-Files and folders, whole and without the key that holds itself; `verify` says that the key is unknown, and nothing is damaged.
+Files and folders, whole and without the key that holds itself; `verify` reports that the key is unknown, and no damage.
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ def run(tool, *args, status=0):
 
 
 def graphs():
-    """Each with its own way to hold itself."""
+    """Each holds itself in another way."""
     self_dict = {"n": 1}
     self_dict["self"] = self_dict
     self_list = [1, [2]]
@@ -92,7 +92,7 @@ def of_graphs(tool, tmp):
         keys = unknown_keys(tool, source)
         check(f"{name}: keys", keys and all(k.startswith("state") for k in keys), keys)
         run(tool, "consolidate", source, out)
-        # Two keys that have one dict get one each, with cycles or without.
+        # Two keys that share one dict get one each, with cycles or without.
         if name != "several":
             same(name, state, torch.load(out, weights_only=False))
             run(tool, "diff", source, out)
@@ -119,7 +119,7 @@ def of_graphs(tool, tmp):
 
 
 def of_producers(tool, tmp, producers):
-    """What needs no package but PyTorch."""
+    """Cases that need only PyTorch."""
     out = os.path.join(tmp, "producer.pt")
     run(tool, "consolidate", os.path.join(producers, "odd_values.pt"), out)
     values = torch.load(out, weights_only=False)

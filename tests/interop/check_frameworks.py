@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that trainers' own packages load what fsdp-ckpt writes for them, and what it says of checkpoints with files missing.
+"""Checks that trainers' own packages load the tool's output, and what the tool reports of checkpoints with files missing.
 
-  python check_frameworks.py CORPUS --tool PATH      CORPUS is what make_frameworks.py wrote
+  python check_frameworks.py CORPUS --tool PATH      CORPUS is the output of make_frameworks.py
 """
 import argparse
 import json
@@ -35,7 +35,7 @@ class Tool:
         self.path, self.corpus = path, corpus
 
     def run(self, *args, expect=0):
-        # Folders for trainers to load are sealed, as files are.
+        # Folders for trainers to load are sealed, like files.
         if args[0] in ("convert", "shard", "reshard", "rename", "rekey"):
             args = (*args, "--seal")
         done = subprocess.run([self.path, *map(str, args)], capture_output=True, text=True)
@@ -89,7 +89,7 @@ def trainer(tmp, **more):
 
 
 def lightning_resumes_from_our_file(tool, tmp):
-    """A folder of two ranks becomes a file; the Trainer resumes from it on one rank with the optimizer where it was."""
+    """A folder of two ranks becomes a file; the Trainer resumes from it on one rank with the optimizer's state."""
     folder = tool.consolidated("lightning_model_parallel_w2", tmp)
     out = os.path.join(tmp, "whole.ckpt")
     tool.run("convert", tool.case("lightning_model_parallel_w2"), out, "--to", "lightning-ckpt")
@@ -132,7 +132,7 @@ def lightning_reads_our_folder(tool, tmp):
 
 
 def lightning_loads_weights_from_elsewhere(tool, tmp):
-    """What no Lightning checkpoint ever was: DeepSpeed's becomes a file that load_from_checkpoint takes."""
+    """A checkpoint that was never Lightning's: DeepSpeed's becomes a file that load_from_checkpoint accepts."""
     want = tool.consolidated("deepspeed_zero2_plain_w2", tmp)["model"]
     source = os.path.join(tmp, "named.pt")
     torch.save({"model": {f"net.{k}": v for k, v in want.items()}}, source)

@@ -4,9 +4,9 @@
 
   python check_hdf5.py CASE... --tool PATH      a CASE holds ckpt/ or full.pt
 
-For every case, pt -> hdf5 -> pt: the size is the one a dry run names; the same twice gives the same bytes; verify finds nothing
-and leaves nothing unchecked; h5py sees every tensor under the name the rules give it, with equal elements; the way back gives
-the object that consolidate gives without the detour.  Then files that h5py wrote, and files that are refused.
+For every case, pt -> hdf5 -> pt: the size is the one that a dry run names; the same input gives the same bytes; verify finds nothing and
+leaves nothing unchecked; h5py sees every tensor under the name that the rules give it, with equal elements; the way back gives the object
+that consolidate gives directly.  Then files that h5py wrote, and files that are refused.
 """
 import argparse
 import collections
@@ -47,7 +47,7 @@ def run(*args, status=0):
 
 
 def read_back(dataset):
-    """A dataset as the torch tensor it holds: what docs/formats/hdf5.md tells a reader to do."""
+    """A dataset as the torch tensor it holds, by the instructions of docs/formats/hdf5.md."""
     array = dataset[()]
     array = np.asarray(array).reshape(dataset.shape)
     name = dataset.attrs.get("dtype")
@@ -96,7 +96,7 @@ def check_arrays(file, full):
                     if item.shape and item.size:
                         expect(item.fletcher32, f"{item.name}: no fletcher32")
         visit(f, ())
-    for t in want.values():   # HDF5 has no more dimensions
+    for t in want.values():   # HDF5 allows no more dimensions
         if t.dim() > 32:
             want = {p: t.reshape(-1) if t.dim() > 32 else t for p, t in want.items()}
     for name, tensor in seen.items():
@@ -119,7 +119,7 @@ def check_arrays(file, full):
 
 
 def ties(x):
-    """Which places hold exactly the same view of the same bytes."""
+    """Returns the places that hold exactly the same view of the same bytes."""
     groups = collections.defaultdict(list)
     for path, t in tensors_of(x).items():
         if dense(t) and t.numel():
@@ -148,7 +148,7 @@ def check_case(folder, tmp):
     with open(h5, "rb") as a, open(again, "rb") as b:
         expect(a.read() == b.read(), "the same input gave other bytes")
     report = json.loads(run("verify", h5, "--json", *allow))
-    # Names that nobody can read come along as they are.
+    # Unreadable names are kept as they are.
     expect(all(f["code"] == "NAME" and f["severity"] == "warning" for f in report["findings"]), f"verify: {report['findings']}")
     run("consolidate", path, direct, *allow)
     run("convert", h5, back, *allow)
@@ -179,7 +179,7 @@ def check_shapes(tmp):
 # ---- files that h5py wrote
 
 def write_foreign(path):
-    """Returns what is in it: nested dicts of numpy arrays and values."""
+    """Returns its content: nested dicts of numpy arrays and values."""
     rng = np.random.default_rng(7)
     arrays = {
         "contiguous": rng.standard_normal((37, 11)).astype("f4"),
@@ -279,7 +279,7 @@ def check_versions(tmp):
             f.create_dataset("a/one", data=data, chunks=(50, 80))
         done = subprocess.run([TOOL, "convert", path, path + ".pt"], capture_output=True, text=True)
         if low == "latest" and done.returncode == 2 and "H5_" in done.stderr:
-            continue   # a format newer than the library the tool was built with; it says so
+            continue   # a format newer than the library the tool was built with; the tool says so
         expect(done.returncode == 0, f"{low}: {done.stderr}")
         got = torch.load(path + ".pt", weights_only=True)["a"]
         for name, tensor in got.items():

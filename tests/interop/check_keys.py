@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks keys of dicts that are no texts against PyTorch: what torch.save wrote, and what DCP makes of them.
+"""Checks dict keys that are not texts against PyTorch: those written by torch.save, and DCP's form of them.
 
   python check_keys.py --tool PATH
 
 1. consolidate keeps each key's type: torch.load gives the same dict.    2. inspect names them as DCP's flatten_state_dict does.
-3. shard writes those names.      4. 1 and '1' are two keys: kept apart in .pt and by diff, refused where names are texts alone, as by DCP.
+3. shard writes those names.      4. 1 and '1' are two keys: kept apart in .pt and by diff, refused if names are only texts, as by DCP.
 """
 import argparse
 import itertools
@@ -94,7 +94,7 @@ def keys_that_read_alike_stay_two(tool):
             assert typed(tool.again(path)) == typed(torch.load(path, weights_only=False)), (a, b)
             assert len(json.loads(tool.run("inspect", path, "--json"))["tensors"]) == 2
             tool.run("diff", path, os.path.join(tool.tmp, "again.pt"))
-            for out in "names.safetensors", "names":   # texts alone
+            for out in "names.safetensors", "names":   # only texts
                 tool.run("consolidate" if "." in out else "shard", path, os.path.join(tool.tmp, out), *([] if "." in out else ["--world-size", 1]), expect=2)
                 assert not os.path.exists(os.path.join(tool.tmp, out))
             try:
@@ -102,7 +102,7 @@ def keys_that_read_alike_stay_two(tool):
                 raise AssertionError("PyTorch flattens it")
             except ValueError:
                 pass
-        tool.run("diff", *orders)   # the same keys hold the same
+        tool.run("diff", *orders)   # the same keys hold the same values
         one, other = tool.saved("one.pt", {"s": {a: tensors[0]}}), tool.saved("other.pt", {"s": {b: tensors[0]}})
         assert "other types" in tool.run("diff", one, other, expect=1), (a, b)
         swapped = tool.saved("swapped.pt", {"s": {a: tensors[1], b: tensors[0]}})

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Random pickles: what fsdp-ckpt says of them and what it writes, against what Python makes of them.
+"""Random pickles: compares fsdp-ckpt's reports and output with Python.
 
     check_pickles.py TOOL [--count N] [--seconds N] [--seed N]
 
-Of each pickle (pickle_grammar.py), as a torch.save file, as a value of a torch.distributed.checkpoint folder, and bare:
+Each pickle (pickle_grammar.py) is used as a torch.save file, as a value of a torch.distributed.checkpoint folder, and bare:
 
-- what `verify` calls sound, and what `consolidate` and `reshard` write, torch.load(weights_only=True) accepts, but for the
-  names of DOCUMENTED (docs/reliability.md);
-- torch.load(weights_only=False) of what was written runs none of the attacks in it: no canary file appears;
+- files that `verify` calls sound, and the output of `consolidate` and `reshard`, are accepted by torch.load(weights_only=True),
+  except for the names of DOCUMENTED (docs/reliability.md);
+- torch.load(weights_only=False) of the output runs none of the attacks in it: no canary file appears;
 - a pickle with an attack in it is neither called sound nor written, and the old output stays;
-- `inspect --globals` lists every name that Python's own Unpickler would import, or says that it is not complete.
+- `inspect --globals` lists every name that Python's own Unpickler would import, or reports that it is not complete.
 
-The first failure of a kind prints the pickle, disassembled by pickletools.  --seconds goes on until then.
+The first failure of a kind prints the pickle, disassembled by pickletools. --seconds continues until then.
 """
 import argparse
 import collections
@@ -39,9 +39,9 @@ from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 from pickle_grammar import Grammar
 
-# Names of the exact list that torch.load(weights_only=True) has to be told of: docs/reliability.md.
+# Names of the exact list that torch.load(weights_only=True) must be told about: docs/reliability.md.
 DOCUMENTED = [argparse.Namespace, collections.defaultdict, pathlib.PosixPath, bytes, list, dict, tuple, int, float, bool, str]
-# What it refuses nevertheless.
+# Names that it refuses nevertheless.
 REFUSED = re.compile("Can only SETITEMS? for dict, .*, but got <class 'collections.defaultdict'>")
 
 counts = collections.Counter()
@@ -55,7 +55,7 @@ def fail(kind, stream, *details):
     text = io.StringIO()
     try:
         pickletools.dis(stream, out=text)
-    except Exception as error:  # a stream that is cut
+    except Exception as error:  # a truncated stream
         text.write(f"({error})\n")
     failures[kind] = "\n".join([kind, *map(str, details), repr(stream), text.getvalue()[-3000:]])
 
@@ -68,7 +68,7 @@ def run(tool, *args):
 
 
 def archive(stream, storages):
-    """As torch.save writes it, with this pickle."""
+    """Returns a file as torch.save writes it, with this pickle."""
     out = io.BytesIO()
     writer = torch._C.PyTorchFileWriter(out)
     writer.write_record("data.pkl", stream, len(stream))
@@ -80,7 +80,7 @@ def archive(stream, storages):
 
 
 def write_folder(folder, item):
-    """One value, whose item this is, and one tensor."""
+    """Returns a folder with one value, whose item this is, and one tensor."""
     os.makedirs(folder)
     tensor = io.BytesIO()
     torch.save(torch.arange(4.0), tensor)
@@ -104,7 +104,7 @@ def loads(path, weights_only):
 
 
 class Recorded:
-    """Stands for whatever a name is, is called for, or holds."""
+    """Replaces any name, the result of calling it, and its content."""
     def __init__(self, *args, **named):
         pass
 
@@ -131,7 +131,7 @@ class Recorded:
 
 
 class Recorder(pickle._Unpickler):
-    """Python's own machine, which imports nothing and writes down what it would."""
+    """Python's own machine, which imports nothing and records what it would import."""
     def __init__(self, file, names):
         super().__init__(file)
         self.names = names
@@ -139,14 +139,14 @@ class Recorder(pickle._Unpickler):
 
     @staticmethod
     def line(file):
-        """As _pickle.c reads one, which is what loads: not empty, and with an end."""
+        """Reads one like _pickle.c, which load() uses: not empty, and with an end."""
         line = file.readline()
         if len(line) < 2 or not line.endswith(b"\n"):
             raise pickle.UnpicklingError("pickle data was truncated")
         return line
 
     def load_inst(self):
-        """The same of a MARK, which is looked for before the name."""
+        """The same for a MARK, which is looked for before the name."""
         if not self.metastack:
             raise pickle.UnpicklingError("could not find MARK")
         super().load_inst()
@@ -163,7 +163,7 @@ class Recorder(pickle._Unpickler):
 
 
 def recorded_names(stream):
-    """Of every pickle of the stream, and whether all of it was read."""
+    """Returns the names of every pickle of the stream, and whether all of it was read."""
     file, names = io.BytesIO(stream), set()
     while file.tell() < len(stream):
         try:
@@ -194,7 +194,7 @@ class Case:
             if REFUSED.search(str(error)):
                 counts[f"{kind}, a defaultdict with entries"] += 1
                 return
-            # What Python itself cannot make (keys that are no keys, a call that fails) is no question of names.
+            # Errors of Python itself (unhashable keys, a call that fails) are not about names.
             try:
                 loads(path, False)
             except Exception:
@@ -214,7 +214,7 @@ class Case:
         self.check_canary(kind, stream)
 
     def write(self, kind, stream, attacked, verb, source, out):
-        """With an old output, which a refusal leaves alone."""
+        """With an old output, which a refusal leaves unchanged."""
         with open(out, "wb") as file:
             file.write(b"old")
         done = run(self.tool, verb, source, out, "--force", "--no-sync", "--quiet")
@@ -277,7 +277,7 @@ class Case:
         done = run(self.tool, "inspect", path, "--globals", "--json")
         if done.returncode == 2:
             counts["bare: no checkpoint"] += 1
-            # Python's own machine stops at the first opcode, or it would have found a name that can be one.
+            # Python's own machine stops at the first opcode; otherwise it would have found a valid name.
             if any(name.isprintable() and " " not in name for name in expected):
                 fail("bare: names are passed over", stream, expected, done.stderr)
             return
@@ -291,7 +291,7 @@ class Case:
             counts["bare: incomplete, names missing"] += 1
         if whole and not complete and not any(code in stream for code in b"\x82\x83\x84"):
             counts["bare: Python reads it all, the tool does not"] += 1
-        # Beside them only what getattr takes from them.
+        # Otherwise only names that getattr takes from them.
         more = {name for name in listed - expected if not any(name.startswith(known + ".") for known in expected)}
         if whole and more:
             fail("bare: names that Python does not import", stream, more)

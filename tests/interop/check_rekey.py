@@ -4,11 +4,11 @@
 
   python check_rekey.py CORPUS_CASE... --tool PATH
 
-1. rekey gives what FSDP.rekey_optim_state_dict gives (but for the order of lists, which PyTorch sorts), on files and folders.
-2. What it gives is loaded by the optimizer, which goes on with the same losses.     3. names -> ids -> names is nothing.
-4. What is not certain is refused, both candidates named.     AdamW.load_state_dict takes what consolidate makes of a folder by id.
-5. rename: real prefixes go, PyTorch loads what is left; folders share their data files; other file systems get copies.
-Every command that writes is asked with --dry-run first, which has to tell the files and bytes that then come.
+1. rekey gives the result of FSDP.rekey_optim_state_dict (except for the order of lists, which PyTorch sorts), on files and folders.
+2. The optimizer loads the result, and continues with the same losses.     3. names -> ids -> names changes nothing.
+4. Uncertain cases are refused, with both candidates named.     AdamW.load_state_dict loads consolidate's output of a folder by id.
+5. rename: real prefixes are removed, PyTorch loads the result; folders share their data files; other file systems get copies.
+Every command that writes is run with --dry-run first, which must name the files and bytes that are then written.
 """
 import argparse
 import copy
@@ -57,7 +57,7 @@ def run(*args, expect=0):
 
 
 def write(verb, source, out, *args):
-    """Runs the verb, and holds what its dry run says against what then lies there."""
+    """Runs the verb, and compares its dry run with the output."""
     command = [verb, source, out, *args, "--json"]
     said = json.loads(run(*command, "--dry-run"))
     check(not os.path.exists(out), f"{command}: a dry run wrote something")
@@ -84,7 +84,7 @@ def load(path):
 
 
 def same(a, b, where=""):
-    """Raises where two state dicts differ; dicts compare without regard to order."""
+    """Raises if two state dicts differ; dicts compare without regard to order."""
     if isinstance(a, dict) and isinstance(b, dict):
         check(set(a) == set(b), f"{where}: keys {sorted(map(str, a))} and {sorted(map(str, b))}")
         for k in a:
@@ -105,7 +105,7 @@ def unordered(osd):
 
 
 def with_text_keys(osd):
-    """As a folder gives it back."""
+    """Returns the form that a folder gives back."""
     return {"state": {str(k): v for k, v in osd["state"].items()}, "param_groups": osd["param_groups"]}
 
 
@@ -132,7 +132,7 @@ OPTIMIZERS = {
 def trained(optimizer="adamw", groups="one", steps=2, unused=False, seed=0):
     torch.manual_seed(seed)
     model = models.Net()
-    if unused:   # frozen: the optimizer lists it and keeps nothing of it
+    if unused:   # frozen: the optimizer lists it and keeps no state of it
         model.one.bias.requires_grad_(False)
     opt = OPTIMIZERS[optimizer](groups_of(model, groups))
     losses(model, opt, steps)
@@ -194,7 +194,7 @@ def as_pytorch(tmp):
                 check(all(isinstance(k, int) for k in ids["state"]), f"{what}: ids are {list(ids['state'])}")
                 write("rekey", back, back[:-3] + "-again.pt", "--to", "name")
                 same(load(back[:-3] + "-again.pt"), ours, what + " again")
-    # A bare optimizer, with names from elsewhere; and what has the form already.
+    # A bare optimizer, with names from elsewhere; and input that has the form already.
     torch.save(osd, os.path.join(tmp, "bare.pt"))
     refused("KEY", "rekey", os.path.join(tmp, "bare.pt"), os.path.join(tmp, "x.pt"), "--to", "name", words=["--names"])
     write("rekey", os.path.join(tmp, "bare.pt"), os.path.join(tmp, "bare-id.pt"), "--to", "id")
@@ -204,7 +204,7 @@ def as_pytorch(tmp):
 
 
 def going_on(tmp):
-    """Losses after a detour are those without it."""
+    """Losses after a detour equal those without it."""
     for groups in ("one", "two"):
         model, opt = trained("adamw", groups)
         pt = os.path.join(tmp, groups + ".pt")
@@ -219,7 +219,7 @@ def going_on(tmp):
 
 
 def takes(osd, model, opt, want, what):
-    """A fresh optimizer takes all of the state: PyTorch leaves what it does not know of in silence."""
+    """A fresh optimizer takes all of the state: PyTorch silently ignores unknown entries."""
     opt.load_state_dict(osd)
     params = [p for g in opt.param_groups for p in g["params"]]
     check(len(opt.state) == len(want["state"]) > 0, f"{what}: {len(opt.state)} of {len(want['state'])} states were taken")
@@ -229,7 +229,7 @@ def takes(osd, model, opt, want, what):
 
 
 def consolidated(tmp):
-    """Folders hold all keys as text; what consolidate makes of a state by id is one that AdamW loads."""
+    """Folders hold all keys as text; AdamW loads consolidate's output of a state by id."""
     for groups in ("one", "two"):
         model, opt = trained("adamw", groups)
         osd = opt.state_dict()
@@ -258,7 +258,7 @@ def consolidated(tmp):
                     other, other_opt = trained("adamw", groups)
                     check(losses(fresh, fresh_opt, 3) == losses(other, other_opt, 3), f"{path}: other losses")
             run("diff", folder, folder + ".pt")
-    # What no group lists is none of the optimizer's, and keys of other dicts are text as before.
+    # Parameters in no group do not belong to the optimizer, and keys of other dicts stay text.
     folder = os.path.join(tmp, "text")
     dcp.save({"names": {"0": torch.zeros(1)}, "optimizer": osd}, checkpoint_id=folder)
     run("consolidate", folder, folder + ".pt")
@@ -266,7 +266,7 @@ def consolidated(tmp):
 
 
 def lightning(tmp):
-    """Ids by the model's order whatever the groups, as Lightning writes them; several optimizers."""
+    """Ids in the model's order with any groups, as Lightning writes them; several optimizers."""
     model, opt = trained("adamw", "two")
     named = by_pytorch(opt.state_dict(), OptimStateKeyType.PARAM_NAME, model, opt)
     by_model = FSDP.rekey_optim_state_dict(copy.deepcopy(named), OptimStateKeyType.PARAM_ID, model)
@@ -275,7 +275,7 @@ def lightning(tmp):
     write("rekey", path, os.path.join(tmp, "name.ckpt"), "--to", "name")
     ours = load(os.path.join(tmp, "name.ckpt"))
     same(unordered(ours["optimizer_states"][0]), unordered(named), "Lightning")
-    # With an order given, ids are its positions, as PyTorch has them by model.parameters().
+    # With an order given, ids are its positions, like PyTorch's by model.parameters().
     write("rekey", os.path.join(tmp, "name.ckpt"), os.path.join(tmp, "id.ckpt"), "--to", "id", "--names", named_order(model, tmp))
     same(unordered(load(os.path.join(tmp, "id.ckpt"))["optimizer_states"][0]), unordered(by_model), "by the model's order")
 
@@ -328,14 +328,14 @@ def uncertain(tmp):
     same(load(out)["optimizer"], {**by_pytorch(opt.state_dict(), OptimStateKeyType.PARAM_NAME, model, opt),
                                   "param_groups": load(out)["optimizer"]["param_groups"]}, "--names")
     check(load(out)["optimizer"]["param_groups"][0]["params"] == ["c.weight", "b.weight"], "the order of the group")
-    # PyTorch's own rekey sorts the names: what order they had is lost.
+    # PyTorch's own rekey sorts the names: their order is lost.
     lost = by_pytorch(opt.state_dict(), OptimStateKeyType.PARAM_NAME, model, opt)
     check(lost["param_groups"][0]["params"] == ["b.weight", "c.weight"], "PyTorch sorts")
     torch.save({"optimizer": lost}, pt + ".lost.pt")
     refused("REKEY_AMBIGUOUS", "rekey", pt + ".lost.pt", out + "2.pt", "--to", "id", words=["sorted", "'b.weight'", "'c.weight'"])
     write("rekey", pt + ".lost.pt", out + "2.pt", "--to", "id", "--names", names)
     check([g["params"] for g in load(out + "2.pt")["optimizer"]["param_groups"]] == [[0, 1], [2]], "the order of --names comes back")
-    # A list that is not that of this optimizer.
+    # A list for another optimizer.
     with open(names, "w", encoding="utf-8") as f:
         f.write("c.weight\nb.weight\n")
     refused("KEY", "rekey", pt, out + "3.pt", "--to", "name", "--names", names, words=["3 parameters"])
@@ -346,7 +346,7 @@ def uncertain(tmp):
     with open(names, "w", encoding="utf-8") as f:
         json.dump(wrong, f)
     refused("SHAPE", "rekey", pt, out + "4.pt", "--to", "name", "--names", names, words=["parameter 0", "[1]", "'out.weight'", "[6, 7]"])
-    # Names that occur twice in JSON maps, text that is none.
+    # Names that occur twice in JSON maps, and invalid text.
     with open(names, "w", encoding="utf-8") as f:
         f.write('["a", 3]')
     refused("JSON", "rekey", pt, out + "5.pt", "--to", "name", "--names", names, words=["name 2"])
@@ -362,7 +362,7 @@ def inodes(folder):
 
 
 def prefixes(tmp):
-    """Names as torch.compile and DistributedDataParallel leave them."""
+    """Names that torch.compile and DistributedDataParallel produce."""
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         plain = models.Net()
@@ -400,7 +400,7 @@ def prefixes(tmp):
         fresh_opt.load_state_dict(ids)
     check(hasattr(load(pt + "-out.pt")["model"], "_metadata"), "the OrderedDict's attribute is gone")
     check("blocks.0.norm" in load(pt + "-out.pt")["model"]._metadata, "the modules' names are the old ones")
-    # Shared on disk, and apart where it counts.
+    # Shared on disk, and separate where it matters.
     shared = inodes(folder)
     for name, inode in inodes(folder + "-out").items():
         check((inode == shared.get(name)) == (name == "__0_0.distcp"), f"{name}: {inode}, {shared}")
@@ -444,9 +444,9 @@ def swaps_and_levels(tmp):
 
 
 def halves(tmp):
-    """Rules are about whole keys as inspect prints them; what would hit half of the names is refused, with what to say instead."""
+    """Rules apply to whole keys as inspect prints them; a rule that would match half of the names is refused, with advice."""
     model, opt = trained()
-    names = {k: "model." + k if not k.startswith("out") else k for k in model.state_dict()}   # as a LlamaForCausalLM: lm_head beside model
+    names = {k: "model." + k if not k.startswith("out") else k for k in model.state_dict()}   # like LlamaForCausalLM: lm_head beside model
     weights = {names[k]: v for k, v in model.state_dict().items()}
     named = by_pytorch(opt.state_dict(), OptimStateKeyType.PARAM_NAME, model, opt)
     optim = {"state": {names[k]: v for k, v in named["state"].items()},
@@ -465,16 +465,16 @@ def halves(tmp):
             run(*verb, "-k", "model.**", "--exclude", "out.**")
             check("error[NOT_FOUND]" in run(*verb, "-k", "nothing.**", expect=2), verb)
             check("error[NOT_FOUND]" in run(*verb, "-k", head, "-k", "nothing.**", expect=2), verb)
-    # Said in full, it is done.
+    # With the full rule, it is done.
     run("consolidate", flat, os.path.join(tmp, "base.pt"), "-k", "model.**", "--exclude", "out.**", "--strip-prefix", "model")
     same(load(os.path.join(tmp, "base.pt")), {k[6:]: v for k, v in weights.items() if k.startswith("model.")}, "a part chosen")
-    # In the nested one, `model` is a level, whatever its modules are called; what follows says what became what.
+    # In the nested one, `model` is a level, whatever its modules are called; the report maps old names to new ones.
     out = nested + ".pt"
     said = json.loads(run("consolidate", nested, out, "-k", "model.**", "--strip-prefix", "model", "--json"))
     same(load(out), weights, "a level")
     check({(r["from"], r["to"]) for r in said["renames"]} == {("model." + k, k) for k in weights}, said["renames"])
     check(f"  model.{head} -> {head}\n" in run("consolidate", nested, out, "-k", "model.**", "--strip-prefix", "model", "-n", "--force"), "-n")
-    # A parameter's whole key: the optimizer follows.  By their names alone, likewise.
+    # A parameter's whole key: the optimizer follows.  Likewise for names without a prefix.
     first = next(k for k in weights if k.startswith("model."))
     for number, rule in enumerate((f"model.{first}=model.first", f"{first}=first")):
         did = write("rename", nested, f"{nested}-{number}", "--rename", rule)
@@ -482,7 +482,7 @@ def halves(tmp):
         check("first" in got["model"] and "first" in got["optimizer"]["state"], f"{rule}: {list(got['optimizer']['state'])}")
         check("first" in got["optimizer"]["param_groups"][0]["params"] and "first" in got["optimizer"]["param_groups"][0]["param_names"], rule)
         check({"from": "model." + first, "to": "model.first"} in did["renames"], did["renames"])
-    # The prefix taken off every name it stands before, in the model and in the optimizer.
+    # The prefix is removed from every name, in the model and in the optimizer.
     write("rename", nested, nested + "-bare", "--rename", "model.model.=model.")
     got = load(nested + "-bare")
     want = [n for n, _ in model.named_parameters()]
@@ -491,14 +491,14 @@ def halves(tmp):
     refused("USAGE", "rename", nested, nested + "-x", "--rename", f"optimizer.state.{first}=optimizer.state.x", words=["'optimizer' alone"])
     write("rename", nested, nested + "-keys", "--rename", f"/model.{first}=model.first")
     check("first" in load(nested + "-keys")["model"] and first in load(nested + "-keys")["optimizer"]["state"], "keys alone")
-    # What is dropped is named, and its state goes with it; a whole model leaves its optimizer.
+    # Dropped keys are named, and their state is dropped too; dropping a whole model keeps its optimizer.
     did = write("rename", nested, nested + "-drop", "--drop", "model." + head)
     check(f"model.{head}" in did["dropped_keys"] and len(did["dropped_keys"]) == did["dropped"] > 1, did["dropped_keys"])
     check(head not in load(nested + "-drop")["optimizer"]["state"] and head not in load(nested + "-drop")["optimizer"]["param_groups"][0]["params"], "its state")
     check(f"  model.{head}\n" in run("rename", nested, nested + "-drop2", "--drop", "model." + head), "named")
     write("rename", nested, nested + "-optim", "--drop", "model.**")
     check(set(load(nested + "-optim")["optimizer"]["state"]) == set(optim["state"]), "the optimizer stays")
-    # Two models of one shape: a rule for one of them would leave the other behind.
+    # Two models of one shape: a rule for only one of them is refused.
     twice = os.path.join(tmp, "twice")
     dcp.save({"model": weights, "ema": weights, "optimizer": optim}, checkpoint_id=twice)
     refused("USAGE", "rename", twice, twice + "x", "--rename", f"model.{first}=model.first", words=["ema." + first])
@@ -509,7 +509,7 @@ def halves(tmp):
 
 
 def unreadable_names(tmp):
-    """Names that PyTorch saves without a word, and that nobody can read as they are."""
+    """Names that PyTorch saves silently, but that cannot be read unambiguously."""
     names = {"": "part of the key is empty", "a\x1b[31m": "control character at byte 1", "b\0c": "NUL at byte 1", "d\u202ee": "\\u202e", "e\u200b": "\\u200b"}
     for path in (os.path.join(tmp, "odd.pt"), os.path.join(tmp, "odd")):
         state = {"model": {name: torch.ones(2) for name in (*names, "plain", "\u00e4")}}
@@ -525,7 +525,7 @@ def unreadable_names(tmp):
         run("verify", path, "--strict", expect=1)
         found = json.loads(run("verify", path, "--json"))["findings"]
         check([f["severity"] for f in found] == ["warning"] * len(names), found)
-        # As before they come through a copy as they are.
+        # As before, a copy keeps them unchanged.
         run("consolidate", path, path + "-full.pt")
         same(load(path + "-full.pt"), state, path)
 
@@ -547,7 +547,7 @@ def neighbours(tmp):
 
 
 def elsewhere(tmp):
-    """Another file system: copies, and what is damaged does not get there."""
+    """Another file system: the tool copies, and damaged data is not copied."""
     if os.stat("/dev/shm").st_dev == os.stat(tmp).st_dev:
         return
     folder = os.path.join(tmp, "here")

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks `fsdp-ckpt shard` and `reshard` against what PyTorch's FSDP writes and loads (gloo, CPU, small models).
+"""Compares `fsdp-ckpt shard` and `reshard` with what PyTorch's FSDP writes and loads (gloo, CPU, small models).
 
   python check_reshard.py WHAT --tool PATH [CASE...]
 
 layout   The chunks of every tensor at N ranks are those that FSDP1 and FSDP2 write at N, for N in 1, 2, 3, 4, 7, 8, from a
          sharded folder and from a full file; so are the paths of the state dict.
-resume   PyTorch loads what reshard wrote, with FSDP1 and FSDP2: exact state, each rank reads the parts of cut tensors from
-         its own file alone, and training goes on with the losses of a run that loads the original folder.
+resume   PyTorch loads the output of reshard, with FSDP1 and FSDP2: exact state, each rank reads its parts of cut tensors only
+         from its own file, and training continues with the losses of a run that loads the original folder.
 full     full -> shard -> consolidate is the same object.
-folders  CASE...: checkpoints of make_checkpoints.py and of other PyTorch versions, resharded, hold what the truth says.
+folders  CASE...: checkpoints of make_checkpoints.py and of other PyTorch versions, resharded, match the truth.
 """
 import argparse
 import os
@@ -54,7 +54,7 @@ def run(tool, *args, expect=0):
 
 
 class Net(models.Net):
-    """Uneven rows, parameters of one row, biases; buffers whose shapes are those of parameters."""
+    """Uneven rows, parameters of one row, biases; buffers with the shapes of parameters."""
 
     def __init__(self):
         super().__init__()
@@ -104,7 +104,7 @@ def save(rank, world, kind, folder):
 
 
 class CountingReader(dcp.FileSystemReader):
-    """Notes which bytes of which file are read."""
+    """Records which bytes of which file are read."""
 
     def __init__(self, path):
         super().__init__(path)
@@ -133,15 +133,15 @@ def whole(x):
 
 
 def resume(rank, world, kind, folder):
-    """Loads, says what was read, and trains on: (state as loaded, files of cut tensors, files opened, losses)."""
+    """Loads, reports the reads, and trains on: (state as loaded, files of cut tensors, files opened, losses)."""
     opened = set()
     sys.addaudithook(lambda event, a: opened.add(os.path.basename(str(a[0]))) if event == "open" and str(a[0]).endswith(".distcp") else None)
     model, opt = build(kind, seed=5)
     state = state_of(model, opt)
     state["epoch"] = None
     reader = CountingReader(folder)
-    # PyTorch 2.11 drops ShardedTensors of which a rank has no part while it flattens them, and then takes the folder for one of
-    # before 2.4; without that step it loads.
+    # PyTorch 2.11 drops ShardedTensors of which a rank has no part while it flattens them, and then assumes a folder from before 2.4;
+    # without that step it loads.
     dcp.load(state, storage_reader=reader, planner=DefaultLoadPlanner(flatten_sharded_tensors=False))
     set_state_dict(model, opt, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
     meta = reader.read_metadata()
@@ -224,7 +224,7 @@ def resume_all(tool, tmp, _):
 
 
 def plain(x):
-    """What a folder keeps of an object: dicts with text for keys; lists, tuples and tensors as they are."""
+    """The part of an object that a folder keeps: dicts with text for keys; lists, tuples and tensors unchanged."""
     if isinstance(x, dict):
         return {str(k): plain(v) for k, v in x.items()}
     if isinstance(x, list):
@@ -256,7 +256,7 @@ def full(tool, tmp, _):
             run(tool, "consolidate", out, back, "-q", "--force")
             want, got = plain(torch.load(path, weights_only=False)), torch.load(back, weights_only=False)
             ours = want
-            if name == "plain":  # numbers of parameters are numbers again, as an optimizer takes them
+            if name == "plain":  # numbers of parameters are numbers again, as an optimizer requires
                 numbered = {int(k): v for k, v in want["optimizer"]["state"].items()}
                 ours = {**want, "optimizer": {**want["optimizer"], "state": numbered}}
             lines = truth.diff(truth.describe(ours), truth.describe(got))
@@ -269,7 +269,7 @@ def full(tool, tmp, _):
 
 
 def plain_truth(tree):
-    """What a folder keeps of a truth: dicts with text for keys (see truth.py)."""
+    """The part of a truth that a folder keeps: dicts with text for keys (see truth.py)."""
     if tree.get("container") in ("dict", "OrderedDict"):
         items = [[k if k[:1] in "'\"" else repr(k), plain_truth(v)] for k, v in tree["items"]]
         return {**tree, "container": "dict", "items": items}

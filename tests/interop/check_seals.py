@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Seals, on checkpoints of every producer: none is a false alarm, PyTorch loads what it loaded, every damage is found.
+"""Seals, on checkpoints of every producer: no false alarm, PyTorch still loads them, every damage is found.
 
     check_seals.py CASE... --tool FSDP_CKPT [--seed N]
 
-A case is a folder with ckpt (a folder or a file) or full.pt in it.  Each is copied, in two ways; verify of the copy,
-without a seal, says what it says of the original, and warns of no data newer than its metadata.  It is sealed and
-matches.  Then it is damaged, one way at a time, and put in order again:
-- every file is lost; cut and lengthened by a byte; a file is added;
-- bytes of every file are changed, `.metadata` and the seal included (every byte where the case is small);
-- every two items of one size change places, within a file and between files (up to 60 a case, drawn).
+A case is a folder with ckpt (a folder or a file) or full.pt in it.  Each is copied, in two ways; verify of the copy, without a seal,
+reports the same as for the original, and no data newer than its metadata.  It is sealed and matches.  Then it is damaged, one way at a
+time, and restored again:
+- every file is removed; cut and lengthened by a byte; a file is added;
+- bytes of every file are changed, including `.metadata` and the seal (every byte if the case is small);
+- every two items of one size are swapped, within a file and between files (up to 60 for each case, at random).
 Two saves by PyTorch into one folder are mixed in every way, with and without a seal.
 """
 import argparse
@@ -33,7 +33,7 @@ import truth  # noqa: E402
 
 SEAL = "fsdp_seal.json"
 MAX_SWAPS = 60
-# Files of at most so many bytes are changed at every byte, others at so many places.
+# Files of at most this size are changed at every byte, others at this many places.
 EVERY_BYTE = 1200
 PLACES = 24
 failures = []
@@ -47,7 +47,7 @@ def check(condition, *what):
 
 
 def verify(path, *options):
-    """Exit status, and what --json prints."""
+    """Returns the exit status, and the output of --json."""
     result = subprocess.run([TOOL, "verify", path, "--json", *options], capture_output=True, text=True)
     check(result.returncode in (0, 1), path, options, result.stderr)
     return result.returncode, json.loads(result.stdout) if result.returncode in (0, 1) else {}
@@ -106,13 +106,13 @@ def flip_bytes(path, file, every, drawn):
         changed = bytearray(content)
         changed[place] ^= 1 << drawn.randrange(8)
         with Changed(file, changed):
-            # What a fast check reads of a folder: small files and metadata.
+            # A fast check reads these of a folder: small files and metadata.
             small = name == ".metadata" or len(content) <= 1 << 20
             expect_found("flipped", path, *(["--fast"] if small and drawn.random() < 0.5 else []))
 
 
 def items_of(path):
-    """(file, begin, length) of every chunk and value that lies in a file of its own bytes."""
+    """Returns (file, begin, length) of every chunk and value that has its own bytes in a file."""
     result = subprocess.run([TOOL, "inspect", path, "--json"], capture_output=True, text=True)
     check(result.returncode == 0, "inspect", path, result.stderr)
     chunks = [c for tensor in json.loads(result.stdout)["tensors"] for c in tensor["chunks"]]
@@ -140,7 +140,7 @@ def swap_items(path, drawn):
 
 
 def load(path):
-    """What PyTorch makes of a DCP folder, as text; None where it cannot load it without its model."""
+    """Returns the content of a DCP folder by PyTorch, as text; None if it cannot load it without its model."""
     if not os.path.isfile(os.path.join(path, ".metadata")):
         return None
     state = {}
@@ -148,13 +148,13 @@ def load(path):
         _load_state_dict(state, storage_reader=dcp.FileSystemReader(path), planner=_EmptyStateDictLoadPlanner(),
                          no_dist=True)
         return truth.describe(state)
-    except (Exception, CheckpointException):  # its own message: quantized chunks, classes it has not, ...
+    except (Exception, CheckpointException):  # for example quantized chunks, or classes that it lacks
         return None
 
 
 def check_case(case, work, drawn):
     source = next(p for p in (os.path.join(case, "ckpt"), os.path.join(case, "full.pt")) if os.path.exists(p))
-    # As cp -r copies, at new times in the order of names, and with the times of the original.
+    # Copied like cp -r: with new times in the order of names, and with the times of the original.
     path = os.path.join(work, os.path.basename(source))
     before = verify(source)
     for copy in (shutil.copy, shutil.copy2):
@@ -223,7 +223,7 @@ def check_mixed(work):
     for at, folder in enumerate((one, two)):
         state = {f"layers.{i}.weight": torch.full((40, 3), float(i + 10 * at)) for i in range(4)}
         dcp.save(state, checkpoint_id=folder, no_dist=True)
-    # PyTorch's .metadata says when it was saved, so that those of two saves differ.
+    # PyTorch's .metadata has the time of the save, so those of two saves differ.
     for take in (".metadata", "__0_0.distcp"):
         shutil.rmtree(mixed, ignore_errors=True)
         shutil.copytree(one, mixed)
@@ -236,7 +236,7 @@ def check_mixed(work):
         os.unlink(os.path.join(mixed, SEAL))
         status, report = verify(mixed)
         check(status == 0, "the mix is sound but for the seal", take, report)
-    # As an interrupted save leaves it: data written in place, an hour after .metadata.
+    # Like an interrupted save: data written in place, an hour after .metadata.
     path = os.path.join(one, ".metadata")
     os.utime(path, ns=(os.stat(path).st_atime_ns, os.stat(path).st_mtime_ns - 3600 * 10**9))
     status, report = verify(one)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that `diff` calls a checkpoint and everything that consolidate makes of it equal.
+"""Checks that `diff` calls a checkpoint and every output of consolidate for it equal.
 
   python check_self_diff.py CASE... --tool PATH      a CASE holds ckpt/ or full.pt, and its truth
 
-To .pt all of it; to .h5 where the tool can write one; to .safetensors the tensors, those inside of dicts, lists and tuples too.
+To .pt all of it; to .h5 if the tool can write it; to .safetensors the tensors, including those inside dicts, lists and tuples.
 A changed element is found in each of them.
 """
 import argparse
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 FORMATS = ("pt", "h5", "safetensors")
-# What an output cannot hold is refused by name, with one of these.
+# Content that an output cannot hold is refused by name, with one of these.
 REFUSED = {"h5": ("UNSUPPORTED", "no HDF5"), "safetensors": ("UNSUPPORTED", "ST_")}
 
 
@@ -36,7 +36,7 @@ class Case:
 
 
 def check(case, format, tmp):
-    """What is wrong, or None; "refused" where the format holds no such thing."""
+    """Returns the problem, or None; "refused" if the format cannot hold the content."""
     out = os.path.join(tmp, "out." + format)
     drop = ["--drop-values"] if format == "safetensors" else []
     made = case.run("consolidate", case.path, out, "--no-sync", "--json", *drop)
@@ -44,7 +44,7 @@ def check(case, format, tmp):
         if any(word in made.stderr for word in REFUSED.get(format, ())):
             return "refused"
         return f"consolidate: exit {made.returncode}: {made.stderr}"
-    # Further names of a tensor stand in the .safetensors' metadata alone.
+    # Further names of a tensor are only in the .safetensors' metadata.
     tied = list(json.loads(made.stdout)["tied"])
     ignore = ["--ignore-values", *(x for name in tied for x in ("--exclude", name))] if drop else []
     for a, b in (case.path, out), (out, case.path):
@@ -53,7 +53,7 @@ def check(case, format, tmp):
             return f"diff: exit {done.returncode}\n{done.stderr}{done.stdout}"
     if format != "safetensors":
         return None
-    # Every tensor is there, under the name that it has in the .pt file.
+    # Every tensor is there, under its name in the .pt file.
     said = [json.loads(case.run("inspect", path, "--json").stdout)["tensors"] for path in (out, os.path.join(tmp, "out.pt"))]
     found, wanted = ({t["key"] for t in tensors} for tensors in said)
     lost = wanted - found - set(tied)

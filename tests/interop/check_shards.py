@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks what fsdp-ckpt makes of optimizers in FairScale's shards that contradict each other or the metadata.
+"""Checks how fsdp-ckpt treats optimizers in FairScale's shards that contradict each other or the metadata.
 
   python check_shards.py GOLDEN --tool PATH      GOLDEN is tests/data/golden
 
-What they are when nothing is wrong with them, check_consolidate.py says of the same folders.
+check_consolidate.py checks the same folders without damage.
 """
 import argparse
 import copy
@@ -43,7 +43,7 @@ class Folder:
         return done.returncode, done.stdout + done.stderr
 
     def refused(self, *said):
-        """Damage to verify, and nothing is written."""
+        """verify reports damage, and nothing is written."""
         status, text = self.run("verify", self.path)
         assert status == 1 and all(s in text for s in said), (status, text)
         out = os.path.join(self.tmp, "none.pt")
@@ -51,7 +51,7 @@ class Folder:
         assert status == 2 and not os.path.exists(out), (status, text)
 
     def left_out(self, said):
-        """A warning, and everything but the optimizer in the output."""
+        """verify warns, and the output has everything except the optimizer."""
         status, text = self.run("verify", self.path, "--json")
         found = json.loads(text)["findings"]
         assert status == 0 and any(f["code"] == "EXTRA_FILE" and said in f["message"] for f in found), (status, text)
@@ -144,13 +144,13 @@ def a_state_of_no_parameter(folder):
 
 
 def more_entries_than_any_optimizer_has(folder):
-    """Each would stand under every parameter."""
+    """Each would apply to every parameter."""
     folder.edit(lambda saved: saved[folder.key]["state"][0].update({f"k{i}": i for i in range(1000)}), [0])
     folder.refused("damage[LIMIT_NODES]", "more than 64 entries")
 
 
 def never_stepped(folder):
-    """No state at all: an optimizer that has its group alone."""
+    """No state at all: an optimizer with only its group."""
     folder.edit(lambda saved: saved[folder.key]["state"].clear())
     optimizer = folder.whole()
     assert list(optimizer["param_groups"][0]["params"])[0] == "inp.weight" and not optimizer.get("state"), optimizer
@@ -167,7 +167,7 @@ def parameters_without_a_gradient(folder):
 
 
 def values_beside_the_states(folder):
-    """As fairseq's loss scale: the lowest rank's."""
+    """Like fairseq's loss scale: the lowest rank's value."""
     def change(saved):
         saved[folder.key]["loss_scale"] = 128.0
         saved[folder.key]["param_groups"][0]["lr"] = torch.tensor(0.5)
@@ -177,7 +177,7 @@ def values_beside_the_states(folder):
 
 
 def steps_that_are_integers(folder):
-    """As before PyTorch 1.12."""
+    """The form of before PyTorch 1.12."""
     def change(saved):
         for state in saved[folder.key]["state"].values():
             state["step"] = 2

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that Lightning and fsdp::Strategy go on from each other's checkpoints.
+"""Checks that Lightning and fsdp::Strategy continue from each other's checkpoints.
 
   python check_strategy.py --program PATH            PATH is lightning_steps, whose module, data and optimizer are those below
 """
@@ -54,7 +54,7 @@ class Module(L.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
 
     def train_dataloader(self):
-        # The Trainer asks anew every epoch; an epoch is one step.
+        # The Trainer asks again every epoch; an epoch is one step.
         return torch.utils.data.DataLoader([batch_of(self.trainer.current_epoch)], batch_size=None)
 
 
@@ -95,7 +95,7 @@ def agree(what, want, got):
 
 
 def consolidated(folder, tmp):
-    """Both of Lightning's consolidations give what PyTorch reads from the folder, and meta.pt.  Returns the Trainer's."""
+    """Both of Lightning's consolidations give the content that PyTorch reads from the folder, and meta.pt. Returns the Trainer's."""
     dcp_to_torch_save(folder, f"{tmp}/whole.pt")
     meta = torch.load(f"{folder}/meta.pt", weights_only=True)
     want = {**torch.load(f"{tmp}/whole.pt", weights_only=True), **meta}
@@ -118,7 +118,7 @@ def resume_in_trainer(path, what, want):
 
 
 def fsdp_rank(rank, world, port, path, want):
-    """Lightning's own FSDPStrategy loads; it needs GPUs to train by itself, so that the loop is ours."""
+    """Loads with Lightning's own FSDPStrategy; it needs GPUs to train by itself, so this test has its own loop."""
     from lightning.fabric.plugins.environments import TorchElasticEnvironment
     from lightning.fabric.strategies import FSDPStrategy
 

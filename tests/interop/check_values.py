@@ -3,9 +3,9 @@
 
     check_values.py TOOL CHECKPOINT...       a CHECKPOINT is a folder of torch.distributed.checkpoint, or a torch.save file
 
-Every checkpoint, and files of every dtype made here: the figures of `stats` are those PyTorch computes in float64; `diff` finds a
-folder and PyTorch's own conversion of it to be the same, and finds every element that was changed; its verdicts are those of
-torch.isclose and torch.testing.assert_close on the numbers as float64; `extract` gives what PyTorch's indexing gives.
+Every checkpoint, and files of every dtype made here: the figures of `stats` equal PyTorch's in float64; `diff` finds a folder and PyTorch's
+own conversion of it equal, and finds every changed element; its verdicts equal those of torch.isclose and torch.testing.assert_close on the
+numbers as float64; `extract` equals PyTorch's indexing.
 """
 import json
 import math
@@ -44,7 +44,7 @@ def run(tool, *args, status=(0,)):
 
 
 def flat(value, prefix=""):
-    """The tensors of a nested state dict by the keys that torch.distributed.checkpoint gives them."""
+    """The tensors of a nested state dict by their keys in torch.distributed.checkpoint."""
     if isinstance(value, torch.Tensor):
         return {prefix: value.detach()}
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
@@ -57,7 +57,7 @@ def dense(tensors):
 
 
 def raw(tensor):
-    """Its bytes; `contiguous` leaves odd strides to tensors of one element."""
+    """Returns its bytes; `contiguous` ignores odd strides of tensors with one element."""
     return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor).flatten().view(torch.uint8)
 
 
@@ -342,7 +342,7 @@ def check_ranking(tool, generator, work):
 
 
 def check_changed(tool, path, state, tensors, work, random):
-    """PyTorch's own conversion is the same; with one element changed, exactly that one differs."""
+    """PyTorch's own conversion is equal; with one element changed, exactly that one differs."""
     full = os.path.join(work, "full.pt")
     torch.save(state, full)
     out, status = run(tool, "diff", path, full, "--json", status=(0, 1))

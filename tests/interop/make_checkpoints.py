@@ -4,8 +4,8 @@
 
   python make_checkpoints.py OUT        OUT/<case>_w<ranks>/ckpt/ and OUT/<case>_w<ranks>/truth.json
 
-The truth is what the same PyTorch reads back whole: dcp_to_torch_save, then torch.load.  See truth.py for its form; besides
-  tensors       flattened key -> what is in it
+The truth is the content that the same PyTorch reads back whole: dcp_to_torch_save, then torch.load.  See truth.py for its form; besides
+  tensors       flattened key -> its value
   weights_only  whether PyTorch loads its own full file with weights_only=True
   allow         globals that must be allowed by name
 """

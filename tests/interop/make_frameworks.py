@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes checkpoints with the trainers' own packages (gloo, CPU), and the truth about each, told by those packages.
+"""Makes checkpoints with the trainers' own packages (gloo, CPU), and the truth about each, by those packages.
 
   python make_frameworks.py OUT [NAME RANKS]    OUT/<case>_w<ranks>/ckpt and OUT/<case>_w<ranks>/truth.json, as make_checkpoints.py
 
@@ -43,14 +43,14 @@ import truth
 
 
 def write_truth(folder, obj, **more):
-    """`obj` is what a consolidated file must load as."""
+    """`obj` is the expected content of a consolidated file."""
     doc = {"torch": torch.__version__.split("+")[0], "tree": truth.describe(obj), "items": truth.flat(obj), "weights_only": True, "allow": [], **more}
     with open(os.path.join(folder, "truth.json"), "w") as f:
         json.dump(doc, f, indent=1, ensure_ascii=False)
 
 
 def full(x):
-    """The same with whole tensors in place of DTensors and ShardedTensors.  Collective."""
+    """Returns the same with whole tensors instead of DTensors and ShardedTensors. Collective."""
     from torch.distributed._shard.sharded_tensor import ShardedTensor
     from torch.distributed.tensor import DTensor
     if isinstance(x, DTensor):
@@ -85,7 +85,7 @@ def deepspeed_case(rank, world, out, stage, half, plain):
     model = TwoGroups(tied=not plain)
     if not plain:
         models.freeze(model)
-    names = {id(p): n for n, p in model.named_parameters()}   # before stage 3 takes the shapes away
+    names = {id(p): n for n, p in model.named_parameters()}   # before stage 3 removes the shapes
     order = list(model.state_dict())
     buffers = {n for n, _ in model.named_buffers()}
     groups = model.groups() if not plain else [{"params": [p for p in model.parameters()]}]
@@ -116,8 +116,8 @@ def deepspeed_case(rank, world, out, stage, half, plain):
     optim = sorted(os.listdir(os.path.join(ckpt, "global_step2")))
     optim = next(torch.load(os.path.join(ckpt, "global_step2", f), weights_only=False) for f in optim if "optim_states" in f)["optimizer_state_dict"]
     base = optim["optimizer_state_dict" if stage == 3 else "base_optimizer_state"]
-    # Buffers stay in the type they were saved in, where zero_to_fp32 makes them float32.
-    # Stage 1 keeps frozen weights with the others of the module alone, where zero_to_fp32 does not look.
+    # Buffers keep their saved type, while zero_to_fp32 makes them float32.
+    # Stage 1 keeps frozen weights only with the module's others, where zero_to_fp32 does not look.
     model_part = {n: saved["module"][n] if n in buffers or n not in weights else weights[n] for n in order if n in weights or stage == 1}
     for n in weights:
         assert torch.equal(model_part[n].float(), weights[n].float()), n
@@ -203,7 +203,7 @@ def accelerate_cases(rank, world, out):
             if version == 2:
                 from torch.distributed.checkpoint.state_dict import get_state_dict
                 m, o = get_state_dict(model, optimizer)
-                m = dict(m)   # as get_model_state_dict has it
+                m = dict(m)   # like get_model_state_dict
             else:
                 with FSDP.state_dict_type(model, StateDictType.SHARDED_STATE_DICT):
                     m, o = model.state_dict(), FSDP.optim_state_dict(model, optimizer)
@@ -268,7 +268,7 @@ def lightning_cases(rank, world, out):
         def __init__(self, width=7):
             super().__init__()
             self.save_hyperparameters()
-            # On one rank without buffers, which nothing tells from parameters where states go by number.
+            # On one rank without buffers: if states go by number, nothing tells buffers from parameters.
             self.net = models.Net(width=width) if world > 1 else nn.Sequential(nn.Linear(models.IN, width), nn.Tanh(), nn.Linear(width, models.IN))
 
         def configure_model(self):

@@ -57,7 +57,7 @@ def one_step(model, opt, dtype=torch.float32):
 
 
 def fsdp1(rank, world, use_orig, tied=False, frozen=False, strategy=ShardingStrategy.FULL_SHARD, mesh=None, half=False):
-    """A state dict {"model", "optimizer", ...} of ShardedTensors (of DTensors where a mesh is given)."""
+    """Returns a state dict {"model", "optimizer", ...} of ShardedTensors (of DTensors if a mesh is given)."""
     torch.manual_seed(world)
     model = Net(tied=tied)
     if frozen:

@@ -52,7 +52,7 @@ def values():
 
 
 def values_beyond_weights_only():
-    """What PyTorch itself reads back with weights_only=False alone."""
+    """Content that PyTorch itself reads back only with weights_only=False."""
     return {
         "numpy": {"float64": np.float64(1.5), "float32": np.float32(2.5), "int64": np.int64(-7), "bool": np.bool_(True),
                   "array": np.arange(6, dtype=np.int32).reshape(2, 3), "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),

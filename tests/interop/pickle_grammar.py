@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random pickles from a grammar: what checkpoints hold, and what an attacker would hide among it.
+"""Random pickles from a grammar: the content of checkpoints, and attacks hidden in it.
 
-A Grammar draws everything from one seeded random.Random.  `root` gives the opcodes of one object; what is in `used`
-afterwards are the attacks it contains.  Every attack, when it is run, creates the file `canary`.
+A Grammar draws everything from one seeded random.Random.  `root` returns the opcodes of one object; afterwards `used` holds the attacks in
+it.  Every attack, when it is run, creates the file `canary`.
 """
 import struct
 
 # Names of the exact list (formats/names/plain_names.cpp) as plain types and constants.
 TYPES = [("builtins", n) for n in ("list", "dict", "tuple", "int", "float", "bool", "str")] + [
     ("torch", n) for n in ("float32", "bfloat16", "int64", "bool", "Tensor", "per_tensor_affine")] + [("collections", "OrderedDict")]
-# Names that write_text and its like are taken from, by getattr.
+# Names from which getattr takes write_text and similar methods.
 MEMBERS = [("pathlib", "PosixPath", "write_text"), ("pathlib", "PosixPath", "touch"), ("pathlib", "Path", "unlink"),
            ("numpy", "ndarray", "tofile"), ("torch", "UntypedStorage", "from_file"), ("torch", "Tensor", "__class__"),
            ("collections", "OrderedDict", "__reduce_ex__"), ("torch", "Size", "__subclasses__"), ("argparse", "Namespace", "__init__")]
@@ -80,7 +80,7 @@ class Grammar:
     # -- containers and names
 
     def memo(self, opcodes):
-        """The same value, kept in the memo too, and perhaps fetched from there in its place."""
+        """Returns the same value, also stored in the memo, and perhaps fetched from there instead."""
         if self.slots >= 250 or not self.chance(0.2):
             return opcodes
         slot = self.slots
@@ -191,7 +191,7 @@ class Grammar:
         state = b"}" + self.text("note") + (self.attack(depth) if self.chance(0.1) else self.scalar()) + b"s"
         return self.call(("torch._tensor", "_rebuild_from_type_v2"), [self.name(function), self.name(cls), args, state])
 
-    # -- what must not get through
+    # -- attacks that must not get through
 
     def member(self):
         module, cls, member = self.random.choice(MEMBERS)
@@ -237,12 +237,12 @@ class Grammar:
         return self.random.choice([self.dict, self.dict, self.ordered, self.default])(0)
 
     def pickle(self):
-        """A whole stream, for Python alone where not `binary`: with frames, without PROTO, with noise, of several pickles."""
+        """A whole stream, only for Python if not `binary`: with frames, without PROTO, with noise, of several pickles."""
         body = self.root()
         if self.binary:
             return b"\x80\x02" + body + b"."
         if self.chance(0.2):
-            body = b"N0(K\x01K\x022" + b"1" + body  # what is pushed and dropped again
+            body = b"N0(K\x01K\x022" + b"1" + body  # values that are pushed and dropped again
         protocol = self.random.choice([b"", b"\x80\x00", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"])
         out = protocol + body + b"."
         if self.chance(0.2):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks as processes forked from one that has loaded PyTorch already: starting eight costs what starting one does."""
+"""Ranks as processes forked from one that has loaded PyTorch already: starting eight costs as much as starting one."""
 import os
 import pickle
 import sys
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def run_ranks(world, body, *args):
-    """body(rank, world, *args) in `world` processes of one gloo group; returns what each returned."""
+    """Runs body(rank, world, *args) in `world` processes of one gloo group; returns the result of each."""
     with tempfile.TemporaryDirectory() as tmp:
         children = []
         for rank in range(world):

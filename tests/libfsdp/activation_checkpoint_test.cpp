@@ -43,7 +43,7 @@ struct Outcome {
   std::vector<at::Tensor> grads;  // of the parameters, then of the inputs
 };
 
-// One forward and backward of `loss` from one seed.
+// Runs one forward and backward of `loss` from one seed.
 template <typename Loss>
 Outcome run(nn::Module& module, std::vector<at::Tensor> inputs, const Loss& loss) {
   module.zero_grad();
@@ -51,7 +51,7 @@ Outcome run(nn::Module& module, std::vector<at::Tensor> inputs, const Loss& loss
   torch::manual_seed(11);
   Outcome result;
   result.loss = loss();
-  torch::rand({3});  // the generator moves on between forward and backward
+  torch::rand({3});  // advances the generator between forward and backward
   result.loss.backward();
   for (const auto& parameter : module.parameters()) result.grads.push_back(parameter.grad());
   for (const auto& input : inputs) result.grads.push_back(input.grad());
@@ -207,7 +207,7 @@ TEST(Checkpoint, autocast_of_the_forward_holds_in_recomputation) {
   };
   const auto expected =
       run(*block, {x}, [&] { return under_autocast([&] { return block(x) + block(x); }); });
-  // A weight that was first cast while nothing was recorded still gets its gradient afterwards.
+  // A weight first cast while no graph was recorded still gets its gradient afterwards.
   const auto actual = run(
       *block, {x}, [&] { return under_autocast([&] { return checkpoint(call, x) + block(x); }); });
   EXPECT_THAT(dtypes, ::testing::Each(torch::kBFloat16));
@@ -307,7 +307,7 @@ TEST(CheckpointModule, recomputes_the_modules_that_the_scope_wants) {
   EXPECT_EQ(checkpoint_policy(), nullptr);
 }
 
-// A module that checkpoints a child of its own, and one whose forward takes and gives more than
+// A module that checkpoints a child of its own, and one whose forward takes and returns more than
 // tensors.
 struct OuterImpl : nn::Module {
   OuterImpl() : inner(register_module("inner", Block(0.2))) {}

@@ -20,7 +20,7 @@ namespace {
 
 using test::spawn_ranks;
 
-// What every rank of `world` says.
+// Returns the message of every rank of `world`.
 template <typename F>
 std::vector<std::string> errors_of(int world, const F& f) {
   std::vector<std::string> errors(static_cast<std::size_t>(world), "no error");
@@ -30,7 +30,7 @@ std::vector<std::string> errors_of(int world, const F& f) {
     } catch (const c10::Error& error) {
       errors[static_cast<std::size_t>(group->rank())] = message_of(error);
     }
-    // The group is of use after a failure, and in step.
+    // The group is usable after a failure, and in step.
     barrier(group, "afterwards");
   });
   return errors;

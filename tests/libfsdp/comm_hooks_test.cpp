@@ -38,7 +38,7 @@ TEST(CommHooks, divide_before_the_sum_by_what_pytorch_does) {
   }
 }
 
-// Rank r's gradient; whole numbers, whose means over up to four ranks are exact in float32.
+// Returns rank r's gradient; whole numbers, whose means over up to four ranks are exact in float32.
 at::Tensor gradient_of(int rank, int world_size) {
   return torch::arange(3.0 * world_size).mul_(12).add_(12 * rank * rank);
 }
@@ -77,7 +77,7 @@ TEST(CommHooks, every_rank_gets_its_rows_of_the_mean) {
 
 TEST(CommHooks, compression_rounds_to_the_dtype_it_says) {
   spawn_ranks(2, [](const Group& group) {
-    // One unit in the last place of float16; bfloat16 does not have it.
+    // One unit in the last place of float16; bfloat16 cannot represent it.
     const auto gradient = torch::full({2}, 1 + 1.0 / 1024);
     for (const auto& [hook, expected] : std::vector<std::pair<CommHook, double>>{
              {fp16_compress_hook(), 1 + 1.0 / 1024}, {bf16_compress_hook(), 1.0}}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sharded training against unsharded: gradients and weights after every step.
+// Compares sharded training with unsharded: gradients and weights after every step.
 #include "libfsdp/internal/engine/engine.h"
 
 #include <optional>
@@ -32,7 +32,7 @@ FsdpOptions with_units(WrapPolicy policy) {
   return options;
 }
 
-// The K third of a fused attention bias has no gradient but rounding noise; SGD keeps it small.
+// The K third of a fused attention bias has only rounding noise as gradient; SGD keeps it small.
 ShardedCase<Gpt> gpt(int layers = 3, bool checkpointed = false) {
   ShardedCase<Gpt> test;
   test.build = built<Gpt>(layers, checkpointed);
@@ -230,7 +230,7 @@ TEST(Engine, forward_may_run_in_another_thread) {
   expect_same_training(test, {2});
 }
 
-// What the third step of a GPT of four blocks did, on each of two ranks.
+// Checks what the third step of a GPT of four blocks did, on each of two ranks.
 void expect_of_a_step(
     const std::function<void(FsdpOptions&)>& set,
     const std::function<void(const EngineStats& before, const EngineStats& after)>& expect) {
@@ -259,7 +259,7 @@ TEST(Engine, units_are_gathered_ahead_and_used) {
         options.forward_prefetch = true;
       },
       [](const EngineStats& before, const EngineStats& after) {
-        // Forward: the root and four blocks.  Backward: the root and the last block are there.
+        // Forward: the root and four blocks.  Backward: the root and the last block are still live.
         EXPECT_EQ(after.gathers - before.gathers, 5 + 3);
         EXPECT_EQ(after.prefetched_units - before.prefetched_units,
                   after.prefetch_hits - before.prefetch_hits);

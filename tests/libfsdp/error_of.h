@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What something throws, as text.
+// Returns the error that something throws, as text.
 #pragma once
 
 #include <exception>
@@ -10,7 +10,7 @@
 
 namespace fsdp {
 
-// The message of what `body` throws, without a backtrace; fails the test where it throws nothing.
+// Returns the message that `body` throws, without a backtrace; fails the test if it throws nothing.
 template <typename Body>
 std::string error_of(const Body& body) {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every way to use a sharded module wrongly has an error that says what to do.
+// Every wrong use of a sharded module has an error that says what to do.
 #include <sstream>
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using namespace test;  // the modules
 using Sharded = FullyShardedDataParallel<Gpt>;
 
-// What sharding a GPT with these options throws, in a world of one.
+// Returns the error of sharding a GPT with these options, in a world of one.
 std::string refused(const std::function<void(Gpt&, FsdpOptions&)>& spoil) {
   std::string message;
   spawn_ranks(1, [&](const Group& group) {
@@ -103,7 +103,7 @@ void on_two_ranks(const std::function<void(Sharded&, Gpt&, int rank)>& body) {
     Gpt module = filled_gpt();
     Sharded sharded(module, options_over(group, module_wrap_policy<BlockImpl>()));
     body(sharded, module, group->rank());
-    // Nothing of it breaks the next step.
+    // The next step works in spite of it.
     gpt_loss(sharded, group->rank(), 1).backward();
   });
 }
@@ -208,7 +208,7 @@ TEST(Errors, parameters_cannot_be_changed_between_forward_and_backward) {
   });
 }
 
-// Runs what it is given in its forward.
+// Runs the given function in its forward.
 struct CallbackImpl : nn::Module {
   CallbackImpl() : a(register_module("a", nn::Linear(3, 3))) {}
   Tensor forward(const std::function<Tensor(Tensor)>& f, const Tensor& x) { return a(f(x)); }
@@ -306,7 +306,7 @@ TEST(Errors, a_rank_that_cannot_build_its_units_ends_all) {
   });
 }
 
-// Uses its layers in the order it is told.
+// Uses its layers in the given order.
 struct OrderedImpl : nn::Module {
   OrderedImpl() {
     for (const char* name : {"a", "b", "c"})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a forward may do with its parameters, and how it may be called: right as for a plain module,
-// or an error that says what to do, at one rank as at many.
+// Uses of parameters inside a forward, and ways to call it: they work like in a plain module, or
+// throw an error that says what to do, at one rank as at many.
 #include <filesystem>
 #include <latch>
 #include <sstream>
@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace test;  // the modules
 
-// Two layers around whatever it is told to do with them.
+// Two layers around a given function that uses them.
 struct DoesImpl : nn::Module {
   using What = std::function<Tensor(DoesImpl&, const Tensor&)>;
   DoesImpl()
@@ -81,7 +81,7 @@ TEST(ForwardCode, a_forward_may_say_that_it_needs_parameters_whole) {
     const Does whole;
     const auto reads = [&](DoesImpl& inside, const Tensor& x) {
       const Gathered now({inside.a->weight, inside.a->bias});
-      // Operators on other units in between free nothing of these.
+      // Operators on other units in between do not free these.
       Tensor y = inside.b(inside.b(x));
       const auto rows = inside.a->weight.accessor<float, 2>();
       const auto expected = whole->a->weight.accessor<float, 2>();
@@ -237,7 +237,7 @@ TEST(ForwardCode, two_threads_cannot_call_forward_at_once) {
 
 // ---- branches
 
-// An embedding of its own unit, used or not.
+// An embedding in a separate unit, used or not.
 struct BranchImpl : nn::Module {
   BranchImpl()
       : a(register_module("a", nn::Linear(4, 4))),
@@ -268,7 +268,7 @@ TEST(ForwardCode, branches_that_differ_between_ranks_are_an_error_on_every_rank)
             error_of([&] { sharded.forward(input(), group->rank() != 1).backward(); });
         EXPECT_THAT(message, AllOf(HasSubstr("rank "), HasSubstr("one order")))
             << steps_before << " steps before, rank " << group->rank();
-        // In one bucket it is gathered whether it is used or not, and backward is where they part.
+        // In one bucket it is gathered whether it is used or not, and the ranks differ in backward.
         const bool apart = bucket == 0 || steps_before == 0;
         EXPECT_THAT(message, HasSubstr(apart ? "emb" : "gradient reduction"));
       });
@@ -366,7 +366,7 @@ struct NormsImpl : nn::Module {
     fill_parameters(*this);
   }
   Tensor forward(const Tensor& x) { return down(mid(norm(up(x)))); }
-  // As PyTorch's hooks do it for modules that are left alone: up, and down again.
+  // Like PyTorch's hooks for modules that are left alone: up, and down again.
   Tensor by_hand(const Tensor& x) {
     const auto low = x.scalar_type();
     const auto raised = [&](auto& layer, const Tensor& y) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forwards that write their own parameters: what stays without sharding stays in the shards.
+// Forwards that write their own parameters: writes that persist without sharding reach the shards.
 #include <functional>
 
 #include <gmock/gmock.h>
@@ -19,14 +19,14 @@ using namespace test;  // the modules
 
 using Writer = std::function<void(nn::LinearImpl&)>;
 
-// Of every other row, as masked convolutions have it.
+// Masks every other row, like masked convolutions.
 Tensor mask_of(const Tensor& weight) {
   Tensor mask = torch::ones(weight.sizes(), weight.dtype());
   mask.index_put_({torch::indexing::Slice(1, torch::indexing::None, 2)}, 0.0);
   return mask;
 }
 
-// Three layers, each of which is written just before it is used, and a parameter of the root.
+// Three layers, each written just before it is used, and a parameter of the root.
 struct WritesImpl : nn::Module {
   explicit WritesImpl(Writer w, bool recompute = false)
       : writer(std::move(w)),
@@ -79,7 +79,7 @@ void several_at_once(nn::LinearImpl& layer) {
   const std::vector<Tensor> both{layer.weight, layer.bias};
   torch::_foreach_mul_(both, {mask_of(layer.weight), torch::ones_like(layer.bias)});
 }
-// Of one norm at most, as EEGNet's convolutions are held.
+// Limits the norm, as EEGNet's convolutions do.
 void by_another_tensor(nn::LinearImpl& layer) {
   layer.weight.set_data(torch::renorm(layer.weight.data(), 2, 0, 0.5));
 }
@@ -311,7 +311,7 @@ TEST(ForwardWrites, that_would_round_a_shard_name_it) {
 TEST(ForwardWrites, of_modules_that_mixed_precision_leaves_alone_are_whole) {
   for (const int world : kWorlds) {
     spawn_ranks(world, [](const Group& group) {
-      // With an argument in the low precision, as activations are.
+      // With an argument in the low precision, like activations.
       const Writer writer = [](nn::LinearImpl& layer) {
         const torch::NoGradGuard no_grad;
         const Tensor& same = layer.weight.mul_(torch::full({5}, 0.75, torch::kBFloat16));
@@ -382,7 +382,7 @@ TEST(ForwardWrites, of_shape_and_storage_are_named) {
         FullyShardedDataParallel<Masked> sharded(module, options_over(group));
         const std::string what = "'" + std::string(name) + "' changes parameter 'a.weight' itself";
         EXPECT_THAT(error_of([&] { sharded.forward(random_values({2, 5}, 3)); }), HasSubstr(what));
-        // Views have shapes of their own.
+        // Views have their own shapes.
         module->writer = [](nn::LinearImpl& layer) { layer.weight.data().t_().squeeze_(); };
         sharded.forward(random_values({2, 5}, 3)).sum().backward();
       });
@@ -459,7 +459,7 @@ TEST(ForwardWrites, are_lost_to_no_backward_after_a_step) {
   }
 }
 
-// Operators on a tensor in a parameter's place are not seen; what they saved is the parameter.
+// Operators on a tensor in a parameter's place are not observed; they save the parameter.
 TEST(ForwardWrites, by_another_tensor_that_nothing_else_is_used_with_are_none_either) {
   for (const bool forward_again : {false, true}) {
     for (const int world : {1, 2}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands around the engine, on a GPU.
+// The parts around the engine, on a GPU.
 #include <limits>
 #include <vector>
 

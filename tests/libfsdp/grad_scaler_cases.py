@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch's GradScaler decides: writes grad_scaler_cases.txt, or with --check compares it with what is there.
+"""Records the decisions of PyTorch's GradScaler: writes grad_scaler_cases.txt, or with --check compares with the existing one.
 
 A case is a line "case <init_scale> <growth_factor> <backoff_factor> <growth_interval>", then a line an iteration:
   <what the gradients hold> <whether the step was taken> <the parameter> <the scale> <the growth tracker>
-The loss is parameter * factor, for SGD with a rate of 0.5 from a parameter of 1; factor is 2, inf, nan or, where the
-scaled gradient is to overflow, 1e38.  After every fifth iteration the scale is set to 1024.
+The loss is parameter * factor, for SGD with a rate of 0.5 from a parameter of 1; factor is 2, inf, nan or, for an overflow of the scaled
+gradient, 1e38.  After every fifth iteration the scale is set to 1024.
 """
 import pathlib
 import random

@@ -89,7 +89,7 @@ TEST(GradScaler, an_infinity_on_one_rank_makes_all_skip) {
       GradScaler scaler({.init_scale = 8, .growth_interval = 1, .process_group = group});
       const bool is_last = group->rank() == group->size() - 1;
       for (const bool bad : {false, true, false}) {
-        // The last rank has a gradient that is not finite; rank 0 may have none at all.
+        // The last rank has a gradient that is not finite; rank 0 may have no gradient.
         std::vector<at::Tensor> parameters{torch::zeros({2})};
         if (is_last || group->rank() != 0) {
           parameters = {with_grad(torch::full({2}, bad && is_last ? kInfinity : 16.0F))};
@@ -115,7 +115,7 @@ TEST(GradScaler, unscales_every_dtype_and_sparse_gradients) {
     EXPECT_EQ(first_group(optimizer)[1].grad().item<float>(), 0.25);
     scaler.update();
   }
-  // Both rows are 40000 in float16, and their sum is not: infinite only after they were added.
+  // Both rows are 40000 in float16, but their sum overflows: infinite only after the addition.
   const auto indices = torch::tensor({{1, 1}});
   const auto sparse = [&](double value) {
     return torch::sparse_coo_tensor(indices, torch::full({2}, value, torch::kHalf), {3});

@@ -120,7 +120,7 @@ TEST(LoadStateDict, everything_that_is_wrong_is_told_at_once_and_nothing_is_writ
     const std::string error = error_of([&] { sharded.load_state_dict(state); });
     for (const char* part :
          {"missing 'conv.weight' (nearest: 'conv.wieght')", "missing 'gru.bias_hh_l0'",
-          "unexpected 'conv.wieght', which the module has not (nearest: 'conv.weight')",
+          "unexpected 'conv.wieght', which the module does not have (nearest: 'conv.weight')",
           "'prelu.weight': expected the shape [1], found [2]",
           "'batch.running_mean': expected the shape [6], found [5]",
           "'bilinear.bias': expected a tensor, found int",
@@ -196,7 +196,7 @@ TEST(LoadStateDict, local_state_of_another_layout_is_refused) {
         [&] { sharded.load_state_dict(of_two[static_cast<std::size_t>(group->rank() % 2)]); });
     EXPECT_THAT(error, AllOf(HasSubstr("expected the layout 'rank 0 of 3: "),
                              HasSubstr("found 'rank 0 of 2: "),
-                             HasSubstr("a local state dict fits the same module")));
+                             HasSubstr("a local state dict fits only the same module")));
   });
 }
 

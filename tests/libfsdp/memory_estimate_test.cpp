@@ -32,7 +32,7 @@ TEST(MemoryEstimate, of_one_linear_layer_by_hand) {
   EXPECT_EQ(estimate.optimizer_state, 2 * 192);
   EXPECT_EQ(estimate.buffers, 0);
   EXPECT_EQ(estimate.unsharded, 0);
-  // The gathered parameters, the gather itself, the staged gradients and what is received of them.
+  // The gathered parameters, the gather itself, the staged gradients and the received gradients.
   EXPECT_EQ(estimate.gathered, 4 * 192 + 4 * 256);
   EXPECT_EQ(estimate.reducing, 4 * 256 + 4 * 256);
   EXPECT_EQ(estimate.on_device(), 256 + 3 * 192 + estimate.gathered + estimate.reducing);
@@ -67,7 +67,7 @@ TEST(MemoryEstimate, ignored_and_frozen_parameters_and_buffers_count_as_what_the
   const auto estimate = estimate_memory(*module, options, {.world_size = 2});
   EXPECT_EQ(estimate.unsharded, 66 * 4 * 4);   // with a gradient and AdamW's state
   EXPECT_EQ(estimate.buffers, 2 * 6 * 4 + 8);  // mean, variance, count
-  EXPECT_EQ(estimate.gradients, 2 * 16 * 4);   // of the batch norm alone
+  EXPECT_EQ(estimate.gradients, 2 * 16 * 4);   // only those of the batch norm
   EXPECT_EQ(estimate.parameters, (2 * 16 + 32 + 16) * 4 + 64);
   options.mixed_precision.buffer_dtype = torch::kBFloat16;
   EXPECT_EQ(estimate_memory(*module, options, {.world_size = 2}).buffers, 2 * 6 * 2 + 8);
@@ -83,7 +83,7 @@ TEST(MemoryEstimate, a_module_on_the_meta_device_takes_none) {
   EXPECT_EQ(estimate.parameters, (std::int64_t{1} << 32) + 64);
 }
 
-// A mixture of experts, a table of places and a single number, of fewer rows than ranks.
+// A mixture of experts, a table of places and a single number, with fewer rows than ranks.
 TEST(MemoryEstimate, stacks_take_their_share_on_many_ranks) {
   struct Stack : nn::Module {
     Stack() {
@@ -100,7 +100,7 @@ TEST(MemoryEstimate, stacks_take_their_share_on_many_ranks) {
   const std::int64_t bytes = (8 * 4096 + 2048) * 512 * 4;
   for (const int world_size : {64, 1024}) {
     const auto estimate = estimate_memory(*module, {}, {.world_size = world_size});
-    // Beside their share, 64 bytes for the gain and as many for the unit's id.
+    // Beside their share, 64 bytes for the gain and 64 for the unit's id.
     EXPECT_EQ(estimate.parameters, bytes / world_size + 2 * 64);
     EXPECT_EQ(estimate.gradients, bytes / world_size + 64);
     EXPECT_EQ(estimate.optimizer_state, 2 * estimate.gradients);
@@ -159,7 +159,7 @@ TEST(MemoryEstimate, refuses_what_cannot_be) {
               HasSubstr("found 0"));
 }
 
-// What the engine really takes.
+// Compares the estimate with the engine's real memory.
 void expect_estimated(FsdpOptions options, int world_size) {
   SCOPED_TRACE("strategy " + std::to_string(static_cast<int>(options.sharding_strategy)) +
                ", bucket " + std::to_string(options.bucket_bytes) + ", ranks " +
@@ -188,7 +188,7 @@ void expect_estimated(FsdpOptions options, int world_size) {
     EXPECT_EQ(parameters, estimate.parameters);
     EXPECT_EQ(gradients, estimate.gradients);
     EXPECT_EQ(2 * gradients, estimate.optimizer_state);
-    // Buffers are rounded up, and lent again where they are a quarter too large.
+    // Buffers are rounded up, and reused if they are up to a quarter too large.
     const auto gathered = engine.streams().peak_bytes(Use::kParameters);
     EXPECT_LE(gathered, estimate.gathered + estimate.gathered / 4);
     EXPECT_GE(3 * gathered, estimate.gathered);

@@ -25,8 +25,8 @@ auto on_meta(const Build& build) {
   return build();
 }
 
-// What is true of a module that was built on the meta device and materialized, and of one that was
-// built with memory, from the same seed: the same names, shapes and values.
+// Compares a module built on the meta device and materialized with one built with memory from the
+// same seed: the same names, shapes and values.
 template <typename Build>
 void expect_built_alike(const Build& build) {
   torch::manual_seed(17);
@@ -127,8 +127,8 @@ TEST(MetaDevice, a_transformer_is_initialized_as_it_initializes_itself) {
   auto expected = build();
   auto actual = on_meta(build);
   materialize(*actual, torch::kCPU);
-  // Its constructor draws numbers for layers that it then clones, so that values differ, but not
-  // where they come from: the bounds of Xavier's uniform distribution.
+  // Its constructor draws numbers for layers that it then clones, so values differ, but not their
+  // distribution: the bounds of Xavier's uniform distribution.
   const auto parameters = actual->named_parameters();
   for (const auto& item : expected->named_parameters()) {
     const auto& other = parameters[item.key()];
@@ -186,7 +186,7 @@ TEST(MetaDevice, tensors_keep_their_identity_and_dtype) {
   EXPECT_TRUE(held.is_leaf());
   EXPECT_FALSE(tied.first->bias.requires_grad());
   EXPECT_EQ(tied.third->bias.scalar_type(), torch::kFloat64);
-  // What the second one had registered before it was tied has no reader, and no garbage either.
+  // The tensor that the second one registered before it was tied is unused, but is not garbage.
   EXPECT_EQ(tied.second->named_parameters().front().value().abs().sum().item<double>(), 0);
   (tied.first(torch::ones({1, 4})) + tied.second(torch::ones({1, 4}))).sum().backward();
   EXPECT_TRUE(held.grad().is_cpu());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unmodified modules, each awkward in its own way.
+// Unmodified modules, each difficult in its own way.
 #pragma once
 
 #include <vector>

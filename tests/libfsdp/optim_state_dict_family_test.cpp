@@ -158,7 +158,7 @@ TEST(OptimStateFamily, keys_are_names_or_numbers) {
   reference.train(0, 1);
   const StateDict numbers = optimizer_state_dict(*reference.optimizer);
   EXPECT_THAT(params(numbers, 1), ElementsAre("#7", "#8"));
-  // By the optimizer's order: its first group is all but a's.
+  // By the optimizer's order: its first group is everything except a's.
   const StateDict names = rekey_optim_state_dict(numbers, OptimStateKeyType::kParamName,
                                                  *reference.module, reference.optimizer.get());
   EXPECT_THAT(params(names, 0), ElementsAre("b.bias", "b.weight", "empty", "scale", "spare",
@@ -170,11 +170,11 @@ TEST(OptimStateFamily, keys_are_names_or_numbers) {
                                                 *reference.module, reference.optimizer.get());
   EXPECT_EQ(keys_of(back.at("state").dict()), keys_of(numbers.at("state").dict()));
   EXPECT_THAT(params(back, 1), ElementsAre("#7", "#8"));
-  // By the model's: a's come after its own three.
+  // By the model's order: a's come after its own three.
   const StateDict by_model =
       rekey_optim_state_dict(names, OptimStateKeyType::kParamId, *reference.module);
   EXPECT_THAT(params(by_model, 1), ElementsAre("#3", "#4"));
-  // What is of the type already stays, in its order.
+  // Keys of that type stay, in their order.
   EXPECT_THAT(
       params(rekey_optim_state_dict(by_model, OptimStateKeyType::kParamId, *reference.module), 1),
       ElementsAre("#3", "#4"));
@@ -189,20 +189,20 @@ TEST(OptimStateFamily, keys_that_are_not_the_models_are_named) {
   EXPECT_THAT(error_of([&] {
                 rekey_optim_state_dict(names, OptimStateKeyType::kParamId, *reference.module);
               }),
-              AllOf(HasSubstr("parameter 'c.weight' is none of the model's"),
-                    HasSubstr("parameter '7' is no key of the type that the others are of")));
+              AllOf(HasSubstr("parameter 'c.weight' is not in the model"),
+                    HasSubstr("parameter '7' is not a key of the same type as the others")));
   StateDict numbers = optimizer_state_dict(*reference.optimizer);
   numbers.at("state").dict().set(9, StateDict());
   EXPECT_THAT(error_of([&] {
                 rekey_optim_state_dict(numbers, OptimStateKeyType::kParamName, *reference.module);
               }),
-              HasSubstr("parameter '9' is none of the model's"));
+              HasSubstr("parameter '9' is not in the model"));
   Odd other;
   EXPECT_THAT(error_of([&] {
                 rekey_optim_state_dict(numbers, OptimStateKeyType::kParamName, *other,
                                        reference.optimizer.get());
               }),
-              HasSubstr("parameter 0 of the optimizer is none of the model's"));
+              HasSubstr("parameter 0 of the optimizer is not in the model"));
 }
 
 TEST(StateSkeleton, every_kind_of_value_comes_back) {

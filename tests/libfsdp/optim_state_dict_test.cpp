@@ -29,7 +29,8 @@ constexpr ShardingStrategy kStrategies[] = {
     ShardingStrategy::kShardGradOp, ShardingStrategy::kNoShard, ShardingStrategy::kHybridShard,
     ShardingStrategy::kHybridShardZero2};
 
-// Every optimizer on every number of ranks with either kind of parameters; every strategy.
+// Returns every optimizer on every number of ranks with either kind of parameters, and every
+// strategy.
 std::vector<std::pair<int, TrainingCase>> cases() {
   std::vector<std::pair<int, TrainingCase>> result;
   for (const std::string& optimizer : test::optimizer_names()) {
@@ -85,14 +86,14 @@ TEST(OptimStateDict, whole_state_is_that_of_the_unsharded_optimizer) {
       EXPECT_THAT(params(state, 0), UnorderedElementsAre("scale", "empty", "spare", "b.weight",
                                                          "b.bias", "unused.weight", "unused.bias"));
       EXPECT_THAT(params(state, 1), ElementsAre("a.weight", "a.bias"));
-      // Nothing used that unit; Adagrad begins with a state for everything.
+      // That unit was not used; Adagrad starts with a state for everything.
       EXPECT_EQ(state.at("state").dict().find("unused.weight") != nullptr,
                 test.optimizer == "Adagrad");
     });
   }
 }
 
-// Trains at one number of ranks, goes on at another with the other kind of parameters.
+// Trains on one number of ranks, continues on another with the other kind of parameters.
 void expect_resumed(int from, int to, const TrainingCase& test) {
   SCOPED_TRACE(describe(from, test) + ", then on " + std::to_string(to));
   StateDict model_state;
@@ -117,7 +118,7 @@ void expect_resumed(int from, int to, const TrainingCase& test) {
     TrainingCase other = test;
     other.use_orig_params = !test.use_orig_params;
     Sharded sharded(ranks, other);
-    sharded.train(7, 8);  // what it has before is to go
+    sharded.train(7, 8);  // its earlier state must be replaced
     sharded.model.load_state_dict(model_state);
     load_optimizer_state_dict(*sharded.optimizer,
                               optim_state_dict_to_load(sharded.model, *sharded.optimizer, state));
@@ -126,7 +127,7 @@ void expect_resumed(int from, int to, const TrainingCase& test) {
     reference.train(0, 6);
     const StateDict weights = sharded.model.state_dict();
     for (const auto& item : reference.module->named_parameters()) {
-      // Weight decay moves what is beside used parameters.
+      // Weight decay moves unused parameters beside used ones.
       if (item.key() == "spare") continue;
       expect_close(*weights.at(item.key()).as_tensor(), item.value(), item.key());
     }
@@ -143,7 +144,7 @@ TEST(OptimStateDict, training_goes_on_at_another_number_of_ranks) {
   expect_resumed(4, 2, {"Adam", true, ShardingStrategy::kNoShard});
 }
 
-// What an optimizer has on this rank, element by element.
+// Compares the optimizers' states on this rank, element by element.
 void expect_same_optimizers(const torch::optim::Optimizer& found,
                             const torch::optim::Optimizer& expected) {
   const StateDict a = optimizer_state_dict(found);
@@ -170,7 +171,7 @@ TEST(OptimStateDict, sharded_and_local_state_goes_back_where_it_came_from) {
         const StateDict state = optim_state_dict(from.model, *from.optimizer);
         optim_state_dict_to_load(into.model, *into.optimizer, state, /*load_directly=*/true);
         expect_same_optimizers(*into.optimizer, *from.optimizer);
-        // A rank that left would be missed by one that still makes its groups.
+        // A rank that leaves too early would be missed by one that still makes its groups.
         barrier(ranks, "end of the test");
       });
     }
@@ -231,7 +232,7 @@ TEST(OptimStateDict, groups_are_matched_by_the_names_in_them) {
     StateList& groups = *state.at("param_groups").as_list();
     std::swap(groups[0], groups[1]);
     groups[0].dict().set("weight_decay", 0.25);
-    groups[0].dict().set("initial_lr", 0.5);  // as Python's schedulers add
+    groups[0].dict().set("initial_lr", 0.5);  // like Python's schedulers
     Sharded sharded(ranks, {"AdamW", false});
     optim_state_dict_to_load(sharded.model, *sharded.optimizer, state, true);
     const StateDict loaded = optim_state_dict(sharded.model, *sharded.optimizer);
@@ -266,7 +267,7 @@ TEST(OptimStateDict, ignored_parameters_are_whole_and_frozen_ones_have_no_state)
   }
 }
 
-// Tied, and of several dtypes.
+// Tied parameters, and several dtypes.
 struct MixedImpl : torch::nn::Module {
   MixedImpl() {
     first = register_parameter("first", torch::full({3, 2}, 0.5));
@@ -323,7 +324,7 @@ TEST(OptimStateDict, everything_that_is_wrong_is_told_at_once) {
     const std::string error = load(state);
     for (const char* part :
          {"missing 'a.weight' (nearest: 'a.wieght')",
-          "unexpected 'a.wieght', which the optimizer has not (nearest: 'a.weight')",
+          "unexpected 'a.wieght', which the optimizer does not have (nearest: 'a.weight')",
           "'b.weight: exp_avg': expected the shape [1, 5], found [2, 5]",
           "'b.bias: exp_avg_sq': expected a tensor, found int",
           "scale: step: expected a count of steps, found 1.5"})

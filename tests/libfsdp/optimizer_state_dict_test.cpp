@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts of plain optimizers.  That they are Python's: state/optimizers.py.
+// State dicts of plain optimizers. state/optimizers.py compares them with Python's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -35,7 +35,7 @@ TEST(OptimizerStateDict, another_optimizer_goes_on_bit_by_bit) {
         item.value().copy_(first.module->named_parameters()[item.key()]);
     }
     StateDict state = optimizer_state_dict(*first.optimizer);
-    // Both optimizers write to what they have.
+    // Both optimizers write to their state.
     for (auto& [id, entry] : state.at("state").dict().entries()) {
       for (auto& [key, value] : entry.dict().entries()) value = value.as_tensor()->clone();
     }
@@ -125,9 +125,9 @@ TEST(OptimizerStateDict, everything_that_is_wrong_is_told_and_nothing_changes) {
   for (const char* part :
        {"the state dict does not fit the optimizer (Adam):",
         "'state of parameter 7: exp_avg': expected the shape [5, 7], found [7, 5]",
-        "state of parameter 8: 'square_avg' is nothing that Adam keeps",
+        "state of parameter 8: 'square_avg' is not a value that Adam keeps",
         "state of parameter 8 has no usable max_exp_avg_sq", "state of parameter 0 has no step",
-        "there is a state of '40', which is in no param group",
+        "there is a state of '40', which is not in any param group",
         "group 0: Adam of C++ has no maximize=True",
         "group 1: option betas of Adam: expected two numbers, found tuple"})
     EXPECT_THAT(error, HasSubstr(part));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where engines of this kind have gone wrong: what each test guards against is in its name.
-// Operators on two units' parameters, views across frees, evaluation between steps, reentrant
-// backwards: engine_test.cpp.  Reads outside of forward, replaced storages, ranks out of step:
+// Known mistakes of engines of this kind; each test's name says what it guards against.  Operators
+// on two units' parameters, views across frees, evaluation between steps, reentrant backwards:
+// engine_test.cpp.  Reads outside of forward, replaced storages, ranks out of step:
 // errors_test.cpp.  Ranks that are killed or stopped: process_group tests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using namespace test;  // the modules
 
-// The gradient of every parameter, whole, by name; cleared afterwards.
+// Returns the gradient of every parameter, whole, by name; then clears them.
 template <typename Sharded>
 std::map<std::string, Tensor> taken_gradients(Sharded& sharded) {
   std::map<std::string, Tensor> result;
@@ -44,7 +44,7 @@ struct ThrowsInBackward : torch::autograd::Function<ThrowsInBackward> {
   }
 };
 
-// Layers in the order it is told; after `broken` of them, a function whose backward throws.
+// Layers in the given order; after `broken` of them, a function whose backward throws.
 struct ChainImpl : nn::Module {
   ChainImpl() {
     for (const char* name : {"a", "b", "c", "d"})
@@ -150,7 +150,7 @@ TEST(Pitfalls, buffers_are_used_again) {
   });
 }
 
-// C++ models tie weights by assigning a member: what was registered stays registered, unused.
+// C++ models tie weights by assigning a member: the registered parameter stays registered, unused.
 struct ReassignedImpl : nn::Module {
   ReassignedImpl()
       : emb(register_module("emb", nn::Embedding(53, 24))),

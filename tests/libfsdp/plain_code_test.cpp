@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that is right for a plain module does what it does there, or throws what to do instead: it
-// never trains nothing, or something else, in silence.  Gradients and optimizers.
+// Code that is right for a plain module works the same here, or throws an error that says what to
+// do: it never silently trains nothing, or something else.  Gradients and optimizers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using namespace test;  // the modules
 using Sharded = FullyShardedDataParallel<Gpt>;
 
-// Every rank of worlds of 1, 2 and 3, with a tensor a parameter and with flat ones.
+// Runs every rank of worlds of 1, 2 and 3, with a tensor for each parameter and with flat ones.
 void on_every_world(
     const std::function<void(Sharded&, Gpt&, const Group&, const FsdpOptions&)>& body,
     ShardingStrategy strategy = ShardingStrategy::kFullShard) {
@@ -37,7 +37,7 @@ void on_every_world(
   }
 }
 
-// The gradients that a plain module has of these steps, of all ranks' data.
+// Returns a plain module's gradients after these steps, with all ranks' data.
 Gpt plain(const Group& group, const std::vector<int>& steps) {
   Gpt module = filled_gpt();
   for (const int step : steps) {
@@ -172,7 +172,7 @@ TEST(PlainCode, an_optimizer_over_the_modules_parameters_throws_instead_of_train
             gpt_loss(sharded, group->rank(), 0).backward();
             EXPECT_THAT(error_of([&] { optimizer->step(); }),
                         AnyOf(kNotHere, HasSubstr("outside of forward")));
-            // It clears them all the same, and the next step of the right one is right.
+            // It clears them all the same, and the next step of the right optimizer is correct.
             optimizer->zero_grad();
             EXPECT_FALSE(any_gradient(sharded));
           }
@@ -313,7 +313,7 @@ TEST(PlainCode, the_first_backward_after_one_that_threw_is_right) {
   on_every_world([](Sharded& sharded, Gpt& module, const Group& group, const FsdpOptions&) {
     const auto tokens = random_tokens({2, 9}, 53, static_cast<std::uint64_t>(group->rank()));
     const Tensor logits = sharded.forward(tokens);
-    // Throws before, and beside, what reaches the parameters.
+    // Throws before, and beside, the part that reaches the parameters.
     const Tensor bad = ThrowsInBackward::apply(next_token_loss(logits, tokens));
     const Tensor good = gpt_loss(sharded, group->rank(), 1);
     EXPECT_THAT(error_of([&] { bad.backward(); }), HasSubstr("thrown in backward"));
@@ -360,7 +360,7 @@ TEST(PlainCode, kept_gradients_survive_a_backward_that_threw) {
         return norm;
       };
       const double without = gradient_norm(false);
-      // What the broken one added to the last layers stays, as without sharding.
+      // Gradients that the failed backward added to the last layers stay, as without sharding.
       EXPECT_GT(gradient_norm(true), without);
       EXPECT_NEAR(gradient_norm(false), without, 1e-6);
     });
@@ -385,7 +385,7 @@ TEST(PlainCode, backward_after_a_step_throws_instead_of_mixing_weights) {
             EXPECT_THAT(error_of([&] { late.backward(); }), expected);
             sharded.zero_grad();
           }
-          // A new forward is right again, also over a graph that is kept.
+          // A new forward is right again, also over a retained graph.
           const Tensor loss = gpt_loss(sharded, group->rank(), 2);
           loss.backward({}, /*retain_graph=*/true);
           loss.backward();
@@ -408,7 +408,7 @@ TEST(PlainCode, backward_after_values_were_loaded_throws) {
       module->head->weight.mul_(2);
     }
     EXPECT_THAT(error_of([&] { loss.backward(); }), expected);
-    // Reading them is none.
+    // Reading them is not a change.
     loss = gpt_loss(sharded, group->rank(), 0);
     (void)sharded.state_dict();
     { const FullParams scope = sharded.summon_full_params({.writeback = false}); }

@@ -100,7 +100,7 @@ TEST(ProcessGroup, wrong_ranks_of_subgroups_are_named_on_every_rank) {
   EXPECT_THAT(found, HasSubstr("rank 2 asked for a subgroup of ranks 0,1,2, but rank 1 of 0,1"));
 }
 
-// Runs what makes its own group, as two ranks.
+// Runs code that makes its own group, as two ranks.
 void run_two(const std::function<void(const ProcessGroupOptions& options)>& body) {
   ProcessGroupOptions options;
   options.world_size = 2;
@@ -142,7 +142,7 @@ TEST(ProcessGroup, ranks_that_do_not_join_are_named) {
             "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 91 more of 100 did not join within 300 ms");
 }
 
-// What two ranks say that are started with options of their own.
+// Returns the errors of two ranks that are started with separate options.
 std::vector<std::string> errors_of_two(ProcessGroupOptions first, ProcessGroupOptions second) {
   first.store = second.store = c10::make_intrusive<c10d::HashStore>();
   first.timeout = second.timeout = std::chrono::seconds(10);
@@ -212,7 +212,7 @@ TEST(RankMonitor, a_rank_that_failed_stops_the_others_long_before_the_timeout) {
     spawn_ranks(3, [](const auto& group) {
       if (group->rank() == 1) {
         group->monitor().failed("no memory left");
-        // Its process goes on, so that no connection breaks.
+        // Its process continues, so no connection breaks.
         while (!group->monitor().any_failed()) {
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         }
@@ -251,7 +251,7 @@ TEST(RankMonitor, a_rank_that_ended_is_named) {
       if (group->rank() != 2) all_gather_text(group, "", "save");
     });
   });
-  // Who finds it out first fails, and the other one may see that before it finds it out itself.
+  // The first to find it out fails, and the other may see that failure before it finds out itself.
   EXPECT_THAT(error, HasSubstr("rank 2 did not come: its process group has ended; "));
   for (const std::string rank : {"rank 0", "rank 1"}) {
     EXPECT_THAT(error,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A module trained twice: unsharded, on the data of all ranks, and sharded, each rank on its own.
-// After every step losses, gradients and weights must agree.
+// Trains a module twice: unsharded, on the data of all ranks, and sharded, each rank on its own
+// data.  After every step losses, gradients and weights must agree.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace fsdp {
 using test::spawn_ranks;
 using Group = std::shared_ptr<ProcessGroup>;
 
-// Values by seed, alike on every machine and thread.
+// Returns values by seed, equal on every machine and thread.
 inline torch::Tensor random_values(std::vector<std::int64_t> shape, std::uint64_t seed) {
   return torch::randn(shape, at::detail::createCPUGenerator(seed));
 }
@@ -32,7 +32,7 @@ inline torch::Tensor random_tokens(std::vector<std::int64_t> shape, std::int64_t
   return torch::randint(vocabulary, shape, at::detail::createCPUGenerator(seed), torch::kLong);
 }
 
-// Fills parameters by name, so that a module is the same wherever it is built.
+// Fills parameters by name, so that a module is the same everywhere.
 inline void fill_parameters(torch::nn::Module& module) {
   const torch::NoGradGuard no_grad;
   std::uint64_t seed = 1;
@@ -50,12 +50,12 @@ struct ShardedCase {
 
   std::function<Holder()> build;
   FsdpOptions options;  // without a group
-  // Loss of rank `rank` in micro step `step`, by calling forward.
+  // Returns the loss of rank `rank` in micro step `step`, by calling forward.
   std::function<torch::Tensor(const Forward& forward, int rank, int step)> loss;
   std::vector<std::string> left_out;  // parameters not compared
   int steps = 3;
   int micro_steps = 1;
-  bool no_sync = false;  // reduce in the last micro step alone
+  bool no_sync = false;  // reduce only in the last micro step
   double tolerance = 2e-6;
   double learning_rate = 0.05;
   // Called in every step before the sharded backward, after it, and after the optimizer.
@@ -152,7 +152,7 @@ void train_both(const ShardedCase<Holder>& test, const Group& group) {
   }
 }
 
-// Every world size; fails the test for every rank that fails.
+// Runs every world size; fails the test for every rank that fails.
 template <typename Holder>
 void expect_same_training(const ShardedCase<Holder>& test,
                           const std::vector<int>& world_sizes = {1, 2, 3, 4}) {

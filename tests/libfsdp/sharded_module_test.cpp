@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sharded module shows and offers beside training: parameters, norms, full parameters,
-// dtypes, memory.
+// Features of a sharded module besides training: parameters, norms, full parameters, dtypes,
+// memory.
 #include <cmath>
 #include <limits>
 #include <sstream>
@@ -102,7 +102,7 @@ TEST(ShardedModule, ignored_modules_and_states_stay_whole_and_unreduced) {
       EXPECT_EQ(module->ln->weight.numel(), 24);
       EXPECT_EQ(sharded.named_parameters().back().first, "ln.bias");
       gpt_loss(sharded, group->rank(), 0).backward();
-      // Its gradient is that of this rank's own data.
+      // Its gradient is the one of this rank's own data.
       Gpt alone = filled_gpt();
       const auto tokens = random_tokens({2, 9}, 53, static_cast<std::uint64_t>(group->rank()));
       next_token_loss(alone->forward(tokens), tokens).backward();
@@ -113,7 +113,7 @@ TEST(ShardedModule, ignored_modules_and_states_stay_whole_and_unreduced) {
 
 TEST(ShardedModule, rank_0_gives_everyone_its_states) {
   on_worlds({2, 4}, [](const Group& group) {
-    Recurrent module;  // every rank has random values of its own
+    Recurrent module;  // every rank has its own random values
     FsdpOptions options = options_over(group, module_wrap_policy<nn::LSTMImpl>());
     options.sync_module_states = true;
     if (group->size() == 4) {
@@ -487,7 +487,7 @@ TEST(ShardedModule, what_a_rank_holds_falls_with_the_ranks) {
     return static_cast<double>(bytes);
   };
   const double alone = held(1, ShardingStrategy::kFullShard);
-  // 53 rows of embeddings do not divide; all else does.
+  // 53 rows of embeddings do not divide; everything else does.
   EXPECT_NEAR(held(2, ShardingStrategy::kFullShard) / alone, 0.5, 0.01);
   EXPECT_NEAR(held(4, ShardingStrategy::kFullShard) / alone, 0.25, 0.01);
   EXPECT_NEAR(held(4, ShardingStrategy::kShardGradOp) / alone, 0.25, 0.01);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands around the engine, on sharded modules: recomputation, optimizers, loss scaling,
-// manual wrapping.
+// The parts around the engine, on sharded modules: recomputation, optimizers, loss scaling, manual
+// wrapping.
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -82,7 +82,7 @@ at::Tensor input_of(int rank, int step) {
   return random_values({4, 5}, static_cast<std::uint64_t>(10 * step + rank + 1));
 }
 
-// The gradients of some steps, without stepping.
+// Returns the gradients of some steps, without stepping.
 std::vector<at::Tensor> sharded_gradients(Net net, const FsdpOptions& options, int steps = 3) {
   FullyShardedDataParallel<Net> sharded(net, options);
   std::vector<at::Tensor> result;
@@ -128,7 +128,7 @@ TEST(ShardedParts, the_checkpointing_policy_recomputes_what_it_wants_with_the_sa
 }
 
 TEST(ShardedParts, recomputation_drops_the_same_elements) {
-  // Ranks that are threads share a generator: one rank.
+  // Ranks that are threads share a generator, so use one rank.
   spawn_ranks(1, [](const Group& group) {
     auto options = options_for(group);
     torch::manual_seed(3);
@@ -193,7 +193,7 @@ TEST(ShardedParts, a_loss_that_overflows_on_one_rank_skips_the_step_on_all) {
       for (int step = 0; step < 3; ++step) {
         optimizer.zero_grad();
         auto loss = sharded.forward(input_of(group->rank(), step)).square().mean();
-        // Infinite in a single row of one parameter, whose owner alone sees it.
+        // Infinite in a single row of one parameter, which only its owner sees.
         if (step == 1 && group->rank() == 0) {
           loss = loss + sharded.forward(input_of(0, 0)).select(1, 0).sum() *
                             std::numeric_limits<float>::infinity();
@@ -243,7 +243,7 @@ TEST(ShardedParts, a_module_on_the_meta_device_trains_as_param_init_fn_made_it) 
       EXPECT_TRUE(net->head->weight.is_meta());
       options.param_init_fn = [&](nn::Module& module) {
         to_empty(module, torch::kCPU, /*recurse=*/false);
-        // Whoever comes last finds every parameter in memory.
+        // The last call finds every parameter in memory.
         if (&module == net->head.get()) fill_parameters(*net);
       };
       expect_equal(sharded_gradients(net, options), expected);

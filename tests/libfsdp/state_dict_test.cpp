@@ -45,7 +45,7 @@ void expect_whole_state(int world_size, ShardingStrategy strategy, bool use_orig
     Holder reference = filled<Holder>();
     const StateDict before = sharded.state_dict();
     expect_same(before, *reference);
-    // A full one goes into any module, and what was given before does not change by it.
+    // A full one fits any module, and loading does not change state dicts given before.
     const StateDict other = changed_state(*reference);
     EXPECT_TRUE(sharded.load_state_dict(other).same_keys());
     expect_same(before, *reference);
@@ -70,7 +70,7 @@ TEST(StateDict, whole_tensors_are_those_of_the_unsharded_module) {
 }
 
 TEST(StateDict, keys_are_in_the_order_of_python) {
-  // Of each module its parameters, its buffers, its children.
+  // For each module its parameters, its buffers, its children.
   struct NestedImpl : torch::nn::Module {
     NestedImpl() {
       register_module("inner", torch::nn::BatchNorm1d(3));
@@ -121,7 +121,7 @@ TEST(StateDict, sharded_tensors_are_the_rows_and_share_memory_with_them) {
                                       found->layout.rows_of(found->part));
         EXPECT_TRUE(torch::equal(rows.reshape(-1), found->local.reshape(-1))) << name;
       }
-      // A rank that left would be missed by one that still makes its groups.
+      // A rank that leaves too early would be missed by one that still makes its groups.
       barrier(group, "end of the test");
     });
   }
@@ -135,7 +135,7 @@ TEST(StateDict, rows_of_stacks_are_rows_of_matrices_or_elements) {
     std::map<std::string, std::vector<std::int64_t>> shapes;
     for (const auto& [name, shard] : sharded.named_parameters()) shapes[name] = shard.sizes().vec();
     using Shape = std::vector<std::int64_t>;
-    // 3 and 2 matrices of rows, of which 21 and 10 would be padded to 24 and 12: elements.
+    // 3 and 2 matrices of rows; 21 and 10 rows would be padded to 24 and 12: elements.
     EXPECT_EQ(shapes["up"], (last ? Shape{24} : Shape{27}));
     EXPECT_EQ(shapes["down"], (last ? Shape{16} : Shape{18}));
     EXPECT_EQ(shapes["table"], (Shape{1, 7}));
@@ -144,7 +144,7 @@ TEST(StateDict, rows_of_stacks_are_rows_of_matrices_or_elements) {
   });
 }
 
-// What is the same but for how it is cut says so.
+// State that differs only in the way it is cut is rejected.
 TEST(StateDict, local_state_tells_how_stacks_are_cut) {
   spawn_ranks(2, [](const Group& group) {
     FullyShardedDataParallel<Stacks> sharded(filled<Stacks>(), options_for(group));
@@ -254,7 +254,7 @@ TEST(StateDict, buffers_that_mixed_precision_cast_are_given_as_they_were_built) 
     EXPECT_EQ(dtype_of(StateDictType::kFull, "linear.weight"), torch::kFloat);
     EXPECT_EQ(dtype_of(StateDictType::kSharded, "table"), torch::kFloat);
     EXPECT_EQ(dtype_of(StateDictType::kLocal, "table"), torch::kBFloat16);
-    // Back again nothing counts as converted, and the module computes in what it did.
+    // On the way back nothing counts as converted, and the module computes in the same dtype.
     StateDict state = sharded.state_dict();
     state.set("table", torch::ones({4}));
     EXPECT_TRUE(sharded.load_state_dict(state).cast.empty());
@@ -281,7 +281,7 @@ TEST(StateDict, state_is_given_and_taken_between_steps_alone) {
                   HasSubstr("load_state_dict inside forward or backward"));
     });
     loss.backward();
-    // And a backward of what was computed before says that its weights are gone.
+    // A backward of an earlier result reports that its weights are gone.
     const Tensor stale = test::next_token_loss(sharded.forward(tokens), tokens);
     sharded.load_state_dict(state);
     EXPECT_THAT(error_of([&] { stale.backward(); }),

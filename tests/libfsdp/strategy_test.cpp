@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A module as a Trainer has it: steps beside forward.
+// A module for a Trainer: steps beside forward.
 struct StepsImpl : test::GptImpl {
   StepsImpl() : GptImpl(2, false) { fill_parameters(*this); }
   torch::Tensor training_step(const torch::Tensor& tokens) {
@@ -50,7 +50,7 @@ torch::Tensor tokens_of(int step, int rank) {
 
 using Body = std::function<void(StrategyOptions options)>;
 
-// The body on every rank, with options by which a strategy finds the others.
+// Runs the body on every rank, with options by which a strategy finds the others.
 void on_ranks(int world_size, const Body& body) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   test::spawn_ranks(world_size, [&](const Group& group) {
@@ -64,7 +64,7 @@ void on_ranks(int world_size, const Body& body) {
   });
 }
 
-// `count` steps from step `first` on; every rank sees the data of all ranks, so that losses do not
+// Makes `count` steps from step `first`; every rank sees the data of all ranks, so losses do not
 // depend on their number.
 std::vector<double> train(Strategy<Steps>& strategy, int first, int count) {
   std::vector<double> losses;
@@ -211,7 +211,7 @@ TEST(Strategy, tensors_are_reduced_to_a_new_one) {
   });
 }
 
-// What is saved on some ranks goes on on others as if nothing had been.
+// A run saved on some ranks continues on others as if uninterrupted.
 void expect_resumes(StateDictType type) {
   const test::TempDir folder;
   const auto path = folder.path() / "last.ckpt";
@@ -232,7 +232,7 @@ void expect_resumes(StateDictType type) {
   });
   EXPECT_EQ(std::filesystem::is_directory(path), type == StateDictType::kSharded);
   for (const int world_size : {1, 2, 3}) {
-    // It does not matter which of the two a strategy itself would write.
+    // The form that a strategy itself would write does not matter.
     for (const auto own : {StateDictType::kFull, StateDictType::kSharded}) {
       on_ranks(world_size, [&](StrategyOptions options) {
         options.state_dict_type = own;

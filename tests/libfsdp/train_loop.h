@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What many tests of a sharded module begin with.
+// The start that many tests of a sharded module share.
 #pragma once
 
 #include <string>
@@ -28,7 +28,7 @@ inline test::Gpt filled_gpt(int layers = 2) {
   return module;
 }
 
-// The loss of one rank in one step.
+// Returns the loss of one rank in one step.
 template <typename Sharded>
 torch::Tensor gpt_loss(Sharded& sharded, int rank, int step) {
   const auto tokens = random_tokens({2, 9}, 53, static_cast<std::uint64_t>(100 * step + rank));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What real PyTorch wraps: writes wrap_policy_cases.txt, or with --check compares it with what is there.
+"""Records which modules real PyTorch wraps: writes wrap_policy_cases.txt, or with --check compares with the existing one.
 
 A line is: tree | policy | names that are ignored | names that become units.  Trees are random:
   leaf:N  a module with one parameter of N elements      tied:K  the same with the K-th leaf's parameter
@@ -43,7 +43,7 @@ def random_tree(rng, depth, leaves):
 
 
 def build(text, leaves):
-    """The module that `text` begins with, and the rest."""
+    """Returns the module at the start of `text`, and the rest."""
     end = min(i for i, c in enumerate(text + ",") if c in ",()")
     word, rest = text[:end], text[end:]
     if ":" in word:

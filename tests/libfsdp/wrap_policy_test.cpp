@@ -28,7 +28,7 @@ struct LeafImpl : nn::Module {
 };
 TORCH_MODULE(Leaf);
 
-// Stands for Sequential, which needs to know how its children are called.
+// Replaces Sequential, which must know how to call its children.
 struct GroupImpl : nn::Module {
   GroupImpl() = default;
   template <typename... Children>
@@ -238,7 +238,7 @@ TEST(Wrap, marks_modules_inside_its_scope_and_only_there) {
 
 TEST(Wrap, the_mark_dies_with_its_module) {
   const EnableWrap scope;
-  // More than one sweep of the marks; the modules that live keep theirs.
+  // More than one sweep of the marks; modules that live keep theirs.
   std::vector<Leaf> kept;
   for (int i = 0; i < 1000; ++i) {
     auto leaf = wrap(Leaf(1));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every layout, changed as a whole folder in every way, through every verb.
+"""Changes every layout as a whole folder in every way, and runs every verb.
 
     check_mutations.py --tool FSDP_CKPT --data tests/data --python PYTHON [--corpus FOLDER] [--frameworks FOLDER]
                        [--count N] [--seconds N] [--seed N] [--long] [--only NAME] [--case SEED]
@@ -8,13 +8,14 @@
 Each case takes a checkpoint (checkpoints.py), seals it or not, changes it (mutations.py), and runs the verbs over it:
 
 - a status is one that docs/cli.md has, an error is one line with a code of docs/errors.md; nothing hangs, 1 s and 64 MB;
-- nothing but the output is touched, and what failed leaves nothing behind;
-- what is written is what PyTorch, safetensors or h5py (reader.py) read of the changed checkpoint, or read of it before;
-- what they read differently, or refuse, is not called sound, but for the limits of docs/reliability.md;
-- of a sealed one, every change of a file's name or content is found, and nothing else;
+- nothing except the output is touched, and a failed run leaves nothing behind;
+- the output equals what PyTorch, safetensors or h5py (reader.py) read of the changed checkpoint, or read of it before;
+- if they read something else, or refuse, the checkpoint is not called sound, except for the limits of docs/reliability.md;
+- in a sealed one, every change of a file's name or content is found, and nothing else;
 - verify, inspect, diff, stats and consolidate agree.
 
-The verbs are drawn, some each; --long runs all.  --seconds goes on until then.  --case repeats one case and keeps its folder.
+The verbs are chosen at random, some for each case; --long runs all. --seconds continues until then. --case repeats one case and keeps its
+folder.
 """
 import argparse
 import collections
@@ -52,18 +53,18 @@ class Reader:
         return json.loads(line)
 
     def read(self, kind, path):
-        """The flat content, or None where it refuses."""
+        """Returns the flat content, or None if it refuses."""
         answer = self.ask(read=kind, path=path)
         self.error = answer.get("error")
         return answer.get("flat")
 
 
 class Subject:
-    """A checkpoint as it is before it is changed: what is in it, who can read it, and others of its kind."""
+    """A checkpoint before its change: its content, the programs that can read it, and others of its kind."""
 
     def __init__(self, checkpoint, work, reader):
         self.checkpoint, self.reader = checkpoint, reader
-        # A folder of its own around a single file, so that what lies beside it can be changed as well.
+        # A single file gets a folder, so that its neighbours can be changed as well.
         self.root = os.path.join(work, "pristine", re.sub(r"\W", "_", checkpoint.name))
         self.inner = "" if os.path.isdir(checkpoint.path) else os.path.basename(checkpoint.path)
         if self.inner:
@@ -72,11 +73,11 @@ class Subject:
         else:
             shutil.copytree(checkpoint.path, self.root, copy_function=shutil.copy)
         self.work, self.layout_mates, self.prepared = work, [], False
-        # What h5py reads are tensors; the values are attributes.
+        # h5py reads only tensors; values are attributes.
         self.part = invariants.tensors if checkpoint.kind == "hdf5" else invariants.dotted
 
     def prepare(self, counts, tool):
-        """What takes a while, once it is drawn: what is in it, and another step of it, by PyTorch."""
+        """Computes slow parts once the checkpoint is used: its content, and another step of it, by PyTorch."""
         if self.prepared:
             return
         self.prepared = True
@@ -98,7 +99,7 @@ class Subject:
         return None if self.checkpoint.kind == "whole" else self.reader.read(self.checkpoint.kind, self.path(root))
 
     def content(self):
-        """As its producer or PyTorch says, and the tool agrees: consolidate is held against it in tests/interop."""
+        """Returns the content by its producer or PyTorch, and the tool agrees: tests/interop compares consolidate with it."""
         read = self.read()
         if self.checkpoint.truth:
             with open(self.checkpoint.truth, encoding="utf-8") as file:
@@ -116,7 +117,7 @@ class Subject:
 
 
     def check_tool(self, tool):
-        """What is compared later is the same before anything is changed."""
+        """Checks that everything compared later is equal before the change."""
         out = os.path.join(self.work, "before.pt")
         run = runner.Run(tool, ["consolidate", self.path(), out, "--force", "--no-sync", "-q"])
         got = self.reader.read("file", out) if run.status == 0 else None
@@ -135,12 +136,12 @@ def join_layouts(subjects):
 
 
 class Case:
-    """One change of one checkpoint, and what the verbs say and write."""
+    """One change of one checkpoint, and the verbs' reports and output."""
 
     def __init__(self, seed, subjects, args, work, counts):
         self.seed, self.args, self.counts = seed, args, counts
         self.drawn = random.Random(seed)
-        layouts = sorted({s.checkpoint.layout for s in args.drawn})   # each in its turn
+        layouts = sorted({s.checkpoint.layout for s in args.drawn})   # each in turn
         self.subject = self.drawn.choice([s for s in args.drawn if s.checkpoint.layout == layouts[seed % len(layouts)]])
         self.subject.prepare(counts, args.tool)
         self.content = self.subject.part
@@ -173,9 +174,9 @@ class Case:
         self.wrong.append(" ".join(map(str, (what, *details))))
 
     def run(self, verb, *words, may=(0, 2)):
-        """A run of a verb over the changed checkpoint.  `may`: the statuses there are for it."""
+        """A run of a verb over the changed checkpoint. `may`: the allowed statuses."""
         run = runner.Run(self.args.tool, [verb, *words], self.as_nobody)
-        for _ in range(2):   # processor time is worth less beside other work
+        for _ in range(2):   # processor time varies with other load
             if not (run.fault() or "").startswith("took"):
                 break
             run = min(run, runner.Run(self.args.tool, [verb, *words], self.as_nobody), key=lambda r: r.seconds)
@@ -191,7 +192,7 @@ class Case:
             self.fail(label, f"status {run.status}", run.err[-300:], run.out[-300:])
         elif run.status == 2:
             lines = [line for line in run.err.splitlines() if line.startswith("fsdp-ckpt: error")]
-            # A folder that is not a checkpoint itself but holds some is listed, each with its own error, in JSON within the list.
+            # A folder that only contains checkpoints is listed, each with its own error, in JSON inside the list.
             listed = verb in ("inspect", "verify")
             if listed and f"fsdp-ckpt/{verb}-run/1" in run.out:
                 codes = re.findall(r'"code": ?"(\w+)"', run.out)
@@ -206,11 +207,11 @@ class Case:
         return run
 
     def run_quietly(self, *words):
-        """Without a look at what it leaves."""
+        """Does not check what it leaves."""
         return runner.Run(self.args.tool, words, self.as_nobody)
 
     def write(self, verb, name, *words, key=None):
-        """A run that writes, of `key` where one is given; the path of the output, or None where there is none."""
+        """A run that writes, only `key` if given; returns the path of the output, or None if there is none."""
         out = os.path.join(self.out, name)
         run = self.run(verb, self.path, *([key] if key is not None else []), out, "--no-sync", "-q", *words)
         left = sorted(os.listdir(self.out))
@@ -248,7 +249,7 @@ def main():
     reader = Reader(args.python)
     with tempfile.TemporaryDirectory(prefix="fsdp-mutation-") as work:
         os.chmod(work, 0o755)
-        # Where someone else can run it, too.
+        # In a place where another program can run it, too.
         args.tool = shutil.copy(args.tool, os.path.join(work, "fsdp-ckpt"))
         os.chmod(args.tool, 0o755)
         subjects = [Subject(checkpoint, work, reader) for checkpoint in found(args.data, args.corpus, args.frameworks)]

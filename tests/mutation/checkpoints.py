@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class Checkpoint(NamedTuple):
-    layout: str     # what counts are kept by
+    layout: str     # counts are kept by it
     name: str
     path: str       # a folder or a file
-    kind: str       # who reads it: a KIND of reader.py, or "whole": only its producer, which left truth.json
+    kind: str       # the reader: a KIND of reader.py, or "whole": only its producer, which left truth.json
     truth: str | None
 
 
@@ -27,7 +27,7 @@ FRAMEWORKS = {"accelerate_": "Accelerate", "deepspeed_universal": "DeepSpeed uni
 
 
 def found(data, corpus, frameworks):
-    """Those that are there: the tests' data always, what PyTorch and trainers made where these folders are given."""
+    """Returns those that exist: the tests' data always, PyTorch's and the trainers' output if these folders are given."""
     out = []
 
     def add(layout, folder, kind, path=None):
@@ -54,7 +54,7 @@ def found(data, corpus, frameworks):
     for folder in sorted(glob.glob(f"{data}/golden/frameworks/*/")) + (sorted(glob.glob(f"{frameworks}/*/")) if frameworks else []):
         name = os.path.basename(folder.rstrip("/"))
         layout = next((layout for prefix, layout in FRAMEWORKS.items() if name.startswith(prefix)), None)
-        if layout is not None and "local_per_rank" not in name:   # flat parameters, which nobody can read back
+        if layout is not None and "local_per_rank" not in name:   # flat parameters, which no program can read back
             kind = "whole" if layout != "Lightning" else "dcp" if os.path.isdir(f"{folder}ckpt") else "file"
             add(layout, folder.rstrip("/"), kind)
     return out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What has to hold, whatever happened to a checkpoint: check(case) runs the verbs and says what does not."""
+"""The rules that hold after any change of a checkpoint: check(case) runs the verbs and reports violations."""
 import json
 import os
 
@@ -21,12 +21,12 @@ def dotted(flat):
 
 
 def differences(want, got):
-    """None where they are the same; else the first places."""
+    """Returns None if they are equal; else the first differences."""
     return [f"{k}: {want.get(k)} / {got.get(k)}" for k in sorted({*want, *got}) if want.get(k) != got.get(k)][:3] or None
 
 
 class Verdict:
-    """What verify said."""
+    """Returns the report of verify."""
 
     def __init__(self, run):
         self.status = run.status
@@ -35,12 +35,12 @@ class Verdict:
         except ValueError:
             self.report = {}
         self.findings = self.report.get("findings", [])
-        # Someone who reads the last line has no reason to look closer.
+        # A reader of only the last line would have no reason to look closer.
         self.silent = self.status == 0 and not self.findings
 
 
 def limit(case, verdict):
-    """The limit of docs/reliability.md that lets a changed checkpoint look sound, or None."""
+    """Returns the limit of docs/reliability.md that lets a changed checkpoint look sound, or None."""
     before, after = case.before, case.after
     new = {name: content for name, content in after.items() if before.get(name) != content}
     lost = set(before) - set(after)
@@ -90,9 +90,9 @@ def check_seal(case, verdict):
     if not case.sealed:
         return
     seal = case.seal_name
-    if seal not in case.after:   # nothing says that there was one
+    if seal not in case.after:   # nothing shows that there was one
         return
-    # What a killed run of seal leaves is the next one's to remove.
+    # The next run removes what a killed run of seal left.
     names = {seal, case.subject.inner} if case.subject.inner else {*case.before, *case.after} - {f".{seal}.fsdp-tmp"}
     before, after = ({n: c[n] for n in names if n in c} for c in (case.before, case.after))
     if before != after and verdict.status == 0:
@@ -106,7 +106,7 @@ def check_seal(case, verdict):
 
 
 def check_consolidate(case, verdict, read):
-    """To a torch.save file.  What PyTorch reads of it, or None where it was not written."""
+    """Consolidates to a torch.save file. Returns what PyTorch reads of it, or None if it was not written."""
     run, out = case.write("consolidate", "out.pt")
     if verdict.status == 0 and verdict.report.get("verdict") == "sound" and run.status != 0:
         case.fail("verify is sound, consolidate fails:", run.err[-300:])
@@ -115,7 +115,7 @@ def check_consolidate(case, verdict, read):
     if run.status != 0:
         return None
     if got is None and "init_process_group" in case.subject.reader.error:
-        # A rank's tensors in a file of values, which PyTorch loads among ranks alone.
+        # A rank's tensors in a file of values, which PyTorch loads only among ranks.
         case.counts["written: loads among ranks alone"] += 1
         return None
     if got is None:
@@ -137,7 +137,7 @@ def check_consolidate(case, verdict, read):
 
 
 def check_silence(case, verdict, read, written):
-    """What is called sound is what it was, but for the limits."""
+    """A checkpoint called sound must equal the original, except for the limits."""
     if not verdict.silent:
         return
     truth = case.content(case.subject.truth)
@@ -176,7 +176,7 @@ def html(case, verdict, read, written):
 
 
 def diff(case, verdict, read, written):
-    """With the checkpoint as it was before."""
+    """Compares with the unchanged checkpoint."""
     run = case.run("diff", case.subject.path(), case.path, "-q", "--json", may=(0, 1, 2))
     same = written is not None and case.content(written) == case.content(case.subject.truth)
     if run.status == 0 and written is not None and not same:
@@ -220,7 +220,7 @@ def extract(case, verdict, read, written):
 
 
 def compared(case, out, kind, read, written, part=tensors):
-    """An output of tensors, by its own reader: those of before, of PyTorch now, or of the .pt that was looked at already."""
+    """Checks an output of tensors with its own reader: equals those of before, of PyTorch now, or of the .pt compared already."""
     if out is None or kind == "hdf5" and not case.args.h5py:
         return
     got = case.subject.reader.read(kind, out)
@@ -235,7 +235,7 @@ def compared(case, out, kind, read, written, part=tensors):
 
 
 def safetensors(case, verdict, read, written):
-    # What the format cannot hold is an error, as it is before the change.
+    # Content that the format cannot hold is an error, as before the change.
     _, out = case.write("consolidate", "out.safetensors", "--drop-values")
     compared(case, out, "safetensors", read, written)
 
@@ -247,7 +247,7 @@ def hdf5(case, verdict, read, written):
 
 
 def elements(flat):
-    """Dtype, shape and elements alone, for outputs with names of their own, in which tied tensors are one."""
+    """Only dtype, shape and elements, for outputs with other names, in which tied tensors are one."""
     return {key: leaf for key, leaf in ((f"{leaf['dtype']} {leaf['shape']} {leaf['sha256']}", leaf) for leaf in tensors(flat).values()
                                         if "sha256" in leaf)}
 
@@ -268,14 +268,14 @@ def reshard(case, verdict, read, written):
 
 
 def form_of(case, out):
-    """Who reads an output that has the form of its input."""
+    """Returns the reader of an output that has the form of its input."""
     if os.path.isdir(out):
         return "dcp" if os.path.exists(os.path.join(out, ".metadata")) else "safetensors"
     return case.subject.checkpoint.kind if case.subject.checkpoint.kind in ("safetensors", "hdf5") else "file"
 
 
 def other_names(case, read, written, verb, *words):
-    """A folder's data are shared unread, but for --copy: what is damaged stays so, and verify says it of the output as well."""
+    """A folder's data are shared unread, except with --copy: damage stays, and verify reports it for the output as well."""
     copied = ["--copy"] if case.drawn.random() < 0.5 else []
     _, out = case.write(verb, "out", *words, *copied)
     if out is None:
@@ -299,17 +299,17 @@ def rekey(case, verdict, read, written):
 
 def seal(case, verdict, read, written):
     run = case.run("seal", case.path, "--dry-run", may=(0, 1, 2))
-    # A seal is of all that lies in the folder, verify reads what belongs to the checkpoint: pipes, what links lead to elsewhere, and
-    # what may not be read, have no checksum.
+    # A seal covers everything in the folder, verify only the files of the checkpoint: pipes, targets of links to other places, and
+    # unreadable files have no checksum.
     odd = case.as_nobody or any(os.path.islink(os.path.join(case.root, name)) for name in case.after) or runner.has_no_end(case.root)
-    # `verify` lists the checkpoints in a folder that is not one itself, `seal` wants one.
+    # `verify` lists the checkpoints in a folder that is not one itself, `seal` requires one.
     odd = odd or "checkpoints" in verdict.report
     if verdict.status == 0 and verdict.report.get("seal") is None and run.status != 0 and not odd:
         case.fail("verify is sound, seal fails:", run.err[-300:])
 
 
 def check_sealing(case, verdict):
-    """Last, for it writes into the checkpoint: nothing but the seal, which verify then finds to match."""
+    """Runs last, because it writes into the checkpoint: only the seal, which verify then finds to match."""
     run = runner.Run(case.args.tool, ["seal", case.path, "--no-sync", "-q", "--force"], case.as_nobody)
     after = case.everything()
     left = {name: entry for name, entry in after[0].items() if entry != case.snapshot[0].get(name)}
@@ -334,7 +334,7 @@ CHECKS = {"fast": fast, "globals": globals_, "chunks": chunks, "diff": diff, "di
 
 
 def report(counts):
-    """The counts: runs by layout, verb and change, each by status; what was found; what was called sound and why."""
+    """The counts: runs by layout, verb and change, each by status; findings; checkpoints called sound and why."""
     lines = []
     for table in ("layout", "verb", "change"):
         rows = sorted({key[2] for key in counts if isinstance(key, tuple) and key[:2] == ("by", table)})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of a folder as a whole.  Nothing here knows what the files mean.
+"""Changes of a folder as a whole, without any knowledge of the files' meaning.
 
-Each takes a Scene and says what it did, or None where there is nothing it could be done to.
+Each takes a Scene and returns what it did, or None if it was not applicable.
 """
 import os
 import random
@@ -19,7 +19,7 @@ class Scene:
         self.as_nobody = False
 
     def files(self, root=None):
-        """Regular files, in an order that does not depend on the file system."""
+        """Returns regular files, in an order that does not depend on the file system."""
         root = root or self.root
         return sorted(os.path.relpath(os.path.join(at, n), root) for at, _, names in os.walk(root) for n in names
                       if stat.S_ISREG(os.lstat(os.path.join(at, n)).st_mode))
@@ -46,7 +46,7 @@ class Scene:
         return self.drawn.choice(files) if files else None
 
     def free_name(self, like):
-        """A name that nothing has yet: of the same form with another number, or just another one."""
+        """Returns an unused name: of the same form with another number, or just another one."""
         folder, name = os.path.split(like)
         digits = [i for i, c in enumerate(name) if c.isdigit()]
         for _ in range(20):
@@ -120,7 +120,7 @@ def zeroed(scene):
 
 
 def block_moved(scene):
-    """Two blocks of a file change places, or one is written over another."""
+    """Swaps two blocks of a file, or writes one over another."""
     name = scene.draw()
     content = bytearray(scene.read(name)) if name else b""
     if len(content) < 16:
@@ -137,7 +137,7 @@ def block_moved(scene):
 
 
 def block_of_another(scene):
-    """A block of another file of the folder, or of another checkpoint, at the same place."""
+    """Copies a block of another file of the folder, or of another checkpoint, to the same place."""
     name = scene.draw()
     content = bytearray(scene.read(name)) if name else b""
     if not content:
@@ -184,7 +184,7 @@ def names_exchanged(scene):
 
 
 def written_over(scene):
-    """One file of the folder over another."""
+    """Copies one file of the folder over another."""
     files = scene.files()
     if len(files) < 2:
         return None
@@ -194,7 +194,7 @@ def written_over(scene):
 
 
 def replaced(scene):
-    """A file by what is no file, or by a link."""
+    """Replaces a file by something that is not a file, or by a link."""
     name = scene.draw()
     if name is None:
         return None
@@ -243,7 +243,7 @@ def replaced(scene):
 
 
 def hard_linked(scene):
-    """A file that has a second name outside."""
+    """Gives a file a second name outside."""
     name = scene.draw()
     if name is None:
         return None
@@ -252,7 +252,7 @@ def hard_linked(scene):
 
 
 def of_a_mate(scene):
-    """A file of another step or world, over the one of its name or beside the others."""
+    """Copies a file of another step or world over the one of its name or beside the others."""
     if not scene.mates:
         return None
     mate = scene.drawn.choice(scene.mates)
@@ -273,7 +273,7 @@ def mixed(scene):
 
 
 def of_a_stranger(scene):
-    """A file of another layout beside the others, or over one of them."""
+    """Copies a file of another layout beside the others, or over one of them."""
     if not scene.strangers:
         return None
     stranger = scene.drawn.choice(scene.strangers)
@@ -283,13 +283,13 @@ def of_a_stranger(scene):
         return None
     try:
         scene.write(as_name, read_of(stranger, name))
-    except (FileExistsError, NotADirectoryError):   # a file where a folder is due
+    except (FileExistsError, NotADirectoryError):   # a file in the place of a folder
         return None
     return f"{name} of {os.path.basename(stranger)} as {as_name}"
 
 
 def left_over(scene):
-    """What an interrupted writer leaves."""
+    """Adds what an interrupted writer leaves."""
     name = scene.draw()
     if name is None:
         return None
@@ -308,7 +308,7 @@ def times_changed(scene):
 
 
 def unreadable(scene):
-    """As someone who may not read it."""
+    """Makes a file unreadable."""
     names = scene.files() + scene.folders()
     if not names:
         return None
@@ -319,7 +319,7 @@ def unreadable(scene):
 
 
 def folder_changed(scene):
-    """A folder inside is lost, emptied, replaced by a file, doubled or called something else."""
+    """Removes, empties, doubles, renames a folder inside, or replaces it by a file."""
     folders = [f for f in scene.folders() if not os.path.islink(scene.path(f))]
     if not folders:
         return None
@@ -347,7 +347,7 @@ def folder_changed(scene):
 
 
 def nested(scene):
-    """All of it one folder deeper, or a copy of itself inside."""
+    """Moves all of it one folder deeper, or puts a copy of itself inside."""
     if os.path.lexists(scene.path("inner")):
         return None
     copy = scene.root + ".copy"
@@ -369,7 +369,7 @@ ALL = [removed, emptied, cut, lengthened, flipped, zeroed, block_moved, block_of
 
 
 def mutate(scene):
-    """One change, at times two or three: their names, and what they did."""
+    """Makes one change, at times two or three: returns their names, and what they did."""
     wanted = scene.drawn.choice([1, 1, 1, 1, 2, 3])
     names, said = [], []
     for _ in range(30):
@@ -377,7 +377,7 @@ def mutate(scene):
         try:
             what = change(scene)
         except (IsADirectoryError, NotADirectoryError, FileExistsError, FileNotFoundError, shutil.SameFileError, shutil.Error):
-            what = None   # a change before this one left something else there
+            what = None   # an earlier change left something else there
         if what is not None:
             names.append(change.__name__)
             said.append(what)

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What PyTorch, safetensors and h5py read of a checkpoint: a server, for programs that have none of them loaded.
+"""Reads checkpoints with PyTorch, safetensors and h5py: a server for programs that have none of them loaded.
 
 A request is a line of JSON on standard input, its answer a line on standard output:
 
     {"read": KIND, "path": PATH}        {"flat": {"a/b/0": {...}, ...}}, as truth.flat has it, or {"error": text}
-    {"tree": TREE}                      the same of what truth.describe said
+    {"tree": TREE}                      the same for the output of truth.describe
     {"about": true}                     {"h5py": whether HDF5 files can be read}
     {"another_step": PATH, "out": OUT}  a copy of a checkpoint, in which every floating tensor has other elements
 
 KIND: dcp (a torch.distributed.checkpoint folder), file (torch.save), safetensors (a file or a folder of such), hdf5.
-Each is answered by a process of its own, with limits on time and memory: what is read may be damaged in any way.
+Each is answered by a separate process, with limits on time and memory: the input may be damaged in any way.
 """
 import ast
 import glob
@@ -43,7 +43,7 @@ try:
 except ImportError:
     h5py = None
 
-# Of processor time; the other is for what waits for ever.
+# Of processor time; the other limit is for waits without end.
 SECONDS = 20
 WALL_SECONDS = 120
 MEMORY = 3 << 30
@@ -64,11 +64,11 @@ def read_file(path):
 
 
 def read_safetensors(path):
-    """All tensors of a file; of a folder those of its index, or of all its files, joined by the offsets in their headers."""
+    """Returns all tensors of a file; for a folder those of its index, or of all its files, joined by the offsets in their headers."""
     if os.path.isfile(path):
         state = load_file(path)
         with safetensors.safe_open(path, framework="pt") as file:
-            for name, same in (file.metadata() or {}).items():   # a tied tensor is written once, as transformers does
+            for name, same in (file.metadata() or {}).items():   # a tied tensor is written once, as by transformers
                 if same in state and name != "format":
                     state[name] = state[same]
         return state
@@ -107,7 +107,7 @@ def read_hdf5(path):
     state = {}
 
     def visit(group, path):
-        for name in group:   # by every link, so that what has two names has them here
+        for name in group:   # by every link, so that an object with two names has both here
             item = group[name]
             if isinstance(item, h5py.Group):
                 if path or name != ".fsdp":
@@ -128,7 +128,7 @@ READERS = {"dcp": read_dcp, "file": read_file, "safetensors": read_safetensors, 
 
 
 def flat_of_tree(tree, prefix=""):
-    """What truth.flat gives for the object that truth.describe made this tree of."""
+    """Returns the result of truth.flat for the object from which truth.describe made this tree."""
     if "container" not in tree:
         return {prefix: tree if "dtype" in tree else {"value": tree["value"]}}
     out = {} if tree["items"] else {prefix: {"empty": tree["container"]}}
@@ -142,7 +142,7 @@ def flat_of_tree(tree, prefix=""):
 
 
 def plain(flat):
-    """Without the classes of tensors: a Parameter holds what a tensor holds."""
+    """Removes the classes of tensors: a Parameter holds the same as a tensor."""
     return {key: {k: v for k, v in leaf.items() if k != "class"} for key, leaf in flat.items()}
 
 
@@ -202,7 +202,7 @@ def another_step(path, out):
         elif not file.endswith((".distcp", ".json", ".h5", "latest", ".py")):
             try:
                 new = saved_again(old)
-            except Exception:   # what is no torch.save file
+            except Exception:   # not a torch.save file
                 continue
             with open(file, "wb") as f:
                 f.write(new)

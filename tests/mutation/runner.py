@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of the tool within limits, and what lies in a folder before and after them."""
+"""Runs the tool within limits, and lists folders before and after."""
 import hashlib
 import os
 import resource
@@ -8,7 +8,7 @@ import stat
 import subprocess
 import tempfile
 
-# Of files of about a megabyte.  Sanitizers would need more: these tests are not built with them.
+# For files of about a megabyte.  Sanitizers would need more: these tests are not built with them.
 SECONDS = 1.0
 MEGABYTES = 64
 WALL_SECONDS = 60   # beside any other work
@@ -74,7 +74,7 @@ def snapshot(root):
 
 
 def contents(root):
-    """The files below `root`: digest of each, through links that stay inside; what is no such file has its kind."""
+    """Returns the files below `root`: digest of each, through links that stay inside; other entries have their kind."""
     out = {}
     inside = os.path.realpath(root) + os.sep
     for at, folders, names in os.walk(root):
@@ -89,7 +89,7 @@ def contents(root):
 
 
 def has_no_end(root):
-    """Whether reading something below `root` could wait for ever, or go on for ever."""
+    """Returns whether reading something below `root` could wait for ever, or go on for ever."""
     for at, folders, names in os.walk(root):
         for name in names + folders:
             try:
@@ -102,7 +102,7 @@ def has_no_end(root):
 
 
 def has_checksums(path):
-    """Whether a file is an archive, whose records have CRC-32s."""
+    """Returns whether a file is an archive, whose records have CRC-32s."""
     try:
         with open(path, "rb") as file:
             return file.read(2) == b"PK"

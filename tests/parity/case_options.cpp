@@ -14,7 +14,7 @@
 namespace fsdp::test {
 namespace {
 
-// As in reference.py.
+// The same as in reference.py.
 constexpr std::int64_t kSizePolicyNumel = 2000;
 
 ShardingStrategy strategy_of(const std::string& name) {
@@ -43,7 +43,8 @@ BackwardPrefetch prefetch_of(const std::string& name) {
   return BackwardPrefetch::kNone;
 }
 
-// The ranks that share one copy with this one, and those that hold the same part of other copies.
+// Returns the ranks that share one copy with this one, and those that hold the same part of other
+// copies.
 std::pair<std::shared_ptr<ProcessGroup>, std::shared_ptr<ProcessGroup>> split(
     const std::shared_ptr<ProcessGroup>& world, int shard) {
   std::vector<int> sharing;

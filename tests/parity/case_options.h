@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a case shards.
+// The sharding options of a case.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace fsdp::test {
 
-// What a case says whatever its module is.  Collective where a hybrid strategy splits the ranks.
+// Returns the options of a case that do not depend on its module.  Collective if a hybrid strategy
+// splits the ranks.
 FsdpOptions case_options(const ParityCase& wanted, const std::shared_ptr<ProcessGroup>& group);
 
 }  // namespace fsdp::test

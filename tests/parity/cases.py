@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the parity tests compare: one dict a case, with these members.  training.cpp runs the same."""
+"""The cases of the parity tests: one dict for each case, with these members. training.cpp runs the same."""
 import itertools
 
 OWN_LOOPS = ("dcgan", "rnnlm")
@@ -21,13 +21,13 @@ DEFAULTS = {
     "micro": 1,                 # batches whose gradients are accumulated before a step
     "no_sync": False,           # all but the last of them without reduction
     "forwards": 1,              # forwards before their one backward
-    # A forward without gradients after every step.  Not between a backward and its step: FSDP1 keeps what such a forward
-    # gathered and goes on with it, so that the next forward does not see the step.
+    # A forward without gradients after every step.  Not between a backward and its step: FSDP1 keeps the parameters gathered by such a
+    # forward and reuses them, so the next forward does not see the step.
     "evaluate": False,
     "clip": 0.0,                # largest norm, 0 for none
-    "norm": 2.0,                # of which p, 0 for the maximum
-    "optimizer": "adamw",       # "adam", without decay; "sgd", which unlike Adam sees the scale of gradients
-    "peer": "fsdp1",            # PyTorch's side; "ddp", where FSDP1 is wrong or refuses: see docs/parity.md
+    "norm": 2.0,                # p of the norm, 0 for the maximum
+    "optimizer": "adamw",       # "adam", without decay; "sgd", which unlike Adam depends on the scale of gradients
+    "peer": "fsdp1",            # PyTorch's side; "ddp", if FSDP1 is wrong or refuses: see docs/parity.md
 }
 
 SHARDED = ("FULL_SHARD", "SHARD_GRAD_OP")
@@ -72,7 +72,7 @@ SOMEWHERE = (
 
 
 def gpt_programs(world):
-    """What a step does, under every strategy or under one of the sharding two."""
+    """Returns cases of a step's features, under every strategy or under one of the sharding two."""
     for i, (strategy, program) in enumerate(itertools.product(strategies(world), EVERYWHERE)):
         yield {**strategy, **program, "use_orig_params": i % 2 == 1}
         if strategy["strategy"] == "FULL_SHARD":
@@ -95,10 +95,10 @@ def other_models(world, model):
 
 
 def public_models(world, model):
-    """Programs as people have them."""
+    """Programs as people write them."""
     if world == 4:
         return
-    if model in OWN_LOOPS:  # which say what they are trained with
+    if model in OWN_LOOPS:  # they have their own options
         yield {}
         yield {"strategy": "SHARD_GRAD_OP", "use_orig_params": True, "peer": "ddp" if model == "dcgan" else "fsdp1"}
         yield {"strategy": "NO_SHARD"}
@@ -139,13 +139,13 @@ def cases(model, world):
 
 
 def adds_bfloat16(world, case):
-    """Whether ranks add gradients of bfloat16, where FSDP1 lets a hook do it instead."""
+    """Returns whether ranks add gradients of bfloat16, where FSDP1 lets a hook do it instead."""
     words = case["mixed"].split("+")
     low = "reduce" in words or ("param" in words and "reduce32" not in words)
     return low and world > 1 and case["strategy"] in SHARDED
 
 
 def is_for_level(model, case):
-    """Whether a case is trained at a second level of kernels too: where bfloat16 is, and what a step does with the GPT."""
+    """Returns whether a case is also trained at a second level of kernels: cases with bfloat16, and the GPT's features of a step."""
     plain = case["strategy"] == "FULL_SHARD" and case["backward_prefetch"] == "PRE" and not case["forward_prefetch"]
     return bool(case["mixed"]) or (model == "gpt" and plain and not case["use_orig_params"])

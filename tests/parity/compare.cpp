@@ -17,14 +17,14 @@ double relative(const std::vector<double>& ours, const std::vector<double>& thei
   double largest = 0;
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const double apart = std::abs(ours[i] - theirs[i]) / std::abs(theirs[i]);
-    // Not a number, on either side, is as far as can be.
+    // NaN on either side is the largest distance.
     largest = std::isfinite(apart) ? std::max(largest, apart) : HUGE_VAL;
   }
   return largest;
 }
 
-// bfloat16 cases: how often the noise floor, and the least, where luck kept the floor low: what one
-// rounding that falls otherwise does to a loss, and a step of AdamW in the opposite direction.
+// bfloat16 cases: a factor for the noise floor, and a minimum in case the floor was low by chance:
+// the effect of one different rounding on a loss, and of a step of AdamW in the opposite direction.
 constexpr double kFloors = 3;
 constexpr double kLeastLosses = 5e-4;
 constexpr double kLeastWeights = 6e-3;
@@ -33,9 +33,9 @@ bool ends_with(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-// A softmax does not see what is added to all keys alike, so that the true gradient of the keys'
-// bias is zero.  Adam divides what rounding made of it by its own size: steps of full length in
-// directions that differ between any two implementations.
+// A softmax ignores a value added to all keys alike, so the true gradient of the keys' bias is
+// zero.  Adam divides its rounding noise by its own size: steps of full length in directions that
+// differ between any two implementations.
 std::pair<at::Tensor, at::Tensor> without_key_bias(const at::Tensor& ours,
                                                    const at::Tensor& theirs) {
   const auto third = theirs.size(0) / 3;
@@ -69,7 +69,7 @@ Difference difference(const ParityCase& wanted, const Training& ours, const Trai
     const at::Tensor value = pair.second.to(at::kDouble);
     const at::Tensor apart = (pair.first.to(at::kDouble) - value).abs() / (1 + value.abs());
     const double largest = apart.max().item<double>();
-    if (!(largest <= found.weights)) {  // so that it takes what is not a number
+    if (!(largest <= found.weights)) {  // this form also catches NaN
       found.weights = std::isfinite(largest) ? largest : HUGE_VAL;
       found.worst = name;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a training is from PyTorch's.
+// Measures how far a training is from PyTorch's.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ struct Tolerance {
   double weights;  // |difference| <= weights * (1 + |value|); buffers too
 };
 
-// What to expect of a case: see the table in docs/parity.md.
+// Returns the tolerance of a case: see the table in docs/parity.md.
 Tolerance tolerance_of(const ParityCase& wanted, const Floor& floor);
 
 struct Difference {
@@ -27,7 +27,7 @@ struct Difference {
   std::string worst;  // the tensor of `weights`
 };
 
-// Throws: c10::Error where the two have other steps, names or shapes.
+// Throws: c10::Error if the two have other steps, names or shapes.
 Difference difference(const ParityCase& wanted, const Training& ours, const Training& theirs);
 
 }  // namespace fsdp::test

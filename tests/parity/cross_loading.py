@@ -4,10 +4,10 @@
 
   python cross_loading.py --train-gpt PATH [--worlds 1,2,3,4]
 
-Every kind trains a few steps from the same weights at every world size and saves.  Every kind at every world size then loads what each of
-them saved, and two things must hold: what it holds after loading is exactly what PyTorch reads in the folder, every tensor, step and option;
-and training on, it has the losses of the run that was never interrupted.  Ranks share a fixed number of sequences, so that there is
-one curve for all.  Sizes divide by nothing, and some ranks have no row of some parameters.
+Every kind trains a few steps from the same weights at every world size and saves.  Every kind at every world size then loads each of these
+checkpoints, and two things must hold: its state after loading is exactly what PyTorch reads in the folder, every tensor, step and option;
+and when it trains on, it has the losses of the uninterrupted run.  Ranks share a fixed number of sequences, so there is one curve for all.
+No size is divisible, and some ranks have no row of some parameters.
 """
 import argparse
 import json
@@ -75,7 +75,7 @@ def differences(wanted, found):
 
 
 class Saved:
-    """A folder that some kind wrote, and what PyTorch reads in it."""
+    """A folder that some kind wrote, and its content by PyTorch."""
 
     def __init__(self, kind, world, folder):
         self.kind, self.world, self.folder = kind, world, folder
@@ -90,7 +90,7 @@ class Saved:
 
 
 class Lib:
-    """train_gpt, a run at a time."""
+    """Runs train_gpt, one run at a time."""
 
     def __init__(self, program, tmp, tokens):
         self.program, self.tmp, self.tokens = program, tmp, tokens
@@ -123,7 +123,7 @@ def python_saves(rank, world, init, tokens, tmp):
 
 
 def python_loads(rank, world, saved, tokens):
-    """FSDP1 and FSDP2 load each: [(kind, saved, what differs, losses)]."""
+    """FSDP1 and FSDP2 load each: [(kind, saved, differences, losses)]."""
     result = []
     for at, one in enumerate(saved):
         truth = one.truth() if rank == 0 else None

@@ -4,9 +4,9 @@
 
   python cross_stacks.py --program PATH [--worlds 1,2,3,4]
 
-libfsdp cuts such parameters along further dimensions, so that what a rank has is several boxes of the whole; PyTorch cuts them along
-the first.  FSDP1 and FSDP2 train at every world size and save; libfsdp loads each at every world size and saves again; and FSDP1 and
-FSDP2 load that at every world size.  What they hold is each time, to the bit, what was saved first.
+libfsdp cuts such parameters along further dimensions, so a rank's part consists of several boxes of the whole; PyTorch cuts them along the
+first.  FSDP1 and FSDP2 train at every world size and save; libfsdp loads each at every world size and saves again; and FSDP1 and FSDP2 load
+that at every world size.  Each time the state is, to the bit, what was saved first.
 """
 import argparse
 import os
@@ -49,7 +49,7 @@ def python_saves(rank, world, tokens, tmp):
 
 
 def python_loads(rank, world, copies, tokens):
-    """FSDP1 and FSDP2 load each: [(what, what differs)]."""
+    """FSDP1 and FSDP2 load each: [(name, differences)]."""
     result = []
     for at, (original, copy) in enumerate(copies):
         for kind in "fsdp1", "fsdp2":
@@ -62,7 +62,7 @@ def python_loads(rank, world, copies, tokens):
 
 
 def chunk_counts(folder):
-    """{key: how many chunks}"""
+    """Returns {key: number of chunks}."""
     table = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
     return {key: len(entry.chunks) for key, entry in table.items() if hasattr(entry, "chunks")}
 
@@ -98,10 +98,10 @@ def main():
             for at, one in enumerate(saved):
                 resave(one, one, world, (at + at // 2 + world) % 2 == 0)
         for at, (original, copy) in enumerate(list(copies)):
-            if at % 5 == 0:  # what libfsdp cut, at other world sizes
+            if at % 5 == 0:  # cut by libfsdp, at other world sizes
                 resave(original, copy, worlds[(at // 5 + 1) % len(worlds)], at % 2 == 0)
         say(f"{len(copies)} loaded and saved by libfsdp: exact")
-        # Rows that are several boxes have to be among them, or nothing was tested.
+        # Some must have rows that are several boxes, or nothing was tested.
         counts = {copy.world: chunk_counts(copy.folder) for _, copy in copies}
         for world, key in ((3, "model.blocks.0.up"), (4, "model.blocks.1.up"), (4, "optimizer_0.state.blocks.1.down.exp_avg")):
             check(world not in counts or counts[world][key] > world, f"{key} at {world} ranks: {counts.get(world, {}).get(key)} chunks")

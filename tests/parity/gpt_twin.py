@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What samples/train_gpt.cpp does, by PyTorch's FSDP1 and FSDP2: the same model, order of tokens and optimizer.
+"""The counterpart of samples/train_gpt.cpp, by PyTorch's FSDP1 and FSDP2: the same model, order of tokens and optimizer.
 
-A training is made of a kind ("fsdp1", "fsdp2"), a world, Sizes, and another model where that is wanted.  All functions run on every rank.
+A training has a kind ("fsdp1", "fsdp2"), a world, Sizes, and optionally another model.  All functions run on every rank.
 """
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from models import Block, Linear
 
 @dataclass(frozen=True)
 class Sizes:
-    """As train_gpt's options; batch is that of all ranks."""
+    """Like train_gpt's options; batch is that of all ranks."""
     vocab: int
     dim: int
     layers: int
@@ -58,7 +58,7 @@ def read(folder):
 
 class Training:
     def __init__(self, kind, sizes, tokens, use_orig_params=True, build=GPT, unit=Block):
-        """With weights of its own, which something has to be loaded over.  `unit`: the class of what is sharded by itself."""
+        """Has its own weights, so that a load must replace them. `unit`: the class of the modules that are sharded separately."""
         self.kind, self.sizes, self.step = kind, sizes, 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.tokens = torch.from_numpy(numpy.fromfile(tokens, dtype="<u2").astype("int64"))
@@ -84,7 +84,7 @@ class Training:
         return rows[:, :-1], rows[:, 1:]
 
     def train(self, until):
-        """Up to step `until`; the mean loss over all ranks of each step."""
+        """Trains up to step `until`; returns the mean loss over all ranks of each step."""
         losses = []
         while self.step < until:
             x, y = self.batch()
@@ -129,7 +129,7 @@ class Training:
         self.take(model)
 
     def resume(self, folder, optimizer_key, step):
-        """Model and optimizer from a folder, in place; `optimizer_key`: under what it holds the optimizer's state."""
+        """Loads model and optimizer from a folder, in place; `optimizer_key`: the key of the optimizer's state."""
         self.train(1)  # an optimizer has no state to load into before its first step
         model, optimizer = self.state()
         state = {"model": model, optimizer_key: optimizer}
@@ -154,6 +154,6 @@ def _whole(x):
 
 
 def _load(state, folder):
-    # PyTorch 2.11 drops ShardedTensors of which a rank has no part while it flattens them, and then takes the folder for one of
-    # before 2.4; without that step it loads.
+    # PyTorch 2.11 drops ShardedTensors of which a rank has no part while it flattens them, and then assumes a folder from before 2.4;
+    # without that step it loads.
     dcp.load(state, checkpoint_id=folder, planner=DefaultLoadPlanner(flatten_sharded_tensors=False))

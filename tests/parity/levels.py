@@ -5,7 +5,7 @@ import os
 
 import torch
 
-# The vector instructions that each may use, as ATen and oneDNN call them.  The latter alone has kernels of bfloat16 instructions.
+# The vector instructions that each may use, by their names in ATen and oneDNN.  Only the latter has kernels of bfloat16 instructions.
 LEVELS = {
     "avx512": {"ATEN_CPU_CAPABILITY": "avx512", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
@@ -21,12 +21,12 @@ def below():
 
 
 def environment():
-    """What the variables are now."""
+    """Returns the present values of the variables."""
     return {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
 
 def relative(found, expected):
-    """As compare.cpp: the largest |a - b| / |b|."""
+    """Like compare.cpp: the largest |a - b| / |b|."""
     a, b = torch.tensor(found, dtype=torch.float64).flatten(), torch.tensor(expected, dtype=torch.float64).flatten()
     return ((a - b).abs() / b.abs()).max().item() if b.numel() else 0.0
 
@@ -38,7 +38,7 @@ def without_key_bias(bias):
 
 
 def apart(case, found, expected):
-    """How far two trainings of a case lie apart, as compare.cpp measures it; each is (record, tensors)."""
+    """Returns how far two trainings of a case lie apart, as compare.cpp measures it; each is (record, tensors)."""
     (a, tensors_a), (b, tensors_b) = found, expected
     weights = 0.0
     for name, value in tensors_b.items():

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models of the parity tests, as one writes them with LibTorch; models.py has the same, with
-// the same names and the same arithmetic.
+// The models of the parity tests, written for LibTorch; models.py has the same, with the same names
+// and the same arithmetic.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-// A linear layer without bias whose weight is another module's: one tensor under two names.
+// A linear layer without bias that shares another module's weight: one tensor under two names.
 struct TiedHeadImpl : torch::nn::Module {
   explicit TiedHeadImpl(const at::Tensor& shared);
   at::Tensor forward(const at::Tensor& x);
@@ -114,7 +114,7 @@ class OddImpl : public ParityModel {
   torch::nn::Linear out_;
 };
 
-// One unit that forward never calls, and one parameter that nothing reads in a unit that is called.
+// One unit that forward never calls, and one unused parameter in a unit that is called.
 class UnusedImpl : public ParityModel {
  public:
   UnusedImpl();
@@ -126,10 +126,10 @@ class UnusedImpl : public ParityModel {
   torch::nn::Linear out_;
 };
 
-// The model of that name in models.py or public_models.py.
+// Makes the model of that name in models.py or public_models.py.
 std::shared_ptr<ParityModel> make_model(const std::string& name);
 
-// Whether models.py counts modules of this type among the units of a model.
+// Returns whether models.py counts modules of this type among the units of a model.
 bool is_unit(const torch::nn::Module& module);
 
 }  // namespace fsdp::test

@@ -16,11 +16,11 @@ class Model(NamedTuple):
     build: Callable
     units: tuple               # classes of its modules
     data: Callable             # (generator, leading sizes) -> tensors by name
-    loop: Optional[Callable] = None  # where a step is more than one loss of one module: see own_loops.py
+    loop: Optional[Callable] = None  # if a step is more than one loss of one module: see own_loops.py
 
 
 class Linear(nn.Linear):
-    """As torch::nn::Linear computes it: unless the input is a matrix, the product is rounded before the bias is added."""
+    """Computes like torch::nn::Linear: unless the input is a matrix, the product is rounded before the bias is added."""
 
     def forward(self, x):
         if self.bias is None:
@@ -72,7 +72,7 @@ class Recurrent(nn.Module):
 
 
 class Stage(nn.Module):
-    """No bias before the batch norm: its gradient would be zero, and Adam would amplify what rounding left of it."""
+    """No bias before the batch norm: its gradient would be zero, and Adam would amplify its rounding noise."""
 
     def __init__(self, channels_in, channels_out, stride):
         super().__init__()
@@ -108,7 +108,7 @@ class Layer(nn.Module):
 
 
 class Odd(nn.Module):
-    """Sizes that divide by nothing, and parameters with fewer rows than ranks."""
+    """Sizes that no world size divides, and parameters with fewer rows than ranks."""
 
     def __init__(self):
         super().__init__()
@@ -156,7 +156,7 @@ class Stacks(nn.Module):
 
 
 class Unused(nn.Module):
-    """One unit that forward never calls, and one parameter that nothing reads in a unit that is called."""
+    """One unit that forward never calls, and one unused parameter in a unit that is called."""
 
     def __init__(self):
         super().__init__()

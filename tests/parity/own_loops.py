@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Public programs that are more than a model and one loss a step: twins of dcgan.cpp and language_model.cpp.
 
-A loop takes the module, `shard` (what wraps a module), the case, the data of one rank by name, and gives the sharded modules by
-the prefix of their names, and the numbers of every step.
+A loop takes the module, `shard` (a function that wraps a module), the case, the data of one rank by name, and returns the sharded modules
+by the prefix of their names, and the numbers of every step.
 """
 import torch
 from torch import nn
@@ -75,7 +75,7 @@ def train_dcgan(module, shard, case, data, steps):
 
 
 class LanguageModel(nn.Module):
-    """Its head computes with the embedding's weight; its own stays registered, unused, as in LibTorch where a member is assigned."""
+    """Its head computes with the embedding's weight; its own stays registered, unused, as in LibTorch when a member is assigned."""
 
     def __init__(self):
         super().__init__()
@@ -100,7 +100,7 @@ def train_language_model(module, shard, case, data, steps):
     hidden = (torch.zeros(2, 3, HIDDEN), torch.zeros(2, 3, HIDDEN))
     losses, norms = [], []
     for step in range(steps):
-        hidden = tuple(state.detach() for state in hidden)  # goes on with the text, but not backward into it
+        hidden = tuple(state.detach() for state in hidden)  # continues with the text, but without backward into it
         model.zero_grad()
         found, hidden = model(data["x"][step, 0], hidden)
         loss = F.nll_loss(found, data["y"][step, 0].flatten())

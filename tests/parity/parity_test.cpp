@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training with libfsdp against the same training with PyTorch's FSDP1: every case of cases.py.
+// Compares training with libfsdp to the same training with PyTorch's FSDP1: every case of cases.py.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,12 +28,12 @@ namespace {
 
 // A file of reference.py.
 struct Group {
-  std::string name;  // "<model>_w<ranks>", and "_<level>" where that is not the processor's own
+  std::string name;  // "<model>_w<ranks>", and "_<level>" unless it is the processor's own
   std::string model;
   int world;
 };
 
-// What every case of a group is measured against, read once.
+// The data that every case of a group is compared with, read once.
 struct Material {
   Reference reference;
   Tensors inputs;
@@ -99,7 +99,7 @@ std::vector<Training> train_ranks(const ParityCase& parity_case, const ParityInp
 
 class Parity : public ::testing::TestWithParam<Wanted> {
  protected:
-  // Both sides have to compute with the same kernels.
+  // Both sides must compute with the same kernels.
   void SetUp() override {
     ASSERT_TRUE(material_.reference.level.is_here())
         << "the reference was computed with other kernels: set the `environment` of "
@@ -125,7 +125,7 @@ class Variant : public Parity {
   void expect_agreement_with_fsdp1() { expect_near(train(), fsdp1_); }
 };
 
-// That the two languages' models, data, optimizers and loops are the same, without libfsdp.
+// The two languages' models, data, optimizers and loops are the same, without libfsdp.
 TEST_P(Control, modules_that_are_not_sharded_agree_with_fsdp1) {
   expect_near(train_plain(case_, inputs_, wanted_.group.world), fsdp1_);
 }
@@ -144,25 +144,25 @@ TEST_P(Bucketed, agrees_with_fsdp1_where_units_share_collectives) {
   expect_near(train(), fsdp1_);
 }
 
-// FSDP1 itself goes on with the weights from before the step: the control stands in for it.
+// FSDP1 itself would continue with the weights from before the step, so compare with the control.
 TEST_P(Variant, a_forward_between_backward_and_step_leaves_nothing_stale) {
   case_.evaluate_early = true;
   expect_near(train(), train_plain(case_, inputs_, wanted_.group.world));
 }
 
-// FSDP1 refuses to on the CPU.
+// FSDP1 refuses this on the CPU.
 TEST_P(Variant, ranks_take_the_first_ones_state) {
   case_.sync_module_states = true;
   expect_agreement_with_fsdp1();
 }
 
-// FSDP1 cannot without a GPU.
+// FSDP1 cannot do this without a GPU.
 TEST_P(Variant, offloading_changes_no_number) {
   case_.offload = true;
   expect_agreement_with_fsdp1();
 }
 
-// FSDP1 leaves such copies to themselves.
+// FSDP1 does not average such copies.
 TEST_P(Variant, copies_of_one_rank_each_are_averaged) {
   case_.shard = 1;
   for (const char* strategy : {"HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"}) {
@@ -200,7 +200,7 @@ TEST_P(Ignored, parameters_are_ignored_like_their_modules) {
   expect_near(train(), fsdp1_);
 }
 
-// Every reference that fits the environment, or the one that FSDP_TEST_PARITY_GROUP names.
+// Returns every reference that fits the environment, or the one named by FSDP_TEST_PARITY_GROUP.
 std::vector<Group> groups() {
   static const std::regex kName("([a-z0-9]+)_w([0-9]+)(_[a-z0-9]+)?\\.json");
   const char* only = std::getenv("FSDP_TEST_PARITY_GROUP");
@@ -239,8 +239,8 @@ bool shards_everywhere(const ParityCase& parity_case) {
   return parity_case.strategy == "FULL_SHARD" || parity_case.strategy == "SHARD_GRAD_OP";
 }
 
-// What a module that is not sharded can know of.  Of parameters that nothing uses it can not: FSDP1
-// gives them a gradient of zero where their unit has another, and Adam then lets them decay.
+// Returns whether an unsharded module can have the result.  It cannot for unused parameters: FSDP1
+// gives them a gradient of zero if their unit has another, and Adam then lets them decay.
 bool is_for_control(const Wanted& wanted, const ParityCase& parity_case) {
   return shards_everywhere(parity_case) && parity_case.mixed.empty() &&
          !has_own_loop(wanted.group.model) && parity_case.backward_prefetch == "PRE" &&
@@ -254,7 +254,7 @@ bool has_buckets(const Wanted& wanted, const ParityCase& parity_case) {
          parity_case.backward_prefetch == "PRE" && !parity_case.forward_prefetch;
 }
 
-// SGD, unlike Adam, sees the scale of gradients.
+// Unlike Adam, SGD depends on the scale of gradients.
 bool is_plain_step(const Wanted& /*wanted*/, const ParityCase& parity_case) {
   return shards_everywhere(parity_case) && parity_case.mixed.empty() &&
          parity_case.optimizer == "sgd" && parity_case.clip == 0;

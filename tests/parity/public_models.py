@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people write with LibTorch, small: twins of resnet.cpp, llama.cpp and so on, with the same names and the same arithmetic."""
+"""Small versions of what people write with LibTorch: twins of resnet.cpp, llama.cpp and so on, with the same names and arithmetic."""
 import math
 
 import torch
@@ -48,7 +48,7 @@ class RMSNorm(nn.Module):
 
 
 def rotated(x, turns):
-    """x [B, T, heads, D]; each pair of numbers is a complex one, turned by its place."""
+    """x [B, T, heads, D]; each pair of numbers is a complex one, rotated by its place."""
     pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
     return torch.view_as_real(pairs * turns.view(1, x.shape[1], 1, -1)).flatten(3)
 
@@ -99,7 +99,7 @@ class Llama(nn.Module):
         self.norm, self.output = RMSNorm(width), Linear(width, VOCABULARY, bias=False)
         half = width // heads // 2
         angles = torch.outer(torch.arange(context, dtype=torch.float), 10000.0 ** (-torch.arange(half, dtype=torch.float) / half))
-        self.turns = torch.polar(torch.ones_like(angles), angles)  # no buffer, as in the original
+        self.turns = torch.polar(torch.ones_like(angles), angles)  # not a buffer, as in the original
 
     def forward(self, x):
         y = self.tok_embeddings(x)
@@ -127,7 +127,7 @@ class EncoderBlock(nn.Module):
 
 
 class ViT(nn.Module):
-    """A class token and places with one row, which most ranks have nothing of."""
+    """A class token and places with one row, of which most ranks have nothing."""
 
     def __init__(self, width=16, heads=2, patch=4, patches=4):
         super().__init__()
@@ -187,7 +187,7 @@ class NormedConv2d(nn.Module):
 
 
 class CausalConv2d(nn.Module):
-    """Sees rows above, and of its own what lies left; forward itself writes zeros over the rest of the parameter."""
+    """Sees rows above, and the left part of its own row; forward itself writes zeros over the rest of the parameter."""
 
     def __init__(self, channels_in, channels_out, kernel):
         super().__init__()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch's FSDP1 did: the files of reference.py.
+// The results of PyTorch's FSDP1: the files of reference.py.
 #pragma once
 
 #include <cstdint>
@@ -37,19 +37,19 @@ struct ParityCase {
   bool evaluate_early = false;    // a forward without gradients between a backward and its step
   std::int64_t bucket_bytes = 0;  // and the other options of those names
   bool offload = false;
-  bool sync_module_states = false;  // every rank but the first begins elsewhere
+  bool sync_module_states = false;  // every rank except the first starts with other values
   int node_size = 0;                // instead of `shard`
-  bool meta = false;                // built without memory, given it by param_init_fn
+  bool meta = false;                // built without memory, allocated by param_init_fn
   bool ignore_parameters = false;   // of the ignored modules, by ignored_states
   bool comm_hook = false;
 
-  // Whether `mixed` has this word.
+  // Returns whether `mixed` has this word.
   bool casts(const std::string& what) const;
 };
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-// What one rank saw.
+// The results of one rank.
 struct Training {
   std::vector<std::vector<double>> losses;  // [step][micro batch * forwards]
   std::vector<double> norms;                // [step], of clip_grad_norm_
@@ -58,8 +58,8 @@ struct Training {
   Tensors tensors;  // full parameters, and buffers, after the last step
 };
 
-// How far PyTorch lies from itself, as compare.h measures it, at a lower level of kernels, and with
-// bfloat16 gradients added in float32: see reference.py.  Zeros where nothing is bfloat16.
+// The distance between PyTorch and itself, as compare.h measures it, at a lower level of kernels,
+// and with bfloat16 gradients added in float32: see reference.py.  Zeros if nothing is bfloat16.
 struct Floor {
   double losses = 0;
   double norms = 0;
@@ -69,9 +69,9 @@ struct Floor {
 // The kernels a reference was computed with.
 struct Level {
   std::string capability;                          // of vector kernels, as ATen calls it
-  std::map<std::string, std::string> environment;  // what has to be set for these kernels
+  std::map<std::string, std::string> environment;  // variables to set for these kernels
 
-  // Whether this process computes with them.
+  // Returns whether this process computes with them.
   bool is_here() const;
 };
 
@@ -84,7 +84,7 @@ struct Reference {
   std::map<std::string, std::vector<Training>> trainings;  // of each case, [rank]
 };
 
-// Of one file, "<model>_w<ranks>" or "<model>_w<ranks>_<level>".
+// Reads one file, "<model>_w<ranks>" or "<model>_w<ranks>_<level>".
 Reference read_reference(const std::filesystem::path& folder, const std::string& group, int world);
 Level read_level(const std::filesystem::path& folder, const std::string& group);
 

@@ -8,8 +8,8 @@ OUT/<model>.safetensors       init.<name> of the model, and x and y: [step, rank
 OUT/<model>_w<N>.json         {"steps", "capability", "environment", "cases": {name: {"case", "units", "losses", "norms",
                               "evaluations", "floor"}}}
                               losses [rank][step][micro batch * forwards], norms [step], evaluations [rank][step];
-                              floor {"losses", "norms", "weights"}, of bfloat16 cases: how far PyTorch lies from itself
-                              at a lower level of kernels, and where gradients are bfloat16, with them added in float32
+                              floor {"losses", "norms", "weights"}, of bfloat16 cases: the distance of PyTorch from itself
+                              at a lower level of kernels, and if gradients are bfloat16, with them added in float32
 OUT/<model>_w<N>.safetensors  <case>/<name>: a parameter after the last step;
                               <case>/<name>/<rank> for buffers and what ranks do not share (ignored modules)
 OUT/<model>_w<N>_<level>.*    the same for fewer cases, computed at a lower level of kernels
@@ -86,7 +86,7 @@ def mixed_precision(words):
 
 
 def groups_of(case, world):
-    """Rank r shares a copy with the ranks beside it."""
+    """Rank r shares a copy with the ranks next to it."""
     shard = case["shard"]
     sharing = [dist.new_group(list(range(first, first + shard))) for first in range(0, world, shard)]
     copies = [dist.new_group(list(range(place, world, shard))) for place in range(shard)]
@@ -114,7 +114,7 @@ def wrapped(module, model, case, groups):
         return Replica(module, find_unused_parameters=MODELS[model].loop is None, broadcast_buffers=False)
     policy = {"units": ModuleWrapPolicy(set(units)), "none": None, "all": always_wrap_policy, "size": size_policy}[case["wrap"]]
     mixed = case["mixed"]
-    if case.get("exact_sums") and "keep" not in mixed:  # whose gradients are bfloat16 to the end
+    if case.get("exact_sums") and "keep" not in mixed:  # gradients stay bfloat16 to the end
         mixed = "+".join([*(word for word in mixed.split("+") if word != "reduce"), "reduce32"])
     prefetch = {"PRE": BackwardPrefetch.BACKWARD_PRE, "POST": BackwardPrefetch.BACKWARD_POST, "none": None}
     sharded = FullyShardedDataParallel(
@@ -136,8 +136,8 @@ def optimizer_of(case, parameters):
         return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
     if case["optimizer"] == "adam":
         return torch.optim.Adam(parameters, lr=3e-3, betas=(0.9, 0.95), eps=1e-8)
-    # LibTorch's AdamW rounds its moments otherwise than PyTorch's (two steps for one lerp).  float32 cases allow for that, but
-    # a weight beside the edge of two bfloat16 numbers may fall on either side of it: the fused kernel is one for both languages.
+    # LibTorch's AdamW rounds its moments in another way than PyTorch's (two steps for one lerp). float32 cases allow for that, but a weight
+    # near the edge of two bfloat16 numbers may fall on either side of it: the fused kernel is the same for both languages.
     fused = bool(case["mixed"])
     return torch.optim.AdamW(parameters, lr=3e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.01, fused=fused)
 
@@ -172,8 +172,8 @@ def supervised(module, shard, case, data, steps):
 
 
 def state_of(prefix, sharded, ignored):
-    """Units; what each rank has of its own; what all share."""
-    # The root, and what has parameters of its own: FSDP1 wraps a list of modules too, around nothing.
+    """Returns units; tensors of each rank; shared tensors."""
+    # The root, and modules with their own parameters: FSDP1 wraps a list of modules too, without parameters.
     units = [prefix + clean(name) for name, m in sharded.named_modules()
              if isinstance(m, FullyShardedDataParallel) and (m is sharded or m._handle is not None)]
     own = {prefix + clean(name): b.detach().clone() for name, b in sharded.named_buffers()}
@@ -222,7 +222,7 @@ def chosen(model, world, level):
 
 
 def work(rank, world, names, store, out, level):
-    """`level`: None for the processor's own, one of LEVELS, which the environment has been set to, or EXACT_SUMS."""
+    """`level`: None for the processor's own, one of LEVELS, which the environment was set to, or EXACT_SUMS."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
     made = {}
@@ -283,7 +283,7 @@ def add_floors(out, model, world, others):
             if case["mixed"]:
                 apart = levels.apart(case, (record, tensors[name]), (own["cases"][name], own_tensors[name]))
                 found.setdefault(case["mixed"], []).append(apart)
-        if other == EXACT_SUMS:  # of use for this alone
+        if other == EXACT_SUMS:  # only useful for this
             for ending in (".json", ".safetensors"):
                 os.remove(stem(out, model, world, other) + ending)
         else:

@@ -8,7 +8,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// As in models.py.
+// The same as in models.py.
 constexpr std::int64_t kVocabulary = 53;
 constexpr std::int64_t kContext = 9;
 constexpr std::int64_t kWidth = 10;

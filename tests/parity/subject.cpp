@@ -83,7 +83,7 @@ void ignore(const ParityCase& wanted, ParityModel& model, FsdpOptions& options) 
   }
 }
 
-// Gives a module without memory what initial_model gives others.
+// Initializes a module without memory like initial_model does for others.
 std::function<void(torch::nn::Module&)> initializer(const ParityModel& model,
                                                     const Tensors& inputs) {
   std::map<const torch::nn::Module*, std::string> names;
@@ -94,7 +94,7 @@ std::function<void(torch::nn::Module&)> initializer(const ParityModel& model,
   };
 }
 
-// Also sets the model up to recompute its blocks, where they are to be.
+// Also makes the model recompute its blocks if the case wants that.
 FsdpOptions options_of(const ParityCase& wanted, const ParityInputs& inputs, ParityModel& model,
                        const std::shared_ptr<ProcessGroup>& group) {
   FsdpOptions options = case_options(wanted, group);
@@ -115,7 +115,7 @@ void scramble(ParityModel& model) {
   for (auto& buffer : model.buffers()) buffer.add_(1);
 }
 
-// Twice the mean: what the library does without a hook would not pass for it.
+// Twice the mean, to distinguish it from the library's own reduction.
 void reduce_to_twice_the_mean(const std::shared_ptr<ProcessGroup>& group, at::Tensor& unsharded,
                               at::Tensor& sharded) {
   const double factor = 2.0 / group->size();
@@ -133,7 +133,7 @@ void initialize(torch::nn::Module& module, const std::string& name, const Tensor
   const torch::NoGradGuard no_grad;
   for (auto& parameter : module.named_parameters(/*recurse=*/false)) {
     const auto initial = inputs.find("init." + (name.empty() ? "" : name + ".") + parameter.key());
-    // The second name of a tied parameter: PyTorch lists the first alone.
+    // The second name of a tied parameter: PyTorch lists only the first.
     if (initial != inputs.end()) parameter.value().copy_(initial->second);
   }
   if (auto* norm = module.as<torch::nn::BatchNorm2dImpl>()) norm->reset_running_stats();
@@ -170,7 +170,7 @@ class PlainRanks::Plain final : public Subject {
   at::Tensor clip_grad_norm(double max_norm, double norm_type) override {
     return torch::tensor(torch::nn::utils::clip_grad_norm_(parameters(), max_norm, norm_type));
   }
-  // Trainable ones, each once.
+  // Returns trainable parameters, each once.
   std::vector<at::Tensor> parameters() override {
     std::vector<at::Tensor> found;
     for (const at::Tensor& parameter : model_->parameters()) {
@@ -211,7 +211,7 @@ void PlainRanks::average_gradients() {
   const torch::NoGradGuard no_grad;
   for (const auto& item : ranks_.front()->model().named_parameters()) {
     if (is_ignored(case_, item.key()) || !item.value().grad().defined()) continue;
-    // A tied parameter comes by both of its names: the mean of means is the mean.
+    // A tied parameter appears under both names: the mean of means is the mean.
     at::Tensor mean = torch::zeros_like(item.value());
     for (const auto& rank : ranks_) mean += rank->model().named_parameters()[item.key()].grad();
     mean /= static_cast<double>(ranks_.size());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a case trains, as one rank sees it: a sharded module, or one that is not.
+// The module that a case trains, as one rank sees it: sharded or not.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct ParityInputs {
   const Tensors& tensors;
 };
 
-// Gives a module the initial values of the parameters and buffers that it itself has.  `name` in
-// the model; "" for the model.
+// Sets the module's own parameters and buffers to their initial values.  `name` is its name in the
+// model; "" for the model.
 void initialize(torch::nn::Module& module, const std::string& name, const Tensors& inputs);
 
-// Collective.  What a module has without sharding.
+// Collective.  Returns the tensors that a module has without sharding.
 Tensors full_tensors(ShardedModule& sharded);
 
 class Subject {
@@ -47,7 +47,7 @@ class Subject {
 std::unique_ptr<Subject> sharded_subject(const ParityCase& wanted, const ParityInputs& inputs,
                                          const std::shared_ptr<ProcessGroup>& group);
 
-// Every rank a module of its own in one thread, not sharded.  Knows nothing of strategies and mixed
+// Every rank's module in one thread, not sharded.  Ignores strategies and mixed
 // precision.
 class PlainRanks {
  public:
@@ -55,7 +55,7 @@ class PlainRanks {
   ~PlainRanks();
 
   Subject& rank(int rank);
-  // Gives every rank the mean of their gradients, ignored parameters left out.
+  // Gives every rank the mean of their gradients, without ignored parameters.
   void average_gradients();
 
  private:

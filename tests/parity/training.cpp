@@ -34,14 +34,14 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const ParityCase& wanted
   }
   const auto options =
       torch::optim::AdamWOptions(3e-3).betas({0.9, 0.95}).eps(1e-8).weight_decay(0.01);
-  // See reference.py: one kernel for both languages where a rounding may decide.
+  // See reference.py: uses one kernel for both languages where a rounding may decide.
   if (!wanted.mixed.empty()) {
     return std::make_unique<optim::AdamW>(std::move(parameters), options);
   }
   return std::make_unique<torch::optim::AdamW>(std::move(parameters), options);
 }
 
-// The loop of reference.py for one rank, in the parts between which ranks may talk.
+// The loop of reference.py for one rank, in parts between which ranks may communicate.
 class Loop {
  public:
   Loop(const ParityCase& wanted, const ParityInputs& inputs, int rank, Subject& subject)

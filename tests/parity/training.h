@@ -10,14 +10,14 @@
 
 namespace fsdp::test {
 
-// Whether a public program brings its own loop; others are trained by one for all.
+// Returns whether a public program has its own loop; others share one.
 bool has_own_loop(const std::string& model);
 
 // Collective.
 Training train_sharded(const ParityCase& wanted, const ParityInputs& inputs,
                        const std::shared_ptr<ProcessGroup>& group);
 
-// Every rank's, without libfsdp.  Requires: no own loop.
+// Trains every rank, without libfsdp.  Requires: no own loop.
 std::vector<Training> train_plain(const ParityCase& wanted, const ParityInputs& inputs, int world);
 
 }  // namespace fsdp::test

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What train_gpt saves, in other hands: PyTorch's converter, Lightning's consolidations, fsdp-ckpt; and what they make of it, resumed.
+"""Uses train_gpt's checkpoints with PyTorch's converter, Lightning's consolidations and fsdp-ckpt, and resumes from their output.
 
   python check_checkpoints.py --train-gpt PATH --tool PATH
 """
@@ -42,7 +42,7 @@ class Work:
         assert done.returncode == 0, f"{words}: exit {done.returncode}: {done.stdout}{done.stderr}"
 
     def same_as_before(self, checkpoint):
-        """The checkpoint, resumed without a step and saved by three ranks, is the first folder again."""
+        """The checkpoint, resumed without a step and saved by three ranks, equals the first folder."""
         back = self.at("back")
         self.train(3, "--resume", checkpoint, "--steps", 4, "--save", back)
         self.run("diff", self.at("folder"), back)
@@ -54,7 +54,7 @@ def same(what, wanted, found):
 
 
 def plain(x):
-    """Order and kinds of containers do not count."""
+    """Order and kinds of containers are ignored."""
     if isinstance(x, dict):
         return {str(k): plain(v) for k, v in sorted(x.items(), key=lambda item: str(item[0]))}
     if isinstance(x, (list, tuple)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the samples and holds their output to what they promise.
+"""Runs the samples and compares their output with what they promise.
 
   python3 check_samples.py WHAT --samples FOLDER --tool PATH
 """
@@ -92,7 +92,7 @@ def wrap_policies(samples):
 
 
 def same_losses(samples):
-    """Whatever has no part in the arithmetic changes no loss."""
+    """Options that do not affect the arithmetic do not change any loss."""
     base = samples.gpt(1)
     assert [line["step"] for line in base] == [0, 1, 2, 3], base
     assert set(base[0]) == {"step", "loss", "grad_norm", "ms", "tokens_per_s"}, base
@@ -108,7 +108,7 @@ def same_losses(samples):
 
 
 def changed_losses(samples):
-    """Whatever has a part does."""
+    """Options that affect it change losses."""
     base = samples.gpt(2)
     low = samples.gpt(2, mixed_precision="bf16")
     near(losses(low), losses(base), 2e-2)
@@ -127,18 +127,18 @@ def checkpoints(samples):
         samples.gpt(2, steps=3, save=saved, state_dict_type=kind, metrics=metrics)
         samples.verify(saved)
         assert os.path.isdir(saved) == (kind == "sharded")
-        # To the place it came from, on other ranks, with the metrics of both runs in one file.
+        # To the folder it came from, on other ranks, with the metrics of both runs in one file.
         lines = samples.gpt(3, steps=6, resume=saved, save=saved, state_dict_type=kind, metrics=metrics)
         assert [line["step"] for line in lines] == list(range(6)), lines
         near(losses(lines), whole, 1e-5)
         samples.verify(saved)
-        # Weights alone: the step begins anew, the loss is that of the trained weights.
+        # Only weights: the step starts at 0, the loss is that of the trained weights.
         first = samples.gpt(2, steps=1, init=saved)
         assert first[0]["step"] == 0 and first[0]["loss"] < whole[0], first
     statuses, said = launch(2, [samples.program("train_gpt"), "--data", samples.tokens, "--vocab", VOCABULARY, "--dim", 16, "--heads", 2, "--seq", 8,
                                 "--resume", samples.at("full"), "--steps", 5])
     assert statuses == [1, 1] and "at step 6" in said[0], said
-    # Other sizes than the checkpoint's: an error that names the tensor, on every rank.
+    # Sizes that differ from the checkpoint's: an error that names the tensor, on every rank.
     statuses, said = launch(2, [samples.program("train_gpt"), "--data", samples.tokens, "--vocab", VOCABULARY, "--dim", 18, "--heads", 2, "--seq", 8,
                                 "--resume", samples.at("full"), "--steps", 9])
     assert statuses == [1, 1] and all("emb.weight" in text and text.count("\n") == 1 for text in said), said
@@ -155,7 +155,7 @@ def traces(samples):
 
 
 def wrong_options(samples):
-    """One line on stderr, exit 2 for what no run could do, 1 for what this one cannot."""
+    """One line on stderr, exit 2 if no run can work, 1 if this one cannot."""
     odd, high = samples.at("odd.bin"), samples.token_file("high.bin", [0] * 700_000 + [VOCABULARY])
     with open(odd, "wb") as f:
         f.write(b"123")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced after provision.sh: what PyTorch makes for the tests, made once for a generator and a PyTorch.
+# Sourced after provision.sh: PyTorch's output for the tests, made once for each generator and PyTorch.
 
 make_corpus() {
   local dir=$1 work

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A torch.distributed.checkpoint folder made by a test: items are appended to data files,
-// `.metadata` comes last.
+// `.metadata` is written last.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ struct DcpFolder {
     content += bytes;
     return item;
   }
-  // A chunk with a sound item of its own.
+  // Makes a chunk with its own sound item.
   ChunkSpec chunk(const Numbers& offsets, const Numbers& sizes,
                   const std::string& file = "__0_0.distcp") {
     return {offsets, sizes, append(float_tensor(sizes).bytes(), file)};

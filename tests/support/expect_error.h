@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Expects an fsdp::Error of a code, and with a message that contains a fragment.
+// Expects an fsdp::Error with a code and a message that contains a fragment.
 #pragma once
 
 #include <string_view>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Findings as lines, for comparing: "HOLE 'w': chunks cover 4 of 6 ...", what is no damage with its
-// severity in front: "warning ".
+// Findings as lines, for comparing: "HOLE 'w': chunks cover 4 of 6 ...".  Findings that are not
+// damage begin with their severity: "warning ".
 #pragma once
 
 #include <string>

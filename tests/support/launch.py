@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as ranks, started as torchrun would, without the seconds that it takes to load."""
+"""Starts programs as ranks like torchrun, without the seconds that torchrun takes to load."""
 import os
 import socket
 import subprocess
@@ -15,7 +15,7 @@ def free_port():
 
 
 def launch(world, command):
-    """Runs `command` as every rank of a world; returns the exit statuses and what all of them wrote, by rank."""
+    """Runs `command` as every rank of a world; returns the exit statuses and the output of all ranks, by rank."""
     port = str(free_port())
     with tempfile.TemporaryDirectory() as tmp:
         ranks = []
@@ -37,7 +37,7 @@ def launch(world, command):
 
 
 def must(world, command):
-    """The same, where every rank has to succeed."""
+    """The same, but every rank must succeed."""
     statuses, said = launch(world, command)
     if any(statuses):
         text = "\n".join(f"rank {rank}, exit {status}: {words}" for rank, (status, words) in enumerate(zip(statuses, said)))

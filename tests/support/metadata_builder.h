@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `.metadata` pickles of torch.distributed.checkpoint, spelled opcode by opcode: protocol 2,
-// GLOBAL, no memo. Whatever a writer could say of a tensor, an item or the whole can be set to
-// something wrong.
+// GLOBAL, no memo.  Every field of a tensor, an item or the whole can be set to something
+// wrong.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ inline std::string size_of(const Numbers& values) {
 inline constexpr std::string_view kMetadataModule = "torch.distributed.checkpoint.metadata";
 inline constexpr std::string_view kFilesystemModule = "torch.distributed.checkpoint.filesystem";
 
-// Where an item lies.
+// The place of an item.
 struct ItemSpec {
   std::string path = "__0_0.distcp";
   std::int64_t offset = 0;
@@ -75,7 +75,7 @@ struct ItemSpec {
   }
 };
 
-// The key of storage_data: `offset` absent for values.
+// Returns the key of storage_data: `offset` absent for values.
 inline std::string item_key(std::string_view fqn, const std::optional<Numbers>& offset) {
   std::vector<std::pair<std::string, std::string>> state = {{text("fqn"), text(fqn)},
                                                             {text("index"), none()}};
@@ -87,7 +87,7 @@ struct ChunkSpec {
   Numbers offsets;
   Numbers sizes;
   ItemSpec item = {};
-  bool stored = true;  // false: storage_data says nothing of it
+  bool stored = true;  // false: not in storage_data
 
   std::string opcodes() const {
     return record(kMetadataModule, "ChunkStorageMetadata",
@@ -101,7 +101,7 @@ struct TensorSpec {
   std::vector<ChunkSpec> chunks;
   std::string dtype = "float32";
   std::string layout = "torch.strided";
-  std::string properties = {};  // opcodes of the state, instead of what dtype and layout say
+  std::string properties = {};  // opcodes of the state, instead of those from dtype and layout
 
   std::string opcodes() const {
     const std::string five = tuple_of(
@@ -128,11 +128,11 @@ struct MetadataSpec {
   std::vector<ValueSpec> values;
   std::vector<std::pair<std::string, std::string>> more_entries;  // of state_dict_metadata, opcodes
   std::vector<std::pair<std::string, std::string>> more_items;    // of storage_data, opcodes
-  // Opcodes instead of what the lists above make; empty: these.
+  // Opcodes instead of those made from the lists above; empty: those.
   std::string state_dict_metadata;
   std::string storage_data;
-  // Opcodes of fields that are left out where empty.
-  std::string planner_data;           // None where empty
+  // Opcodes of fields that are left out if empty.
+  std::string planner_data;           // None if empty
   bool without_planner_data = false;  // the field is left out
   std::string version;
   std::string storage_meta;
@@ -164,7 +164,7 @@ struct MetadataSpec {
   }
 };
 
-// planner_data that puts each key where these paths say: {"m.w", {"m", "w"}}, steps as opcodes.
+// Returns planner_data with each key at these paths: {"m.w", {"m", "w"}}, steps as opcodes.
 inline std::string planner_data(
     const std::vector<std::pair<std::string, std::vector<std::string>>>& paths) {
   std::vector<std::pair<std::string, std::string>> entries;

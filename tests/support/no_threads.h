@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A time without new threads.
+// Forbids new threads for a time.
 #pragma once
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of outputs share: a folder's names, a writer that is killed, a seal compared with
-// what it seals.
+// Helpers for the tests of outputs: a folder's names, a writer that is killed, a comparison of a
+// seal with its files.
 #pragma once
 
 #include <signal.h>
@@ -26,7 +26,7 @@ inline std::string content(const std::filesystem::path& path) {
   return to_text(read_file(path));
 }
 
-// Names in a folder, hidden ones too.
+// Returns the names in a folder, including hidden ones.
 inline std::set<std::string> names(const std::filesystem::path& folder) {
   std::set<std::string> result;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -52,7 +52,7 @@ inline void run_and_kill(const std::function<void()>& body) {
   ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
 }
 
-// The seal's lines are what reading the files tells.
+// Expects the lines of the seal to match what reading the files gives.
 inline void expect_seals(const std::filesystem::path& seal, const std::filesystem::path& folder,
                          const std::vector<std::string>& files) {
   const std::vector<formats::SealedFile> sealed = formats::read_seal(*formats::File::open(seal));

@@ -34,7 +34,7 @@ bool is_builtin(const Value& value, std::string_view name) {
          global->name == name;
 }
 
-// The bytes that `text` is in Latin-1, nothing where it has other characters.
+// Returns the bytes of `text` in Latin-1, nullopt if it has other characters.
 std::optional<std::string> latin_1(std::string_view text) {
   std::string bytes;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -59,7 +59,7 @@ class Comparison {
   }
 
  private:
-  // One step from the root to what is compared.
+  // One step from the root to the compared value.
   struct Step {
     std::string_view name;
     std::size_t number = 0;

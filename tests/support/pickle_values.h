@@ -10,8 +10,8 @@
 
 namespace fsdp::test {
 
-// Accepts every name.  Folds only what the writer spells as a call because protocol 2 has no opcode
-// for it: bytes, bytearrays, sets, frozen sets, nested names, storages.
+// Accepts every name.  Folds only values that the writer spells as a call because protocol 2 has no
+// opcode for them: bytes, bytearrays, sets, frozen sets, nested names, storages.
 class FoldingHost : public formats::PickleHost {
  public:
   std::int32_t global(std::string_view module, std::string_view name) override;
@@ -26,8 +26,8 @@ formats::Value read_folded(std::string_view pickle, const formats::PickleLimits&
 formats::Value read_with(formats::PickleHost& host, std::string_view pickle,
                          const formats::PickleLimits& limits = {});
 
-// Where two values differ, "" where they do not.  What one shares the other has to share too;
-// strings and names are compared by content, storages by what the writer writes of them.
+// Returns the place where two values differ, "" if they are equal.  Values shared in one must be
+// shared in the other; strings and names are compared by content, storages by their written form.
 std::string difference(const formats::Value& a, const formats::Value& b);
 
 }  // namespace fsdp::test

@@ -2,19 +2,19 @@
 # Sourced by tests/run.sh, tests/bench/run.sh and samples/quickstart.sh: installs what is missing on Debian 12 or
 # Ubuntu 24.04 and later, once.
 #
-#   step TITLE COMMAND...   runs COMMAND, says how long it took; on failure says so and ends the script
+# step TITLE COMMAND...   runs COMMAND, prints how long it took; reports a failure and ends the script
 #   need_packages GROUP...  installs the missing Debian packages of the groups `tool`, `python`, `torch`, `test` and `fuzz`
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
-#   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
-#   configure PRESET...     cmake --preset, which a configure that failed before does not spoil
+# need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
+# configure PRESET...     cmake --preset, unharmed by an earlier configure that failed
 #   FSDP_CACHE              where downloads live, outside the tree; a second clone finds them there
 #   JOBS                    how many commands to run at a time
 
 PROVISION_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export LC_ALL=C.UTF-8 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-lo} PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
-JOBS=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)   # which prints the threads asked of OpenMP, where there are any
+JOBS=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)   # which prints the threads asked of OpenMP, if there are any
 
 if [ -z "${FSDP_CACHE:-}" ]; then
   if [ -n "${XDG_CACHE_HOME:-}" ]; then
@@ -41,7 +41,7 @@ step() {
   [ $status = 0 ] || exit $status
 }
 
-# Names with | are alternatives: the first that is installed or on offer is taken.
+# Names with | are alternatives: the first that is installed or available is used.
 packages_of() {
   case $1 in
     tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nettle-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
@@ -53,13 +53,13 @@ packages_of() {
   esac
 }
 
-# Clang 16 is the first that compiles this tree with Debian 12's libstdc++.  A distribution's plain `clang` may be older, so
-# that versions are asked for by number.
+# Clang 16 is the first that compiles this tree with Debian 12's libstdc++.  A distribution's plain `clang` may be older, so versions are
+# requested by number.
 CLANG_VERSIONS='16 18 19 17 20 21'
-# The compiler, its sanitizers' runtime, and the symbolizer for what they report: one version of all three.
+# The compiler, its sanitizers' runtime, and the symbolizer for their reports: one version of all three.
 clang_packages() { echo "clang-$1 libclang-rt-$1-dev llvm-$1"; }
 
-# The first version of which everything is installed, else the first of which everything is on offer.
+# The first version of which everything is installed, else the first of which everything is available.
 clang_version() {
   local version have
   for have in installed offered; do
@@ -70,7 +70,7 @@ clang_version() {
   echo "${CLANG_VERSIONS%% *}"
 }
 
-# Sets FUZZ_CXX: the compiler of the fuzz targets.  Needs need_packages fuzz, or a clang that is there without apt-get.
+# Sets FUZZ_CXX: the compiler of the fuzz targets.  Needs need_packages fuzz, or a clang that exists without apt-get.
 need_fuzz_compiler() {
   local version
   for version in $(clang_version) $CLANG_VERSIONS; do
@@ -81,7 +81,7 @@ need_fuzz_compiler() {
   FUZZ_CXX=$(command -v clang++)
 }
 
-# Configures a preset into build/<preset> or the folder after -B.  What a configure that failed left behind is not built upon.
+# Configures a preset into build/<preset> or the folder after -B.  Output of a configure that failed is not reused.
 configure() {
   local preset=$1 folder=build/$1 fresh=()
   shift
@@ -98,7 +98,7 @@ all() {
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 offered() { apt-cache show "$1" >/dev/null 2>&1; }
 
-# Prints, of `a|b|c`, the one to have, prefixed with + where it is still to be installed.
+# Prints the choice among `a|b|c`, prefixed with + if it must still be installed.
 choose() {
   local names name
   IFS='|' read -ra names <<<"$1"
@@ -144,7 +144,7 @@ quietly() {
   return $status
 }
 
-# A pyenv or conda may stand before Debian's python3 and lack a version or venv: Debian's is asked first.
+# A pyenv or conda may precede Debian's python3 and lack a version or venv: Debian's is tried first.
 find_python3() {
   local candidate
   for candidate in ${FSDP_PYTHON:-} /usr/bin/python3 python3 python3.13 python3.12 python3.11 python3.10; do
@@ -156,8 +156,8 @@ find_python3() {
   return 1
 }
 
-# All of torch's own dependencies are installed: the wheel's libtorch_cuda needs nearly every CUDA library merely to be
-# loaded, so that leaving out the rest would save little and be one more thing to go wrong.  About 4.6 GB.
+# All of torch's own dependencies are installed: the wheel's libtorch_cuda needs nearly every CUDA library just to be loaded, so leaving out
+# the rest would save little and could go wrong.  About 4.6 GB.
 make_venv() {
   local base=$1 dir=$2 log=$dir.log
   rm -rf "$dir" && "$base" -m venv "$dir" || return
@@ -195,13 +195,13 @@ need_python() {
   PYTHON=$dir/bin/python
 }
 
-# An environment of its own that sees the packages of PYTHON's: about 140 MB and 45 s.
+# A separate environment that sees the packages of PYTHON's: about 140 MB and 45 s.
 make_frameworks_venv() {
   local base=$1 dir=$2 log=$dir.log site
   rm -rf "$dir" && "$base" -m venv "$dir" || return
   site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
   "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth" || return
-  # DeepSpeed is source alone, and its build asks the torch that is installed; without compiled operators it is plain Python.
+  # DeepSpeed has only a source package, and its build needs the installed torch; without compiled operators it is plain Python.
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
     setuptools==80.9.0 wheel==0.45.1 || return
   DS_BUILD_OPS=0 quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-build-isolation \
@@ -227,7 +227,7 @@ need_frameworks() {
   FRAMEWORKS_PYTHON=$dir/bin/python
 }
 
-# Only where the tools are too old for the presets, which is a plainer message than CMake's own.
+# Only if the tools are too old for the presets: plainer than CMake's own message.
 need_cmake() {
   local version
   version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')

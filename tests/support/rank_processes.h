@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs started side by side, what they print, and how they end.
+// Starts programs side by side, and gives their output and exit status.
 #pragma once
 
 #include <sys/types.h>
@@ -14,7 +14,7 @@
 
 namespace fsdp::test {
 
-// A port of this machine that nobody uses at the moment.
+// Returns a port of this machine that is free at the moment.
 int free_port();
 
 class Processes {
@@ -22,21 +22,21 @@ class Processes {
   Processes() = default;
   Processes(const Processes&) = delete;
   Processes& operator=(const Processes&) = delete;
-  // Kills what still runs.
+  // Kills processes that still run.
   ~Processes();
 
-  // Returns the index of the new process.  `variables` are added to this process's own, less those
-  // of launchers.
+  // Returns the index of the new process.  `variables` are added to this process's environment
+  // without its launcher variables.
   std::size_t start(const std::vector<std::string>& command,
                     const std::map<std::string, std::string>& variables);
   void send(std::size_t process, int signal);
-  // What it printed so far, to either stream.
+  // Returns what it printed so far, to either stream.
   std::string output(std::size_t process) const;
   // Returns when the process has printed the line.  Throws std::runtime_error if it ends before, or
   // takes too long.
   void wait_for_line(std::size_t process, const std::string& line);
-  // How it ended: its exit status, or minus the signal that killed it.  Throws std::runtime_error
-  // if it takes too long.
+  // Returns its exit status, or minus the signal that killed it.  Throws std::runtime_error if it
+  // takes too long.
   int wait(std::size_t process);
 
  private:

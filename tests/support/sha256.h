@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4), for comparing elements with what the truth files say.
+// SHA-256 (FIPS 180-4), for comparing elements with the truth files.
 #pragma once
 
 #include <array>

@@ -15,7 +15,7 @@ namespace fsdp::test {
 namespace {
 
 struct Outcome {
-  std::string message;  // empty where the rank did well
+  std::string message;  // empty if the rank succeeded
   bool by_itself = false;
 };
 

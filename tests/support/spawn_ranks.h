@@ -12,9 +12,9 @@ namespace fsdp::test {
 
 using RankBody = std::function<void(const std::shared_ptr<ProcessGroup>& group)>;
 
-// Runs `body` once for each rank, at once, and returns when all have ended.
-// Throws: std::runtime_error that holds what every failing rank said, by rank, and first those that
-// failed by themselves rather than by losing others.  A rank's failure is made known to the others.
+// Runs `body` once for each rank, concurrently, and returns when all have ended.
+// Throws: std::runtime_error with every failing rank's message, by rank; ranks that failed by
+// themselves come before those that lost others.  A rank's failure is announced to the others.
 void spawn_ranks(int world_size, const RankBody& body,
                  std::chrono::milliseconds timeout = std::chrono::seconds(20));
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fresh folder for one test, removed with all that is in it.
+// A fresh folder for one test, removed with its content.
 #pragma once
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elements of a tensor of a checkpoint, dense, row-major and little-endian: chunk by chunk,
-// element by element.
+// Returns the elements of a tensor of a checkpoint, dense, row-major and little-endian: chunk by
+// chunk, element by element.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Archives as torch.save writes them, sound or with a record that is missing, of another size, or
-// lies.
+// Archives as torch.save writes them: sound, or with a record that is missing, inconsistent or of
+// another size.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +62,7 @@ struct TorchZip {
   }
 };
 
-// A dense float32 tensor of zeros, as torch.save(tensor) has it.
+// Returns a dense float32 tensor of zeros in the form of torch.save(tensor).
 inline TorchZip float_tensor(const Numbers& shape) {
   std::int64_t numel = 1;
   Numbers strides(shape.size());

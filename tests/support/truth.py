@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an object that PyTorch loaded contains, as JSON that two sides can compare.
+"""Describes the content of an object that PyTorch loaded, as JSON that two sides can compare.
 
 describe(x)  a tree: container types, key order, dtype, shape and the SHA-256 of each tensor's bytes.
 flat(x)      one entry per leaf, "a/b/0": {...}, in the object's own order; easy to read without Python.

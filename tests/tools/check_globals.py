@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Holds `inspect --globals` against the names that CPython's own pickletools find in the same pickles.
+"""Compares `inspect --globals` with the names that CPython's own pickletools find in the same pickles.
 
     check_globals.py TOOL FOLDER...        every .../ckpt and .../full.pt below the folders
 
@@ -41,7 +41,7 @@ def names(stream):
 
 
 def names_of_file(data):
-    """Of a torch.save file, new or old, or a bare pickle."""
+    """Names of a torch.save file, new or old, or a bare pickle."""
     if data[:4] == b"PK\x03\x04":
         found = set()
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -69,7 +69,7 @@ def names_of_folder(folder):
             if name == ".metadata" or (name.endswith(".metadata") and not central):
                 found |= names(io.BytesIO(data))
             elif name.endswith(".distcp"):
-                # Archives one behind the other: each ends where the next begins.
+                # Archives follow one another: each ends where the next begins.
                 for part in split_archives(data):
                     found |= names_of_file(part)
             elif not name.endswith(".metadata"):
@@ -105,7 +105,7 @@ def main():
         for path in sorted(glob.glob(os.path.join(root, "**/ckpt"), recursive=True) +
                            glob.glob(os.path.join(root, "**/full.pt"), recursive=True)):
             if "zstd" in path or "nocrc" in path:
-                continue  # nothing that zipfile could read
+                continue  # zipfile cannot read it
             done = subprocess.run([tool, "inspect", path, "--globals", "--json"], stdout=subprocess.PIPE, check=False)
             report = json.loads(done.stdout)
             listed = {entry["name"] for entry in report["globals"]}
@@ -114,7 +114,7 @@ def main():
             else:
                 with open(path, "rb") as file:
                     expected = names_of_file(file.read())
-            # Beside them what getattr takes from a class, whose name begins with that of the class.
+            # Otherwise names that getattr takes from a class, which begin with that of the class.
             listed = {name for name in listed
                       if name in expected or "builtins.getattr" not in expected or not any(name.startswith(cls + ".") for cls in expected)}
             if done.returncode == 0 and listed == expected and report["complete"]:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Opens the pages of `inspect --html` in a headless Chromium and looks at what came of them.
+"""Opens the pages of `inspect --html` in a headless Chromium and checks the result.
 
     check_inspect_page.py TOOL GOLDEN CHROMIUM
 
-Exit: 0 all as expected, 1 not, 77 where the browser does not run here (skipped).
+Exit: 0 all as expected, 1 not, 77 if the browser does not run here (skipped).
 """
 import base64
 import concurrent.futures
@@ -59,7 +59,7 @@ class Browser:
              *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False)
 
-    # The page's elements after its scripts ran, and what its console says.
+    # The page's elements after its scripts ran, and its console's messages.
     def open(self, page, words="", size="1200,1600"):
         done = self.run("--dump-dom", "file://" + urllib.parse.quote(page) + words, size=size)
         messages = [line for line in done.stderr.decode("utf-8", "replace").splitlines() if "CONSOLE" in line]
@@ -69,7 +69,7 @@ class Browser:
 class Dom:
     def __init__(self, text):
         self.text = text
-        # What the page shows: without its data and its scripts.
+        # The visible part of the page: without its data and its scripts.
         self.shown = re.sub(r"<script.*?</script>", "", text, flags=re.S)
 
     def attribute(self, name):
@@ -142,7 +142,7 @@ def first_pixel(png):
 
 
 def contrast(a, b):
-    """Of two #rrggbb, as WCAG 2 reckons it."""
+    """The contrast of two #rrggbb, as WCAG 2 defines it."""
     def luminance(colour):
         parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
         linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
@@ -152,7 +152,7 @@ def contrast(a, b):
 
 
 def check_contrast(checks, text):
-    """Text on what it stands on: 4.5 to 1 at least."""
+    """Text on its background: at least 4.5 to 1."""
     tiles = re.search(r"const COLOURS = \[(.*?)\]", text, flags=re.S).group(1)
     for colour in re.findall(r"#[0-9a-f]{6}", tiles):
         checks.that(f"white on {colour}", contrast("#ffffff", colour) >= 4.5, contrast("#ffffff", colour))

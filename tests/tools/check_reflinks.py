@@ -4,8 +4,8 @@
 
     check_reflinks.py TOOL GOLDEN
 
-Makes an XFS and a Btrfs in a file each and mounts them, which takes root, a loop device and mkfs; what of it is
-missing is said, and where nothing could be tried the exit status is 77.
+Makes an XFS and a Btrfs in a file each and mounts them, which needs root, a loop device and mkfs; missing parts are reported, and if
+nothing could be tested the exit status is 77.
 """
 import json
 import os
@@ -39,7 +39,7 @@ def used(folder):
 def check(tool, golden, mounted):
     source, out = os.path.join(mounted, "source"), os.path.join(mounted, "out")
     shutil.copytree(golden, source)
-    # Large enough that a copy would show: 48 MiB that no item needs stand behind the last one.
+    # Large enough that a copy would show: 48 MiB that no item needs follow the last one.
     data = os.path.join(source, "__0_0.distcp")
     with open(data, "ab") as file:
         file.write(os.urandom(48 << 20))
@@ -52,7 +52,7 @@ def check(tool, golden, mounted):
     expect(not os.path.exists(os.path.join(out, "fsdp_shared.json")), "a record of what nobody can change")
     sealed = os.path.join(mounted, "sealed")
     run(tool, "rename", source, sealed, "--rename", "app.model=model", "--seal")
-    # In place, as a save into the same folder does it.
+    # In place, like a save into the same folder.
     with open(data, "r+b") as file:
         file.write(b"\0" * os.path.getsize(data))
     expect(subprocess.run([tool, "verify", source], capture_output=True).returncode == 1, "the source is sound")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tool on a terminal of its own: repeated layers fold, and lines fit; a pipe gets everything.
+"""Runs the tool on a separate terminal: repeated layers fold, and lines fit; a pipe gets everything.
 
     check_terminal.py TOOL
 """

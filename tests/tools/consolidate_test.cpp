@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What consolidate refuses, and that it leaves nothing behind.  That its results are right is for
-// the comparison with PyTorch in tests/interop.
+// Tests which inputs consolidate refuses, and that it leaves nothing behind. tests/interop compares
+// its results with PyTorch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -152,7 +152,7 @@ TEST_F(CliTest, a_flipped_bit_stops_it_and_leaves_nothing) {
     EXPECT_THAT(result.err, HasSubstr("'" + key + "'"));
     EXPECT_THAT(names(), ElementsAre("c"));
   }
-  // The tensor alone is not among what is wanted: nothing of it is read.
+  // Only the tensor is unwanted: nothing of it is read.
   EXPECT_EQ(run_cli({"consolidate", source, path("b.pt"), "--exclude", key}).status, 0);
 }
 

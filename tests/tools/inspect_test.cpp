@@ -21,7 +21,7 @@ formats::Json inspect_json(const std::string& golden, std::vector<std::string> m
   return formats::parse_json(result.out);
 }
 
-// {"w": float32[2,3], "step": 7}, one process: the numbers are the ones its maker put in.
+// {"w": float32[2,3], "step": 7}, one process: the numbers are those that its maker chose.
 TEST_F(CliTest, inspect_json_has_the_fields_of_the_contract) {
   const formats::Json json = inspect_json("2.11.0/minimal/ckpt");
   EXPECT_EQ(*json.find("schema")->as_string(), "fsdp-ckpt/inspect/1");
@@ -143,7 +143,7 @@ TEST_F(CliTest, inspect_globals_lists_what_the_reader_refuses) {
   write_file(path("trap/.metadata"), kPayload);
   EXPECT_EQ(run_cli({"inspect", path("trap")}).status, 2);
   const CliResult result = run_cli({"inspect", path("trap"), "--globals", "--json"});
-  EXPECT_EQ(result.status, 1);  // it is no metadata, so that nothing further was looked into
+  EXPECT_EQ(result.status, 1);  // it is not metadata, so nothing further was examined
   const formats::Json json = formats::parse_json(result.out);
   EXPECT_FALSE(*json.find("complete")->as_bool());
   ASSERT_EQ(json.find("globals")->as_array()->size(), 1U);
@@ -164,7 +164,7 @@ TEST_F(CliTest, inspect_globals_of_a_bare_pickle_succeeds_and_obeys_allow_global
 }
 
 TEST_F(CliTest, inspect_globals_names_what_came_before_a_pickle_broke_off) {
-  // TUPLE1 becomes an opcode that is none.
+  // TUPLE1 becomes an invalid opcode.
   std::string broken = kPayload;
   broken[broken.size() - 3] = '\xFE';
   write_file(path("broken.pkl"), broken);

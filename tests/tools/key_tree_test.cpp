@@ -47,7 +47,7 @@ TEST(KeyTree, what_does_not_branch_is_one_line) {
   EXPECT_EQ(tree->children[0]->children[0]->name, "head.weight");
 }
 
-// A key of as many parts as a name can have: every level is a call, a destructor's too.
+// A key with as many parts as a name can have: every level is a call, also in the destructor.
 TEST(KeyTree, a_key_of_thirty_thousand_parts_is_a_tree_of_few_levels) {
   std::string key = "k";
   for (int i = 1; i < 30'000; ++i) key += ".k";

@@ -49,7 +49,7 @@ TEST(MemoryBudget, files_of_folders_count_and_words_that_are_no_paths_do_not) {
   EXPECT_EQ(size({"c"}).metadata_bytes, 130U);
   EXPECT_EQ(size({"c", "single.pt"}).bytes, 1137U);
   EXPECT_EQ(size({"c", "c"}).bytes, 1130U);
-  // What stands for its folder.
+  // A file that represents its folder.
   EXPECT_EQ(size({"c/.metadata"}).bytes, 1130U);
   EXPECT_EQ(size({"c/__0_0.distcp"}).bytes, 1130U);
   EXPECT_EQ(size({"nothing"}).bytes, 0U);
@@ -63,7 +63,7 @@ TEST(MemoryBudget, words_name_the_option) {
             "32.0 MiB; --max-memory SIZE allows more");
 }
 
-// What C++ takes from the heap is counted, whatever takes it.
+// All heap allocations of C++ code are counted.
 TEST(MemoryBudget, operator_new_is_counted) {
   if (!counts_memory()) GTEST_SKIP() << "sanitizers have an operator new of their own";
   const formats::BudgetScope scope({8 * kMiB, 0, 0});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs that write, over checkpoints in which code hides: refused, and the old output stays.
+// Verbs that write, over checkpoints that hide code: refused, and the old output stays.
 #include <gmock/gmock.h>
 
 #include "tests/support/dcp_folder.h"
@@ -104,7 +104,7 @@ class PayloadTest : public CliTest {
   }
 };
 
-// A torch.save file that is nothing else.
+// Returns a torch.save file with nothing else.
 test::TorchZip as_root(const Hidden& hidden) {
   test::TorchZip zip;
   zip.root = hidden.opcodes;
@@ -155,7 +155,7 @@ TEST_F(PayloadTest, in_the_hooks_of_a_folders_tensor_is_neither_sound_nor_passed
   made.write();
   const std::string source = made.folder.path().native();
   EXPECT_EQ(run_cli({"verify", source}).status, 1);
-  // What is written holds the elements alone, but for what is shared with the source.
+  // The output holds only the elements, except for data shared with the source.
   EXPECT_EQ(run_cli({"consolidate", source, path("out.pt")}).status, 0);
   EXPECT_EQ(run_cli({"inspect", path("out.pt"), "--globals"}).out.find("os.system"),
             std::string::npos);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints of libraries beside PyTorch (tests/data/make_producers.py): what is unknown in them
-// is no damage, and every other key can be used.
+// Checkpoints of libraries beside PyTorch (tests/data/make_producers.py): unknown content in them
+// is not damage, and every other key can be used.
 #include <array>
 #include <string>
 #include <vector>
@@ -28,14 +28,14 @@ std::string verdict(const std::string& path) {
   return *formats::parse_json(run_cli({"verify", path, "--json"}).out).find("verdict")->as_string();
 }
 
-// What the checkpoint in OUT holds under a key, as JSON's text.
+// Returns the value that the checkpoint in OUT holds under a key, as JSON text.
 std::string text_of(const std::string& path, const std::string& key) {
   return run_cli({"extract", path, key}).out;
 }
 
 class Producers : public CliTest {
  protected:
-  // Consolidates; what was made is read again and is the same as its source.
+  // Consolidates; the output is read again and equals its source.
   CliResult consolidated(const std::string& source, const std::vector<std::string>& more = {}) {
     std::vector<std::string> words = {"consolidate", source, path("full.pt"), "--force"};
     words.insert(words.end(), more.begin(), more.end());
@@ -164,7 +164,7 @@ TEST_F(Producers, torchao_states_are_read_as_pytorch_reads_them) {
     EXPECT_THAT(run_cli({"consolidate", source, path("again.pt"), "--force", "--json"}).out,
                 HasSubstr(std::string("\"dequantized\": {\n  \"") + cls + "\": 2"));
     EXPECT_EQ(run_cli({"stats", source}).status, 0);
-    // A bit of what the elements are made of.
+    // Flips a bit of the data that the elements are made of.
     std::filesystem::remove_all(path("flipped"));
     std::filesystem::copy(source, path("flipped"));
     std::string bytes = file_bytes(path("flipped/__0_0.distcp"));
@@ -206,7 +206,7 @@ TEST_F(Producers, weights_of_torchao_are_kept_whole_in_a_file_of_pytorch) {
                   AllOf(HasSubstr(cls), HasSubstr("consolidate to a .pt file keeps it"),
                         HasSubstr("leave it out with --exclude")));
     }
-    // Nor do verbs that look at elements know what to do with it.
+    // Verbs that examine elements cannot handle it either.
     for (const auto& words : {std::vector<std::string>{"stats", source},
                               std::vector<std::string>{"diff", source, source}}) {
       const CliResult refused = run_cli(words);

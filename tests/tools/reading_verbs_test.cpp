@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // stats, diff and extract on golden checkpoints; tests/interop/check_values.py holds their numbers
 // against PyTorch.
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -232,6 +236,56 @@ TEST_F(CliTest, extract_of_a_glob_writes_a_folder) {
   EXPECT_THAT(run_cli({"extract", source, "no.*", path("f")}).err,
               HasSubstr("no tensor matches 'no.*'"));
   EXPECT_THAT(run_cli({"extract", source, glob, path("d")}).err, HasSubstr("error[EXISTS]"));
+}
+
+TEST_F(CliTest, extract_replaces_a_folder_of_arrays_and_no_other) {
+  const std::string source = golden_path("2.15.0/fsdp2/ckpt");
+  const std::string glob = "app.model.blocks.*.up.*";
+  ASSERT_EQ(run_cli({"extract", source, glob, path("d")}).status, 0);
+  const CliResult again = run_cli({"extract", source, "**.bias", path("d"), "--force"});
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_FALSE(std::filesystem::exists(path("d/app.model.blocks.1.up.weight.npy")));
+  write_file(path("d/notes.txt"), "mine");
+  const CliResult refused = run_cli({"extract", source, glob, path("d"), "--force"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("holds 'notes.txt'"));
+  std::filesystem::remove(path("d/notes.txt"));
+  write_file(path("d/model.safetensors"), "mine");
+  EXPECT_EQ(run_cli({"extract", source, glob, path("d"), "--force"}).status, 2);
+}
+
+// Each array is a file of its own: there may be more of them than a process may have open.
+TEST_F(CliTest, extract_of_a_glob_needs_few_open_files) {
+  constexpr int kTensors = 300;
+  std::string header = "{";
+  for (int i = 0; i < kTensors; ++i) {
+    header += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) +
+              R"(":{"dtype":"U8","shape":[1],"data_offsets":[)" + std::to_string(i) + "," +
+              std::to_string(i + 1) + "]}";
+  }
+  header += "}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  std::string length(8, '\0');
+  for (int i = 0; i < 8; ++i)
+    length[static_cast<std::size_t>(i)] = static_cast<char>(header.size() >> (8 * i));
+  write_file(path("many.safetensors"), length + header + std::string(kTensors, 'x'));
+  const rlimit few{64, 64};
+  // In a child: the limit that the tool raises for itself is the hard one.
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const bool limited = ::setrlimit(RLIMIT_NOFILE, &few) == 0;
+    ::_exit(limited ? run_cli({"extract", path("many.safetensors"), "**", path("out")}).status
+                    : 99);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  std::size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(path("out")))
+    files += entry.is_regular_file() ? 1 : 0;
+  EXPECT_EQ(files, static_cast<std::size_t>(kTensors));
 }
 
 TEST_F(CliTest, names_of_extracted_files_stay_in_their_folder) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rename and rekey on the command line: what they share with their source, refuse and report.  That
-// their results are right is for the comparison with PyTorch in tests/interop.
+// rename and rekey on the command line: shared files, refusals and reports. tests/interop compares
+// their results with PyTorch.
 #include <sys/stat.h>
 
 #include <gmock/gmock.h>
@@ -61,7 +61,7 @@ TEST_F(RenameTest, a_folder_shares_its_data_files_and_nothing_else) {
   EXPECT_EQ(file_bytes(source + "/.metadata"), metadata);
   EXPECT_THAT(keys_in(path("out")), Contains("app.model.layers.0.up.weight"));
   EXPECT_THAT(keys_in(path("out")), Contains("app.optim.state.layers.0.up.weight.exp_avg"));
-  // New files are written under temporary names: the next run changes the source as little.
+  // New files are written under temporary names: the next run leaves the source unchanged too.
   done({"rename", source, path("out"), "--rename", "blocks=other", "--force"});
   EXPECT_THAT(keys_in(path("out")), Contains("app.model.other.0.up.weight"));
   EXPECT_EQ(run_cli({"verify", source, "--strict"}).status, 0);
@@ -154,7 +154,7 @@ TEST_F(RenameTest, ids_and_names_and_back) {
   EXPECT_THAT(keys_in(path("ids")), Contains("app.optim.state.0.exp_avg"));
   EXPECT_THAT(refused({"rekey", path("ids"), path("o"), "--to", "name"}),
               HasSubstr("error[REKEY_AMBIGUOUS]"));
-  // The order that the folder's own list has.
+  // The order of the folder's own list.
   done({"consolidate", source, path("full.pt")});
   const formats::Json json = formats::parse_json(
       done({"inspect", source, "--json", "-k", "app.optim.param_groups.0.params"}));

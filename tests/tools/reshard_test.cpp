@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What shard and reshard refuse, and that they leave nothing behind.  That their chunks are FSDP's
-// and that PyTorch loads them is for tests/interop.
+// Tests which inputs shard and reshard refuse, and that they leave nothing behind. tests/interop
+// checks that their chunks are FSDP's and that PyTorch loads them.
 #include <filesystem>
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the command line in process, and a folder for what it writes.
+// Runs the command line in process, and provides a folder for its output.
 #pragma once
 
 #include <filesystem>
@@ -39,7 +39,7 @@ inline std::string file_bytes(const std::filesystem::path& path) {
 
 using test::write_file;
 
-// A fresh folder a test, removed after it.
+// Makes a fresh folder for each test, and removes it afterwards.
 class CliTest : public testing::Test {
  protected:
   std::string path(const std::string& name) const { return (folder_ / name).native(); }

@@ -36,7 +36,6 @@ class RunsTest : public CliTest {
     std::filesystem::create_directories(path("run/deep"));
     std::filesystem::create_directories(path("run/logs"));
     write_file(path("run/notes.txt"), "lr: 0.1\n");
-    write_file(path("run/empty.pt"), "");
     for (const char* step : {"step-2", "step-10", "step-20", "deep/step-5"})
       copy_of("2.11.0/minimal/ckpt", std::string("run/") + step);
     std::filesystem::remove(path("run/step-20/__0_0.distcp"));
@@ -102,6 +101,43 @@ TEST_F(RunsTest, verify_says_which_are_sound_and_ends_as_the_worst) {
   EXPECT_EQ(worse.status, 2);
   EXPECT_THAT(worse.out, HasSubstr("3 of 4 checkpoints sound, 1 not verified"));
   EXPECT_THAT(worse.err, HasSubstr("error[NOT_FOUND]"));
+}
+
+// A file that lost its content must not vanish from the list.
+TEST_F(RunsTest, files_without_their_content_are_errors_and_not_left_out) {
+  const std::string folder = run();
+  std::filesystem::remove_all(folder + "/step-20");
+  ASSERT_EQ(run_cli({"verify", folder}).status, 0);
+  constexpr const char* kEmpty = "damage[EMPTY]";
+  constexpr const char* kUnknown = "error[UNKNOWN_FORMAT]";
+  const std::pair<const char*, const char*> lost[] = {
+      {"last.ckpt", kEmpty},      {"deep/model.pt", kEmpty}, {"pytorch_model.bin", kEmpty},
+      {"weights.h5", kEmpty},     {"zeroed.pt", kUnknown},   {"zeroed.h5", kUnknown},
+      {"optimizer.bin", kUnknown}};
+  for (const auto& [name, words] : lost) {
+    const std::string zeros(words == kEmpty ? 0 : 4096, '\0');
+    write_file(folder + "/" + name, zeros);
+    const CliResult verified = run_cli({"verify", folder});
+    EXPECT_EQ(verified.status, words == kEmpty ? 1 : 2) << name;
+    EXPECT_THAT(verified.out + verified.err,
+                HasSubstr(std::string(words) + ": " + folder + "/" + name));
+    EXPECT_EQ(run_cli({"inspect", folder}).status, 2) << name;
+    std::filesystem::remove(folder + "/" + name);
+  }
+  // Data sets are called so too.
+  write_file(folder + "/train.bin", std::string(4096, '\0'));
+  EXPECT_EQ(run_cli({"verify", folder}).status, 0);
+}
+
+// safetensors files make the folder itself a checkpoint, which is read without those inside.
+TEST_F(RunsTest, verify_tells_of_checkpoints_that_it_did_not_look_at) {
+  const std::string folder = run();
+  std::filesystem::copy(golden_path("2.11.0/hf_plain/ckpt"), folder,
+                        std::filesystem::copy_options::recursive);
+  const CliResult result = run_cli({"verify", folder});
+  EXPECT_THAT(result.err,
+              HasSubstr("folders inside are checkpoints too: step-2, step-10, step-20"));
+  EXPECT_EQ(run_cli({"verify", folder, "-q"}).err, "");
 }
 
 TEST_F(RunsTest, an_interrupted_save_in_a_run_is_damaged) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fsdp-ckpt seal, what verify makes of seals, and the records and lists beside them.
+// fsdp-ckpt seal, how verify treats seals, and the records and lists beside them.
 #include <sys/stat.h>
 
 #include <chrono>
@@ -29,7 +29,7 @@ class SealTest : public CliTest {
     EXPECT_EQ(result.status, 0) << result.out << result.err;
     return result.out;
   }
-  // A command whose answer is no.
+  // Runs a command whose answer is no.
   std::string no(const std::vector<std::string>& args) const {
     const CliResult result = run_cli(args);
     EXPECT_EQ(result.status, 1) << result.out << result.err;
@@ -83,7 +83,7 @@ TEST_F(SealTest, every_file_is_held_against_the_seal) {
   write_file(c + "/notes.txt", "x");
   EXPECT_THAT(no({"verify", c}), HasSubstr("damage[SEAL_EXTRA]: notes.txt: is not in the seal"));
   std::filesystem::remove(c + "/notes.txt");
-  // The number of the save, by which alone .metadata of two saves of one layout differ.
+  // The number of the save: the only difference between .metadata of two saves of one layout.
   const std::string metadata = file_bytes(c + "/.metadata");
   flip("c/.metadata", metadata.find("fc9afd27"));
   for (const char* how : {"--strict", "--fast"}) {
@@ -126,7 +126,7 @@ TEST_F(SealTest, files_have_theirs_beside_them) {
               AllOf(HasSubstr("matches its seal"), HasSubstr("no checksum of their own")));
   flip("full.safetensors", file_bytes(full).size() - 1);
   EXPECT_THAT(no({"verify", full}), HasSubstr("damage[SEAL_MISMATCH]: full.safetensors"));
-  // A new file without a seal leaves none of the old one's.
+  // A new file without a seal removes the old file's seal.
   done({"consolidate", golden_path(kFolder), full, "-k", "**.weight", "--force"});
   EXPECT_THAT(done({"verify", full}), HasSubstr("no seal"));
   done({"seal", full});
@@ -200,7 +200,7 @@ TEST_F(SealTest, an_edited_folder_has_no_seal_of_the_source_s) {
   done({"rename", c, path("renamed"), "--rename", "app.model=model"});
   EXPECT_FALSE(std::filesystem::exists(path("renamed/fsdp_seal.json")));
   EXPECT_THAT(done({"verify", path("renamed")}), HasSubstr("no seal"));
-  // Renamed again, a record speaks of the new folder's files alone.
+  // After a second rename, a record names only the new folder's files.
   done({"rename", path("renamed"), path("again"), "--rename", "model=m", "--copy"});
   EXPECT_FALSE(std::filesystem::exists(path("again/fsdp_shared.json")));
 }
@@ -209,7 +209,7 @@ TEST_F(SealTest, a_sealed_source_says_what_its_data_ought_to_be) {
   const std::string c = copy_of(kFolder, "c");
   done({"seal", c});
   flip("c/__1_0.distcp", 27000);
-  // Nothing of the data is read: the seal has the checksum that they had.
+  // No data is read: the seal has their earlier checksums.
   done({"rename", c, path("out"), "--rename", "app.model=model", "--seal"});
   EXPECT_THAT(no({"verify", path("out")}), HasSubstr("damage[SEAL_MISMATCH]: __1_0.distcp"));
 }
@@ -219,17 +219,17 @@ TEST_F(SealTest, data_written_in_the_source_after_it_was_shared_are_damage) {
   const std::string c = copy_of(kFolder, "c");
   done({"rename", c, path("out"), "--rename", "app.model=model"});
   EXPECT_THAT(done({"verify", path("out"), "--strict"}), HasSubstr("sound"));
-  // As a save into the same folder does it: other data of the same layout, in place.
+  // Like a save into the same folder: other data of the same layout, in place.
   const std::filesystem::path shared = c + "/__0_0.distcp";
   const auto before = std::filesystem::last_write_time(shared);
   std::filesystem::last_write_time(shared, before + std::chrono::seconds(1));
   EXPECT_THAT(
       no({"verify", path("out")}),
       HasSubstr("damage[SHARED_CHANGED]: __0_0.distcp: was written to after it was shared"));
-  // A copy of the folder has files of its own.
+  // A copy of the folder has its own files.
   std::filesystem::copy(path("out"), path("copy"), std::filesystem::copy_options::recursive);
   done({"verify", path("copy")});
-  // Where every byte matches, times say nothing.
+  // If every byte matches, times are ignored.
   std::filesystem::last_write_time(shared, before);
   done({"seal", path("out")});
   std::filesystem::last_write_time(shared, before + std::chrono::seconds(1));
@@ -242,7 +242,7 @@ TEST_F(SealTest, a_record_of_shared_files_that_cannot_be_read_is_damage) {
   EXPECT_THAT(no({"verify", c}), HasSubstr("damage[SEAL]: fsdp_shared.json: the record of shared"));
 }
 
-// As Megatron-Core writes it, with json.dump(indent=2).
+// In the format of Megatron-Core, with json.dump(indent=2).
 std::string integrity(const std::string& folder, const std::vector<std::string>& names) {
   std::string text = "{\n  \"algorithm\": \"sha256\",\n  \"files\": {\n";
   for (const std::string& name : names) {

@@ -43,7 +43,7 @@ TEST(ValueText, reads_as_python_repr) {
   }
 }
 
-// Decimal digits of an int take the square of its size: 64 KiB took half a minute.
+// Decimal digits of an int take time quadratic in its size: 64 KiB took half a minute.
 TEST(ValueText, long_ints_are_hexadecimal) {
   EXPECT_EQ(value_text(Value::big_int(std::string(65536, '\x7f')), 12), "0x7f7f7f7f7f...");
   std::string low(2000, '\0');

@@ -31,7 +31,7 @@ TEST_F(CliTest, verify_says_where_there_is_nothing_to_compare_with) {
 TEST_F(CliTest, verify_json_names_file_key_and_bytes) {
   const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
   std::string bytes = file_bytes(source + "/__0_0.distcp");
-  // The floats 0 to 5: 3.0f is unlike anything else in the file.
+  // The floats 0 to 5: the bytes of 3.0f occur only once in the file.
   const std::size_t at = bytes.find(std::string("\0\0\x40\x40", 4));
   ASSERT_NE(at, std::string::npos);
   bytes[at + 1] = 1;
@@ -48,7 +48,7 @@ TEST_F(CliTest, verify_json_names_file_key_and_bytes) {
   EXPECT_EQ(*finding.find("key")->as_string(), "w");
   EXPECT_LE(*finding.find("begin")->as_int(), static_cast<std::int64_t>(at));
   EXPECT_EQ(*finding.find("end")->as_int() - *finding.find("begin")->as_int(), 24);
-  // The metadata says nothing of it.
+  // The metadata does not mention it.
   EXPECT_EQ(run_cli({"verify", source, "--fast"}).status, 0);
 }
 
@@ -97,7 +97,7 @@ TEST_F(CliTest, verify_checks_the_bytes_of_an_item_of_another_shape_than_expecte
   write_file(data, bytes);
   EXPECT_EQ(run_cli({"verify", source}).status, 1);
 
-  // The metadata's one chunk of shape [2, 3] is made one row long.
+  // Shortens the metadata's only chunk of shape [2, 3] to one row.
   std::string metadata = file_bytes(source + "/.metadata");
   metadata[447] = 1;
   write_file(source + "/.metadata", metadata);
@@ -106,17 +106,17 @@ TEST_F(CliTest, verify_checks_the_bytes_of_an_item_of_another_shape_than_expecte
   EXPECT_THAT(out, HasSubstr("damage[ZIP_CRC]: __0_0.distcp: 'w'"));
 }
 
-// Damaged, unsafe, unknown and sound, told apart in words, JSON and status.
+// Damaged, unsafe, unknown and sound, distinguished in words, JSON and status.
 struct VerdictCase {
   const char* name;
   const char* word;     // in the JSON
-  const char* line;     // begins the last line, behind the path
-  const char* finding;  // begins a line; none where it is empty
+  const char* line;     // begins the last line, after the path
+  const char* finding;  // begins a line; none if it is empty
   int status;
   int strict_status;
 };
 
-// Names of tests say it; the bytes of pointers would not.
+// Prints only the test's name instead of the bytes of pointers.
 void PrintTo(const VerdictCase& verdict, std::ostream* out) {
   *out << verdict.name;
 }
@@ -149,7 +149,7 @@ TEST_P(Verdicts, are_told_apart_in_words_json_and_status) {
   EXPECT_EQ(*json.find("verdict")->as_string(), c.word);
   EXPECT_EQ(*json.find("sound")->as_bool(), c.status == 0);
   EXPECT_EQ(run_cli({"verify", source, "--strict"}).status, c.strict_status);
-  // Without notes, what makes the answer no is still said.
+  // Without notes, the reason for a negative answer is still printed.
   EXPECT_EQ(run_cli({"verify", source, "-q"}).out.empty(), c.status == 0);
   EXPECT_EQ(run_cli({"verify", source, "-q", "--strict"}).out.empty(), c.strict_status == 0);
 }

@@ -47,7 +47,7 @@ TEST(WordOrder, help_of_a_verb_is_its_option) {
   EXPECT_EQ(verb_first({"inspect", "help"}), (Words{"inspect", "help"}));
 }
 
-// Before the verb is known, the name alone tells whether a value follows.
+// Before the verb is known, only the name tells whether a value follows.
 TEST(WordOrder, no_option_has_a_value_in_one_verb_and_none_in_another) {
   std::map<std::string, bool> has_value;
   std::size_t checked = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the words of a command line mean, in every verb: selections, prefixes, threads; and what is
-// said of what was done.
+// The meaning of words on a command line, in every verb: selections, prefixes, threads; and the
+// reports on what was done.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -39,7 +39,7 @@ at::Tensor encoded(const StateValue& value) {
   HostBytes host;
   std::vector<std::uint32_t> crcs;
   for (std::size_t s = 0; s < layout.storages().size(); ++s) {
-    const StateTensor& tensor = content.tensors.at(std::stoull(layout.storages()[s].key));
+    const StateTensor& tensor = content.tensors.at(layout.storages()[s].tensor.value().number);
     TORCH_CHECK(tensor.sharded == nullptr, "'", tensor.key, "' is sharded: no rank has all of it");
     const auto bytes = host.of(tensor.local);
     put(layout.storage_offset(s), bytes);
@@ -53,7 +53,7 @@ StateValue decoded(const at::Tensor& bytes) {
   const auto memory = host_memory(bytes);
   const formats::MemorySource source(memory);
   const formats::TorchFile file = formats::read_torch_file(source);
-  // Every tensor was written dense.
+  // Every tensor was written as a dense one.
   const auto tensor_of = [&](const formats::TensorValue& tensor) {
     at::Tensor result = at::empty(tensor.shape, scalar_type_of(tensor.dtype));
     const auto out = host_memory(result);
@@ -80,7 +80,7 @@ StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const Sta
   });
   const auto sizes = all_gather_text(group, own ? std::to_string(bytes.numel()) : "", what);
   if (!own) bytes = bytes_tensor(std::stoll(sizes[static_cast<std::size_t>(src)]));
-  // NCCL moves memory of its devices alone.
+  // NCCL moves only memory of its devices.
   const c10::Device device = group->backend_name() == "nccl" ? at::kCUDA : at::kCPU;
   at::Tensor moved = bytes.to(device);
   fsdp::broadcast(group, moved, src, what).wait();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's state value, on all ranks.
+// Sends one rank's state value to all ranks.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace fsdp {
 
 // Collective.  The value travels as the bytes of a torch.save file, which is read as inert data;
-// its tensors arrive on the CPU.  What other ranks give is not looked at.
+// its tensors arrive on the CPU.  `value` is ignored on the other ranks.
 // Throws: c10::Error for sharded tensors, on every rank.
 StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const StateValue& value,
                            int src, const std::string& what);

@@ -47,9 +47,9 @@ StateValue CheckpointReader::value(const Value& value, const std::string& key,
 
 at::Tensor CheckpointReader::tensor_of(const formats::TensorValue& tensor) {
   const c10::ScalarType type = scalar_type_of(tensor.dtype);
-  if (tensor.storage->archive == formats::kTensorArchive) {
+  if (tensor.storage->tensor) {
     const auto target = at::empty(tensor.shape, type);
-    want(std::stoull(tensor.storage->key), target);
+    want(tensor.storage->tensor->number, target);
     return target;
   }
   const std::string name = std::to_string(tensor.storage->archive) + " " + tensor.storage->key;
@@ -94,7 +94,7 @@ std::vector<formats::PartialRead> CheckpointReader::read_own(bool verify) {
     piece.piece = wanted.piece;
     piece.target = [&wanted] {
       if (!is_host_memory(wanted.target)) {
-        // By way of the CPU.
+        // Reads through a copy on the CPU.
         const auto options = wanted.target.options().device(at::kCPU);
         wanted.copy = at::empty(wanted.target.sizes(), options);
       }

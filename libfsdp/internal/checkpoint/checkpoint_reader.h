@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads what this rank wants of a checkpoint: first everything is noted, and held against what is
-// there, then all of it is read, in the order in which it lies.
+// Reads the parts of a checkpoint that this rank needs.  First every wish is noted and compared
+// with what the checkpoint has; then everything is read in file order.
 #pragma once
 
 #include <cstddef>
@@ -32,29 +32,29 @@ class CheckpointReader {
   CheckpointReader& operator=(const CheckpointReader&) = delete;
 
   const formats::Checkpoint& checkpoint() const noexcept { return *checkpoint_; }
-  // Its nested state dict, see content_of in formats/content/content.h.
+  // Returns the nested state dict, see content_of in formats/content/content.h.
   const formats::Value& content() const noexcept { return content_; }
 
-  // The dtype and shape of tensor `number` of the index.
+  // Returns the dtype and shape of tensor `number` of the index.
   const formats::TensorEntry& tensor(std::size_t number) const {
     return checkpoint_->index().tensors[number];
   }
-  // Notes that this box of the tensor goes into `target`, converted where that is of another dtype:
-  // the whole where `part` is not given. Requires: `target` has as many elements, in the same
-  // order; dtypes are equal or can be cast.
+  // Notes that this box of the tensor goes into `target`, cast if the dtypes differ; the whole
+  // tensor if `part` is not given.
+  // Requires: `target` has as many elements, in the same order; dtypes are equal or can be cast.
   struct Part {
     formats::Box box;
     bool alone;  // no other rank wants it
   };
   void want(std::size_t number, const at::Tensor& target, std::optional<Part> part = std::nullopt);
 
-  // A value of content(), read, and its tensors, which are filled by read().  What has no
-  // counterpart is left out and noted, see state_value().
+  // Returns a value of content(); its tensors are filled later, by read().  Values without a
+  // counterpart are left out and noted, see state_value().
   StateValue value(const formats::Value& value, const std::string& key,
                    std::vector<std::string>& left_out);
 
-  // Collective over `group`.  Fills what was noted, and compares checksums of all storages that the
-  // ranks together read whole.
+  // Collective over `group`.  Fills the noted tensors, and compares checksums of all storages that
+  // the ranks together read in full.
   // Throws: on every rank, what reading throws on any, and for damage.
   void read(const std::shared_ptr<ProcessGroup>& group, const std::string& what, bool verify);
 
@@ -63,7 +63,7 @@ class CheckpointReader {
     formats::TargetPiece piece;
     at::Tensor target;
     at::Tensor copy;  // on the CPU, while it is read for a target elsewhere
-    std::pair<std::string, std::uint64_t> place;  // where it begins: file and byte
+    std::pair<std::string, std::uint64_t> place;  // its start: file and byte
     bool alone = false;
   };
   at::Tensor tensor_of(const formats::TensorValue& tensor);
@@ -73,7 +73,7 @@ class CheckpointReader {
   formats::Value content_;
   std::shared_ptr<formats::ChunkCache> chunks_ = std::make_shared<formats::ChunkCache>();
   std::vector<Wanted> wanted_;
-  // Storages of values, by archive and key: views of one share it.
+  // Storages of values, by archive and key: views of one storage share it.
   std::unordered_map<std::string, at::Tensor> storages_;
 };
 

@@ -9,10 +9,10 @@
 namespace fsdp {
 namespace {
 
-// Whose form these are; earlier ones are brought up to date by whoever reads them.
+// The version whose layout these have; any reader migrates checkpoints of earlier versions.
 constexpr const char* kVersion = "2.5.5";
 
-// How often something came to each of its stages.
+// Returns how often something reached each of its stages.
 StateDict counts(std::int64_t count, bool staged = true) {
   StateDict result{{"ready", count}, {"completed", count}};
   if (staged) {

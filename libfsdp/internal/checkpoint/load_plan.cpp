@@ -21,7 +21,7 @@ namespace {
 
 using formats::Value;
 
-// Keys that get the nearest name said beside them; finding it takes time in the number of keys.
+// Limits the keys listed with their nearest name, because each search visits all keys.
 constexpr std::size_t kMaxHints = 20;
 
 bool taken_apart(const StateValue& value) {
@@ -79,18 +79,18 @@ void LoadPlan::match(StateDict& state, const Value& content, const std::string& 
   const std::vector<formats::Leaf> found = formats::leaves_of(content);
   std::unordered_map<std::string, const Value*> by_key;
   for (const formats::Leaf& leaf : found) {
-    if (leaf.path.empty()) continue;  // what stands for an empty dict, or is no dict at all
+    if (leaf.path.empty()) continue;  // an empty dict's placeholder, or not a dict
     by_key.try_emplace(leaf.key, &leaf.value);
   }
   std::unordered_set<std::string> used;
-  std::vector<std::string> parents;  // of leaves that together are one value here
+  std::vector<std::string> parents;  // paths of lists that are one value here
   for (const Leaf& leaf : wanted) {
     const auto here = by_key.find(leaf.key);
     const bool tensor = leaf.value->as_tensor() != nullptr || leaf.value->as_sharded() != nullptr;
     const Value* const value =
         here != by_key.end() ? here->second : formats::at_path(content, leaf.path);
     if (value == nullptr || (tensor && here == by_key.end())) {
-      // Python's flattening leaves empty dicts out: nothing is lost.
+      // Python's flattening leaves out empty dicts, so nothing is lost.
       if (leaf.value->as_dict() == nullptr) missing(prefix + leaf.key);
       continue;
     }
@@ -104,7 +104,7 @@ void LoadPlan::match(StateDict& state, const Value& content, const std::string& 
     } else if (const auto number = formats::tensor_number(*value)) {
       fill(prefix + leaf.key, *number, *leaf.value);
     } else {
-      problem("'" + prefix + leaf.key + "': no plain tensor in the checkpoint");
+      problem("'" + prefix + leaf.key + "': not a plain tensor in the checkpoint");
     }
   }
   for (const formats::Leaf& leaf : found) {
@@ -150,7 +150,7 @@ void LoadPlan::fill(const std::string& key, std::size_t number, const StateValue
   for (formats::Box& box :
        formats::boxes_of_rows(layout.shape, row_dims, layout.first_row(sharded->part), count)) {
     const std::int64_t rows = formats::count_rows(box.size, row_dims);
-    // A tensor without dimensions has no rows to narrow to.
+    // A tensor without dimensions has no rows to narrow.
     reader_.want(number, rows == count ? local : local.narrow(0, row, rows),
                  CheckpointReader::Part{std::move(box), sharded->replica_count == 1});
     row += rows;
@@ -166,7 +166,7 @@ void LoadPlan::check() const {
   }
   if (options_.strict && !report_.unexpected.empty()) {
     add("the checkpoint has " + count_of(report_.unexpected.size(), "key") +
-        " that the state has not: " + list_of(report_.unexpected, report_.missing));
+        " that the state lacks: " + list_of(report_.unexpected, report_.missing));
   }
   for (const std::string& problem : problems_) add(problem);
   TORCH_CHECK(text.empty(), reader_.checkpoint().description().path, ": ", text);

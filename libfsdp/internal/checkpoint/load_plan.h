@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a checkpoint goes where in a state dict, and everything that does not fit, found before
-// anything is written to.
+// Plans which data of a checkpoint goes where in a state dict, and finds everything that does not
+// fit before anything is written to.
 #pragma once
 
 #include <string>
@@ -21,22 +21,22 @@ class LoadPlan {
   LoadPlan(CheckpointReader& reader, const LoadOptions& options)
       : reader_(reader), options_(options) {}
 
-  // Holds `state` against a part of the checkpoint's content, and notes what is to be read.  Keys
-  // are those of the state, behind `prefix` in messages.  Lists that hold tensors, dicts, or such
-  // lists are taken apart, tuples are values.
+  // Compares `state` with a part of the checkpoint's content, and notes what to read.  Keys are
+  // those of the state, after `prefix` in messages.  Lists that hold tensors, dicts, or such lists
+  // are taken apart; tuples are single values.
   // Lifetime: `state` outlives finish().
   void match(StateDict& state, const formats::Value& content, const std::string& prefix = "");
-  // A tensor of the checkpoint goes into a tensor here.
+  // Loads a tensor of the checkpoint into a tensor here.
   void fill(const std::string& key, std::size_t number, const StateValue& target);
 
   void missing(const std::string& key) { report_.missing.push_back(key); }
   void unexpected(const std::string& key) { report_.unexpected.push_back(key); }
-  // Something that is wrong whatever the options say.
+  // Adds a problem that no option can excuse.
   void problem(const std::string& text) { problems_.push_back(text); }
 
-  // Throws: c10::Error naming all that was found.
+  // Throws: c10::Error naming every problem found.
   void check() const;
-  // After everything was read: puts plain values into the state.
+  // Call after everything was read: puts plain values into the state.
   LoadReport finish();
 
  private:
@@ -54,7 +54,7 @@ class LoadPlan {
   const LoadOptions options_;
   LoadReport report_;
   std::vector<std::string> problems_;
-  std::vector<std::pair<StateValue*, StateValue>> values_;  // where to, what
+  std::vector<std::pair<StateValue*, StateValue>> values_;  // target, value
 };
 
 }  // namespace fsdp

@@ -203,8 +203,8 @@ class OptimizerPlan {
     return result;
   }
 
-  // Memory for what is kept of a parameter: this rank's rows where it has the parameter's shape, as
-  // elements of the parameter's dtype, which is what PyTorch's optimizers load it as.
+  // Returns memory for a slot of a parameter: this rank's rows if it has the parameter's shape, in
+  // the parameter's dtype, as PyTorch's optimizers load it.
   static StateValue target_for(const StateValue& parameter, const std::string& slot,
                                const formats::TensorEntry& entry) {
     const ShardedTensor* const sharded = parameter.as_sharded();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An optimizer's state out of a checkpoint, in whatever form it was saved.
+// Loads an optimizer's state from a checkpoint, in any form that it was saved in.
 #pragma once
 
 #include <string>
@@ -18,13 +18,13 @@ namespace fsdp {
 
 class ShardedModule;
 
-// Notes what of `part`, an optimizer of the checkpoint (by id, by name, or flattened), this rank
-// wants.  `key` is that of the part, for messages; options without a counterpart are noted in
-// `left_out`.  No communication.
-// Ids: what "param_names" says; else, where groups are as many and as large as the optimizer's,
-// those of the optimizer's parameters in their places; else what follows from the order of the
-// model's parameters and their shapes (parameter_order.h).
-// Returns: what optim_state_dict_to_load takes, once the reader has read.
+// Notes what this rank needs of `part`, an optimizer of the checkpoint (by id, by name,
+// or flattened).  `key` is the key of the part, for messages; options without a
+// counterpart are added to `left_out`.  No communication.  Ids come from "param_names";
+// else, if there are as many groups of the same sizes, from the places of the optimizer's
+// parameters; else from the order and shapes of the model's parameters
+// (parameter_order.h).
+// Returns: the input of optim_state_dict_to_load, complete once the reader has read.
 // Throws: what read_optimizer and names_of_ids throw.
 StateDict plan_optimizer(LoadPlan& plan, CheckpointReader& reader, const ShardedModule& model,
                          const torch::optim::Optimizer& optimizer, const formats::Value& part,

@@ -54,7 +54,7 @@ void PartWriters::learn(const std::vector<std::string>& texts, const ProcessGrou
     std::size_t part = 0;
     std::size_t replica = 0;
     while (in >> parts >> replicas >> part >> replica) {
-      // Groupings are the same everywhere: the ranks have compared them.
+      // Groupings are the same on every rank: the ranks have compared them.
       std::int64_t& writer = copies_.at({parts, replicas}).at(replica)->at(part);
       TORCH_CHECK(writer == kNobody, grouping_text(parts, replicas), ": part ", part, " of copy ",
                   replica, " is both rank ", group.global_rank(static_cast<int>(writer)),

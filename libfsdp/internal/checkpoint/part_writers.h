@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes which part of a state's sharded tensors.
+// Decides which rank writes which part of a state's sharded tensors.
 //
-// A rank knows its own part and copy of each tensor, not the others'.  All tensors that are cut
-// into as many parts and exist in as many copies are held alike, so that ranks tell one another
-// once for each such pair of numbers.
+// A rank knows only its own part and copy of each tensor.  Tensors that are cut into equally many
+// parts and exist in equally many copies are distributed alike, so ranks exchange this once for
+// each such pair of numbers.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ namespace fsdp {
 
 class PartWriters {
  public:
-  // Throws: c10::Error where two tensors with equal numbers of parts and copies are not the same
-  // part and copy on this rank.
+  // Throws: c10::Error if two tensors with equal numbers of parts and copies are not the same part
+  // and copy on this rank.
   explicit PartWriters(const std::vector<StateTensor>& tensors);
 
-  // What this rank has, one line a grouping.
+  // Describes what this rank has, one line for each grouping.
   std::string text() const;
-  // What every rank has, by rank.
-  // Throws: c10::Error, the same on every rank, where a part is nobody's or several ranks'.
+  // Takes what every rank has, by rank.
+  // Throws: c10::Error, the same on every rank, if no rank or several ranks have a part.
   void learn(const std::vector<std::string>& texts, const ProcessGroup& group);
 
-  // The writers of each part of the `count`-th sharded tensor, ranks of the group: copies take
-  // turns.
+  // Returns the writers of each part of the `count`-th sharded tensor, as ranks of the group:
+  // copies take turns.
   std::shared_ptr<const std::vector<std::int64_t>> of(const ShardedTensor& tensor,
                                                       std::size_t count) const;
 

@@ -51,7 +51,7 @@ constexpr std::array<std::pair<c10::ScalarType, DType>, 27> kTypes = {{
     {c10::ScalarType::Bits4x2, DType::kBits4x2},
 }};
 
-// Why no checkpoint holds the tensor; empty where one does.
+// Returns why a checkpoint cannot hold the tensor; empty if it can.
 std::string obstacle(const at::Tensor& tensor) {
   if (!tensor.defined()) return "is undefined";
   if (tensor.is_nested()) return "is nested";
@@ -126,7 +126,7 @@ class Describer {
     TORCH_CHECK(sharded.part >= 0 && sharded.part < layout.world_size && sharded.replica >= 0 &&
                     sharded.replica < sharded.replica_count,
                 "'", key, "': part ", sharded.part, " of ", layout.world_size, ", copy ",
-                sharded.replica, " of ", sharded.replica_count, " is none");
+                sharded.replica, " of ", sharded.replica_count, " does not exist");
     TORCH_CHECK(sharded.local.numel() == layout.numel_of(sharded.part), "'", key, "': part ",
                 sharded.part, " of a tensor of shape ", at::IntArrayRef(layout.shape),
                 " has shape ", at::IntArrayRef(layout.shape_of(sharded.part)), ", but found ",
@@ -147,7 +147,7 @@ class Describer {
   std::vector<StateTensor> tensors_;
 };
 
-// "a set", "an object of class 'pathlib.PosixPath'", for people.
+// Names the kind for people: "a set", "an object of class 'pathlib.PosixPath'".
 std::string kind_text(const Value& value) {
   const std::string special = formats::special_tensor(value);
   if (!special.empty()) return "a " + special + " tensor";
@@ -174,7 +174,7 @@ class Builder {
   Builder(const TensorOf& tensor_of, std::vector<std::string>& left_out)
       : tensor_of_(tensor_of), left_out_(left_out) {}
 
-  // nullopt where there is no counterpart.
+  // Returns nullopt if there is no counterpart.
   std::optional<StateValue> build(const Value& value, const std::string& key) {
     if (const auto tensor = formats::dense_tensor(value)) return StateValue(tensor_of_(*tensor));
     if (const auto entries = formats::mapping_entries(value)) return dict(*entries, key);
@@ -260,7 +260,7 @@ std::span<std::byte> host_memory(const at::Tensor& tensor) {
 }
 
 std::span<const std::byte> HostBytes::of(const at::Tensor& tensor) {
-  // What the last call copied must not be there beside the next copy.
+  // Free the copy of the last call before the next copy is made.
   held_ = at::Tensor();
   held_ = is_host_memory(tensor) ? tensor.detach()
                                  : tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();

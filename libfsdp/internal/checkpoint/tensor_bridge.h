@@ -18,19 +18,19 @@
 
 namespace fsdp {
 
-// Throws: c10::Error naming the dtype where the other side has none like it.
+// Throws: c10::Error naming the dtype if the other side has none like it.
 formats::DType dtype_of(c10::ScalarType type);
 c10::ScalarType scalar_type_of(formats::DType dtype);
 
-// Whether the tensor's memory is what a checkpoint holds: on the CPU, dense and row-major.
+// Returns whether the memory is as a checkpoint holds it: on the CPU, dense and row-major.
 bool is_host_memory(const at::Tensor& tensor);
-// Requires: is_host_memory.  Lifetime: the tensor's.
+// Requires: is_host_memory.  Lifetime: as the tensor.
 std::span<std::byte> host_memory(const at::Tensor& tensor);
 
-// A tensor's bytes as a checkpoint holds them: where they lie already, else a copy.
+// A tensor's bytes as a checkpoint holds them: the tensor's own memory if possible, else a copy.
 class HostBytes {
  public:
-  // Lifetime: until the next call, and the tensor's.
+  // Lifetime: until the next call, and as long as the tensor.
   std::span<const std::byte> of(const at::Tensor& tensor);
 
  private:
@@ -40,27 +40,27 @@ class HostBytes {
 // A tensor of a state dict.
 struct StateTensor {
   std::string key;
-  at::Tensor local;                        // what this rank has of it
+  at::Tensor local;                        // this rank's share of it
   const ShardedTensor* sharded = nullptr;  // null: it is whole
 
-  at::IntArrayRef shape() const {  // of the whole tensor
+  at::IntArrayRef shape() const {  // the shape of the whole tensor
     return sharded != nullptr ? at::IntArrayRef(sharded->layout.shape) : local.sizes();
   }
 };
 struct StateContent {
   formats::Value root;  // its tensors are references to `tensors` by number, see dcp/rank_writer.h
-  // Tensors that are the same bytes, all of them, stand here once: tied weights stay tied.
+  // Tensors with exactly the same bytes stand here once: tied weights stay tied.
   std::vector<StateTensor> tensors;
 };
 // Lifetime: the state dict outlives the result.
-// Throws: c10::Error naming the key of a tensor that no checkpoint holds (sparse, quantized,
-// nested, on the meta device), or of which `local` has not the shape that its layout says.
+// Throws: c10::Error naming the key of a tensor that checkpoints cannot hold (sparse, quantized,
+// nested, on the meta device), or whose `local` does not have the shape that its layout says.
 StateContent state_content(const StateDict& state);
 
-// Gives the tensor that a dense tensor of a checkpoint is to become.
+// Returns the tensor that will hold a dense tensor of a checkpoint.
 using TensorOf = std::function<at::Tensor(const formats::TensorValue& tensor)>;
-// What has no counterpart here is left out (in lists and tuples: None) and noted in `left_out`, as
-// "'<key>': a set has no counterpart here".  `key` is that of `value`.
+// Leaves out values without a counterpart (in lists and tuples: None) and notes them in `left_out`,
+// as "'<key>': a set has no counterpart here".  `key` is the key of `value`.
 StateValue state_value(const formats::Value& value, const std::string& key,
                        const TensorOf& tensor_of, std::vector<std::string>& left_out);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training state as what is saved of it.
+// Splits a training state into the parts that are saved.
 #pragma once
 
 #include <cstddef>
@@ -14,16 +14,16 @@ namespace fsdp {
 
 struct TrainingParts {
   StateDict parts;  // "model", "optimizer_0", ...: sharded
-  StateDict meta;   // `extra`, with what Lightning asks for
+  StateDict meta;   // `extra`, with what Lightning requires
 };
-// No communication.  Tensors are the training's own where they are on the CPU, or are to stay where
-// they are.
-// Throws: c10::Error where there is no model, and as state_dict and optim_state_dict do.
+// No communication.  Tensors that are on the CPU, or are to stay where they are, are the training's
+// own.
+// Throws: c10::Error if there is no model, and as state_dict and optim_state_dict do.
 TrainingParts training_parts(const TrainingState& state);
 
-// In which order an optimizer's ids count the parameters of a group: as the optimizer lists them;
-// but flat parameters stand for those of an unsharded module, whose optimizer has them in its
-// order.
+// Gives the order in which an optimizer's ids count the parameters of a group: as the optimizer
+// lists them.  Flat parameters stand for those of an unsharded module, whose optimizer has them in
+// the module's order.
 class ParameterPlaces {
  public:
   // `state`: the model's state dict, in the module's order.
@@ -35,8 +35,8 @@ class ParameterPlaces {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
-// The ranks of all copies of the model.
-// Throws: c10::Error where there is no model.
+// Returns the ranks of all copies of the model.
+// Throws: c10::Error if there is no model.
 std::shared_ptr<ProcessGroup> group_of(const TrainingState& state);
 
 }  // namespace fsdp

@@ -17,7 +17,7 @@ using Clock = StoreClient::Clock;
 
 constexpr std::chrono::microseconds kFirstPause(50);
 constexpr std::chrono::microseconds kLongestPause(10'000);
-// How often a rank that waits asks what became of the others.
+// Interval at which a waiting rank checks on the others.
 constexpr std::chrono::milliseconds kLook(1000);
 
 // One call of all_gather_text().
@@ -36,7 +36,7 @@ class TextExchange {
   std::vector<std::string> run(const std::string& text) {
     store_.set(keys_[static_cast<std::size_t>(group_.rank())], text, deadline_);
     auto texts = read();
-    // The last to read removes what nobody needs any more.
+    // The last reader removes keys that nobody needs any more.
     if (store_.add(done_key_, 1, deadline_) == group_.size()) {
       keys_.push_back(done_key_);
       store_.erase(keys_, deadline_);
@@ -115,7 +115,7 @@ std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& gr
       group->calls().text_failed = true;
     }
     const std::string message = message_of(error);
-    // What the store says knows nothing of the collective.
+    // The store's own message does not name the collective.
     if (message.starts_with(what + ": ")) throw;
     throw_peer_error(what + ": " + message);
   }

@@ -17,7 +17,7 @@ class Store;
 namespace fsdp {
 
 struct BackendRequest {
-  c10::intrusive_ptr<c10d::Store> store;  // of the new group alone
+  c10::intrusive_ptr<c10d::Store> store;  // of the new group only
   std::string group;
   int rank = 0;
   int size = 1;
@@ -28,27 +28,27 @@ struct BackendRequest {
 };
 
 struct BackendKind {
-  // What can be found wrong before ranks wait for each other: "no CUDA device".  Throws c10::Error.
+  // Checks before ranks wait for each other.  Throws c10::Error, for example "no CUDA device".
   std::function<void(const BackendRequest&)> check;
   // Collective.
   std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)> make;
-  bool for_one_rank = false;              // whether a group of one has a backend
+  bool for_one_rank = false;              // true: a group of one rank has a backend
   bool reduces_while_scattering = false;  // see collectives.h
   bool gathers_into_a_copy = false;       // broadcasts in place are the faster all-gather
-  // Whether waiting holds up a stream of the device and not the thread.
+  // True if waiting holds up a stream of the device and not the thread.
   bool waits_on_stream = false;
-  // Whether sums, minima and maxima of this dtype are its own; else they are made of gathered
-  // parts.
+  // Returns whether the backend has sums, minima and maxima of this dtype itself; else they are
+  // computed from gathered parts.
   std::function<bool(int scalar_type, bool is_sum)> reduces;
 };
 
 void register_backend(const std::string& name, BackendKind kind);
 
 // Lifetime: of the process.
-// Throws: c10::Error listing the backends where there is none of that name.
+// Throws: c10::Error listing the backends if there is none of that name.
 const BackendKind& backend_kind(const std::string& name);
 
-// The kind named "gloo".
+// Returns the kind named "gloo".
 BackendKind gloo_backend();
 
 }  // namespace fsdp

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// That every rank is about to run the same gather or reduction.
+// Ensures that every rank is about to run the same gather or reduction.
 //
 // Note [order of collectives]: ranks whose forwards differ gather units of different sizes, and
-// Gloo ends the process where a message is longer than the receiver's buffer: a check of what
-// arrived comes too late.  So ranks agree first.  They need not talk for it most of the time: what
-// follows on the last two collectives was agreed on when it was new, every rank remembers it, and
-// one that goes on alike sends at once.  A rank that goes another way asks all others through the
-// store, which is safe whatever they do: they ask too, all of them going that way, and it is
-// remembered; or they name another collective, and all ranks throw; or they wait in what was
-// expected, and the one that asks finds that in their notes (see rank_monitor.h), throws, and so
-// ends them.
+// Gloo ends the process if a message is longer than the receiver's buffer: checking the data
+// that arrived is too late.  So ranks agree first, mostly without communication: they agree once
+// on what follows the last two collectives, and every rank remembers it.  A rank that does the
+// same again sends at once.  A rank that does something else asks all others through the store,
+// which is always safe.  Either they ask too, for the same collective, and it is remembered; or
+// they name another collective, and all ranks throw; or they wait in the expected collective.
+// Then the rank that asks finds that in their notes (see rank_monitor.h) and throws, which ends
+// them.
 //
 // Ranks that share a copy of the parameters keep one order of everything; the copies of a hybrid
-// strategy keep one of their reductions, which is all that they do together.
+// strategy keep one order of their reductions, the only collectives that they share.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ class CollectiveOrder {
  public:
   explicit CollectiveOrder(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}
 
-  // Before each of them.  `what` names it, and all units it is of: their sizes follow from it.
-  // Throws: c10::Error naming the ranks that are about to run another one, PeerError.
+  // Call before each of them.  `what` names it and all its units, which determine the sizes.
+  // Throws: c10::Error naming the ranks that are about to run another one; PeerError.
   void next(const std::string& what);
-  // A collective failed: what this rank remembers may not be what others do.
+  // Call after a collective failed: this rank may now remember something else than others do.
   void forget() noexcept;
 
  private:
@@ -41,7 +41,7 @@ class CollectiveOrder {
   std::unordered_map<std::string, std::string> after_;  // by the two before
   std::string before_last_;
   std::string last_;
-  std::uint64_t forgotten_ = 0;  // ranks that forgot another time than others all forget
+  std::uint64_t forgotten_ = 0;  // ranks whose numbers differ all forget
 };
 
 }  // namespace fsdp

@@ -28,8 +28,8 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kSlice(1000);
 
-// Backends run their tensor operations in threads of their own, with the thread-local state of
-// whoever issued the collective: no autograd, no observers, no tensors of InferenceMode there.
+// Backends run their tensor operations in their own threads, with the thread-local state of the
+// thread that issued the collective.  No autograd, observers or InferenceMode tensors there.
 struct BelowAutograd {
   c10::InferenceMode no_inference{false};
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -37,14 +37,14 @@ struct BelowAutograd {
   at::DisableRecordFunctionGuard no_observers;
 };
 
-// The tensor's elements as bytes: backends move fewer dtypes than there are.
+// Returns the tensor's elements as bytes, because backends do not support all dtypes.
 at::Tensor as_bytes(const at::Tensor& tensor) {
   return tensor.view({tensor.numel()}).view(at::kByte);
 }
 
-// Issuing is one at a time in the whole process, not in a group alone: LibTorch 2.11 has one map of
-// all groups (FlightRecorder::all_pg_status_), and changes it without a lock when a group issues
-// its first collective, while others look into it.
+// Only one collective is issued at a time in the whole process, not just in a group: LibTorch 2.11
+// has one map of all groups (FlightRecorder::all_pg_status_), and changes it without a lock when a
+// group issues its first collective, while others read it.
 std::mutex& issue_mutex() {
   static std::mutex mutex;
   return mutex;
@@ -54,7 +54,7 @@ const BackendKind& kind_of(const ProcessGroup& group) {
   return backend_kind(group.backend_name());
 }
 
-// "[file.cc:12] Connection closed by peer" without its place.
+// Turns "[file.cc:12] Connection closed by peer" into "Connection closed by peer".
 std::string without_place(const std::string& message) {
   const auto end = message.find("] ");
   const bool has_place = message.starts_with('[') && end != std::string::npos;
@@ -98,15 +98,15 @@ c10d::ReduceOp op_of(ReduceOp op) {
   return c10d::ReduceOp::SUM;
 }
 
-// Gloo gathers into a temporary that it makes anew each time, and copies; broadcasts write in
-// place, at half the cost. But there is one for each rank.
+// Gloo gathers into a temporary that it allocates each time, and copies.  Broadcasts write in
+// place, at half the cost, but need one call for each rank.
 constexpr int kMostBroadcasts = 8;
 
 bool gathers_by_broadcasts(const ProcessGroup& group) {
   return group.size() <= kMostBroadcasts && kind_of(group).gathers_into_a_copy;
 }
 
-// Several of the backend's collectives as one.
+// Combines several collectives of the backend into one.
 class AllOf final : public c10d::Work {
  public:
   explicit AllOf(std::vector<c10::intrusive_ptr<c10d::Work>> works) : works_(std::move(works)) {}
@@ -119,7 +119,7 @@ class AllOf final : public c10d::Work {
     return std::all_of(works_.begin(), works_.end(),
                        [](const auto& work) { return work->isSuccess(); });
   }
-  // Each gets the whole time: who waits asks again and again, and looks at the clock itself.
+  // Each gets the whole time: the caller polls and keeps the deadline itself.
   bool wait(milliseconds timeout) override {
     for (const auto& work : works_) {
       if (!work->wait(timeout)) return false;
@@ -131,7 +131,7 @@ class AllOf final : public c10d::Work {
   const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
 };
 
-// What all ranks said, reduced over the ranks.
+// Reduces the parts of all ranks.
 void reduce_parts(at::Tensor output, const at::Tensor& parts, ReduceOp op) {
   auto flat_N = output.view({output.numel()});
   const auto parts_WN = parts.view({-1, output.numel()});
@@ -194,7 +194,7 @@ void Pending::abandon() noexcept {
 
 void Pending::wait() {
   if (!work_) return;
-  // Whatever happens, there is nothing to wait for afterwards.
+  // Whatever happens, nothing is left to wait for afterwards.
   Pending ending = std::move(*this);
   if (kind_of(*ending.group_).waits_on_stream) {
     ending.wait_on_stream();
@@ -226,10 +226,10 @@ void Pending::wait_in_slices() {
       work_->wait(kSlice);
       return;
     } catch (const std::exception& error) {
-      // Of several collectives as one, one may have failed while others have not ended.
+      // Of several combined collectives one may have failed while others have not ended.
       const bool too_early_for_a_timeout = Clock::now() - slice_began < kSlice;
       if (too_early_for_a_timeout || work_->isCompleted()) {
-        // It may have ended well just after the slice.
+        // It may have succeeded just after the slice.
         if (work_->isSuccess()) continue;
         throw_lost(*group_, what_, without_place(message_of(error)));
       }

@@ -15,10 +15,10 @@
 namespace fsdp {
 namespace {
 
-// When ranks connect, all of them are known to be there.
+// All ranks are known to be present when they connect.
 constexpr std::chrono::milliseconds kConnect(120'000);
-// A rank that waits for a collective gives up at the group's timeout and says who is late; Gloo's
-// own error, which cannot, shall not come first.
+// A rank that waits for a collective gives up at the group's timeout and says who is late.  Gloo's
+// own error does not say that, and must not come first.
 constexpr std::chrono::milliseconds kAfterTimeout(5000);
 
 std::shared_ptr<::gloo::transport::Device> device_for(const BackendRequest& request) {

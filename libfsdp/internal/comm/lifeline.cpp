@@ -21,10 +21,10 @@ namespace {
 
 using formats::FileDescriptor;
 
-// Connections that the kernel keeps for a rank: one of the rank before it, and of those further
-// before where that one ended.
+// Connections that the kernel keeps for a rank: from the rank before it, and, after that one has
+// ended, from ranks further before.
 constexpr int kBacklog = 64;
-// How long a connection may take, and how long until it is tried again where none came about.
+// Limits the time for a connection, and the time until a failed one is tried again.
 constexpr int kConnectMs = 1000;
 constexpr int kRetryMs = 1000;
 
@@ -32,7 +32,7 @@ FileDescriptor listen_at(int family, const sockaddr* address, socklen_t bytes) {
   FileDescriptor fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (fd.get() < 0) return fd;
   const int off = 0;
-  // Both families at once, where there are two.
+  // Listens on IPv4 and IPv6 if the machine has both.
   if (family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   const bool listens = bind(fd.get(), address, bytes) == 0 && listen(fd.get(), kBacklog) == 0;
   return listens ? std::move(fd) : FileDescriptor();
@@ -57,7 +57,7 @@ std::uint16_t port_of(int fd) {
 }
 
 struct Connection {
-  FileDescriptor fd;  // none where it did not come about:
+  FileDescriptor fd;  // none if the connection failed:
   int error = 0;
 };
 
@@ -117,7 +117,7 @@ void Lifeline::watch(int rank, std::vector<LifelineAddress> addresses,
 }
 
 bool Lifeline::watch_one(const LifelineAddress& address) const {
-  // Whether watching is to stop, asked until `fd` (-1: none) says something or the time is up.
+  // Waits until `fd` (-1: none) is ready or time is up; returns whether watching must stop.
   const auto stops = [&](int fd, int timeout_ms) {
     std::array<pollfd, 2> waiting{pollfd{stop_.get(), POLLIN, 0},
                                   pollfd{fd, POLLIN | POLLRDHUP, 0}};
@@ -125,8 +125,8 @@ bool Lifeline::watch_one(const LifelineAddress& address) const {
     return waiting[0].revents != 0;
   };
   while (true) {
-    // A connection may break while the process lives, but where it has ended the machine refuses
-    // another one.  A machine that does not answer may be cut off.
+    // A connection may break while the process lives.  If the process has ended, its machine
+    // refuses another one; a machine that does not answer may be cut off.
     const auto connection = connect_to(address);
     if (connection.error == ECONNREFUSED) return true;
     if (connection.error == 0) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Notices that the process of another rank has ended, however it ended.
+// Notices that the process of another rank has ended, for any reason.
 //
-// The connections of a process break when it ends; those of one that is stopped, slow or cut off do
-// not.  So each rank keeps a connection to the next rank, over which nothing is ever sent: every
-// rank is watched by one other, whatever the world size.  Where the next one has ended, the one
-// behind it is watched.
+// The connections of a process break when it ends, but not when it is stopped, slow or cut off.  So
+// each rank keeps a connection to the next rank, over which nothing is ever sent: every rank is
+// watched by one other, whatever the world size.  If the next one has ended, the one after it is
+// watched.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct LifelineAddress {
 
 class Lifeline {
  public:
-  // Listens at a port that the system chooses.  The kernel takes the connections; nothing that is
-  // sent is read.  Throws: c10::Error where no port can be had.
+  // Listens at a port that the system chooses.  The kernel takes the connections; data sent to it
+  // is not read.  Throws: c10::Error if no port is available.
   Lifeline();
   ~Lifeline();
   Lifeline(const Lifeline&) = delete;
@@ -33,18 +33,18 @@ class Lifeline {
 
   std::uint16_t port() const noexcept { return port_; }
 
-  // Begins to watch the ranks behind `rank`, from a thread of its own.  `addresses` has every
-  // rank's; `on_end` is told once of each rank whose process has ended, as soon as it did, and must
-  // not throw.  Called once.
+  // Starts a thread that watches the ranks after `rank`.  `addresses` has every rank's address.
+  // `on_end` is called once for each rank whose process has ended, as soon as it did, and must not
+  // throw.  Called once.
   void watch(int rank, std::vector<LifelineAddress> addresses, std::function<void(int)> on_end);
 
  private:
-  // Returns when the process that listens there has ended (true) or watching is to stop (false).
+  // Returns true once the process that listens there has ended, false if watching must stop.
   bool watch_one(const LifelineAddress& address) const;
 
   formats::FileDescriptor listening_;
   std::uint16_t port_ = 0;
-  formats::FileDescriptor stop_;  // readable once watching is to stop
+  formats::FileDescriptor stop_;  // readable once watching must stop
   std::thread thread_;
 };
 

@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-// How long the monitor may take to learn of the others.
+// Limits the time in which the monitor learns about the others.
 constexpr std::chrono::seconds kPatience(5);
 
 }  // namespace
@@ -22,7 +22,7 @@ void LongWait::look() {
   group_.monitor().watch();
   if (waited < next_) return;
   const auto suspects = group_.monitor().suspects();
-  // Where nothing is known of the others even then, that is said without them.
+  // If nothing is known about the others even then, warns without naming them.
   if (!suspects && waited < next_ + kPatience) return;
   next_ = 2 * waited;
   TORCH_WARN("rank ", group_.global_rank(group_.rank()), " has waited ",

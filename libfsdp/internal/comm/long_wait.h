@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells of long waits before they end in an error: which rank it is that all wait for.
+// Warns of long waits before they end in an error, and names the ranks that all wait for.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@ namespace fsdp {
 
 class LongWait {
  public:
-  // A wait for the collective `what` begins.  Lifetime: that of the arguments.
+  // A wait for the collective `what` begins.  Lifetime: the arguments outlive it.
   LongWait(ProcessGroup& group, const std::string& what);
 
-  // For whoever waits, about once a second.  Warns once the wait takes ProcessGroup::warn_after(),
+  // Call about once a second while waiting.  Warns once the wait takes ProcessGroup::warn_after(),
   // and again each time it has doubled.
   void look();
 

@@ -9,7 +9,7 @@
 namespace fsdp {
 namespace {
 
-// A list that names more is a mistake.
+// A list with more names is treated as a mistake.
 constexpr std::size_t kMostNodes = 1'000'000;
 
 class ListParser {
@@ -73,7 +73,7 @@ class ListParser {
     return result;
   }
 
-  // One name with any number of brackets: "rack[1-2]node[01-16]".
+  // Parses one name with any number of brackets: "rack[1-2]node[01-16]".
   std::vector<std::string> names() {
     std::vector<std::string> result{""};
     const std::size_t begin = at_;
@@ -103,7 +103,7 @@ class ListParser {
       require(begin <= end);
       for (int i = begin; i <= end; ++i) {
         const std::string plain = std::to_string(i);
-        // As many digits as the first one has: node09 is followed by node10.
+        // Uses as many digits as the first number has: node10 follows node09.
         const std::size_t zeros = first.size() > plain.size() ? first.size() - plain.size() : 0;
         add(result, std::string(zeros, '0') + plain);
       }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Slurm writes down nodes, "node[03-05,9],other", and counts, "4(x2),1" for 4, 4, 1.
+// Parses Slurm's notation for nodes, "node[03-05,9],other", and counts, "4(x2),1" for 4, 4, 1.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-// Both throw c10::Error, naming `variable`, where the text is not of that kind.
+// Both throw c10::Error, naming `variable`, if the text is not in that notation.
 std::vector<std::string> parse_node_list(std::string_view text, std::string_view variable);
 std::vector<int> parse_task_counts(std::string_view text, std::string_view variable);
 

@@ -11,7 +11,7 @@ void throw_peer_error(const std::string& message) {
 }
 
 std::string message_of(const std::exception& error) {
-  // Whose own word is its name.
+  // Its what() is only the name of the class.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   const auto* with_trace = dynamic_cast<const c10::Error*>(&error);
   return with_trace ? with_trace->what_without_backtrace() : error.what();

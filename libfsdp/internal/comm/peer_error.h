@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank throws that lost the others, as against one that failed by itself.
+// The error of a rank that lost others, as opposed to one that failed itself.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace fsdp {
 
-// Thrown by collectives where another rank is lost, late or failed: the cause lies elsewhere.
+// Thrown by collectives if another rank is lost, late or failed: the cause lies elsewhere.
 class PeerError : public c10::Error {
  public:
   using c10::Error::Error;
@@ -16,7 +16,7 @@ class PeerError : public c10::Error {
 
 [[noreturn]] void throw_peer_error(const std::string& message);
 
-// What went wrong, in one piece and without a stack trace.
+// Returns what went wrong, as one text without a stack trace.
 std::string message_of(const std::exception& error);
 
 }  // namespace fsdp

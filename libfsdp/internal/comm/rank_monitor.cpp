@@ -20,15 +20,15 @@ namespace {
 using Clock = StoreClient::Clock;
 using std::chrono::milliseconds;
 
-// A rank whose heartbeat, sent once a second, stands still for so long is stopped or gone.
+// A rank whose heartbeat, sent once a second, stands still for this long is stopped or gone.
 constexpr milliseconds kSilence(3500);
-// How long diagnosis() looks at the others at most.
+// Limits how long diagnosis() observes the others.
 constexpr milliseconds kLook(6000);
-// How long it takes to read every note twice.
+// The time needed to read every note twice.
 constexpr milliseconds kFirstLook(2500);
-// How long the others are watched after a waiting rank last asked.
+// The time for which the others are watched after a waiting rank last asked.
 constexpr milliseconds kWatch(5000);
-// How long a rank that fails waits until the store knows.
+// Limits how long a rank that fails waits until the store knows.
 constexpr milliseconds kTell(2000);
 constexpr int kReadsPerSecond = 64;
 constexpr std::size_t kMessageLength = 2000;
@@ -37,7 +37,7 @@ milliseconds since(Clock::time_point time) {
   return std::chrono::duration_cast<milliseconds>(Clock::now() - time);
 }
 
-// What the thread of the store's client and those that ask share: it may outlive the monitor.
+// Shared by the client's thread and the threads that ask; it may outlive the monitor.
 struct Board {
   Board(std::string key_prefix, int own_rank, int world)
       : prefix(std::move(key_prefix)), rank(own_rank), others(static_cast<std::size_t>(world)) {
@@ -46,7 +46,7 @@ struct Board {
 
   struct Other {
     RankNote note;
-    Clock::time_point moved;  // when its heartbeat was last seen to move
+    Clock::time_point moved;  // when its heartbeat last moved
   };
 
   const std::string prefix;
@@ -61,8 +61,8 @@ struct Board {
   Clock::time_point watch_until{};
   Clock::time_point next_read{};
   std::optional<Clock::time_point> watching_since;
-  // Behind the first read of the last diagnosis(): what moves after that lives.  What moved in that
-  // read need not, for its last heartbeat may have waited there.
+  // Set after the first read of the last diagnosis(): a rank whose heartbeat moves after that
+  // lives.  A heartbeat that moved in the first read proves nothing, since it may have been old.
   std::optional<Clock::time_point> look_began;
 
   void exchange(c10d::Store& store);
@@ -70,7 +70,7 @@ struct Board {
   void take(const std::vector<std::vector<std::uint8_t>>& notes);
 };
 
-// Runs about once a second: says that this rank lives, and looks at the others while it waits.
+// Runs about once a second: reports that this rank lives, and reads the others while it waits.
 void Board::exchange(c10d::Store& store) {
   bool watch = false;
   {
@@ -182,14 +182,14 @@ class StoreMonitor final : public RankMonitor {
         const auto text = store.get(key);
         auto note = decode_rank_note({reinterpret_cast<const char*>(text.data()), text.size()});
         if (note.left || note.failed) return;
-        // In its place, for it will not write again.
+        // Writes it on that rank's behalf, because it will not write again.
         note.failed = true;
         note.message = "its process has ended: it was killed, crashed, or left without a word";
         store.set(key, encode(note));
         board->tell(store, 1);
       });
     } catch (const std::exception&) {
-      // Out of memory: its silence tells.
+      // Out of memory: its silence will tell.
     }
   }
 
@@ -243,10 +243,10 @@ class StoreMonitor final : public RankMonitor {
         if (!failed) board_->own.lost = false;
       }
       client_->post([board = board_, more](c10d::Store& store) { board->tell(store, more); });
-      // Behind that request, so that its answer says that the others can know.
+      // Comes after that request, so that its answer means that the others can know.
       client_->has(board_->prefix + "failures", Clock::now() + kTell);
     } catch (const std::exception&) {
-      // Whoever asks for this rank's note learns that the store is gone.
+      // A rank that asks for this rank's note learns that the store is gone.
     }
   }
 
@@ -290,7 +290,7 @@ class StoreMonitor final : public RankMonitor {
     lines += line;
   }
 
-  // Whether each of the others has given a sign of life since the look began, or none for too long.
+  // True if each other rank has shown a heartbeat since the look began, or none for too long.
   bool all_are_known() const {
     bool result = board_->look_began.has_value();
     each_other([&](int, const Board::Other& other) {
@@ -309,7 +309,7 @@ class StoreMonitor final : public RankMonitor {
     return result;
   }
 
-  // Ranks that failed or ended by themselves.
+  // Lists the ranks that failed or ended by themselves.
   std::string first_causes() const {
     std::string lines;
     for (const bool failed : {true, false}) {
@@ -339,7 +339,7 @@ class StoreMonitor final : public RankMonitor {
     });
     if (lines.empty()) lines = places_behind();
     if (!lines.empty()) return lines;
-    // What followed from the loss of others, where nobody told of the loss itself.
+    // Lists the ranks that failed after losing others, if no rank reported the loss itself.
     each_other([&](int rank, const Board::Other& other) {
       if (other.note.failed || other.note.left) add(lines, sentence(rank, other.note));
     });
@@ -352,7 +352,7 @@ class StoreMonitor final : public RankMonitor {
       for (const auto& [group, mine] : board_->own.places) {
         const auto found = other.note.places.find(group);
         const bool entered = found != other.note.places.end();
-        // A rank without a note of a group need not be of that group, but for the group of all.
+        // A rank without a note of a group may not be in the group, except for the group of all.
         if (!entered && group + "/" != board_->prefix) continue;
         const auto sequence = entered ? found->second.sequence : 0;
         if (mine.sequence <= sequence) continue;

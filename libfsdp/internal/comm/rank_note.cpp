@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// Texts are counted, "5:hello", so that they may hold anything.
+// Writes the length first, "5:hello", so that the text may hold anything.
 void put(std::string& out, std::string_view text) {
   out += std::to_string(text.size());
   out += ':';

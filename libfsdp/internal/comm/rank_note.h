@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank says about itself at the store.
+// The note that a rank keeps about itself at the store.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct RankNote {
 };
 
 std::string encode(const RankNote& note);
-// Requires: text that encode() made; what is amiss reads as a note that says nothing.
+// Requires: text made by encode().  Malformed text decodes to an empty note.
 RankNote decode_rank_note(std::string_view text);
 
 }  // namespace fsdp

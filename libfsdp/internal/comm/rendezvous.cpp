@@ -22,10 +22,10 @@ constexpr std::chrono::milliseconds kFirstPause(1);
 constexpr std::chrono::milliseconds kLongestPause(50);
 constexpr std::chrono::milliseconds kFarewell(2000);
 
-// Stands for no host in a line.
+// Means "no host" in a line.
 constexpr const char* kNoHost = "-";
 
-// One line of the log of all who came.  Host names and addresses hold no blanks.
+// One line of the log of all newcomers.  Host names and addresses hold no blanks.
 std::string line_of(const Newcomer& who) {
   std::ostringstream line;
   line << who.rank << ' ' << who.world_size << ' ' << who.backend << ' ' << who.host << ' '
@@ -100,7 +100,7 @@ std::vector<Newcomer> wait_for_all(StoreClient& store, const std::string& key, c
   }
 }
 
-// Counts the ranks that gave up; the one that serves the store stays for the others.
+// Counts the ranks that gave up; the one that serves the store waits for the others.
 void give_up(StoreClient& store, const std::string& prefix, bool serves) {
   const auto deadline = StoreClient::Clock::now() + kFarewell;
   auto left = store.add(prefix + "gave_up", 1, deadline);
@@ -121,7 +121,7 @@ std::string host_name() {
 }
 
 std::string network_id() {
-  // Containers share a kernel but not its loopback, and may all have one host name.
+  // Containers share a kernel but not its loopback, and may all have the same host name.
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
   std::error_code error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks find each other at a store before they talk.
+// Lets ranks find each other at a store before they communicate.
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@ struct Newcomer {
   int world_size = 1;
   std::string backend;
   std::string host;          // for people
-  std::string network;       // the same for ranks that reach each other over loopback
-  LifelineAddress lifeline;  // as other machines reach it; no host where it serves none
+  std::string network;       // equal for ranks that reach each other over loopback
+  LifelineAddress lifeline;  // as other machines reach it; no host if it serves none
 };
 
-// Of this process.
+// Returns the host name of this machine.
 std::string host_name();
 std::string network_id();
 
-// Returns every rank's, by rank, once all have come.  Where the store ends with this process
-// (`serves`), a failure is thrown when those who came know of it too, or after two seconds.
-// Throws: PeerError where ranks do not come by the deadline, naming them; c10::Error where one
-// comes that was started with another world size or backend, or as a rank that is taken, naming
-// both.
+// Returns every rank's record, by rank, once all have come.  If the store ends with this process
+// (`serves`), a failure is thrown once those who came know of it too, or after two seconds.
+// Throws: PeerError naming the ranks that do not come by the deadline; c10::Error naming both
+// ranks if one comes that was started with another world size or backend, or as a rank that is
+// taken.
 std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,
                            bool serves, std::chrono::milliseconds timeout);
 

@@ -12,9 +12,9 @@ namespace fsdp {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod(1000);
-// How long a destructor waits for a server that does not answer.
+// Limits how long a destructor waits for a server that does not answer.
 constexpr std::chrono::milliseconds kFarewell(1000);
-// No answer is expected sooner than this, however near the deadline is.
+// No answer is expected sooner than this, even if the deadline is near.
 constexpr std::chrono::milliseconds kPatience(2000);
 
 }  // namespace
@@ -43,7 +43,7 @@ struct StoreClient::Shared {
   bool make(c10d::Store& store, const Request& request, std::unique_lock<std::mutex>& lock);
 };
 
-// Whether the store answered.
+// Returns whether the store answered.
 bool StoreClient::Shared::make(c10d::Store& store, const Request& request,
                                std::unique_lock<std::mutex>& lock) {
   if (gone) return false;
@@ -57,7 +57,7 @@ bool StoreClient::Shared::make(c10d::Store& store, const Request& request,
   }
   lock.lock();
   busy_since.reset();
-  // No request waits for a key, so that only a lost connection can have made it fail.
+  // No request waits for a key, so only a lost connection can have made it fail.
   if (!answered) gone = true;
   return answered;
 }

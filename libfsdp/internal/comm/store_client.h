@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to a c10d::Store that cannot hang.
+// Makes requests to a c10d::Store that cannot hang.
 //
-// A request to a TCPStore blocks for as long as its server does not answer, which is for ever where
-// the process that serves it is stopped.  So a thread makes the requests, on a connection of its
-// own, and whoever asks waits for the answer until a deadline.  No request waits for a key: those
-// who need one ask again, and no request delays the others.
+// A request to a TCPStore blocks for as long as its server does not answer, which is for ever if
+// the process that serves it is stopped.  So a thread makes the requests, on its own connection,
+// and callers wait for the answer until a deadline.  No request waits for a key: callers that need
+// one ask again, and no request delays the others.
 #pragma once
 
 #include <chrono>
@@ -35,39 +35,39 @@ class StoreClient {
 
   // `served_by` names the store's server in errors: "rank 0".
   StoreClient(c10::intrusive_ptr<c10d::Store> store, std::string served_by);
-  // Makes the requests that wait already, but gives up on a server that does not answer.
+  // Makes the requests that are queued already, but gives up on a server that does not answer.
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;
   StoreClient& operator=(const StoreClient&) = delete;
 
   // Each returns when the store has answered.
-  // Throws: PeerError where the store is gone, or has answered neither by the deadline nor within
-  // two seconds.
+  // Throws: PeerError if the store is gone, or has answered neither by the deadline nor within two
+  // seconds.
   void set(const std::string& key, const std::string& value, Clock::time_point deadline);
   void append(const std::string& key, const std::string& value, Clock::time_point deadline);
   std::int64_t add(const std::string& key, std::int64_t value, Clock::time_point deadline);
   bool has(const std::string& key, Clock::time_point deadline);
   void erase(const std::vector<std::string>& keys, Clock::time_point deadline);
-  // nullopt unless all of them are there.
+  // Returns nullopt unless all of them are there.
   std::optional<std::vector<std::string>> get_all(const std::vector<std::string>& keys,
                                                   Clock::time_point deadline);
 
-  // Has the thread make a request that may throw, and does not wait for it.
+  // Makes the thread make a request that may throw, and does not wait for it.
   void post(Request request);
-  // Has the thread make a request about every second.
+  // Makes the thread make a request about every second.
   void repeat(Request request);
 
   const std::string& served_by() const noexcept;
-  // Whether the connection broke: whoever served the store has ended.
+  // Returns whether the connection broke: the process that served the store has ended.
   bool gone() const;
-  // For how long the request being made has had no answer.
+  // Returns for how long the current request has had no answer.
   std::chrono::milliseconds silence() const;
 
  private:
   struct Shared;
   void ask(Request request, Clock::time_point deadline);
 
-  // The thread's too, which outlives the client where the server does not answer.
+  // Shared with the thread, which outlives the client if the server does not answer.
   const std::shared_ptr<Shared> shared_;
   std::thread thread_;
 };

@@ -56,7 +56,7 @@ StoreEndpoint store_endpoint(const std::string& addr, std::uint16_t port, int ra
                      " within " + duration_text(timeout) + ": " + message_of(error));
   }
   if (of_agent) {
-    // Ranks that are started again shall not meet what was left by those before.
+    // Ranks that are restarted must not find keys of an earlier attempt.
     const char* const restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
     store = c10::make_intrusive<c10d::PrefixStore>(
         std::string("fsdp/attempt_") + (restarts ? restarts : "0"), store);

@@ -17,13 +17,13 @@ namespace fsdp {
 struct StoreEndpoint {
   c10::intrusive_ptr<c10d::Store> store;
   std::string served_by;     // "rank 0"
-  bool served_here = false;  // whether other ranks lose the store when this process ends
+  bool served_here = false;  // true: other ranks lose the store when this process ends
 };
 
-// The TCPStore at that address: served by rank 0, or by torchrun's agent where
+// Returns the TCPStore at that address: served by rank 0, or by torchrun's agent if
 // TORCHELASTIC_USE_AGENT_STORE says so.  A process serves a port once, for all its groups, until it
 // ends, so that groups can follow one another.
-// Throws: c10::Error where rank 0 cannot serve the port; PeerError where nothing answers there.
+// Throws: c10::Error if rank 0 cannot serve the port; PeerError if nothing answers there.
 StoreEndpoint store_endpoint(const std::string& addr, std::uint16_t port, int rank,
                              std::chrono::milliseconds timeout);
 

@@ -17,7 +17,7 @@
 
 namespace fsdp::internal {
 
-// A function, so that whoever uses the key also links the fallback in.
+// A function, so that code which uses the key also links the fallback.
 c10::DispatchKey interception_key() noexcept;
 
 }  // namespace fsdp::internal

@@ -43,8 +43,8 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
   reduce_context_.keep_low_precision = options_.mixed_precision.keep_low_precision_grads;
   for (const auto& unit : units_) {
     unit->engine = this;
-    // One rank behaves as any other number of them; where nothing is to be sharded, the module is
-    // left as it is.
+    // A single rank behaves like any other number of ranks; without sharding the module is left as
+    // it is.
     unit->always_live = unit->resident && options_.sharding_strategy == ShardingStrategy::kNoShard;
     take_over(*unit, /*observed=*/!unit->always_live);
     if (unit->always_live) make_live(*unit);
@@ -140,12 +140,12 @@ void Engine::end_forward() {
   in_forward_ = false;
   current_ = nullptr;
   trace_compute(nullptr, Phase::kForward);
-  // Without a backward nothing would free what is live, and an optimizer's step would make it
+  // Without a backward nothing would free live units, and an optimizer's step would make them
   // stale.
   if (!at::GradMode::is_enabled()) {
     free_all();
   } else {
-    // What was gathered ahead in vain still reads the shards.
+    // Unused gathers that were started ahead still read the shards.
     for (const auto& unit : units_) {
       if (unit->state == UnitState::kGathering) free(*unit);
     }
@@ -160,7 +160,7 @@ void Engine::abandon_forward(const char* what) noexcept {
   failed_ = true;
   options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
   for (const auto& unit : units_) {
-    // A gather in flight is not waited for: other ranks may never enter it.
+    // Do not wait for a gather in flight: other ranks may never enter it.
     if (unit->state == UnitState::kLive) free(*unit);
     unit->gather.reset();
     if (unit->state == UnitState::kGathering) unit->state = UnitState::kFreed;
@@ -250,7 +250,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
   const bool ahead = phase == Phase::kForward
                          ? options_.forward_prefetch
                          : options_.backward_prefetch == BackwardPrefetch::kBackwardPre;
-  // Only a unit that has a place in the order tells what comes next.
+  // Only a unit that has a place in the order tells which one comes next.
   if (ahead && previous_ == &last) prefetch_after(last, phase);
   current_task_ = task;
   current_ = &last;
@@ -280,7 +280,7 @@ void Engine::start_gather(Unit& first, Phase phase) {
   const auto next = [&](const Unit* unit) {
     return phase == Phase::kForward ? unit->next_in_forward : unit->next_in_backward;
   };
-  // The units that came after it the last time, as long as all fit together.
+  // Adds the units that followed the last time, as long as all fit together.
   for (Unit* unit = next(&first); world_size > 1 && unit != nullptr; unit = next(unit)) {
     bytes += unit->gather_bytes * world_size;
     if (unit->state != UnitState::kFreed || bytes > options_.bucket_bytes ||
@@ -310,7 +310,7 @@ void Engine::prefetch_after(const Unit& unit, Phase phase) {
   ++stats_.prefetched_units;
 }
 
-// The root's parameters are used between those of other units: it has no place in their order,
+// The root's parameters are used between those of other units, so it has no place in their order,
 // except as the first.
 void Engine::remember_order(Unit& unit, Phase phase) {
   if (previous_phase_ != phase) previous_ = nullptr;
@@ -335,7 +335,7 @@ void Engine::free_unrelated(const std::vector<Unit*>& units, Phase phase) {
   if (phase == Phase::kForward && !frees_after_forward_) return;
   for (const auto& unit : units_) {
     if (unit->state != UnitState::kLive || unit->pins > 0) continue;
-    // Units that are kept from forward on may have their backward still before them.
+    // Units kept from forward on may still have their backward ahead.
     if (!frees_after_forward_ && !(unit->done() && sync_)) continue;
     const bool used = std::any_of(units.begin(), units.end(),
                                   [&](const Unit* other) { return related(*unit, *other); });

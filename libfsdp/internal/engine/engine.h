@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a step of a sharded module: when units are gathered, freed and reduced.
+// Runs a step of a sharded module: decides when units are gathered, freed and reduced.
 //
 // Note [one step]:
 //   begin_forward   what a failed backward left is dropped; every unit is freed
@@ -12,9 +12,9 @@
 //   end_backward    what is left is reduced, every reduction is finished, every unit is freed
 //   backward_died   in its place, where the backward threw: what it left is dropped
 //
-// Note [one thread]: every rank must gather in one order, which two threads of one forward would
-// not keep.  Operators of a forward run in the thread that began it; those that a kernel runs in
-// threads of its own may read what is live while the kernel runs.
+// Note [one thread]: every rank must gather in the same order, and two threads of one forward would
+// not keep one.  Operators of a forward run in the thread that began it; those that a kernel runs
+// in its own threads may read live parameters while the kernel runs.
 //
 // Thread-safe: one mutex; autograd's threads and the caller's may differ.
 #pragma once
@@ -41,7 +41,7 @@
 
 namespace fsdp {
 
-// What an engine has done since it was made.
+// Counts what an engine has done since it was made.
 struct EngineStats {
   std::int64_t gathers = 0;  // collectives
   std::int64_t gathered_units = 0;
@@ -53,14 +53,14 @@ struct EngineStats {
 
 class Engine;
 
-// What outlives an engine: graphs and threads ask it whether there is still one.
+// Outlives the engine: graphs and threads ask it whether the engine still exists.
 struct EngineLife {
   Engine* engine = nullptr;
 };
 
 class Engine {
  public:
-  // Takes the units over.  `groups`: see ReduceContext.
+  // Takes ownership of the units.  `groups`: see ReduceContext.
   Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
          std::shared_ptr<ProcessGroup> replicate_group, c10::Device compute_device,
          std::vector<std::unique_ptr<Unit>> units);
@@ -79,24 +79,24 @@ class Engine {
   // The forward threw.
   void abandon_forward(const char* what) noexcept;
 
-  // An operator is about to run on parameters of these units (each once); end_use() when it has.
-  // Returns: whether it is one of the forward's or backward's own (see Note [one thread]).
+  // An operator is about to run on parameters of these units (each listed once); call end_use()
+  // after it ran.  Returns: whether it belongs to the forward or backward (see Note [one thread]).
   // Throws: c10::Error outside forward, backward and summon_full_params, and in another thread than
   // the forward's.
   bool use(const std::vector<Unit*>& units);
   void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
   // The operator `writer` has written the live parameter, see written_parameters.h.
-  // Throws: c10::Error where the shard cannot take what was written.
+  // Throws: c10::Error if the shard cannot take the written values.
   void written(Parameter& parameter, const std::string& writer);
-  // Keeps a unit live from now on, which it is; or lets it go when its time comes.
+  // Keeps a live unit live from now on, or lets it be freed when its time comes.
   void pin(Unit& unit, int pins);
   const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }
 
-  // Drops all gradients, or makes them zero: reduced ones and kept ones.
+  // Drops all gradients, reduced and kept ones, or makes them zero.
   void zero_grad(bool set_to_none);
   // Throws: c10::Error naming a parameter whose gradient is kept without being reduced.
   void require_reduced(const char* what) const;
-  // The next forward throws `why`: values were lost.
+  // Makes the next forward throw `why`, because values were lost.
   void spoil(const std::string& why);
 
   void set_gradient_sync(bool sync) noexcept { sync_ = sync; }
@@ -104,19 +104,19 @@ class Engine {
   void set_comm_hook(CommHook hook);
 
   // While full parameters are summoned, or state is given or taken, no forward may run, and no unit
-  // has memory beyond its shards.  `what` the caller does, for errors.
-  // Throws: c10::Error inside forward or backward, or where it is so already.
+  // has memory beyond its shards.  `what` names the caller's action, for errors.
+  // Throws: c10::Error inside forward or backward, or if a summon is in progress already.
   void begin_summon(const char* what);
   void end_summon() noexcept { summoned_ = false; }
-  // A parameter's tensor was replaced for a while and is back: autograd's nodes may be new ones.
+  // A parameter's tensor was replaced temporarily: autograd's nodes may be new ones.
   void hook_gradients(Parameter& parameter);
 
-  // Keeps spans from now on; what was kept is dropped.
+  // Records spans from now on; drops earlier spans.
   void start_trace();
-  // null: nothing is traced.
+  // Null: tracing is off.
   const Trace* trace() const noexcept { return trace_.get(); }
 
-  // Autograd, for a graph task of a backward, see engine_backward.cpp.
+  // Called by autograd, for a graph task of a backward, see engine_backward.cpp.
   void gradient_comes(Parameter& parameter) noexcept;
   void gradient_ready(Parameter& parameter);
   void end_backward(int graph_task);
@@ -125,9 +125,9 @@ class Engine {
  private:
   enum class Phase { kForward, kBackward };
 
-  // `replaceable`: another tensor in a parameter's place is right where its values can be taken.
+  // `replaceable`: accept another tensor in a parameter's place if its values can be taken.
   void check_taken(bool replaceable = false) const;
-  // Takes the values of such tensors, and gives the places back.
+  // Takes the values of such tensors, and restores the parameters' own tensors.
   void take_replacements();
   void keep_replacements() noexcept;
   void start_gather(Unit& first, Phase phase);
@@ -145,7 +145,7 @@ class Engine {
   void drop_abandoned() noexcept;
   void forget_order() noexcept;
   void make_available(Unit& unit, Phase phase);
-  // Ends the span of what the last used unit computed, and begins that of `unit` (null: none).
+  // Ends the compute span of the last used unit, and begins that of `unit` (null: none).
   void trace_compute(const Unit* unit, Phase phase);
 
   const FsdpOptions options_;
@@ -156,7 +156,7 @@ class Engine {
   Streams streams_;
   ReduceContext reduce_context_;
   CollectiveOrder order_;
-  // Of reductions, which copies of the parameters share; each copy gathers for itself.
+  // Orders reductions, which copies of the parameters share; each copy gathers for itself.
   std::optional<CollectiveOrder> order_of_copies_;
   EngineStats stats_;
   std::unique_ptr<Trace> trace_;
@@ -166,12 +166,12 @@ class Engine {
   std::atomic<bool> summoned_ = false;
   std::atomic<bool> sync_ = true;
   std::atomic<std::thread::id> thread_;  // of the forward
-  std::atomic<int> kernels_ = 0;         // operators under way: of the forward or backward
-  std::atomic<int> strangers_ = 0;       // and of threads that are neither's
+  std::atomic<int> kernels_ = 0;         // operators running: of the forward or backward
+  std::atomic<int> strangers_ = 0;       // and of other threads
   const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
-  std::string spoiled_;      // why the module cannot be used; empty: it can
+  std::string spoiled_;      // the reason if the module cannot be used; else empty
   bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
-  bool failed_ = false;      // other ranks were told so
+  bool failed_ = false;      // other ranks were told of it
   // The unit the last operator used, live; further operators on it need nothing.
   std::atomic<Unit*> current_ = nullptr;
   std::atomic<int> current_task_ = -1;  // the graph task it was used in
@@ -181,7 +181,7 @@ class Engine {
   std::vector<Reduction::Part> pending_;  // to be reduced together
   std::int64_t pending_bytes_ = 0;
   std::deque<Reduction> in_flight_;
-  std::string computing_;  // the name of the span that is open; empty: none is
+  std::string computing_;  // the name of the open span; empty: none is open
   Trace::Clock::time_point computing_since_;
 };
 

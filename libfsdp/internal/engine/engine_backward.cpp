@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine does in a backward: see Note [one step] in engine.h.
+// The backward part of an engine: see Note [one step] in engine.h.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -22,12 +22,12 @@
 namespace fsdp {
 namespace {
 
-// Reductions that may be under way while backward goes on: one hides behind the next unit's
-// gradients, more would only hold memory.
+// Limits reductions in flight while backward goes on: one hides behind the next unit's gradients,
+// and more would only hold memory.
 constexpr std::size_t kReductionsInFlight = 1;
 
-// The end of a graph task, one way or the other: autograd calls back what ran to its end, and lets
-// go of what threw without a word.
+// Observes the end of a graph task: autograd calls back if the task ran to its end, and destroys
+// the callback silently if the task threw.
 class TaskEnd {
  public:
   TaskEnd(std::weak_ptr<EngineLife> life, int graph_task)
@@ -39,7 +39,7 @@ class TaskEnd {
     if (Engine* const engine = engine_alive()) engine->backward_died(graph_task_);
   }
 
-  // Where this throws, the backward has died all the same.
+  // If this throws, the backward has died as well.
   void reached() {
     if (Engine* const engine = engine_alive()) engine->end_backward(graph_task_);
     reached_ = true;
@@ -89,7 +89,7 @@ void Engine::hook_gradients(Parameter& parameter) {
                                                  std::make_unique<AfterGradient>(this, &parameter));
 }
 
-// Reentrant backwards (checkpointing) come as graph tasks of their own, inside another one.
+// Reentrant backwards (checkpointing) come as separate graph tasks, inside another one.
 void Engine::enter_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (graph_tasks_.empty() || graph_tasks_.back() != task) begin_backward(task);
@@ -109,7 +109,7 @@ void Engine::begin_backward(int graph_task) {
       torch::autograd::Node* node = parameter->accumulator.get();
       if (node == nullptr || nodes == nullptr || nodes->count(node) == 0) continue;
       if (infos != nullptr && !infos->empty()) {
-        // autograd::grad: only what leads to its inputs is computed.
+        // autograd::grad: only nodes that lead to its inputs are computed.
         const auto info = infos->find(node);
         if (info == infos->end() || !info->second.needed_) continue;
       }
@@ -120,7 +120,7 @@ void Engine::begin_backward(int graph_task) {
   torch::autograd::Engine::get_default_engine().queue_callback([task] { task->reached(); });
 }
 
-// Autograd would add to the stand-in.
+// Hides the stand-in, because autograd would add to it.
 void Engine::gradient_comes(Parameter& parameter) noexcept {
   hide_from_module(parameter);
 }
@@ -149,7 +149,7 @@ void Engine::gradient_ready(Parameter& parameter) {
     prefetch_after(unit, Phase::kBackward);
 }
 
-// Gradients of backwards without synchronization, which this one did not add to.
+// Stages gradients of backwards without synchronization that this backward did not add to.
 void Engine::stage_kept(Unit& unit) {
   for (const auto& parameter : unit.parameters) {
     if (parameter->kept.defined() && !parameter->kept_sent)
@@ -180,7 +180,7 @@ void Engine::start_pending_reductions() {
     order_.next(title);
     if (order_of_copies_) order_of_copies_->next(title + " over replicas");
   } catch (const std::exception& error) {
-    // Others wait for this rank in another collective: they are to know why it does not come.
+    // Others wait for this rank in another collective: tell them why it does not come.
     failed_ = true;
     options_.process_group->monitor().failed("its backward threw: " + message_of(error));
     throw;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine does about parameters that a forward writes: see Note [writes in forward] in
-// written_parameters.h.
+// The part of an engine that handles parameters that a forward writes: see Note [writes in forward]
+// in written_parameters.h.
 #include <exception>
 #include <mutex>
 
@@ -37,19 +37,19 @@ void Engine::take_replacements() {
   if (any) streams_.order(Lane::kCompute, Lane::kUnshard);
 }
 
-// After a forward or backward that threw, which says enough.
+// Called after a forward or backward that threw; its error is enough.
 void Engine::keep_replacements() noexcept {
   try {
     take_replacements();
   } catch (const std::exception&) {
-    // Its place was given back.  What is left in others is told by the next forward.
+    // Its place was given back.  The next forward reports the others.
   }
 }
 
 void Engine::written(Parameter& parameter, const std::string& writer) {
   const std::lock_guard lock(mutex_);
   const OwnWork own;
-  // Not what may be in its place by now.
+  // Uses the parameter's own tensor, not one that may be in its place by now.
   take_written(parameter, parameter.home.detach(), shard_group_->rank(), writer);
   streams_.order(Lane::kCompute, Lane::kUnshard);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to the arguments of a root's forward: tensors are moved and cast wherever they are.
+// Prepares the arguments of a root's forward: moves and casts tensors at any depth.
 #pragma once
 
 #include <map>
@@ -20,8 +20,8 @@
 namespace fsdp {
 
 struct InputCast {
-  std::optional<c10::Device> device;     // where not given, tensors stay where they are
-  std::optional<c10::ScalarType> dtype;  // of floating-point tensors alone
+  std::optional<c10::Device> device;     // default: tensors stay where they are
+  std::optional<c10::ScalarType> dtype;  // applies only to floating-point tensors
 };
 
 namespace internal {
@@ -38,7 +38,7 @@ struct ImplOf<M, std::void_t<typename M::ContainedType>> {
 
 at::Tensor prepared_tensor(const at::Tensor& tensor, const InputCast& cast);
 
-// What `prepared` does to values of one type; as declared here, nothing.
+// Prepares values of one type; this primary template leaves them unchanged.
 template <typename T>
 struct Prepare {
   static constexpr bool kHoldsTensors = false;
@@ -48,8 +48,8 @@ struct Prepare {
   }
 };
 
-// An argument of forward, with every tensor in it moved and cast; what holds none goes through
-// as it is, references included.
+// Moves and casts every tensor in an argument of forward; an argument without tensors is passed on
+// unchanged, references included.
 template <typename T>
 decltype(auto) prepared(T&& value, const InputCast& cast) {
   return Prepare<std::remove_cvref_t<T>>::run(std::forward<T>(value), cast);
@@ -108,9 +108,9 @@ struct Prepare<std::map<K, V>> : PrepareMap<std::map<K, V>> {};
 template <typename K, typename V>
 struct Prepare<std::unordered_map<K, V>> : PrepareMap<std::unordered_map<K, V>> {};
 
-// An argument of forward on its way to the module, of the kind of value that the caller gave: an
-// lvalue stays one.  Where nothing is to be prepared, it is the caller's own object; else the
-// module gets a copy, and what it writes to an lvalue is given back.  Lives as long as the call.
+// An argument of forward on its way to the module, with the caller's value category: an lvalue
+// stays one.  Without preparation it is the caller's own object.  Otherwise the module gets a copy,
+// and what it writes to an lvalue is copied back.  Lives as long as the call.
 template <typename Arg>
 class ForwardArgument {
   using Value = std::remove_cvref_t<Arg>;
@@ -137,7 +137,7 @@ class ForwardArgument {
     return static_cast<Arg&&>(given_);
   }
 
-  // The module has run.
+  // Call after the module has run.
   void give_back() {
     if constexpr (kGivenBack) {
       if (copy_) give(given_, *before_, *copy_);
@@ -145,7 +145,7 @@ class ForwardArgument {
   }
 
  private:
-  // What stayed as it was is left alone: the caller's is not cast.
+  // Leaves unchanged values alone: the caller's values are not cast.
   template <typename T>
   static void give(T& value, const T& before, T& after) {
     if constexpr (!Prepare<T>::kHoldsTensors) {

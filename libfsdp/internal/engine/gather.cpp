@@ -153,7 +153,7 @@ Trailer Gather::trailer(const Unit& unit, int rank) const {
   return result;
 }
 
-// On an accelerator the blocks are not here yet, and waiting for them would hold up the caller.
+// On an accelerator the blocks are not here yet, and waiting would hold up the caller.
 void Gather::check_trailers() const {
   if (!streams_.on_cpu()) return;
   for (const Unit* unit : units_) {

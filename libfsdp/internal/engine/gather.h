@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One all-gather in flight: of a unit, or of several small ones that share it.
+// One all-gather in flight: of a single unit, or of several small ones that share it.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace fsdp {
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
-  // Collective.  Starts gathering freed units; they are kGathering afterwards.
-  // `units` of the engine, by id, give other ranks' units their names in errors.
+  // Collective.  Starts gathering freed units; they are kGathering afterwards.  `units` of the
+  // engine, by id, give other ranks' units their names in errors.
   static void start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
                     const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all,
                     Trace* trace);
-  // "all-gather of blocks.0 and 1 more units", for errors; with every unit's name.
+  // Returns "all-gather of blocks.0 and 1 more units", for errors.
   static std::string title(const std::vector<Unit*>& units);
   static std::string full_title(const std::vector<Unit*>& units);
   Gather(const Gather&) = delete;
@@ -31,11 +31,11 @@ class Gather : public std::enable_shared_from_this<Gather> {
   ~Gather();
 
   // Waits, and makes one of its units live.
-  // Throws: c10::Error where the collective fails, where another rank gathered another unit, or
-  // wrote other values to this one (see written_parameters.h); all its units are freed then.
+  // Throws: c10::Error if the collective fails, or if another rank gathered another unit or wrote
+  // other values to this one (see written_parameters.h); all its units are freed then.
   void finish(Unit& unit);
-  // One of its units will not be used: freed, without having been copied.  Waits all the same:
-  // the shards are read until the collective is over.
+  // Frees one of its units that will not be used, without copying it.  It still waits, because the
+  // shards are read until the collective is over.
   void discard(Unit& unit);
 
  private:
@@ -53,7 +53,7 @@ class Gather : public std::enable_shared_from_this<Gather> {
   std::vector<Unit*> units_;  // still waiting for their parameters
   const std::vector<std::unique_ptr<Unit>>& all_;
   std::int64_t block_bytes_ = 0;  // of a rank
-  at::Tensor staging_;            // [block_bytes_], where the blocks had to be put together
+  at::Tensor staging_;            // [block_bytes_], if the blocks had to be put together
   at::Tensor blocks_;             // [W, block_bytes_]
   Pending pending_;
   bool waited_ = false;

@@ -14,7 +14,7 @@
 
 namespace fsdp {
 
-// A stand-in without an owner is out of use: nothing happens when it goes.
+// A stand-in without an owner is out of use: nothing happens when it is destroyed.
 struct StandIn {
   Parameter* parameter = nullptr;  // of full.grad, or of shard.grad
   FlatGroup* group = nullptr;      // of flat.grad
@@ -47,7 +47,7 @@ at::Tensor segment(const at::Tensor& flat, const Parameter& parameter) {
   return flat.narrow(0, parameter.offset, parameter.reserved);
 }
 
-// `parameter`'s part of the flat gradient; all of it once every parameter's is dropped.
+// Drops the part of the flat gradient of `parameter`; all of it once every part is dropped.
 void drop_of_flat(Parameter& parameter) {
   FlatGroup& group = group_of(parameter);
   const bool all =
@@ -122,7 +122,7 @@ void stand_in_module(Parameter& parameter) {
   }
 }
 
-// Puts `reduced` aside for a stand-in.
+// Sets `reduced` aside to make room for a stand-in.
 void set_aside(at::Tensor& reduced, at::Tensor& aside, const at::Tensor& like,
                const StandIn& stand_in) {
   if (stand_in_of(reduced) != nullptr) return;
@@ -180,7 +180,7 @@ void make_zero(const StandIn& stand_in) {
   if (stand_in.parameter == nullptr && stand_in.group == nullptr) return;
   FlatGroup* group = stand_in.group;
   if (group == nullptr && is_flat(*stand_in.parameter)) {
-    // Only its own part of what all have in common.
+    // Only this parameter's part of the shared gradient.
     Parameter& parameter = *stand_in.parameter;
     FlatGroup& flat = group_of(parameter);
     drop_kept(parameter);
@@ -233,7 +233,7 @@ void hide_from_module(Parameter& parameter) noexcept {
   StandIn* stand_in = stand_in_of(gradient);
   if (stand_in == nullptr) return;
   *stand_in = {};
-  // Kept for the next time, where nobody else has it.
+  // Keeps it for the next time, if nobody else has it.
   if (gradient.use_count() == 1 && gradient.storage().use_count() == 1)
     parameter.spare = std::move(gradient);
   gradient.reset();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which ranks a module is sharded over, and which hold copies of the shards.
+// Selects the ranks that a module is sharded over, and those that hold copies of the shards.
 #pragma once
 
 #include <memory>
@@ -14,9 +14,9 @@ struct Mesh {
   std::shared_ptr<ProcessGroup> replicate;  // null: no copies
 };
 
-// Collective.  The groups a strategy needs, made from those of the options.
-// Throws: c10::Error where the hybrid strategies cannot tell which ranks share a node, or ranks do
-// not fill the nodes; where a replicate group is given and nothing uses it.
+// Collective.  Makes the groups that a strategy needs from those of the options.
+// Throws: c10::Error if the hybrid strategies cannot tell which ranks share a node, if ranks do not
+// fill the nodes, or if a replicate group is given and nothing uses it.
 Mesh mesh_of(const FsdpOptions& options);
 
 }  // namespace fsdp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a MetaDevice scope does to the operators of its thread.
+// The effect of a MetaDevice scope on the operators of its thread.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -20,10 +20,10 @@ class MetaFactories {
   c10::impl::IncludeDispatchKeyGuard include_key_;
 };
 
-// Whether such a scope is open in this thread.
+// Returns whether such a scope is open in this thread.
 bool meta_factories_active() noexcept;
 
-// Where the operator makes a tensor out of no other and was not told a device: tells it the meta
+// If the operator makes a tensor without an input tensor or a given device, gives it the meta
 // device.  `stack` ends with the operator's arguments.
 void send_factory_to_meta(const c10::FunctionSchema& schema, torch::jit::Stack& stack);
 

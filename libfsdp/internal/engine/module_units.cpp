@@ -37,7 +37,7 @@ Unit& add_unit(Units& units, UnitOfModule& of_module, const torch::nn::Module& m
   return added;
 }
 
-// Units without parameters yet.  A module registered in several places is one unit.
+// Returns units still without parameters.  A module registered in several places is one unit.
 Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
                   const Ignored& ignored, UnitOfModule& of_module) {
   Units units;
@@ -66,7 +66,7 @@ std::string parent_path(const std::string& path) {
   return dot == std::string::npos ? "" : path.substr(0, dot);
 }
 
-// The unit of a module, by walking up from it.
+// Finds the unit of a module by walking up from it.
 class UnitFinder {
  public:
   UnitFinder(const torch::nn::Module& root, const UnitOfModule& of_module) : of_module_(of_module) {
@@ -148,7 +148,7 @@ void check_flat(const Unit& unit) {
               "modules as units of their own");
 }
 
-// Units without parameters, but for the root; their children go to the units around them.
+// Drops units without parameters, except the root; their children move to the units around them.
 void drop_empty(Units& units) {
   const auto empty = [](const Unit& unit) {
     return unit.parameters.empty() && unit.parent != nullptr;
@@ -180,7 +180,7 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
   for (const at::Tensor& tensor : module.parameters()) own.insert(tensor.unsafeGetTensorImpl());
   for (const at::Tensor& tensor : options.ignored_states.parameters()) {
     TORCH_CHECK(own.count(tensor.unsafeGetTensorImpl()) != 0,
-                "ignored_states holds a tensor that is no parameter of the module");
+                "ignored_states holds a tensor that is not a parameter of the module");
     ignored.tensors.insert(tensor.unsafeGetTensorImpl());
   }
   return ignored;

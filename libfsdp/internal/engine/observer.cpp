@@ -21,8 +21,8 @@
 namespace fsdp::internal {
 namespace {
 
-// Lent out for a call: an operator seldom takes parameters of more than one unit, and a fresh
-// vector for each would be an allocation for each.
+// Reused by every call, to save an allocation each time: an operator seldom takes parameters of
+// more than one unit.
 thread_local std::vector<Unit*> spare_units;
 
 // Calls f(tensor) for every tensor of an argument.
@@ -98,7 +98,7 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
         if (std::find(units_.begin(), units_.end(), parameter->unit) == units_.end())
           units_.push_back(parameter->unit);
         if (!writes(schema.arguments()[i])) return;
-        // Of a view, only what the view is.
+        // On a view such an operator changes only the view itself.
         if (!operation.hasTag(at::Tag::inplace_view))
           written_.push_back(parameter);
         else if (tensor.is_same(parameter->full))
@@ -122,7 +122,7 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
   }
   if (units_.empty()) return;
   try {
-    // Says first, where that is so, that it is outside of forward.
+    // If it is outside of forward, that error comes first.
     use(units_);
     TORCH_CHECK(
         reshaped == nullptr, "'", schema.name(), "' changes parameter '", reshaped->name(),
@@ -147,7 +147,7 @@ ObservedCall::~ObservedCall() {
   units_.swap(spare_units);
 }
 
-// Of one engine at a time; an operator on parameters of two sharded modules is rare.
+// Serves one engine at a time; an operator on parameters of two sharded modules is rare.
 void ObservedCall::use(const std::vector<Unit*>& units) {
   Engine* const engine = units.front()->engine;
   const auto is_its = [&](const Unit* unit) { return unit->engine == engine; };
@@ -166,8 +166,8 @@ void ObservedCall::use(const std::vector<Unit*>& units) {
   }
 }
 
-// As PyTorch does it for a module that mixed precision leaves alone: inputs are raised, and outputs
-// lowered again.  There it is done around the module, here around each operator on its parameters.
+// Like PyTorch for a module that mixed precision leaves alone: inputs are raised, and outputs
+// lowered.  PyTorch does it around the module, this library around each operator on a parameter.
 void ObservedCall::raise(torch::jit::Stack& stack) {
   const Unit& unit = *units_.front();
   if (unit.mixed_precision || units_.size() > 1) return;
@@ -184,7 +184,7 @@ void ObservedCall::raise(torch::jit::Stack& stack) {
       argument = argument.toTensor().to(high);
       lowered_ = low;
     } else if (argument.isTensorList()) {
-      // Hidden states of recurrent layers, beside their weights.
+      // Recurrent layers pass hidden states in a list beside their weights.
       auto tensors = argument.toTensorVector();
       for (at::Tensor& tensor : tensors) {
         if (!tensor.defined() || tensor.scalar_type() != *low) continue;

@@ -20,22 +20,22 @@ struct Unit;
 
 namespace fsdp::internal {
 
-// One call of an operator.  While it lives, the units of the parameters (or views of them) among
-// the arguments are live.
+// One call of an operator.  While it lives, the units of its parameter arguments (or views of
+// parameters) are live.
 class ObservedCall {
  public:
-  // Gathers.  Arguments of a unit that mixed precision leaves alone are raised to its dtype.
-  // Throws: what Engine::use throws; where the operator changes a parameter's shape or storage, or
-  // reads or writes the stand-in of a gradient (see gradients.h).  The operator does not run then.
+  // Gathers.  Raises arguments of a unit that mixed precision leaves alone to its dtype.
+  // Throws: what Engine::use throws; if the operator changes a parameter's shape or storage, or
+  // touches the stand-in of a gradient (see gradients.h).  It does not run then.
   ObservedCall(const c10::OperatorHandle& operation, torch::jit::Stack& stack);
   ~ObservedCall();
   ObservedCall(const ObservedCall&) = delete;
   ObservedCall& operator=(const ObservedCall&) = delete;
 
-  // The stack holds the results already: the operator is not to run.
+  // True if the stack holds the results already, and the operator must not run.
   bool answered() const noexcept { return answered_; }
   // The operator has run: `stack` ends with its results.  Parameters that it wrote reach their
-  // shards; the graph of its results will find out when a parameter is changed before its backward.
+  // shards; the graph of its results will notice if a parameter changes before its backward.
   // Throws: what Engine::written throws.
   void ran(torch::jit::Stack& stack);
 

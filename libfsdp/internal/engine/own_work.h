@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread state in which the library runs tensor operators of its own.
+// The thread state in which the library runs its own tensor operators.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -13,7 +13,7 @@
 namespace fsdp {
 
 // While it lives, operators are not recorded, neither for autograd nor for profilers, and not seen
-// by the engine; what they make may be written later, also when the caller is in inference mode.
+// by the engine.  Tensors made inside may be written later, even in inference mode.
 class OwnWork {
  public:
   OwnWork() = default;

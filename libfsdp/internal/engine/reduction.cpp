@@ -20,7 +20,7 @@ std::int64_t item_bytes(c10::ScalarType dtype) {
   return static_cast<std::int64_t>(c10::elementSize(dtype));
 }
 
-// Behind every group's rows of a rank's block, the unit's id, as the trailer of a gather.
+// The unit's id follows every group's rows in a rank's block, like the trailer of a gather.
 std::int64_t trailer_numel(c10::ScalarType dtype) {
   return kTrailerBytes / item_bytes(dtype);
 }
@@ -41,13 +41,13 @@ std::string title(const std::vector<Reduction::Part>& parts) {
   return text;
 }
 
-// [W, block_numel] of a group's staging buffer: `parameter`'s columns, with those that only keep
-// the next one aligned.
+// Returns the columns of `parameter` in a group's staging buffer [W, block_numel], including those
+// that only align the next parameter.
 at::Tensor columns_of(const FlatGroup& group, const Parameter& parameter) {
   return group.staging.narrow(1, parameter.offset, parameter.reserved);
 }
 
-// Copies on the CPU without going through operators: small gradients are many.
+// Copies on the CPU without operators, because small gradients are many.
 void copy_rows(const at::Tensor& gradient, const FlatGroup& group, const Parameter& parameter) {
   const ShardLayout& layout = parameter.layout;
   const auto item = static_cast<std::size_t>(item_bytes(group.reduce_dtype));
@@ -95,15 +95,15 @@ void add_rows(const at::Tensor& gradient, const FlatGroup& group, const Paramete
   }
 }
 
-// The mean over rows of a tensor on the CPU, in one pass: at::mean_out adds in one and divides in
-// another.
+// Computes the mean over rows of a tensor on the CPU in one pass: at::mean_out adds in one pass and
+// divides in another.
 void mean_of_rows(float* out, const at::Tensor& rows_WN) {
   const auto* source = rows_WN.const_data_ptr<float>();
   const std::int64_t world_size = rows_WN.size(0);
   const std::int64_t numel = rows_WN.size(1);
   const std::int64_t stride = rows_WN.stride(0);
   const auto ranks = static_cast<float>(world_size);
-  // A stretch at a time: what was added is still in the cache when the next rank's comes.
+  // Works on short stretches: the sum is still in the cache when the next rank's row comes.
   constexpr std::int64_t kStretch = 2048;
   for (std::int64_t begin = 0; begin < numel; begin += kStretch) {
     const std::int64_t end = std::min(begin + kStretch, numel);
@@ -117,8 +117,8 @@ void mean_of_rows(float* out, const at::Tensor& rows_WN) {
   }
 }
 
-// Gives the shards of a group their gradients, beside what they have; `fill` writes them to a
-// [trainable_numel] tensor.
+// Adds gradients to the shards of a group; `fill` writes them to a [trainable_numel]
+// tensor.
 void publish(const ReduceContext& context, FlatGroup& group,
              const std::function<void(at::Tensor&)>& fill) {
   take_back_reduced(group, context.flat);
@@ -129,7 +129,7 @@ void publish(const ReduceContext& context, FlatGroup& group,
                    : std::any_of(group.parameters.begin(), group.parameters.end(),
                                  [](const Parameter* p) { return p->shard.grad().defined(); });
   if (!accumulates) {
-    // Not the memory of gradients that somebody has kept.
+    // Do not reuse the memory of gradients that somebody has kept.
     if (!group.grad.defined() || group.grad.storage().use_count() > 1)
       group.grad = at::empty({group.trainable_numel}, options);
     fill(group.grad);
@@ -165,7 +165,7 @@ void stage_gradient(const ReduceContext& context, Parameter& parameter) {
   if (!made.defined() && !with_kept) return;
   if (made.defined()) check_dense(parameter, made);
   const OwnWork own;
-  // What was kept grows as it would without sharding, should this backward throw.
+  // Kept gradients grow as they would without sharding, in case this backward throws.
   at::Tensor gradient = made;
   if (parameter.kept.defined() && made.defined()) parameter.kept.add_(made);
   if (with_kept) {
@@ -185,7 +185,7 @@ void stage_gradient(const ReduceContext& context, Parameter& parameter) {
             .view({world_size, numel});
   }
   if (parameter.staged) {
-    // Used in several backwards inside one: what came first waits to be reduced.
+    // Used in several backwards inside one: the earlier gradient still waits to be reduced.
     add_rows(gradient, group, parameter);
   } else if (streams.on_cpu() && gradient.scalar_type() == group.reduce_dtype) {
     copy_rows(gradient.contiguous(), group, parameter);
@@ -288,7 +288,7 @@ void Reduction::check_ids() const {
   }
 }
 
-// [numel_]; the mean over the shard group, in the reduce dtype.
+// Returns [numel_]: the mean over the shard group, in the reduce dtype.
 at::Tensor Reduction::mean_rows() {
   const int world_size = context_->shard_group->size();
   if (world_size == 1) return sent_.view({-1});

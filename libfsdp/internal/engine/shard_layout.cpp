@@ -6,7 +6,7 @@
 namespace fsdp {
 namespace {
 
-// Of a tensor's elements, as one part of so many: what padding may take where a choice is left.
+// If there is a choice, padding may take at most one part in so many of a tensor's elements.
 constexpr std::int64_t kPaddingPart = 8;
 
 // Counts rows over `row_dims` dimensions.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one tensor is cut over ranks.
+// Cuts one tensor over ranks.
 //
-// Note [rows]: a rank has some rows, as torch.chunk gives them out: every rank the rounded-up share
-// until none are left, so that the last ranks may have fewer, or none.  Rows are those of
-// dimension 0, as in PyTorch's FSDP2, wherever it has one for each rank.  Where it has not (a stack
-// of 8 experts, a table [1, N, D] on 64 ranks), most ranks would have nothing, and every rank the
-// memory of a whole row all the same, since shares have one size in a collective.  There rows are
-// counted over several leading dimensions, as few as it takes for the padding to be less than an
-// eighth of the tensor; if no number is enough, each element is a row.  A share stays one run of
-// elements, so that nothing but this file, and what names boxes of the whole tensor, knows of it.
+// Note [rows]: each rank has some rows, distributed like torch.chunk: every rank gets the
+// rounded-up share until none are left, so the last ranks may have fewer, or none.  Rows are those
+// of dimension 0, as in PyTorch's FSDP2, if there is one for each rank.  Otherwise (a stack of 8
+// experts, a table [1, N, D] on 64 ranks) most ranks would have nothing, yet every rank would need
+// memory for a whole row, since shares have one size in a collective.  Rows are then counted over
+// several leading dimensions, as few as needed to keep the padding below an eighth of the tensor;
+// if no number is enough, each element is a row.  A share is still one run of elements, so only
+// this file, and code that names boxes of the whole tensor, knows of it.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ namespace fsdp {
 struct ShardLayout {
   std::vector<std::int64_t> shape;  // of the whole tensor
   int world_size = 1;
-  int row_dims = 0;       // leading dimensions that rows are counted over; 0 where there are none
+  int row_dims = 0;       // leading dimensions that rows are counted over; 0 if there are none
   std::int64_t rows = 0;  // 1 for a 0-dimensional tensor
   std::int64_t row_numel = 0;   // elements of one row
   std::int64_t chunk_rows = 0;  // rows of a full share
 
   std::int64_t numel() const noexcept { return rows * row_numel; }
-  // Elements a rank's share takes in a collective: that of a full one.
+  // Returns the elements of a rank's share in a collective: that of a full share.
   std::int64_t padded_numel() const noexcept { return chunk_rows * row_numel; }
   std::int64_t first_row(int rank) const noexcept;
   std::int64_t rows_of(int rank) const noexcept;
   std::int64_t numel_of(int rank) const noexcept { return rows_of(rank) * row_numel; }
-  // [rows_of(rank), what a row has of dimensions...]; [] or [0] for a 0-dimensional tensor.
+  // Returns [rows_of(rank), the row's dimensions...]; [] or [0] for a 0-dimensional tensor.
   std::vector<std::int64_t> shape_of(int rank) const;
 };
 

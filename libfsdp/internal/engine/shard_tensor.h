@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer gets: a tensor whose version moves with every write, through data() too.
+// Makes the tensor for an optimizer: every write moves its version, even through data().
 //
-// torch::optim writes through parameter.data(), which in an ordinary tensor counts versions for
-// itself: nobody could tell that a step lay between a forward and its backward.
+// torch::optim writes through parameter.data(), which has a separate version counter in an ordinary
+// tensor: a step between a forward and its backward would go unnoticed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace fsdp {
 
-// Shares the memory of `view`; counts versions for itself and for what data() gives.
+// Shares the memory of `view`; has one version counter for itself and its data().
 at::Tensor shard_tensor(const at::Tensor& view);
 
 }  // namespace fsdp

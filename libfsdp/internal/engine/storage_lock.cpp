@@ -4,8 +4,8 @@
 namespace fsdp::internal {
 namespace {
 
-// The flag is private, and there is no function that clears it.  An explicit instantiation may name
-// what it could not reach otherwise ([temp.spec.general]/6).
+// The flag is private, and no function clears it.  An explicit instantiation may name private
+// members ([temp.spec.general]/6).
 using Flag = bool c10::StorageImpl::*;
 template <Flag flag>
 struct Reach {

@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kLargePage = std::int64_t{1} << 20;
-// Gathers let run ahead of what computes: the current unit's and the next one's.
+// Gathers that may run ahead of the computation: the current unit's and the next one's.
 constexpr std::size_t kMostInFlight = 2;
 
-// Sizes in steps, so that buffers of gathers and reductions of like units are the same.
+// Rounds sizes up, so that gathers and reductions of similar units have equal buffers.
 std::int64_t size_class(std::int64_t bytes) {
   const std::int64_t step = bytes < kLargePage ? kPage : kLargePage;
   return std::max(step, (bytes + step - 1) / step * step);
@@ -57,7 +57,7 @@ at::Tensor Streams::take(std::int64_t bytes, Use use) {
   at::Tensor buffer;
   if (on_cpu()) {
     const std::int64_t size = size_class(bytes);
-    // A little too large is better than another buffer.
+    // A slightly larger buffer is better than a new one.
     const auto found = free_.lower_bound(size);
     if (found != free_.end() && found->first <= size + size / 4) {
       buffer = at::empty({0}, options).set_(std::move(found->second), 0, {bytes}, {1});

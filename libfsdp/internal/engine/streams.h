@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queues work runs in on an accelerator, and the buffers that cross them.  On the CPU work runs
-// where it is called and all of this does nothing but lend buffers.
+// The queues of work on an accelerator, and the buffers that cross them.  On the CPU, work runs
+// where it is called, and this class only lends buffers.
 //
-// Written against c10's device-generic streams and events, so that it needs no CUDA header: the
-// CUDA part of LibTorch fills them in where a program links it.
+// Written against c10's device-generic streams and events, so it needs no CUDA header: the CUDA
+// part of LibTorch implements them if a program links it.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ enum class Lane {
   kReduce,   // copies into and out of reductions, overlapping kCompute and kUnshard
 };
 
-// What a buffer is lent for.
+// The purpose of a lent buffer.
 enum class Use { kParameters, kGradients };
 
 class Streams {
@@ -41,27 +41,27 @@ class Streams {
 
   // Operators called while the result lives are queued on `lane`.
   c10::OptionalStreamGuard enter(Lane lane);
-  // What is queued on `later` from now on runs after what is on `earlier` now.
+  // Work queued on `later` from now on runs after the work that is on `earlier` now.
   void order(Lane earlier, Lane later);
-  // The memory of `tensor`, made on another lane, is not used again before what is on `lane` now
-  // has run.
+  // The memory of `tensor`, made on another lane, is not reused before the work that is on `lane`
+  // now has run.
   void used_on(const at::Tensor& tensor, Lane lane);
 
-  // A contiguous buffer of `bytes` uint8 elements, 64-byte aligned, with any content.
+  // Lends a contiguous buffer of `bytes` uint8 elements, 64-byte aligned, with any content.
   at::Tensor take(std::int64_t bytes, Use use);
-  // Gives it back.  On an accelerator the caching allocator keeps it; on the CPU a free list does,
-  // because fresh pages cost more than the copies made into them.
+  // Takes the buffer back.  On an accelerator the caching allocator keeps it; on the CPU a free
+  // list does, because fresh pages cost more than the copies made into them.
   void give(at::Tensor&& buffer, Use use);
-  // Takes it off the books without lending it again: a collective that failed may still write it.
+  // Drops it without lending it again, because a collective that failed may still write it.
   void abandon(at::Tensor&& buffer, Use use);
-  // Bytes lent now, and the most ever at once since reset_peak.
+  // Returns the bytes lent now, and the most ever at once since reset_peak.
   std::int64_t lent_bytes(Use use) const noexcept { return lent_[index(use)]; }
   std::int64_t peak_bytes(Use use) const noexcept { return peak_[index(use)]; }
   void reset_peak() noexcept { peak_ = lent_; }
   std::size_t free_buffer_count() const noexcept { return free_.size(); }
 
-  // To be called when a gathered unit was freed, and before a unit is gathered ahead: lets the CPU
-  // wait until all but the last two freed ones are really out of use.
+  // Call when a gathered unit was freed, and before a unit is gathered ahead: makes the CPU wait
+  // until all but the last two freed ones are really out of use.
   void freed();
   void throttle();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that hold tensors, as modules take and return them: tensors, and optionals, vectors,
-// arrays, pairs, tuples and maps of such values, nested as they like.  All else holds none.
+// Values that hold tensors, as modules take and return them: tensors; and optionals, vectors,
+// arrays, pairs, tuples and maps of such values, nested to any depth.  Other types hold none.
 #pragma once
 
 #include <array>
@@ -16,15 +16,15 @@
 
 namespace fsdp::internal {
 
-// What `visit` does to values of one type; as declared here, nothing.
+// Visits values of one type; this primary template does nothing.
 template <typename T>
 struct TensorTree {
   template <typename Visit>
   static void visit(T&, Visit&) {}
 };
 
-// Calls visit(at::Tensor&) for every tensor of the value, in an order that the value's structure
-// alone decides.
+// Calls visit(at::Tensor&) for every tensor of the value, in an order that depends only on the
+// value's structure.
 template <typename T, typename Visit>
 void visit_tensors(T& value, Visit&& visit) {
   TensorTree<T>::visit(value, visit);
@@ -53,7 +53,7 @@ struct TensorTreeSequence {
 };
 template <typename T>
 struct TensorTree<std::vector<T>> : TensorTreeSequence<std::vector<T>> {};
-// Its elements are no references to bool.
+// Its elements are not references to bool.
 template <>
 struct TensorTree<std::vector<bool>> {
   template <typename Visit>
@@ -88,7 +88,7 @@ struct TensorTree<std::map<K, V>> : TensorTreeMap<std::map<K, V>> {};
 template <typename K, typename V>
 struct TensorTree<std::unordered_map<K, V>> : TensorTreeMap<std::unordered_map<K, V>> {};
 
-// The tensors of a value, undefined ones included.
+// Returns the tensors of a value, undefined ones included.
 template <typename T>
 std::vector<at::Tensor> tensors_of(T& value) {
   std::vector<at::Tensor> result;
@@ -96,14 +96,14 @@ std::vector<at::Tensor> tensors_of(T& value) {
   return result;
 }
 
-// Puts `tensors`, as many as tensors_of() found, in place of those of the value.
+// Replaces the value's tensors by `tensors`, as many as tensors_of() found.
 template <typename T>
 void set_tensors(T& value, const std::vector<at::Tensor>& tensors) {
   auto next = tensors.begin();
   visit_tensors(value, [&](at::Tensor& tensor) { tensor = *next++; });
 }
 
-// Leaves the value's structure and takes its tensors away.
+// Keeps the value's structure and removes its tensors.
 template <typename T>
 void clear_tensors(T& value) {
   visit_tensors(value, [](at::Tensor& tensor) { tensor = at::Tensor(); });

@@ -31,7 +31,7 @@ std::string json_text(std::string_view text) {
   return result;
 }
 
-// The trace's unit, with the nanoseconds behind the point.
+// Formats the trace's unit, with nanoseconds as decimals.
 std::string microseconds(nanoseconds time) {
   std::array<char, 40> text{};
   std::snprintf(text.data(), text.size(), "%lld.%03d", static_cast<long long>(time.count() / 1000),
@@ -39,10 +39,10 @@ std::string microseconds(nanoseconds time) {
   return text.data();
 }
 
-// The rows of one lane.  A row shows spans one after the other or one inside the other.
+// The rows of one lane.  A row shows spans one after another or nested.
 class Rows {
  public:
-  // Spans come by their start, and of one start the longest first.
+  // Requires: spans come ordered by start; of equal starts, the longest first.
   int row_of(nanoseconds start, nanoseconds end) {
     for (std::size_t row = 0; row < open_.size(); ++row) {
       auto& ends = open_[row];
@@ -58,7 +58,7 @@ class Rows {
   }
 
  private:
-  std::vector<std::vector<nanoseconds>> open_;  // ends of the spans that a row is inside of
+  std::vector<std::vector<nanoseconds>> open_;  // by row: ends of its open spans
 };
 
 }  // namespace

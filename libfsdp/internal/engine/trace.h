@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine did when, as spans of time: kept in memory, written as Chrome's trace JSON
-// (chrome://tracing, ui.perfetto.dev), and shown to LibTorch's profilers as they happen.
+// Records when the engine did what, as spans of time: kept in memory, written as Chrome's trace
+// JSON (chrome://tracing, ui.perfetto.dev), and shown to LibTorch's profilers as they happen.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@
 
 namespace fsdp {
 
-// One row of the picture each.
+// Each lane is one row of the picture.
 enum class TraceLane : std::uint8_t {
   kCompute,  // forward, backward, the optimizer
   kUnshard,  // all-gathers
@@ -31,8 +31,8 @@ class Trace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `rank` is the process of the picture.  At most `max_spans` are kept, the latest; `epoch` is the
-  // time of day that the clock's `begin` stands for, so that ranks' files can be laid side by side.
+  // `rank` is the process of the picture.  Keeps at most the last `max_spans` spans.  `epoch` is
+  // the time of day at the clock's `begin`, so that several ranks' files can be laid side by side.
   explicit Trace(int rank, std::size_t max_spans = std::size_t{1} << 18,
                  Clock::time_point begin = Clock::now(),
                  std::chrono::system_clock::time_point epoch = std::chrono::system_clock::now());
@@ -40,13 +40,13 @@ class Trace {
   // `name`: "unshard blocks.1".  Spans of a lane may overlap: it gets as many rows as they need.
   void add(TraceLane lane, std::string_view name, Clock::time_point start, Clock::time_point end);
 
-  // How many are kept, and how many made room for later ones.
+  // Returns how many spans are kept, and how many made room for later ones.
   std::size_t size() const;
   std::uint64_t dropped() const;
 
-  // `out` gets one JSON object; what is added while it is written may be missing.
+  // Writes one JSON object to `out`; spans added while it is written may be missing.
   void write(std::ostream& out) const;
-  // Throws: c10::Error where the file cannot be written.
+  // Throws: c10::Error if the file cannot be written.
   void write(const std::filesystem::path& path) const;
 
  private:
@@ -65,16 +65,16 @@ class Trace {
   mutable std::mutex mutex_;
   std::deque<Span> spans_;
   std::uint64_t dropped_ = 0;
-  // Steps repeat the same names: each is kept once.  Nodes do not move.
+  // Steps repeat the same names, so each is kept once.  Nodes do not move.
   std::unordered_set<std::string> names_;
 };
 
-// The span of its own life, in the thread it is in.  Where there is no trace and no profiler, it
-// costs a look at each.
+// Records the span of its own lifetime, in the current thread.  Without a trace and a profiler, it
+// costs one check of each.
 class TraceSpan {
  public:
-  // Named "<what> <unit>", or "<what>" where the unit has no name; profilers see "fsdp: " before
-  // it.
+  // Named "<what> <unit>", or "<what>" if the unit has no name; profilers see it with the prefix
+  // "fsdp: ".
   TraceSpan(Trace* trace, TraceLane lane, std::string_view what, std::string_view unit = {});
   ~TraceSpan();
   TraceSpan(const TraceSpan&) = delete;

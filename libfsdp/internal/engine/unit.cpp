@@ -18,7 +18,7 @@
 namespace fsdp {
 namespace {
 
-// oneDNN and MKL are at their best on such addresses.
+// oneDNN and MKL work best on such addresses.
 constexpr std::int64_t kAlignment = 64;
 
 // Marks the storages of parameters: a DataPtr with this deleter has the Parameter as its context.
@@ -28,8 +28,8 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// A freed storage is locked, and claims to be on the meta device: whatever reads it without an
-// operator is told so, or (a serializer) finds that the tensor and its storage do not fit.
+// A freed storage is locked, and claims to be on the meta device.  Code that reads it without an
+// operator gets an error, or (a serializer) finds that the tensor and its storage do not fit.
 at::DataPtr freed_pointer(Parameter* parameter) {
   return {nullptr, parameter, &keep_parameter, c10::Device(c10::kMeta)};
 }
@@ -46,7 +46,7 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
-// One count for the whole unit: whether any of it was written is asked at every operator.
+// One counter for the whole unit, because every operator asks whether any of it was written.
 void share_version(Unit& unit) {
   const auto& version = unit.parameters.front()->shard.unsafeGetTensorImpl()->version_counter();
   for (const FlatGroup& group : unit.groups) {
@@ -201,7 +201,7 @@ void let_go(Unit& unit) noexcept {
   for (const auto& parameter : unit.parameters) {
     if (!parameter->home.defined()) continue;
     c10::StorageImpl* storage = storage_of(parameter->home);
-    // No context any more: the Parameter ends here.
+    // Clears the context, because the Parameter ends here.
     storage->set_data_ptr_noswap(at::DataPtr(nullptr, parameter->full.device()));
     storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
         "the parameter belonged to a sharded module that has been destroyed");
@@ -241,7 +241,7 @@ bool still_taken(const Parameter& parameter) noexcept {
 
 void shard_was_written(Parameter& parameter) noexcept {
   parameter.shard.unsafeGetTensorImpl()->bump_version();
-  // Graphs that saved the module's tensor, where that lies in the shard.
+  // For graphs that saved the module's tensor, if it lies in the shard.
   parameter.full.unsafeGetTensorImpl()->bump_version();
 }
 

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // A unit: parameters that are gathered, freed and reduced together.
 //
-// Note [layout of a unit]: a rank holds of each parameter the rows shard_layout gives it, one after
-// another in one byte buffer, grouped by dtype (a FlatGroup each), trainable parameters first, each
-// padded to the share of a full rank and to 64 bytes, and a Trailer at the end:
+// Note [layout of a unit]: for each parameter a rank holds the rows that shard_layout gives it, one
+// after another in one byte buffer, grouped by dtype (a FlatGroup each), trainable parameters
+// first, each padded to the share of a full rank and to 64 bytes, with a Trailer at the end:
 //
 //   local   [ group float32: w | b | ... | frozen ... ][ group float64: ... ][ trailer ]
 //
-// All ranks' buffers have one size, so that an all-gather of bytes moves a unit whatever its dtypes
-// are.  A gathered unit is laid out parameter by parameter: the ranks' shares of one follow each
+// All ranks' buffers have one size, so an all-gather of bytes moves a unit of any dtypes.  A
+// gathered unit is laid out parameter by parameter: the ranks' shares of one parameter follow each
 // other, and because all but the last are full, the parameter is contiguous with its padding at the
 // end.
 //
 //   full    [ w of rank 0, 1, ... | b of rank 0, 1, ... | ... ]
 //
-// Where the unit computes in another dtype, offsets in elements stay the same.
+// If the unit computes in another dtype, offsets in elements stay the same.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class Gather;
 struct Unit;
 
 struct Parameter {
-  std::vector<std::string> names;  // in the module; more than one where it is tied
+  std::vector<std::string> names;  // in the module; more than one if it is tied
   Unit* unit = nullptr;
   ShardLayout layout;
   bool trainable = true;
@@ -47,9 +47,9 @@ struct Parameter {
   std::int64_t offset = 0;    // in elements, in the group
   std::int64_t reserved = 0;  // elements from there to the next one's offset
 
-  // The module's tensor, for life; between uses it has a storage without memory.
+  // The module's tensor, permanently; between uses its storage has no memory.
   at::Tensor full;
-  // What `full` looks like outside summon_full_params; shares its storage.
+  // The form of `full` outside summon_full_params; shares its storage.
   at::Tensor home;
   // This rank's rows: a view of the unit's local buffer, in the dtype the module was built with.
   at::Tensor shard;
@@ -61,10 +61,10 @@ struct Parameter {
   bool kept_sent = false;  // and it is being reduced
   at::Tensor aside;        // the reduced gradient, while a stand-in holds its place
   at::Tensor spare;        // a stand-in for `full` that is not in use
-  // Of the shard, when the last forward began: to name a parameter that was changed since.
+  // The shard's version when the last forward began: tells which parameter was changed since.
   std::uint32_t version = 0;
-  // The shard's version when this forward put another tensor in `full`'s place, see
-  // written_parameters.h: operators on that one are not seen.
+  // The shard's version when this forward put another tensor in the place of `full`, see
+  // written_parameters.h: operators on that tensor are not observed.
   std::optional<std::uint32_t> replaced_at;
 
   const std::string& name() const noexcept { return names.front(); }
@@ -82,10 +82,10 @@ struct FlatGroup {
   std::int64_t gather_offset = 0;      // in bytes, in a rank's block of a gather
 
   at::Tensor local;  // [numel], dtype; a view of Unit::local
-  // What the optimizer gets where use_orig_params is false: [trainable_numel], or [numel] where
-  // every parameter is frozen.
+  // The tensor that the optimizer gets if use_orig_params is false: [trainable_numel], or [numel]
+  // if every parameter is frozen.
   at::Tensor flat;
-  at::Tensor grad;   // [trainable_numel]: the memory gradients of shards are views of
+  at::Tensor grad;   // [trainable_numel]: gradients of shards are views of it
   at::Tensor aside;  // the reduced gradient of `flat`, while a stand-in holds its place
   // [W, trainable_numel], reduce_dtype, rank-major: the full gradients of this backward.
   at::Tensor staging;
@@ -97,13 +97,13 @@ enum class UnitState {
   kLive,       // the module's tensors are full
 };
 
-// What a rank's block in a gather ends with.
+// The end of a rank's block in a gather.
 struct Trailer {
   std::int64_t unit_id = 0;
   std::uint64_t written = 0;  // see Note [writes in forward] in written_parameters.h
 };
 
-// Bytes of it, with padding to keep what follows aligned.
+// Its size in bytes, with padding that keeps the data after it aligned.
 inline constexpr std::int64_t kTrailerBytes = 64;
 static_assert(sizeof(Trailer) <= kTrailerBytes);
 
@@ -118,11 +118,11 @@ struct Unit {
   std::int64_t gather_bytes = 0;  // a rank's block, with the trailer
   at::Tensor local;               // bytes
   bool flat = false;              // the optimizer gets FlatGroup::flat
-  // The shards are whole and in the dtype of compute: live, the module's tensors lie in `local`.
+  // True if the shards are whole and in the dtype of compute: then the live tensors lie in `local`.
   bool resident = false;
-  bool always_live = false;            // resident, and nothing is sharded: operators are not seen
+  bool always_live = false;            // resident and not sharded: operators are not observed
   int pins = 0;                        // Gathered scopes that keep it live
-  std::uint32_t gathered_version = 0;  // what version() was when it was last made live
+  std::uint32_t gathered_version = 0;  // value of version() when it was last made live
 
   UnitState state = UnitState::kFreed;
   std::shared_ptr<Gather> gather;    // while gathering
@@ -132,58 +132,58 @@ struct Unit {
 
   const Parameter* last_written = nullptr;  // by a forward of this rank
 
-  int expected = 0;                 // gradients this backward will make
-  int ready = 0;                    // and has made
+  int expected = 0;                 // gradients that this backward will make
+  int ready = 0;                    // gradients that it has made
   Unit* next_in_forward = nullptr;  // the unit that was used after it the last time
   Unit* next_in_backward = nullptr;
 
   bool has_trainable() const noexcept;
-  // Its first parameter's, in quotes, for errors.
+  // Returns its first parameter's name, in quotes, for errors.
   std::string first_name() const;
-  // Changes with every write to a shard that LibTorch knows of.
+  // Returns a number that changes with every write to a shard that LibTorch knows of.
   std::uint32_t version() const noexcept;
-  // Whether its gradients of this backward are all made.
+  // Returns whether all its gradients of this backward are made.
   bool done() const noexcept { return expected > 0 && ready >= expected; }
 };
 
-// What the optimizer's flat tensor of a group is called: "<unit>._flat_param", with the dtype
-// behind it where the unit has several.
+// Returns the name of the optimizer's flat tensor of a group: "<unit>._flat_param", followed by the
+// dtype if the unit has several.
 std::string flat_name(const Unit& unit, const FlatGroup& group);
 
-// Same unit, or one inside the other.
+// Returns whether they are the same unit, or one is inside the other.
 bool related(const Unit& a, const Unit& b) noexcept;
 
-// The parameter whose storage `tensor` has, as itself or as a view; null for any other tensor.
-// Thread-safe.
+// Returns the parameter whose storage `tensor` shares, as itself or as a view; null for any other
+// tensor.  Thread-safe.
 Parameter* parameter_of(const at::Tensor& tensor) noexcept;
 
 std::uint32_t shard_version(const Parameter& parameter) noexcept;
-// Why a backward that needs what the unit held before is an error: names its first parameter, or
-// the first whose shard changed since the last forward began.
+// Returns the error of a backward that needs the unit's earlier values: names its first parameter,
+// or the first whose shard changed since the last forward began.
 std::string changed_since_forward(const Unit& unit);
 // Requires: the unit's local buffer, on the CPU.
 Trailer& trailer_of(Unit& unit) noexcept;
 
-// Gives each group's offsets and the unit's sizes.  Requires: the parameters' layouts.
-// Returns the bytes of the unit's buffer.
+// Sets each group's offsets and the unit's sizes.
+// Requires: the parameters' layouts.  Returns the bytes of the unit's buffer.
 std::int64_t set_offsets(Unit& unit);
-// Sets offsets, and gives the unit's buffer with the shards of the module's values as they
-// are.  `device`: of the shards.  The module's tensors are not changed.
+// Sets offsets, and makes the unit's buffer, with shards of the module's present values.  `device`:
+// of the shards.  The module's tensors are not changed.
 void lay_out(Unit& unit, int rank, c10::Device device);
 
-// Replaces what the module's tensors hold by storages of the unit's own, without memory; operators
-// on them are seen from now on where `observed`.
+// Replaces the storages of the module's tensors by the unit's own, without memory.  If `observed`,
+// operators on them are seen from now on.
 void take_over(Unit& unit, bool observed);
-// Back to tensors that say that the wrapper is gone when they are read.
+// Restores tensors whose error says that the wrapper is gone.
 void let_go(Unit& unit) noexcept;
 
-// Points the module's tensors into `full` (see Note [layout of a unit]); into the local buffer
-// where the unit is resident.
+// Points the module's tensors into `full` (see Note [layout of a unit]), or into the local buffer
+// if the unit is resident.
 void make_live(Unit& unit);
 void make_freed(Unit& unit);
-// Whether the module's tensor is still the one taken over.
+// Returns whether the module's tensor is still the one taken over.
 bool still_taken(const Parameter& parameter) noexcept;
-// Somebody wrote the shard without autograd's knowledge.
+// Call after a write to the shard that autograd does not know about.
 void shard_was_written(Parameter& parameter) noexcept;
 
 }  // namespace fsdp

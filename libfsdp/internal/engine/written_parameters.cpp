@@ -28,7 +28,7 @@ void note_written(const Parameter& parameter, const at::Tensor& whole) {
   sum(dense.const_data_ptr(), dense.nbytes());
 }
 
-// Elements that `rows` has changed are zero in it, and become zero in the shard.
+// Zeroes the elements of the shard that `rows` changed.  Throws if any of them is not zero there.
 void take_zeros(at::Tensor& shard, const at::Tensor& rows, const Parameter& parameter,
                 const std::string& writer) {
   const at::Tensor before = shard.to(rows.options());
@@ -52,7 +52,7 @@ void take_written(Parameter& parameter, const at::Tensor& whole, int rank,
   const OwnWork own;
   const at::Tensor rows = rows_of(whole, parameter.layout, rank);
   at::Tensor shard = parameter.shard.detach();
-  // Where nothing is sharded or cast the parameter lies in the shard.
+  // Without sharding and cast the parameter lies in the shard.
   if (rows.numel() != 0 && rows.const_data_ptr() != shard.const_data_ptr()) {
     if (rows.scalar_type() == shard.scalar_type())
       shard.copy_(rows);

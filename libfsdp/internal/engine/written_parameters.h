@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that a forward leaves in its own parameters.
+// Takes values that a forward writes to its own parameters.
 //
-// Note [writes in forward]: masked convolutions zero a part of their weight in every forward,
-// others hold its norm, by an operator that writes the parameter or by set_data.  Without sharding
-// that stays, and so it does here: as soon as the operator has run, in forward or where a backward
-// recomputes, each rank copies its rows of the gathered copy to its shard, and whatever gathers
-// the unit again gets what was written.  A tensor that was put in a parameter's place is the
-// parameter until forward (backward) ends; then its values are taken, and the place is given back.
-// Neither counts as a change of the shard: autograd counts at the module's tensor what is written
-// to a parameter that a graph has saved, with sharding as without.
+// Note [writes in forward]: masked convolutions zero a part of their weight in every forward, and
+// other layers rescale theirs, by an operator that writes the parameter or by set_data.  Without
+// sharding such writes persist, and so they do here.  As soon as the operator has run, in forward
+// or while a backward recomputes, each rank copies its rows of the gathered copy to its shard, and
+// later gathers of the unit see the written values.  A tensor put in a parameter's place is the
+// parameter until forward (backward) ends; then its values are taken, and the own tensor returns.
+// Neither counts as a change of the shard: autograd itself counts writes to a parameter that a
+// graph has saved, at the module's tensor, with sharding as without.
 //
-// Every rank has to write the same, as it computed with all of what it wrote, but keeps its rows.
-// So the trailer of a unit's block holds a CRC-32 of what a rank wrote since it was wrapped,
-// and ranks that share a copy of the parameters compare it where the unit is gathered next.  On an
-// accelerator the trailers are not looked at.
+// Every rank must write the same values, because it computed with all of them but keeps only its
+// rows.  So the trailer of a unit's block holds a CRC-32 of all that a rank wrote since it was
+// wrapped, and ranks that share a copy of the parameters compare it at the unit's next gather.  On
+// an accelerator the trailers are not compared.
 //
-// Where the unit computes in another dtype than that of its shards, a copy was written that was
-// rounded before.  Zeros are right in any dtype, and what they do not cover keeps its value in the
-// shard; anything else would round the shard, and is an error.
+// If the unit computes in another dtype than that of its shards, the written copy was rounded
+// before.  Zeros are exact in any dtype, and elements that were not zeroed keep their value in the
+// shard.  Any other write would round the shard, and is an error.
 #pragma once
 
 #include <string>
@@ -28,19 +28,19 @@
 
 namespace fsdp {
 
-// `whole`, in the dtype of compute, is what `writer` left in the parameter: takes this rank's rows.
-// Throws: c10::Error naming the parameter where a shard of another dtype would be rounded.
+// Takes this rank's rows of `whole`, which `writer` left in the parameter, in the dtype of compute.
+// Throws: c10::Error naming the parameter if a shard of another dtype would be rounded.
 void take_written(Parameter& parameter, const at::Tensor& whole, int rank,
                   const std::string& writer);
 
-// Whether the tensor in the parameter's place is another one whose values it can take: of its
-// shape, dtype and device, and no other parameter.
+// Returns whether the tensor in the parameter's place is another one whose values can be taken: of
+// its shape, dtype and device, and not another parameter.
 bool is_replaced(const Parameter& parameter) noexcept;
-// Takes its values, and puts the parameter's own tensor back.
-// Requires: is_replaced.  Throws: what take_written throws.
+// Takes its values, and restores the parameter's own tensor.  Requires: is_replaced.  Throws: what
+// take_written throws.
 void take_replacement(Parameter& parameter, int rank);
 
-// What ranks wrote is not compared with what they wrote before: they failed at different places.
+// Stops comparing what ranks wrote before, because they failed at different places.
 void forget_written(Unit& unit) noexcept;
 
 }  // namespace fsdp

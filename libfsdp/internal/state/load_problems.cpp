@@ -14,9 +14,9 @@ using formats::cat;
 using formats::quote;
 using formats::shape_text;
 
-// Longer than any key that is meant.
+// Longer than any realistic key.
 constexpr std::size_t kKeyLength = 200;
-// The nearest name takes time in the number of the others: it is for those who read the first ones.
+// Finding the nearest name takes time in the number of keys, and readers see only the first ones.
 constexpr std::size_t kHints = 50;
 
 std::string hint(const std::string& key, const std::vector<std::string>& others,
@@ -52,8 +52,8 @@ void LoadProblems::add_keys(const LoadReport& keys, std::string_view into) {
     add(cat("missing ", quote(keys.missing[i], kKeyLength),
             hint(keys.missing[i], keys.unexpected, i)));
   for (std::size_t i = 0; i < keys.unexpected.size(); ++i)
-    add(cat("unexpected ", quote(keys.unexpected[i], kKeyLength), ", which ", into, " has not",
-            hint(keys.unexpected[i], keys.missing, i)));
+    add(cat("unexpected ", quote(keys.unexpected[i], kKeyLength), ", which ", into,
+            " does not have", hint(keys.unexpected[i], keys.missing, i)));
 }
 
 void LoadProblems::check(const std::string& what) const {

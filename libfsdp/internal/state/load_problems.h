@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything that is wrong with a state dict, found before anything is written and told at once.
+// Finds everything that is wrong with a state dict before anything is written, and reports it all.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ namespace fsdp {
 class LoadProblems {
  public:
   void add(std::string problem) { problems_.push_back(std::move(problem)); }
-  // One for each key, with the nearest of the other list.  `into`: "the module".
+  // Adds one problem for each key, with the nearest of the other list.  `into`: "the module".
   void add_keys(const LoadReport& keys, std::string_view into);
-  // Throws: c10::Error "<what>: <problem>" or one on each line, where there is any.
+  // Throws: c10::Error "<what>: <problem>" or one problem on each line, if there is any.
   void check(const std::string& what) const;
 
  private:
@@ -30,12 +30,12 @@ class LoadProblems {
 // "float32"
 std::string name_of(c10::ScalarType dtype);
 
-// What of `value` a rank takes for its part of a tensor.  Undefined where it cannot be, with why
-// among the problems: no tensor, another shape, another part, no memory.  A view where possible;
-// whole tensors are not copied to cut them.
+// Returns this rank's part of the tensor in `value`.  Undefined if there is none; the reason is
+// then among the problems: not a tensor, another shape, another part, no memory.  A view if
+// possible; whole tensors are not copied to cut them.
 at::Tensor rows_in(const StateValue& value, const std::string& key, const ShardLayout& layout,
                    int part, LoadProblems& problems);
-// The same for what every rank holds whole.
+// The same for a tensor that every rank holds whole.
 at::Tensor whole_in(const StateValue& value, const std::string& key, at::IntArrayRef shape,
                     LoadProblems& problems);
 

@@ -71,7 +71,7 @@ std::vector<std::vector<OptimTarget>> optim_targets(const ShardedModule& model,
     }
   }
   problems.check(
-      "the optimizer holds what is no parameter of the sharded module (make it from "
+      "the optimizer holds a tensor that is not a parameter of the sharded module (make it from "
       "ShardedModule::parameters())");
   return result;
 }

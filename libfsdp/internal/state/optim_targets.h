@@ -17,9 +17,9 @@ namespace fsdp {
 
 class ShardedModule;
 
-// One parameter of the module, in a tensor of the optimizer.
+// One parameter of the module, inside a tensor of the optimizer.
 struct OptimPiece {
-  std::string name;                      // in state dicts; the first where it is tied
+  std::string name;                      // in state dicts; the first name if it is tied
   std::vector<std::string> aliases;      // its other names
   const Parameter* parameter = nullptr;  // null: ignored, every rank has it whole
 };
@@ -28,15 +28,15 @@ struct OptimPiece {
 struct OptimTarget {
   at::Tensor tensor;
   std::string name;                 // of the parameter, or of the flat tensor
-  const FlatGroup* flat = nullptr;  // where it is a flat tensor
+  const FlatGroup* flat = nullptr;  // null: not a flat tensor
   std::vector<OptimPiece> pieces;   // one, unless it is flat
 
-  // What belongs to a piece of something that lies like `tensor`: a view, of the shape of the
-  // parameter's rows on this rank.
+  // Returns the piece's share of a tensor that is laid out like `tensor`: a view, with the shape of
+  // the parameter's rows on this rank.
   at::Tensor view_of(const OptimPiece& piece, const at::Tensor& state) const;
 };
 
-// By param group, in the optimizer's order.
+// Lists the targets by param group, in the optimizer's order.
 // Throws: c10::Error naming the tensors that are not the module's parameters().
 std::vector<std::vector<OptimTarget>> optim_targets(const ShardedModule& model,
                                                     const torch::optim::Optimizer& optimizer);

@@ -46,18 +46,18 @@ void take(Betas& into, const StateValue& value) {
   into = {(*items)[0].number(), (*items)[1].number()};
 }
 
-// A key of Python's param groups.
+// One key of Python's param groups.
 template <typename Options>
 struct Option {
   const char* name;
-  // Of Python alone where both are empty.
+  // Both are empty if only Python has the option.
   std::function<StateValue(const Options&)> get;
   std::function<void(Options&, const StateValue&)> set;
-  StateValue fixed;            // what Python's class has there by default
-  bool must_be_fixed = false;  // another value asks for what C++ cannot do
+  StateValue fixed;            // the default of Python's class
+  bool must_be_fixed = false;  // other values need features that C++ lacks
 };
 
-// `member` gives a reference to the option; const or not as the options are.
+// `member` returns a reference to the option; const or not like the options.
 template <typename Options, typename Member>
 Option<Options> option(const char* name, Member member) {
   return {name, [member](const Options& options) { return to_value(member(options)); },
@@ -65,7 +65,7 @@ Option<Options> option(const char* name, Member member) {
           StateValue(), false};
 }
 
-// A switch of Python's that changes how a step is computed, not what.
+// A switch in Python that changes how a step is computed, but not its result.
 template <typename Options>
 Option<Options> ignored(const char* name, StateValue value) {
   return {name, nullptr, nullptr, std::move(value), false};
@@ -130,7 +130,7 @@ class Schema : public OptimizerSchema {
   }
 
   ParamState state_of(const optim::OptimizerParamState& state) const override {
-    // TORCH_ARG gives references to what is not const alone.
+    // TORCH_ARG returns references only from non-const objects.
     State own = dynamic_cast<const State&>(state);
     ParamState result;
     if (step_) result.step = step_(own);
@@ -306,7 +306,7 @@ const OptimizerSchema& schema_of(const optim::Optimizer& optimizer) {
   if (dynamic_cast<const optim::Adagrad*>(&optimizer) != nullptr) return adagrad();
   if (dynamic_cast<const optim::RMSprop*>(&optimizer) != nullptr) return rmsprop();
   TORCH_CHECK(false, "state dicts of ", c10::demangle(typeid(optimizer).name()),
-              " are not known; they are of SGD, Adam, AdamW, Adagrad and RMSprop");
+              " are not supported; use SGD, Adam, AdamW, Adagrad or RMSprop");
 }
 
 ParamState state_of(const OptimizerSchema& schema, const optim::Optimizer& optimizer,

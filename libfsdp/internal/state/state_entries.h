@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a sharded module's state dict has entries for, in Python's order: of each module its
+// Lists the entries of a sharded module's state dict in Python's order: for each module its
 // parameters, then its buffers, then its children, each in order of registration.
 #pragma once
 
@@ -15,25 +15,25 @@ namespace fsdp {
 
 class ShardedModule;
 
-// One of the three.
+// Exactly one of `parameter`, `flat` and `whole` is set.
 struct StateEntry {
   std::string name;
   Parameter* parameter = nullptr;  // sharded
   const FlatGroup* flat = nullptr;
-  const Unit* flat_unit = nullptr;  // of `flat`
+  const Unit* flat_unit = nullptr;  // the unit of `flat`
   at::Tensor whole;                 // an ignored parameter or a buffer: the module's own
-  c10::ScalarType built_dtype{};    // of `whole`: what the module was built with
+  c10::ScalarType built_dtype{};    // of `whole`: the dtype that the module was built with
 };
 
-// Every name of every parameter and buffer.
+// Returns every name of every parameter and buffer.
 std::vector<StateEntry> state_entries(const ShardedModule& model);
-// The flat buffers of each unit in place of its parameters.
+// Returns the flat buffers of each unit in place of its parameters.
 std::vector<StateEntry> flat_state_entries(const ShardedModule& model);
 
-// Which parameters lie where in a flat buffer, on which rank: flat buffers fit each other where
-// these are equal.  "rank 1 of 2: w [5, 3] at 0, b [5] at 16".
+// Describes which parameters lie where in a flat buffer, on which rank: flat buffers fit each other
+// if these texts are equal.  "rank 1 of 2: w [5, 3] at 0, b [5] at 16".
 std::string layout_text(const FlatGroup& group, int rank);
-// The key it has beside its buffer.
+// Returns the key that it has beside its buffer.
 std::string layout_key(const std::string& flat_name);
 
 }  // namespace fsdp

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each value is a letter and what it needs: n; b and 0 or 1; i number; d bits of the double;
-// s length and bytes; l or t count and items; m count and pairs; T dtype, dimensions, sizes, and
-// the value as a double where there are no dimensions.  Numbers end in a space.
+// Each value is a letter and its data: n; b and 0 or 1; i number; d bits of the double; s length
+// and bytes; l or t count and items; m count and pairs; T dtype, dimensions, sizes, and the value
+// as a double if there are no dimensions.  Numbers end in a space.
 #include "libfsdp/internal/state/state_skeleton.h"
 
 #include <bit>

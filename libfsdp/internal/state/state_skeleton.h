@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A state dict as text, but for what is in its tensors: for ranks that are about to be sent those.
+// Encodes a state dict as text, without tensor data, for ranks that receive the data separately.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@ namespace fsdp {
 
 // Throws: c10::Error for sharded tensors.
 std::string skeleton_text(const StateDict& dict);
-// Tensors are on the meta device, but for those of no dimension: they are here with their value,
-// where double holds it.
-// Requires: what skeleton_text gave.
+// Returns the dict with tensors on the meta device, except those without dimensions: they have
+// their value if a double can hold it.
+// Requires: text of skeleton_text.
 StateDict skeleton_of(std::string_view text);
 
-// Whether the text holds the tensor's value.
+// Returns whether the text holds the tensor's value.
 bool travels_as_text(const at::Tensor& tensor);
 
 }  // namespace fsdp

@@ -20,7 +20,7 @@ std::vector<std::byte> counting(std::size_t first, std::size_t count) {
   return bytes;
 }
 
-// Every range of a source of the bytes 0 to `size` - 1 is read right, every other refused.
+// Every range of a source of the bytes 0 to `size` - 1 is read correctly, every other rejected.
 void expect_ranges(const ByteSource& source, std::size_t first, std::size_t size) {
   ASSERT_EQ(source.size(), size);
   for (std::size_t offset = 0; offset <= size; ++offset) {

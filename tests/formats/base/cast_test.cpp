@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few values by hand; tests/interop/check_casts.py holds every cast against PyTorch.
+// A few values by hand; tests/interop/check_casts.py compares every cast with PyTorch.
 #include "formats/base/cast.h"
 
 #include <bit>
@@ -23,7 +23,7 @@ std::vector<Out> cast_all(DType from, const std::vector<In>& in, DType to) {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TEST(Cast, halves_are_rounded_to_even) {
-  // 1 + 2^-8 lies in the middle between two bfloat16, 1 + 3 * 2^-8 as well.
+  // 1 + 2^-8 lies in the middle between two bfloat16, and so does 1 + 3 * 2^-8.
   EXPECT_EQ((cast_all<std::uint16_t>(DType::kFloat32,
                                      std::vector<float>{1.0F + 0x1p-8F, 1.0F + 0x3p-8F, -1.0F},
                                      DType::kBFloat16)),
@@ -57,7 +57,7 @@ TEST(Cast, subnormal_numbers_are_kept) {
 }
 
 TEST(Cast, float64_is_rounded_by_way_of_float32) {
-  // A little over the middle of two bfloat16, but not as a float32.
+  // A little above the middle of two bfloat16, but not as a float32.
   EXPECT_EQ((cast_all<std::uint16_t>(DType::kFloat64, std::vector<double>{1.0 + 0x1p-8 + 0x1p-40},
                                      DType::kBFloat16)),
             (std::vector<std::uint16_t>{0x3F80}));

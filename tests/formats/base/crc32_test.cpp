@@ -63,7 +63,7 @@ TEST(Crc32Combine, joins_crcs_of_adjacent_parts) {
 }
 
 TEST(Crc32Combine, counts_lengths_beyond_4_gib) {
-  // A run of zeros doubled until it has 2^33 bytes, joined by crc32_combine alone, then cut in two
+  // A run of zeros doubled until it has 2^33 bytes, joined only by crc32_combine, then cut in two
   // elsewhere.
   const std::vector<std::byte> block(1 << 16);
   std::uint32_t crc = crc32(0, block);

@@ -15,7 +15,7 @@ struct Row {
   std::uint64_t swap_unit;
 };
 
-// What PyTorch 2.11 and safetensors 0.6 say.
+// Names and sizes of PyTorch 2.11 and safetensors 0.6.
 const std::vector<Row> kRows = {
     {DType::kFloat64, 8, "float64", "DoubleStorage", "F64", 8},
     {DType::kFloat32, 4, "float32", "FloatStorage", "F32", 4},

@@ -24,7 +24,7 @@ TEST(Error, is_told_from_further_out_with_its_code) {
 
 TEST(ErrorCode, every_code_has_a_name_of_its_own) {
   std::set<std::string_view> names;
-  // This is the last one; a code added behind it moves it.
+  // The last code; a code added after it moves it.
   const int count = static_cast<int>(ErrorCode::kH5Checksum) + 1;
   for (int code = 0; code < count; ++code) {
     const std::string_view name = code_name(static_cast<ErrorCode>(code));

@@ -93,7 +93,7 @@ TEST(Json, a_key_that_stands_twice_in_one_object_is_refused_with_its_place) {
                [] { parse_json(R"({"a":1,"a":2})"); });
   expect_error(ErrorCode::kJson, "key '' at byte 16",
                [] { parse_json(R"({"x":[{"":1,    "":2}]})"); });
-  // Spelled differently, equal as text; the escaped quote in front must not mislead the position.
+  // Spelled differently, equal as text; the escaped quote before it must not shift the position.
   expect_error(ErrorCode::kJson, "at byte 9", [] { parse_json(R"({"\"a":0,"\u0022a":0})"); });
   EXPECT_NO_THROW(parse_json(R"({"a":{"a":{"a":[{"a":1},{"a":2}]}}})"));
 }
@@ -181,7 +181,7 @@ TEST(Json, large_unsigned_numbers_are_kept_and_small_ones_are_plain_integers) {
   EXPECT_EQ(json_kind(Json(Json::Object{})), "an object");
 }
 
-// Writes down what it is told.
+// Records the events that it receives.
 class Recorder : public JsonHandler {
  public:
   void begin_object() override { log += '{'; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real checkpoints written again as one torch.save file and as safetensors: every element is where
-// it was.
+// Real checkpoints written again as one torch.save file and as safetensors: every element stays in
+// its place.
 #include <filesystem>
 
 #include <gmock/gmock.h>
@@ -63,7 +63,7 @@ TEST(TorchSaveWriter, keeps_every_element_of_every_layout) {
     EXPECT_EQ(again->verify({}).bytes_unchecked, 0U);
     auto expected = tensors_of(*checkpoint);
     auto found = tensors_of(*again);
-    // A list that flattening left whole may hold tensors: then the file shows more.
+    // A list that flattening kept whole may hold tensors: then the file has more tensors.
     for (const auto& [key, tensor] : expected) {
       std::string joined_key;
       for (const TensorEntry& entry : checkpoint->index().tensors) {

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-// When .metadata was complete.
+// The time at which .metadata was complete.
 constexpr std::int64_t kSaved = 1'700'000'000 * kSecond;
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30U;
 
@@ -78,7 +78,7 @@ TEST(NewerData, a_copy_by_several_processes_has_none) {
       IsEmpty());
 }
 
-// cp -p, rsync -a, tar: born when they were copied, changed when the original was.
+// cp -p, rsync -a, tar: created when they were copied, modified when the original was.
 TEST(NewerData, times_taken_over_by_a_copy_tell_what_they_told) {
   EXPECT_THAT(newer_than(metadata(), {data("a", 100, 9000, -4)}), IsEmpty());
   EXPECT_THAT(newer_than(metadata(), {data("a", 100, 9000, 0.5), data("b", 100, 9000, 1.5)}),

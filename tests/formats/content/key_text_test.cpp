@@ -17,7 +17,7 @@ Value call(const char* module, const char* name, std::vector<Value> args) {
   return Value::object(std::move(object));
 }
 
-// What CPython 3.11 prints for str() of each.
+// Texts that CPython 3.11 prints for str() of each.
 TEST(KeyText, is_what_python_says) {
   const std::pair<Value, const char*> cases[] = {
       {Value::string("it's"), "it's"},

@@ -26,12 +26,12 @@ Value model() {
   return dict({{"l0.weight", tensor()}, {"l0.bias", tensor()}});
 }
 
-// "model model", "optimizer optim": role and path of each part.
+// "model model", "optimizer optim": kind and path of each part.
 std::vector<std::string> parts(const Value& root) {
   std::vector<std::string> out;
   for (const StatePart& part : state_parts_of(root)) {
     const char* const names[] = {"model", "optimizer", "flattened", "other"};
-    out.push_back(names[static_cast<int>(part.role)] + std::string(" ") + joined(part.path));
+    out.push_back(names[static_cast<int>(part.kind)] + std::string(" ") + joined(part.path));
   }
   return out;
 }

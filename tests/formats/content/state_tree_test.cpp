@@ -32,8 +32,8 @@ std::vector<std::string> keys_of(const Value& root) {
   return keys;
 }
 
-// The rule by which PyTorch 2.4 and later flatten; an empty mapping is a leaf here, where PyTorch
-// leaves no trace.
+// The rule by which PyTorch 2.4 and later flatten; an empty mapping is a leaf here, while PyTorch
+// leaves no trace of it.
 TEST(StateTree, mappings_are_taken_apart_and_lists_that_hold_tensors_or_mappings) {
   const Value root = Value::dict(
       {{text("l"), Value::list({tensor(), number(5)})},
@@ -64,7 +64,7 @@ TEST(StateTree, keys_read_as_python_prints_them) {
   EXPECT_EQ(key(Value::tuple({number(1), text("a")})), "(1, 'a')");
 }
 
-// [[...], [...]] of one list in itself 60 levels deep, which nothing can look at part by part.
+// [[...], [...]] of one list in itself 60 levels deep, which nothing can visit part by part.
 Value doubled(Value value, int levels, const char* key = nullptr) {
   for (int i = 0; i < levels; ++i) {
     value = key == nullptr ? Value::list({value, value})
@@ -115,7 +115,7 @@ TEST(StateTree, pruning_removes_what_it_empties) {
   EXPECT_EQ(pruned(root, [](const std::string&) { return false; }).entries().size(), 0U);
 }
 
-// A folder of values v0, v1, ... that sit where these paths (opcodes of steps) say.
+// A folder of values v0, v1, ... at the places that these paths (opcodes of steps) give.
 Value nested(const std::vector<std::vector<std::string>>& paths) {
   test::DcpFolder folder;
   std::vector<std::pair<std::string, std::vector<std::string>>> plan;

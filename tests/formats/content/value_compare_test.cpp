@@ -20,7 +20,7 @@ Value ordered(std::vector<Value::Entry> entries) {
   return Value::object(std::move(data));
 }
 
-// The empty text where they are the same, else where they are not.
+// Returns an empty text if they are the same, else the place of the difference.
 std::string difference(const Value& a, const Value& b) {
   const ValueComparison found = compare_values(a, b);
   const ValueComparison back = compare_values(b, a);

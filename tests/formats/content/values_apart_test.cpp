@@ -19,7 +19,7 @@ using testing::Contains;
 using testing::IsSubsetOf;
 using testing::Not;
 
-// A folder by PyTorch with tensors inside of values.
+// A folder by PyTorch with tensors inside values.
 std::unique_ptr<Checkpoint> folder() {
   return open_checkpoint(test::data_path("golden/2.11.0/nested/ckpt"));
 }
@@ -37,7 +37,7 @@ std::vector<std::string> keys(const Checkpoint& checkpoint, bool tensors) {
 const ApartRule kWithTensors = {.wanted = [](const std::string&) { return true; },
                                 .only_with_tensors = true};
 
-// Where a value holds tensors, the index is the one that a torch.save file of the same has.
+// If a value holds tensors, the index equals that of a torch.save file of the same value.
 TEST(ValuesApart, tensors_inside_of_values_are_tensors) {
   const auto whole = folder();
   const auto apart = with_values_apart(folder(), kWithTensors);
@@ -88,7 +88,7 @@ TEST(ValuesApart, what_nobody_wants_apart_is_not_read) {
       same);
 }
 
-// Makes each value when it is asked for, so that one lies in the memory that the one before it
+// Makes each value on request, so that a value lies in the memory that the previous one
 // left.
 class OneByOne : public Checkpoint {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders as a whole: what opening, verifying and reading them say of each kind of damage.
+// Whole folders: the results of opening, verifying and reading them for each kind of damage.
 #include "formats/dcp/checkpoint.h"
 
 #include <sys/stat.h>
@@ -315,7 +315,7 @@ TEST(Dcp, an_unknown_transform_is_never_guessed) {  // M24
                [&] { checkpoint->value(checkpoint->index().values[0]); });
   folder.metadata.values[0].item.transforms = list_of({text("stream.zstd/2")});
   EXPECT_THAT(verified(*folder.open()), ElementsAre(HasSubstr("'stream.zstd/2' is unknown")));
-  // What says it is compressed and is not.
+  // Claims to be compressed and is not.
   folder.metadata.values[0].item.transforms = list_of({text("stream.zstd/1")});
   EXPECT_THAT(verified(*folder.open()), ElementsAre(HasSubstr("__0_0.distcp: 'step': ")));
 }
@@ -384,7 +384,7 @@ TEST(Dcp, what_cannot_be_joined_is_named) {  // M30
 
 TEST(Dcp, a_flipped_bit_of_a_payload_names_tensor_record_and_byte) {  // Z15
   std::string bytes = float_tensor({4}).bytes();
-  // The last byte of the storage stands before the data descriptor that follows its local header.
+  // The storage's last byte is right before the data descriptor that follows its local header.
   bytes[bytes.find("PK\x07\x08", bytes.find("data/0")) - 1] ^= 1;
   EXPECT_THAT(verified_with(bytes),
               ElementsAre(AllOf(StartsWith("ZIP_CRC __0_0.distcp: 'w': record 'archive/data/0'"),

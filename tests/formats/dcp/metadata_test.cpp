@@ -434,7 +434,7 @@ TEST(DcpMetadata, of_several_ranks_joins_their_chunks) {
   const Location& other = whole.index.tensors[1].chunks.location(0);
   EXPECT_THAT(whole.index.transforms[other.transform], ElementsAre("t/1"));
 
-  // What is there already is not doubled.
+  // Content that is there already is not doubled.
   merge_metadata(whole, read(second.pickle()));
   EXPECT_EQ(whole.index.tensors[0].chunks.size(), 2U);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DCP folders written from real checkpoints and from made ones.  That their chunks are those of
-// FSDP and that PyTorch loads them is for tests/interop.
+// DCP folders written from real checkpoints and from made ones. tests/interop checks that their
+// chunks are those of FSDP and that PyTorch loads them.
 #include "formats/dcp/output.h"
 
 #include <sys/resource.h>
@@ -55,7 +55,7 @@ Tensors tensors_of(const Checkpoint& checkpoint) {
   return all;
 }
 
-// Rows of each chunk.
+// Returns the rows of each chunk.
 std::vector<std::int64_t> rows_of(const Checkpoint& checkpoint, const std::string& key) {
   std::vector<std::int64_t> rows;
   for (const TensorEntry& tensor : checkpoint.index().tensors) {
@@ -106,7 +106,7 @@ TEST(DcpOutput, what_the_source_shows_to_be_whole_stays_whole_and_the_choice_ove
   const auto a = open_checkpoint(folder / "a");
   EXPECT_THAT(rows_of(*a, "cut"), ElementsAre(1, 1, 1, 1));
   EXPECT_THAT(rows_of(*a, "whole"), ElementsAre(4));
-  write_dcp(*source, folder / "b", 4, {{"wh*"}, {"cu?"}});
+  write_dcp(*source, folder / "b", 4, {globs_of({"wh*"}), globs_of({"cu?"})});
   const auto b = open_checkpoint(folder / "b");
   EXPECT_THAT(rows_of(*b, "cut"), ElementsAre(4));
   EXPECT_THAT(rows_of(*b, "whole"), ElementsAre(1, 1, 1, 1));
@@ -116,10 +116,10 @@ TEST(DcpOutput, a_choice_that_matches_nothing_or_contradicts_itself_is_refused) 
   const auto source = open_checkpoint(test::data_path("golden/2.11.0/minimal/ckpt"));
   const test::TempDir folder;
   test::expect_error(ErrorCode::kUsage, "--shard 'nothing' matches no tensor", [&] {
-    write_dcp(*source, folder / "out", 2, {{"nothing"}, {}});
+    write_dcp(*source, folder / "out", 2, {globs_of({"nothing"}), {}});
   });
   test::expect_error(ErrorCode::kUsage, "both --shard and --replicate match it", [&] {
-    write_dcp(*source, folder / "out", 2, {{"**"}, {"**"}});
+    write_dcp(*source, folder / "out", 2, {globs_of({"**"}), globs_of({"**"})});
   });
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
@@ -133,7 +133,7 @@ TEST(DcpOutput, chunks_of_a_grid_are_joined_in_rows) {
   made.metadata.tensors.push_back(grid);
   const auto source = made.open();
   const test::TempDir folder;
-  write_dcp(*source, folder / "out", 3, {{"grid"}, {}});
+  write_dcp(*source, folder / "out", 3, {globs_of({"grid"}), {}});
   const auto written = open_checkpoint(folder / "out");
   EXPECT_THAT(rows_of(*written, "grid"), ElementsAre(2, 2));
   EXPECT_EQ(tensors_of(*written), tensors_of(*source));
@@ -143,7 +143,7 @@ TEST(DcpOutput, damage_in_the_source_leaves_nothing) {
   test::DcpFolder made;
   made.metadata.tensors.push_back({"w", {64}, {made.chunk({0}, {64})}});
   made.write();
-  // A bit of the payload, which lies behind the pickle: its CRC no longer matches.
+  // Flips a bit of the payload, which lies after the pickle: its CRC no longer matches.
   std::string bytes = made.files["__0_0.distcp"];
   const auto source_before = made.open();
   const ChunkData data = source_before->chunk(source_before->index().tensors[0], 0);
@@ -152,7 +152,7 @@ TEST(DcpOutput, damage_in_the_source_leaves_nothing) {
   const auto source = open_checkpoint(made.folder.path());
   const test::TempDir folder;
   test::expect_error(ErrorCode::kZipCrc, "'w'", [&] {
-    write_dcp(*source, folder / "out", 2, {{"w"}, {}});
+    write_dcp(*source, folder / "out", 2, {globs_of({"w"}), {}});
   });
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
@@ -202,7 +202,7 @@ TEST(DcpOutput, tuples_are_values_and_lists_of_numbers_too) {
   std::exit(tensors_of(*written) == tensors_of(*source) ? 0 : 2);
 }
 
-// In a process of its own: what is lowered cannot be raised again.
+// Runs in a separate process, because a lowered limit cannot be raised again.
 TEST(DcpOutput, few_descriptors_suffice_for_many_ranks) {
   EXPECT_EXIT(reshard_with_few_descriptors(), testing::ExitedWithCode(0), "");
 }
@@ -274,7 +274,7 @@ TEST(TensorSource, finds_the_chunks_that_meet_a_box_and_keeps_those_used_last) {
   EXPECT_THAT(begins(1, 4), ElementsAre(0, 2, 4));
   EXPECT_THAT(begins(9, 1), ElementsAre(8));
   EXPECT_THAT(begins(0, 10), ElementsAre(0, 2, 4, 6, 8));
-  // The same chunk again: the file is not looked into, so that a missing one does not matter.
+  // The same chunk again: the file is not opened, so it does not matter that it is missing.
   EXPECT_THAT(begins(2, 2), ElementsAre(2));
   fs::resize_file(made.folder / "__0_0.distcp", 0);
   EXPECT_THAT(begins(3, 1), ElementsAre(2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of which each rank holds a part.  That PyTorch loads them is for
-// tests/libfsdp/checkpoint/check_copies.py.
+// Folders of which each rank holds a part. tests/libfsdp/checkpoint/check_copies.py checks that
+// PyTorch loads them.
 #include "formats/dcp/rank_writer.h"
 
 #include <cstddef>
@@ -39,7 +39,7 @@ std::size_t numel_of(const Cut& cut) {
   return volume({cut.shape, cut.shape});
 }
 
-// Bytes that say where they belong.
+// Returns bytes that tell where they belong.
 std::string content_of(const Cut& cut, std::size_t tensor) {
   std::string bytes(numel_of(cut), '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i)
@@ -61,7 +61,7 @@ class DcpParts : public testing::Test {
  protected:
   using Bytes = std::function<std::string(std::size_t tensor, std::int64_t rank)>;
 
-  // Every rank lays the folder out and writes its file.
+  // Every rank lays out the folder and writes its file.
   void write(const std::vector<Cut>& cuts, std::int64_t ranks, const Bytes& bytes) {
     std::vector<std::int64_t> writers(static_cast<std::size_t>(ranks));
     std::iota(writers.rbegin(), writers.rend(), 0);  // part p is the last but p's
@@ -103,8 +103,8 @@ class DcpParts : public testing::Test {
   test::TempDir dir_;
 };
 
-// Whatever is cut however over whatever number of ranks is a sound folder with every byte in place,
-// of no more chunks than it takes.
+// Any tensor cut in any way over any number of ranks gives a sound folder with every byte in place,
+// and no more chunks than needed.
 TEST_F(DcpParts, every_way_of_cutting_is_whole_again) {
   std::mt19937 random(3);
   const auto below = [&](unsigned end) { return static_cast<std::int64_t>(random() % end); };

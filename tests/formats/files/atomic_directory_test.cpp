@@ -276,8 +276,8 @@ TEST(AtomicDirectory, of_many_writers_at_once_each_succeeds_or_is_busy) {
   EXPECT_EQ(names(dir.path()), std::set<std::string>{"out"});
 }
 
-// The reader of a folder that is being replaced finds the old one or the new one, never a mix of
-// them.
+// A reader of a folder that is being replaced finds the old one or the new one, never a mix of
+// both.
 TEST(AtomicDirectory, a_reader_meanwhile_sees_the_old_or_the_new) {
   TempDir dir;
   write_folder(dir / "out", {}, "00");

@@ -371,7 +371,7 @@ TEST(AtomicFile, leaves_a_seal_beside_it_and_never_another_file_s) {
   expect_seals(dir / "a.pt.fsdp_seal.json", dir.path(), {"a.pt"});
   write({.replace = true, .seal = true}, "two");
   expect_seals(dir / "a.pt.fsdp_seal.json", dir.path(), {"a.pt"});
-  // Whoever may not replace the file leaves its seal.
+  // A writer that may not replace the file leaves its seal.
   expect_error(ErrorCode::kExists, "exists", [&] { write({.seal = true}, "three"); });
   expect_seals(dir / "a.pt.fsdp_seal.json", dir.path(), {"a.pt"});
   write({.replace = true}, "unsealed");

@@ -25,7 +25,7 @@ struct stat stat_of(const std::filesystem::path& path) {
   return info;
 }
 
-// More than one buffer, and no multiple of it.
+// More than one buffer, and not a multiple of it.
 std::string long_text() {
   std::string text;
   while (text.size() < (9U << 20U)) text += "0123456789" + std::to_string(text.size());
@@ -110,7 +110,7 @@ TEST(LinkFile, a_source_that_got_shorter_is_an_error) {
   AtomicDirectory folder(dir / "out", {});
   SharingOptions options;
   options.hard_link = false;
-  // A reflink would take what is there.
+  // A reflink would take the present content.
   try {
     EXPECT_EQ(folder.link_file("b.distcp", *source, options), Sharing::kReflink);
   } catch (const Error& e) {

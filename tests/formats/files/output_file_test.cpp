@@ -30,7 +30,7 @@ OutputFile open_output(const std::filesystem::path& path) {
       path.native(), false, true);
 }
 
-// What reading the file tells.
+// Compares with what reading the file gives.
 void expect_right(const OutputFile& file, const std::filesystem::path& path) {
   const std::vector<std::byte> content = read_file(path);
   EXPECT_EQ(file.bytes(), content.size());

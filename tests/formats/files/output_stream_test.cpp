@@ -24,7 +24,7 @@ std::vector<std::byte> pattern(std::size_t count) {
   return bytes;
 }
 
-// Past the page cache where that is asked for and the file system of the temporary folder can.
+// Writes past the page cache if requested and supported by the temporary folder's file system.
 class OutputStreamTest : public ::testing::TestWithParam<std::pair<CacheUse, bool>> {
  protected:
   OutputFile file(const std::string& name) const {

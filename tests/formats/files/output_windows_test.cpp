@@ -37,7 +37,7 @@ std::unique_ptr<OutputFile> open_output(const std::filesystem::path& path, bool 
   return std::make_unique<OutputFile>(std::move(fd), path.filename().native(), synced, true);
 }
 
-// Part of a file: what lies between parts is written by somebody else, as the headers of an
+// Part of a file: another writer fills the space between parts, like the headers of an
 // archive.
 struct Block {
   std::size_t file;
@@ -71,7 +71,7 @@ TEST_P(OutputWindowsTest, blocks_in_any_order_by_any_threads_are_where_they_belo
       std::vector<std::byte> bytes(length);
       for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
       for (std::size_t at = 0; at < length;) {
-        // Blocks as large as a tensor's, and what is between them.
+        // Blocks as large as a tensor's, and the space between them.
         const bool header = random() % 3 == 0;
         const std::size_t most = header ? 300 : random() % 2 == 0 ? 5000 : 3 * kWindow / 2;
         const std::size_t count = std::min(length - at, 1 + random() % most);
@@ -84,7 +84,7 @@ TEST_P(OutputWindowsTest, blocks_in_any_order_by_any_threads_are_where_they_belo
                       GetParam().synced));
       files.back()->reserve(length);
     }
-    // From nearly in order, as a copy is, to no order at all.
+    // From nearly in order, like a copy, to no order at all.
     const std::size_t reach = round < 4 ? 4 : blocks.size();
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       std::swap(blocks[i], blocks[std::min(blocks.size() - 1, i + random() % reach)]);

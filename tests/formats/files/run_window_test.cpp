@@ -22,7 +22,7 @@ namespace {
 
 class RunWindowTest : public ::testing::Test {
  protected:
-  // A file of `count` bytes, on the disk and not in the page cache where that can be had.
+  // Makes a file of `count` bytes, on the disk and if possible not in the page cache.
   std::shared_ptr<File> make(const std::string& name, std::size_t count, unsigned seed) {
     std::string bytes(count, '\0');
     for (std::size_t i = 0; i < count; ++i)

@@ -14,7 +14,7 @@ using fsdp::test::expect_error;
 using fsdp::test::TempDir;
 using fsdp::test::write_file;
 
-// As Python computes it: zlib.crc32 of the lines above the last.
+// Python's result: zlib.crc32 of the lines above the last.
 constexpr std::string_view kExample =
     "{\"fsdp_seal\":1,\"files\":[\n"
     "{\"name\":\".metadata\",\"bytes\":966,\"crc32\":\"0a1b2c3d\"},\n"

@@ -21,7 +21,7 @@
 namespace fsdp::formats {
 namespace {
 
-// As the threads of a copy: each fills a buffer, and brings it, until all is brought.
+// Like the threads of a copy: each fills a buffer and brings it, until everything is brought.
 TEST(WriteTurns, what_many_threads_bring_is_written_once_and_by_one_at_a_time) {
   constexpr std::uint64_t kWrites = 4000;
   constexpr unsigned kThreads = 6;
@@ -43,7 +43,7 @@ TEST(WriteTurns, what_many_threads_bring_is_written_once_and_by_one_at_a_time) {
         EXPECT_TRUE(written.emplace(part.offset, value).second) << part.offset;
         --at_once;
       });
-      // Processors are lost now and then.
+      // Yields now and then.
       if (random() % 64 == 0) std::this_thread::yield();
     }
   };

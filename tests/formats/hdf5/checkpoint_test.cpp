@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HDF5 checkpoints read and written.  That h5py and PyTorch see the same is in tests/interop.
+// HDF5 checkpoints read and written. tests/interop checks that h5py and PyTorch see the same.
 #include "formats/hdf5/checkpoint.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ OutputPlan convert(const fs::path& source, const fs::path& destination, unsigned
   return output->plan();
 }
 
-// The dense elements of a tensor, every checksum compared.
+// Returns the dense elements of a tensor, with every checksum compared.
 std::string elements(const Checkpoint& checkpoint, const std::string& key) {
   for (std::size_t t = 0; t < checkpoint.index().tensors.size(); ++t) {
     if (checkpoint.index().tensors[t].key != key) continue;
@@ -63,7 +63,7 @@ std::string floats(const std::vector<float>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
-// 0, 1, 2, ... as make_hdf5.py writes them.
+// Returns 0, 1, 2, ... as make_hdf5.py writes them.
 std::string numbers() {
   std::vector<float> values;
   for (int i = 0; i < 120; ++i) values.push_back(static_cast<float>(i));
@@ -72,7 +72,7 @@ std::string numbers() {
 
 class Hdf5 : public ::testing::Test {
  protected:
-  // Everything that can be found wrong, or what opening it says.
+  // Returns all findings, or the error of opening it.
   std::vector<std::string> faults(const std::string& bytes) {
     const fs::path path = temp_ / "changed.h5";
     test::write_file(path, bytes);

@@ -23,7 +23,7 @@ std::string ramp() {
 }
 
 TEST(Hdf5Filters, fletcher32_is_what_libhdf5_puts_behind_a_chunk) {
-  // The four bytes behind chunks that h5py 3.16 wrote.
+  // The four bytes after chunks that h5py 3.16 wrote.
   EXPECT_EQ(fletcher32(to_bytes("The quick brown fox jumps over the lazy dog")), 0xCD538D5BU);
   EXPECT_EQ(fletcher32(to_bytes(std::string(1000, '\0'))), 0U);
   EXPECT_EQ(fletcher32(to_bytes(std::string(1001, '\xFF'))), 0xFF00FF00U);

@@ -71,7 +71,7 @@ TEST(Hdf5Names, more_groups_than_names_justify_are_not_made) {
   Places many(tensors);
   EXPECT_EQ(many.dataset(tensors[0]), (Path{"0" + steps}));
   EXPECT_EQ(many.attribute({"x.y"}), (Path{"x.y"}));
-  // Values alone.
+  // Only values.
   Places values({});
   std::size_t groups = 0;
   for (int i = 0; i < 1000; ++i) groups += values.attribute({std::to_string(i) + steps}).size() - 1;
@@ -79,7 +79,7 @@ TEST(Hdf5Names, more_groups_than_names_justify_are_not_made) {
   EXPECT_LE(groups, 3000U);
 }
 
-// Each of them looked through all before it: 50,000 came to no end.
+// Each name was compared with all earlier ones: 50,000 did not finish.
 TEST(Hdf5Names, many_equal_names_are_numbered_one_after_another) {
   Places places({});
   Path last;

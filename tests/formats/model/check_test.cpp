@@ -139,7 +139,7 @@ TEST(CheckCoverage, random_tilings_are_sound_until_one_chunk_is_touched) {
   }
 }
 
-// Chunk i of a grid that halves a tensor of `rank` dimensions along the first `cuts` of them.
+// Returns chunk i of a grid that halves a tensor of `rank` dimensions along the first `cuts`.
 TensorEntry halves(std::size_t rank, std::size_t cuts, std::int64_t without) {
   TensorEntry entry{
       "w", {"w"}, DType::kFloat32, std::vector<std::int64_t>(rank, 2), ChunkList(rank)};
@@ -176,8 +176,8 @@ TEST(CheckCoverage, slabs_that_cross_everywhere_are_overlaps) {
   EXPECT_EQ(findings[0].code, ErrorCode::kOverlap);
 }
 
-// Bars along three axes, none of which meets another: wherever the tensor is cut, a third of them
-// is split.
+// Bars along three axes, none of which meets another: any cut of the tensor splits a third of
+// them.
 TensorEntry crossing_bars(std::int64_t count) {
   const std::int64_t n = 2 * count;
   TensorEntry entry{"w", {"w"}, DType::kFloat32, {n, n, n}, ChunkList(3)};

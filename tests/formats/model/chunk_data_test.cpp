@@ -40,7 +40,7 @@ std::vector<std::uint32_t> read_box(const ChunkData& data, const std::vector<std
   return out;
 }
 
-// What the definition in chunk_data.h says, element by element.
+// Applies the definition in chunk_data.h, element by element.
 std::vector<std::uint32_t> expected(const ChunkData& data, const std::vector<std::int64_t>& strides,
                                     const Box& part) {
   std::vector<std::uint32_t> out;

@@ -21,8 +21,8 @@ namespace {
 
 using Numbers = std::vector<std::uint32_t>;
 
-// A tensor 0, 1, 2, ... of a shape, cut into chunks that lie in memory, and an output file to copy
-// it to.
+// A tensor 0, 1, 2, ... of a shape, cut into chunks in memory, and an output file to copy it
+// to.
 class Fixture {
  public:
   explicit Fixture(std::vector<std::int64_t> shape)
@@ -35,7 +35,7 @@ class Fixture {
   Fixture(const Fixture&) = delete;
   ~Fixture() { ::close(fd_); }
 
-  // A chunk of the tensor, stored row-major, or with its dimensions turned around.
+  // Makes a chunk of the tensor, stored row-major, or with its dimensions reversed.
   SourceChunk chunk(const Box& box, bool with_crc = true, bool transposed = false) {
     const std::vector<std::int64_t> strides = row_major_strides(shape_);
     Box stored = box;

@@ -10,7 +10,7 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// The positions of a box's elements in the flattened tensor, in row-major order of the box.
+// Returns the positions of a box's elements in the flattened tensor, in row-major order.
 std::vector<std::int64_t> elements(const Box& box, const Shape& shape) {
   const auto strides = row_major_strides(shape);
   std::vector<std::int64_t> out;

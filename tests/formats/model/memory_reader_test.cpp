@@ -24,7 +24,7 @@ namespace {
 
 using Numbers = std::vector<float>;
 
-// Storages of numbers, one behind the other in a file, with odd bytes before each.
+// Storages of numbers, one after another in a file, with odd bytes before each.
 class MemoryReaderTest : public ::testing::Test {
  protected:
   static constexpr std::size_t kGap = 77;
@@ -47,12 +47,12 @@ class MemoryReaderTest : public ::testing::Test {
     out.close();
     storages_ = storages;
     file_ = File::open(path_);
-    // So that what is read alone is read from the disk, where that can be had.
+    // Makes separate reads come from the disk, if possible.
     ::fsync(file_->fd());
     ::posix_fadvise(file_->fd(), 0, 0, POSIX_FADV_DONTNEED);
   }
 
-  // Rows [0, rows) of a chunk of `shape` that is storage `number`.
+  // Returns rows [0, rows) of a chunk of `shape` that is storage `number`.
   SourceChunk chunk(std::size_t number, const Box& box) const {
     SourceChunk source{box, {}};
     source.data.source = file_;

@@ -13,7 +13,7 @@ using test::expect_error;
 using testing::ElementsAre;
 using Names = std::vector<std::string>;
 
-// What the names become; "-" where one is dropped.
+// Returns the new names; "-" if one is dropped.
 Names renamed(const NameRules& rules, const Names& names) {
   const NameMap map(rules, names, names);
   Names out;
@@ -83,7 +83,9 @@ TEST(NameMap, what_matches_no_name_is_left_to_keys) {
   Names from;
   for (const NameRule& rule : map.key_rules()) from.push_back(rule.from + "=" + rule.to);
   EXPECT_THAT(from, ElementsAre("state_dict.=", "a=c", "optim=optimizer"));
-  EXPECT_THAT(map.key_globs(), ElementsAre("epoch", "a.*"));
+  ASSERT_EQ(map.key_globs().size(), 2U);
+  EXPECT_EQ(map.key_globs()[0].text(), "epoch");
+  EXPECT_EQ(map.key_globs()[1].text(), "a.*");
   EXPECT_EQ(map.renamed("a.w"), "b.w");
 }
 

@@ -17,7 +17,7 @@ std::span<const std::byte> bytes(const Floats& floats) {
   return std::as_bytes(std::span(floats));
 }
 
-// What was found before: figures that only a larger distance can change.
+// Earlier findings: figures that only a larger distance can change.
 TensorDifference known() {
   TensorDifference found;
   found.different = 1;
@@ -64,7 +64,7 @@ TEST(QuickCounts, whatever_may_change_a_figure_is_left_to_the_exact_look) {
   EXPECT_FALSE(quick_counts(bytes({1}), bytes({1.25F}), 8, {}, later));  // the first one is here
 }
 
-// Any bits at all, or numbers of one magnitude.
+// Returns arbitrary bits, or numbers of one magnitude.
 Floats random_floats(std::mt19937& random, std::size_t count, bool any_bits) {
   Floats floats(count);
   for (float& number : floats) {
@@ -86,7 +86,7 @@ TEST(QuickCounts, figures_are_those_of_looking_at_every_element_alone) {
     const bool any_bits = round % 4 == 0;
     const Floats a = random_floats(random, 5000, any_bits);
     Floats b = random_floats(random, 5000, any_bits);
-    // Close to the left side, equal to it, or as they are.
+    // Close to the left side, equal to it, or unchanged.
     for (std::size_t i = 0; i < b.size(); ++i) {
       if (round % 4 == 1 || random() % 2 == 0) b[i] = a[i] * (1 + b[i] * 0x1p-9F);
       if (random() % 8 == 0) b[i] = a[i];

@@ -36,13 +36,13 @@ TEST(Glob, matches_as_documented) {
            {"*", "", true},
            {"*.*.*", "a.b.c", true},
        }) {
-    EXPECT_EQ(glob_matches(c.glob, c.key), c.matches) << c.glob << " on " << c.key;
+    EXPECT_EQ(Glob(c.glob).matches(c.key), c.matches) << c.glob << " on " << c.key;
   }
 }
 
 TEST(Glob, an_unclosed_set_is_refused_with_its_position) {
   try {
-    glob_matches("layers.[0", "x");
+    Glob("layers.[0");
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUsage);
@@ -54,11 +54,11 @@ TEST(Glob, an_unclosed_set_is_refused_with_its_position) {
 TEST(Glob, no_pattern_is_exponential) {
   std::string glob;
   for (int i = 0; i < 40; ++i) glob += "**a";
-  EXPECT_FALSE(glob_matches(glob + "b", std::string(2000, 'a')));
+  EXPECT_FALSE(Glob(glob + "b").matches(std::string(2000, 'a')));
 }
 
 TEST(KeySelection, excluded_beats_included) {
-  const KeySelection selection{{"model.**"}, {"**.bias"}};
+  const KeySelection selection{globs_of({"model.**"}), globs_of({"**.bias"})};
   EXPECT_TRUE(selection.selects("model.l.weight"));
   EXPECT_FALSE(selection.selects("model.l.bias"));
   EXPECT_FALSE(selection.selects("optim.l.weight"));

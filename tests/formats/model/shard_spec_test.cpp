@@ -23,7 +23,7 @@ std::vector<std::int64_t> counts(std::int64_t rows, std::int64_t world_size) {
   return all;
 }
 
-// What torch.chunk gives, and DTensor's Shard(0).
+// The result of torch.chunk, and of DTensor's Shard(0).
 TEST(ShardSpec, rows_are_cut_as_torch_chunk_cuts_them) {
   EXPECT_THAT(counts(8, 4), ElementsAre(2, 2, 2, 2));
   EXPECT_THAT(counts(7, 3), ElementsAre(3, 3, 1));
@@ -64,7 +64,7 @@ TEST(ShardSpec, a_shard_keeps_the_other_dimensions) {
   EXPECT_THAT(box.size, ElementsAre(1, 2, 3));
 }
 
-// The flat positions of a box's elements, in its own order.
+// Returns the flat positions of a box's elements, in its own order.
 std::vector<std::int64_t> positions(std::span<const std::int64_t> shape, const Box& box) {
   const std::vector<std::int64_t> strides = row_major_strides(shape);
   std::vector<std::int64_t> result{0};

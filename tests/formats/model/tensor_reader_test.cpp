@@ -68,7 +68,7 @@ class Tensor {
   std::vector<std::shared_ptr<std::vector<float>>> storages_;
 };
 
-// What was visited: the bytes put together, and where blocks began.
+// The visited data: the bytes put together, and where blocks began.
 struct Visited {
   std::vector<std::byte> bytes;
   std::vector<std::uint64_t> offsets;

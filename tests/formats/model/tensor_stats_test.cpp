@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Figures by hand; tests/interop/check_values.py holds them against PyTorch.
+// Figures by hand; tests/interop/check_values.py compares them with PyTorch.
 #include "formats/model/tensor_stats.h"
 
 #include <cmath>
@@ -82,7 +82,7 @@ TEST(TensorStats, blocks_in_any_order_give_the_same_bits) {
           std::span(numbers).subspan(at, std::min(2 * kStatsGroup, numbers.size() - at));
       joiner.add(DType::kFloat32, at, stats_of(DType::kFloat32, std::as_bytes(part)));
     }
-    // Joined group by group as well: nearly, not exactly the bits of the whole.
+    // Joined group by group as well: close to the whole, but not bit for bit.
     EXPECT_EQ(joiner.total().count, whole.count);
     EXPECT_EQ(joiner.total().nan, 1U);
     EXPECT_NEAR(*mean_of(DType::kFloat32, joiner.total()), *mean_of(DType::kFloat32, whole), 1e-12);

@@ -51,7 +51,7 @@ std::string member(std::string_view module, std::string_view cls, std::string_vi
 
 const std::string kOrdered = call(global("collections", "OrderedDict"), {});
 
-// Opcodes of an object, and the one name in it that is unsafe; none where it is sound.
+// Opcodes of an object, and the one unsafe name in it; empty if it is sound.
 struct Use {
   const char* name;
   std::string opcodes;
@@ -116,7 +116,7 @@ std::vector<Use> uses() {
             {call(rebuild, tensor_args(kOrdered)), "\x89", kOrdered + integer(0) + system + "s"}),
        "os.system"},
       {"a set", call(global("builtins", "set"), {list_of({system})}), "os.system"},
-      // Names of the list, used otherwise.
+      // Listed names, used in another way.
       {"write_text", member("pathlib", "PosixPath", "write_text"), "pathlib.PosixPath.write_text"},
       {"write_text called",
        member("pathlib", "PosixPath", "write_text") +
@@ -182,7 +182,7 @@ TEST(NameScan, a_visit_of_the_value_finds_what_the_bytes_show) {
     try {
       value = read_pickle(MemorySource(std::as_bytes(std::span(stream))), host);
     } catch (const Error&) {
-      EXPECT_FALSE(use.unsafe.empty()) << use.name;  // what no reader makes a value of
+      EXPECT_FALSE(use.unsafe.empty()) << use.name;  // no reader makes a value of it
       continue;
     }
     if (use.unsafe.empty()) {
@@ -200,7 +200,7 @@ TEST(NameScan, an_allowed_name_may_be_used_in_any_way) {
                         call(config, {}) + integer(1) + "a", config + ")\x81"}));
   EXPECT_THAT(scan(stream).unsafe, ElementsAre("mine.Config"));
   EXPECT_THAT(scan(stream, {"mine.Config"}).unsafe, IsEmpty());
-  // The permission is for the name, not for what is taken from it.
+  // The permission is for the name, not for attributes of it.
   const std::string taken = proto(2, member("mine", "Config", "run"));
   EXPECT_THAT(scan(taken, {"mine.Config"}).unsafe, ElementsAre("mine.Config.run"));
 }

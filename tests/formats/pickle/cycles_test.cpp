@@ -27,7 +27,7 @@ using test::put;
 using test::repeat;
 using test::text;
 
-// Takes streams that hold themselves, and counts how often it was asked.
+// Accepts streams that hold themselves, and counts how often it was asked.
 class RestartingHost : public PickleHost {
  public:
   std::int32_t global(std::string_view, std::string_view) override { return -1; }
@@ -45,7 +45,7 @@ Value read(const std::string& stream, int restarts = 1) {
   return value;
 }
 
-// Written and read once more it is the same value.
+// Written and read again it is the same value.
 void expect_round_trip(const Value& value) {
   const Value again = read(write_pickle(value));
   EXPECT_TRUE(compare_values(value, again).same);
@@ -111,7 +111,7 @@ TEST(PickleCycles, streams_of_other_hosts_are_refused_as_before) {
 }
 
 TEST(PickleCycles, a_container_is_not_changed_through_a_reference_to_it) {
-  // [] fetched, and changed where it was fetched: no pickler writes that.
+  // [] fetched, and changed at the place of the fetch: no pickler writes that.
   test::expect_error(ErrorCode::kCycle, "would change a container",
                      [&] { read(proto(2, "](]" + put(0) + get(0) + number(1) + "a" + "e")); });
   test::expect_error(ErrorCode::kBuild, "sets the state of a", [&] {

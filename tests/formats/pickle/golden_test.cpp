@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams by Python and PyTorch: all are read, survive writing, and none of their damaged forms
-// does more than throw an Error.
+// Streams by Python and PyTorch: all can be read and survive writing, and their damaged forms do
+// nothing worse than throw an Error.
 #include "tests/support/golden.h"
 
 #include <filesystem>
@@ -20,7 +20,7 @@
 namespace fsdp::formats {
 namespace {
 
-// The stream of data.pkl in a file of torch.save, "" where it is of the time before zip.
+// Returns the stream of data.pkl in a file of torch.save, "" if the file predates zip.
 std::string data_pickle(const std::filesystem::path& path) {
   const std::vector<std::byte> file = test::read_file(path);
   if (!test::to_text(file).starts_with("PK")) return "";
@@ -33,7 +33,7 @@ std::string data_pickle(const std::filesystem::path& path) {
   return "";
 }
 
-// All streams of the golden checkpoints, by path.
+// Returns all streams of the golden checkpoints, by path.
 const std::map<std::string, std::string>& golden_streams() {
   static const std::map<std::string, std::string> streams = [] {
     std::map<std::string, std::string> found;
@@ -52,7 +52,7 @@ const std::map<std::string, std::string>& golden_streams() {
   return streams;
 }
 
-// A few small ones: of protocol 2 and 4, of both kinds of file.
+// Returns a few small ones: of protocol 2 and 4, of both kinds of file.
 std::vector<std::string> small_streams() {
   return {
       test::to_text(test::read_data("golden/2.11.0/minimal/ckpt/.metadata")),
@@ -104,7 +104,7 @@ TEST(PickleGolden, a_stream_cut_anywhere_is_truncated) {
   }
 }
 
-// Reads a damaged stream; what is accepted has to be a sound value.  Returns whether it was
+// Reads a damaged stream; an accepted one must be a sound value.  Returns whether it was
 // refused.
 bool is_refused(const std::string& stream) {
   try {

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::string_literals;  // NOLINT(google-build-using-namespace): bytes hold NUL
 
-// As Python's pickle.encode_long gives them, but that 0 has a byte here and none there.
+// Like Python's pickle.encode_long, except that 0 has a byte here and none there.
 TEST(PickleInt, takes_as_few_bytes_as_its_sign_allows) {
   const std::vector<std::pair<std::int64_t, std::string>> cases = {
       {0, "\0"s},

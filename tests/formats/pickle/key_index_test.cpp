@@ -12,7 +12,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Adds the keys in turn; returns the position of the first that is refused, or the count of all.
+// Adds the keys in turn; returns the position of the first rejected one, or the count of all.
 std::size_t add_all(const std::vector<Value>& keys) {
   std::unique_ptr<KeyIndex> index;
   const auto key_at = [&keys](std::size_t i) -> const Value& { return keys[i]; };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CPython 3.11 makes of the same lines: pickle.loads(b"V" + line + b"\n."), b"S", b"p".
+// Results of CPython 3.11 for the same lines: pickle.loads(b"V" + line + b"\n."), b"S", b"p".
 #include "formats/pickle/literals.h"
 
 #include <optional>
@@ -21,7 +21,7 @@ TEST(PickleLiterals, texts_of_unicode) {
   EXPECT_THAT(raw_unicode("\xE9"), Optional(std::string("\xC3\xA9")));
   EXPECT_THAT(raw_unicode(R"(a\n)"), Optional(std::string(R"(a\n)")));
   EXPECT_THAT(raw_unicode(R"(a\)"), Optional(std::string(R"(a\)")));
-  // Pairs of backslashes stay what they are, and no escape begins in one.
+  // Pairs of backslashes stay as they are, and no escape begins inside one.
   EXPECT_THAT(raw_unicode(R"(a\\u)"), Optional(std::string(R"(a\\u)")));
   EXPECT_THAT(raw_unicode(R"(a\\u0041)"), Optional(std::string(R"(a\\u0041)")));
   EXPECT_THAT(raw_unicode(R"(\u005cu0041)"), Optional(std::string(R"(\u0041)")));

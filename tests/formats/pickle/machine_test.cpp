@@ -34,7 +34,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using namespace std::string_literals;  // NOLINT(google-build-using-namespace): streams hold NUL
 
-// Accepts every name and keeps all as it is.
+// Accepts every name and keeps everything as it is.
 class InertHost : public PickleHost {
  public:
   std::int32_t global(std::string_view module, std::string_view name) override {
@@ -197,7 +197,7 @@ TEST(PickleMachine, a_doubling_graph_is_as_large_as_its_nodes) {
   EXPECT_EQ(read_folded(proto(2, opcodes), {.max_nodes = 2000}).depth(), 200U);
 }
 
-// Folds objects of class Folded into records, and says what it was told of each.
+// Folds objects of class Folded into records, and records the arguments of each.
 class SharingHost : public InertHost {
  public:
   explicit SharingHost(bool replaces = false) : replaces_(replaces) {}
@@ -259,7 +259,7 @@ TEST(PickleMachine, the_default_host_builds_objects_only) {
                      [&] { read_with(host, proto(2, global("m", "C") + ")\x81}b")); });
 }
 
-// Gives other bytes from the second read on, as a file does that is written meanwhile.
+// Gives other bytes from the second read on, like a file that is being written.
 class ChangingSource : public ByteSource {
  public:
   ChangingSource(std::string before, std::string after)
@@ -320,7 +320,7 @@ TEST(PickleMachine, pickles_that_follow_each_other_are_read_one_by_one) {
                      [&] { read_pickle_prefix(source, offset, host); });
 }
 
-// Three megabytes of every kind of argument, so that each of them meets the end of a block
+// Three megabytes of every kind of argument, so that each of them crosses the end of a block
 // somewhere.
 std::string long_stream() {
   std::string opcodes = "](";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams that the machine refuses, and the code and words that say why.
+// Streams that the machine refuses, with the code and the words of the error.
 #include <cstdint>
 #include <map>
 #include <string>

@@ -28,7 +28,7 @@ using test::read_folded;
 using test::text;
 using namespace std::string_literals;  // NOLINT(google-build-using-namespace): streams hold NUL
 
-// The stream of `value` has these opcodes between PROTO 2 and STOP, and is read as `value` again.
+// Expects these opcodes for `value` between PROTO 2 and STOP, and the same value when read again.
 void expect_opcodes(const Value& value, const std::string& opcodes) {
   const std::string written = write_pickle(value);
   EXPECT_EQ(::testing::PrintToString(written), ::testing::PrintToString(proto(2, opcodes)));

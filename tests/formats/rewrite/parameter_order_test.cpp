@@ -22,7 +22,7 @@ Value dict(const Members& members) {
   for (const auto& [name, value] : members) entries.emplace_back(Value::string(name), value);
   return Value::dict(std::move(entries));
 }
-// Each tensor has a storage of its own, unless `key` says which.
+// Each tensor has its own storage, unless `key` names one.
 Value tensor(const Shape& shape, DType dtype = DType::kFloat32, const std::string& key = "") {
   static int next = 0;
   std::uint64_t numel = 1;
@@ -49,7 +49,7 @@ OptimizerState read(const Value& part) {
       part, false, [](const Value& value) { return value; },
       [](const Value&, const Value&) { return false; });
 }
-// Ids in order, in groups, with the shape that is kept of each; nothing is kept where it is absent.
+// Ids in order, in groups, with the shape of each state; absent ids have no state.
 OptimizerState by_ids(const std::vector<std::vector<std::int64_t>>& groups,
                       const std::map<std::int64_t, Shape>& shapes) {
   std::vector<Value> lists;
@@ -248,7 +248,7 @@ TEST(CheckShapes, names_the_parameter_that_the_model_lacks_or_has_otherwise) {
   expect_error(ErrorCode::kShape, "has shape [2], 'a' has [3]", [&] {
     check_shapes(optimizer, {{"0", "a"}}, order({{"a", {3}}}));
   });
-  // Of a parameter of one number, and of factored moments.
+  // For a parameter of one number, and for factored moments.
   const auto one = [](const Members& kept) {
     return read(Value::dict({{text("state"), Value::dict({{id(0), dict(kept)}})},
                              {text("param_groups"), Value::list({group({id(0)})})}}));

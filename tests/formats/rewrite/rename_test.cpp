@@ -35,7 +35,7 @@ Value ordered(const Members& members, Value state) {
   return Value::object(std::move(call));
 }
 
-// Whether both are written in the same bytes.
+// Returns whether both are written as the same bytes.
 bool same(const Value& a, const Value& b) {
   return write_pickle(a) == write_pickle(b);
 }
@@ -106,7 +106,7 @@ TEST(Rename, dropping_a_parameter_drops_its_state_and_its_place_in_the_lists) {
   EXPECT_THAT(renamed.dropped, ElementsAre("model.a.w", "optim.state.a.w.exp_avg"));
 }
 
-// As many of Hugging Face's: `model` is a module, with the head beside it.
+// Like many models of Hugging Face: `model` is a module, with the head beside it.
 Members headed() {
   return {{"model.a.w", tensor()}, {"head.w", tensor()}};
 }
@@ -122,7 +122,7 @@ TEST(Rename, a_rule_is_about_whole_keys_where_it_matches_any) {
               ElementsAre("model.net.a.w", "model.head.w"));
   EXPECT_THAT(keys(content, renames({{"head", "lm_head"}})),
               ElementsAre("model.model.a.w", "model.lm_head.w"));
-  // Names stay one step of their path, as a module's state dict has them.
+  // Names stay one step of their path, as in a module's state dict.
   EXPECT_EQ(leaves_of(rename(content, renames({{"model.head", "model.x.y"}})).content)[1].path,
             (KeyPath{"model", "x.y.w"}));
 }

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 using test::expect_error;
 using testing::ElementsAre;
 
-// A file of float32 tensors with their offsets, as each rank writes it; without offsets where
+// A file of float32 tensors with their offsets, as each rank writes it; without offsets if
 // `sharded` is false.
 struct Part {
   std::string name;

@@ -372,7 +372,7 @@ TEST(Safetensors, every_change_of_one_byte_of_a_real_file_is_read_or_an_error_of
     }
     bytes[at] = before;
   }
-  // All of the data, letters of names and metadata, blanks; but by far not the header as a whole.
+  // All of the data, letters of names and metadata, blanks; but not nearly the whole header.
   EXPECT_GT(accepted, 12u * 256);
   EXPECT_LT(accepted, bytes.size() * 256 / 2);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real checkpoints with one bit flipped, one file cut or one file gone: verify says so, whichever
-// bit or byte it is.
+// Real checkpoints with one bit flipped, one file cut or one file missing: verify reports it for
+// every bit and byte.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -97,7 +97,7 @@ std::vector<Extent> extents_of(const Index& index) {
   return all;
 }
 
-// In memory where that is possible: a hundred thousand files are written.
+// Uses memory if possible, because a hundred thousand files are written.
 class Damage : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -109,7 +109,7 @@ class Damage : public testing::Test {
     extents_ = extents_of(open_checkpoint(folder_.path())->index());
     ASSERT_FALSE(extents_.empty());
   }
-  // The keys of the items a byte belongs to.
+  // Returns the keys of the items that a byte belongs to.
   std::vector<std::string> keys_at(const std::string& file, std::uint64_t at) const {
     std::vector<std::string> keys;
     for (const Extent& extent : extents_) {
@@ -146,7 +146,7 @@ TEST_F(Damage, a_flipped_bit_of_any_shard_is_found_and_its_key_named) {
   copy("golden/2.11.0/shards/ckpt");
   for (const char* file : {"__0_0.distcp", "__1_0.distcp", "__2_0.distcp", "__3_0.distcp"}) {
     Victim victim(folder_ / file);
-    // Every bit would take minutes: one of every thirteenth byte.
+    // Every bit would take minutes: one bit of every thirteenth byte.
     for (std::size_t at = 0; at < victim.size(); at += 13) {
       ASSERT_NO_FATAL_FAILURE(flip_and_expect(victim, file, at, at % 8));
     }
@@ -177,7 +177,7 @@ TEST_F(Damage, every_missing_file_is_found_even_without_reading_data) {
   EXPECT_FALSE(look_at(folder_.path(), true).reported());
 }
 
-// All of an index that is not a name.
+// Returns everything in an index except names.
 std::string structure_of(const Index& index) {
   std::string text;
   const auto add = [&](std::uint64_t number) { text += std::to_string(number) + " "; };
@@ -226,7 +226,7 @@ TEST_F(Damage, every_flipped_bit_of_the_metadata_is_found_or_changes_names_alone
           << "bit " << bit << " of byte " << at;
     }
   }
-  // Texts that nothing else repeats (keys, paths, when and where it was saved) are a small part of
+  // Texts that nothing else repeats (keys, paths, time and place of the save) are a small part of
   // the file.
   EXPECT_LT(silent, victim.size() * 8 / 4);
 }

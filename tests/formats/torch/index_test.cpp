@@ -87,7 +87,7 @@ TEST_F(TorchIndexTest, a_missing_shard_is_named_with_what_was_in_it) {
     EXPECT_THAT(findings(), HasSubstr("damage SHARD_MISSING " + shard(number).filename().native() +
                                       ": the file is missing, and in no other lie '"));
     expect_refused(ErrorCode::kShardMissing, shard(number).filename());
-    // What the others hold can be looked at.
+    // The content of the other files can be inspected.
     EXPECT_GT(open_checkpoint(path_)->index().tensors.size(), 10U);
     fs::rename(kept, shard(number));
   }

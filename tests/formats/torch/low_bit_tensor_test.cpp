@@ -18,7 +18,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// A state of AdamW8bit as torch.save has it: of 64 x 64 elements, in blocks of 256.
+// A state of AdamW8bit in the form of torch.save: of 64 x 64 elements, in blocks of 256.
 class LowBitTensorTest : public testing::Test {
  protected:
   LowBitTensorTest()
@@ -93,7 +93,7 @@ TEST_F(LowBitTensorTest, leaves_other_values_alone) {
   })));
 }
 
-// Any range of bytes is a part of the whole, whatever elements and blocks it begins and ends in.
+// Any range of bytes is a part of the whole, for any first and last element and block.
 TEST_F(LowBitTensorTest, every_range_is_part_of_the_whole) {
   const auto tensor = low_bit_tensor(state_);
   const ChunkData data = low_bit_data(torch_, *tensor, {file_, "states.pt", 0, 0}, spill_);
@@ -191,7 +191,7 @@ TEST_F(LowBitTensorTest, parts_that_do_not_fit_each_other_are_refused) {
   }
 }
 
-// Each record is compared with its checksum before an element is made of it.
+// Each record is compared with its checksum before an element is computed from it.
 TEST_F(LowBitTensorTest, a_flipped_bit_of_any_part_is_found) {
   const auto tensor = low_bit_tensor(state_);
   for (const TensorValue* part : {&tensor->codes, &tensor->scale, &*tensor->table}) {

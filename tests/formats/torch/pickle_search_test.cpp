@@ -77,7 +77,7 @@ TEST(PickleSearch, files_that_are_no_pickles_are_none) {
   write_file(dir / "notes.txt", "N. B. this is text.");
   write_file(dir / "callbacks.yaml", "callbacks: none\nlr: 0.1\n.\n");
   write_file(dir / "latest", "global_step10");
-  // A header of 640 bytes begins as PROTO 2 does.
+  // A header of 640 bytes begins like PROTO 2.
   write_file(dir / "a.safetensors",
              std::string("\x80\x02\0\0\0\0\0\0{", 9) + std::string(640, ' '));
   const GlobalScan result = scan(dir.path());

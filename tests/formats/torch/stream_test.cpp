@@ -36,7 +36,7 @@ TorchFile read(const std::string& content) {
   return read_torch_file(MemorySource(bytes), 5);
 }
 
-// The object alone, over storages 0 (10 floats) and 1 (10 floats).
+// Only the object, over storages 0 (10 floats) and 1 (10 floats).
 TorchFile read_root(const std::string& root) {
   TorchZip zip;
   zip.root = root;
@@ -325,7 +325,7 @@ TEST(TorchFile, a_storage_it_does_not_have_is_refused) {
   });
 }
 
-// Where in a legacy file the storages begin: after five pickles.
+// Returns where the storages of a legacy file begin: after five pickles.
 std::string legacy() {
   return test::to_text(test::read_data("golden/2.11.0/legacy_pt/full.pt"));
 }

@@ -28,7 +28,7 @@ fs::path golden(const std::string& name) {
   return test::data_path("golden/frameworks/" + name + "/ckpt");
 }
 
-// A copy to take files away from, or to damage.
+// A copy, to take files away from or to damage.
 class Copy {
  public:
   explicit Copy(const std::string& name) : path_(dir_.path() / "ckpt") {
@@ -93,7 +93,7 @@ TEST(Frameworks, deepspeed_is_opened_by_its_root_or_its_tag) {
 
 TEST(Frameworks, deepspeed_partitions_are_boxes_of_the_parameters) {
   const auto two = open_checkpoint(golden("deepspeed_zero2_w2"));
-  // The boundary of the two ranks lies within this one: a row in part, whole rows, the rest.
+  // The boundary of the two ranks lies inside this tensor: part of a row, whole rows, the rest.
   std::size_t cut = 0;
   for (const TensorEntry& entry : two->index().tensors) cut += entry.chunks.size() > 1 ? 1 : 0;
   EXPECT_GT(cut, 0U);
@@ -158,7 +158,7 @@ TEST(Frameworks, files_of_two_saves_are_not_mixed) {
                      [&] { open_checkpoint(copy.path()); });
 }
 
-// A universal checkpoint holds what the ZeRO checkpoint held that it was made from.
+// A universal checkpoint has the content of the ZeRO checkpoint that it was made from.
 TEST(Frameworks, a_universal_checkpoint_has_the_index_of_the_partitions) {
   const std::pair<const char*, const char*> pairs[] = {
       {"deepspeed_universal2_w2", "deepspeed_zero2_w2"},
@@ -191,14 +191,14 @@ TEST(Frameworks, latest_universal_is_followed_where_there_is_no_latest) {
   EXPECT_EQ(open_checkpoint(dir.path())->description().layout, "universal");
   fs::copy(golden("deepspeed_zero2_w2"), dir.path(), fs::copy_options::recursive);
   EXPECT_EQ(open_checkpoint(dir.path())->description().layout, "zero-2");
-  // A folder of that name is nobody's tag file.
+  // A folder of that name is not a tag file.
   const test::TempDir other;
   fs::create_directories(other.path() / "latest");
   test::expect_error(ErrorCode::kUnknownFormat, "is no checkpoint",
                      [&] { open_checkpoint(other.path()); });
 }
 
-// A file for each state of each parameter: none can go without a word.
+// Each state of each parameter has a file: a missing one must be reported.
 TEST(Frameworks, a_universal_state_that_is_missing_is_a_finding_and_a_hole) {
   for (const char* state : {"fp32", "exp_avg", "exp_avg_sq", "step"}) {
     const Copy copy("deepspeed_universal2_w2");
@@ -258,7 +258,7 @@ TEST(Frameworks, what_accelerate_saves_beside_them_is_named) {
   const Copy copy("accelerate_fsdp2_full_w2");
   std::ofstream(copy / "random_states_0.pkl") << "rng";
   fs::copy_file(copy / "scheduler.bin", copy / "scaler.pt");
-  // Of a class that only the trainer knows.
+  // An object of a class that only the trainer knows.
   fs::copy_file(golden("trainer_bin") / "training_args.bin", copy / "sampler.bin");
   const auto full = open_checkpoint(copy.path());
   EXPECT_THAT(top_keys(*full), ElementsAre("model", "optimizer", "scaler", "scheduler"));
@@ -307,12 +307,12 @@ TEST(Frameworks, ranks_that_contradict_each_other_are_refused) {
   const Copy copy("per_rank_tp_w4");
   fs::copy_file(golden("accelerate_fsdp1_sharded_per_rank_w2") / "pytorch_model_fsdp_0_rank0.bin",
                 copy / "checkpoint_4.pt");
-  // Its keys are others, so that it only adds what no rank has the whole of.
+  // It has other keys, so it only adds what no rank has in full.
   const auto mixed = open_checkpoint(copy.path());
   EXPECT_THAT(codes(mixed->verify(fast()).findings), Contains("HOLE"));
 }
 
-// Boxes of 35 elements, 5 a row, cut into 2 parts of 25 elements in all with what lies beside them.
+// Boxes of 35 elements, 5 in a row, cut into 2 parts of 25 elements in all with their neighbours.
 TEST(Frameworks, fairscale_shards_are_parts_of_the_parameters) {
   const auto two = open_checkpoint(golden("fairscale_nested_w2"));
   EXPECT_EQ(two->description().layout, "fairscale");
@@ -323,7 +323,7 @@ TEST(Frameworks, fairscale_shards_are_parts_of_the_parameters) {
   EXPECT_EQ(boxes(*two, "again.weight"), boxes(*two, "inp.weight"));  // tied
   EXPECT_THAT(boxes(*two, "scale.one"), ElementsAre("[0:1]"));
   EXPECT_EQ(tensor(*two, "seen")->dtype, DType::kInt64);
-  // Metadata in files of their own.
+  // Metadata in separate files.
   const auto three = open_checkpoint(golden("fairscale_unflattened_w3"));
   EXPECT_THAT(boxes(*three, "inp.bias"), ElementsAre("[0:3]", "[3:6]", "[6:7]"));
   EXPECT_THAT(text_of(three->findings()), HasSubstr("again.weight"));
@@ -361,7 +361,7 @@ TEST(Frameworks, a_fairscale_rank_that_is_missing_is_a_hole) {
     const auto checkpoint = open_checkpoint(copy.path());
     const Findings found = checkpoint->verify(fast()).findings;
     EXPECT_THAT(codes(found), Contains("HOLE")) << rank;
-    // The last rank's part of the small units is padding alone.
+    // The last rank's part of the small units is only padding.
     EXPECT_THAT(text_of(found), HasSubstr("'last_optimizer_state.state.inp.weight.exp_avg'"))
         << rank;
     EXPECT_THROW(check_before_copy(*checkpoint, content_of(*checkpoint), {}), Error) << rank;
@@ -421,7 +421,7 @@ TEST(Frameworks, what_a_trainer_saves_beside_deepspeeds_folder_is_read_or_named)
   check_before_copy(*checkpoint, content_of(*checkpoint), {});
 }
 
-// Not left out with a note, as what nobody can read is: consolidate would go on without it.
+// Not left out with a note like unreadable files of others: consolidate would continue without it.
 TEST(Frameworks, a_trainers_file_that_cannot_be_read_is_damage) {
   const std::string scheduler = "scheduler.pt";
   const auto damaged = [&](const Copy& copy, const std::string& name, std::string content) {
@@ -464,7 +464,7 @@ TEST(Frameworks, a_trainers_file_that_cannot_be_read_is_damage) {
   test::expect_error(ErrorCode::kZipEocd, "optimizer.pt", [&] { open_checkpoint(copy.path()); });
 }
 
-// Whatever byte is wrong, opening and verifying say so or go on; nothing else is thrown.
+// For any damaged byte, opening and verifying report it or continue; nothing else is thrown.
 TEST(Frameworks, damaged_files_give_errors_and_nothing_worse) {
   const std::pair<const char*, const char*> cases[] = {
       {"deepspeed_zero2_w2", "global_step2/bf16_zero_pp_rank_1_mp_rank_00_optim_states.pt"},

@@ -28,7 +28,7 @@ FlatGroups groups(std::uint32_t file, const std::vector<std::int64_t>& sizes) {
 Parameter parameter(std::int64_t numel, std::int64_t begin, std::size_t group = 0) {
   return {"p", {numel}, numel, group, begin};
 }
-// "0:5 in 1 from 3": elements of the parameter, file, where in the flat tensor.
+// "0:5 in 1 from 3": elements of the parameter, file, position in the flat tensor.
 std::vector<std::string> texts(const std::vector<FlatRun>& runs) {
   std::vector<std::string> out;
   for (const FlatRun& run : runs) {

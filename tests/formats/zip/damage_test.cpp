@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Archives that are cut, flipped, or lie: each one is reported, with the code and the words
-// expected.
+// Archives that are cut, flipped, or inconsistent: each is reported with the expected code and
+// words.
 #include <algorithm>
 #include <functional>
 
@@ -20,7 +20,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A sound archive, and where its parts are.
+// A sound archive, and the positions of its parts.
 struct Archive {
   explicit Archive(Bytes sound) : bytes(std::move(sound)) {
     end = bytes.size() - zip::EndRecord::kBytes;
@@ -46,7 +46,7 @@ struct Archive {
   void put32(std::size_t at, std::uint64_t value) { put(at, value, 4); }
   void put64(std::size_t at, std::uint64_t value) { put(at, value, 8); }
   std::uint32_t get32(std::size_t at) const { return load_u32(bytes, at); }
-  // Writes over the name of an entry in local and central header.
+  // Overwrites the name of an entry in local and central header.
   void rename(std::size_t entry, std::string_view name) {
     for (const std::size_t at : {local[entry] + 30, central[entry] + 46}) {
       std::copy_n(std::as_bytes(std::span(name)).begin(), name.size(),
@@ -358,7 +358,7 @@ TEST(ZipDamage, dots_inside_names_are_no_harm) {
   EXPECT_NE(ZipReader(MemorySource(archive.bytes)).find("archive/..ty."), nullptr);
 }
 
-// Whether reading the archive, and the CRC of every entry, shows that it is damaged.
+// Returns whether reading the archive, and the CRC of every entry, shows that it is damaged.
 bool is_reported(std::span<const std::byte> bytes) {
   try {
     const MemorySource source(bytes);

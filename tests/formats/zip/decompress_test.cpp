@@ -34,7 +34,7 @@ std::vector<std::byte> sample(std::size_t count) {
   return bytes;
 }
 
-// Collects what a decompressor hands out.
+// Collects the output of a decompressor.
 struct Collected {
   std::vector<std::byte> bytes;
   std::size_t largest = 0;
@@ -160,7 +160,7 @@ TEST(Unzstd, other_streams_and_huge_windows_are_refused) {
   const auto junk = test::to_bytes(std::string(100, '\x01'));
   test::expect_error(ErrorCode::kUnsupported, "zstd: no valid stream near byte",
                      [&] { unzstd(MemorySource(junk), 100, out.sink()); });
-  // A frame header alone: no content size, window descriptor of 256 MiB.
+  // Only a frame header: no content size, window descriptor of 256 MiB.
   const auto wide = test::to_bytes(std::string("\x28\xB5\x2F\xFD\x00\x90\x01\x00\x00", 9));
   test::expect_error(ErrorCode::kUnsupported,
                      "zstd: ", [&] { unzstd(MemorySource(wide), 100, out.sink()); });

@@ -112,7 +112,7 @@ TEST(ZipReader, a_copy_finds_its_own_entries) {
   EXPECT_EQ(copy.find("archive/empty")->name, "archive/empty");
 }
 
-// Counts what is read through it.
+// Counts the bytes read through it.
 class CountingSource : public ByteSource {
  public:
   explicit CountingSource(const ByteSource& base) : base_(base) {}

@@ -92,7 +92,7 @@ std::vector<Piece> read_pieces(const std::filesystem::path& path) {
   return pieces;
 }
 
-// Zeros but for some pieces: an archive far larger than memory.
+// Zeros except for some pieces: an archive far larger than memory.
 class SparseSource : public ByteSource {
  public:
   explicit SparseSource(std::vector<Piece> pieces) : pieces_(std::move(pieces)) {}

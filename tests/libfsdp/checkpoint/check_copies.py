@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What libfsdp saves is what PyTorch reads, and what PyTorch saved is what libfsdp loads.
+"""PyTorch reads libfsdp's checkpoints, and libfsdp loads PyTorch's, exactly.
 
   python check_copies.py --program copy_checkpoint --tool fsdp-ckpt --data tests/data [--corpus FOLDER]
 
-The program loads a checkpoint of PyTorch's at some number of ranks, and saves what they then hold; PyTorch reads that, and
-it has to be what PyTorch reads from the first, to the bit.
+The program loads a checkpoint of PyTorch on some number of ranks, and saves the loaded state; PyTorch reads that, and the result must equal
+what PyTorch reads from the first, to the bit.
 """
 import argparse
 import os
@@ -36,7 +36,7 @@ fsdp2_tp_w4 fsdp2_w4 fsdp2_wide_w3 dtensors_w3 tensors_w1""".split()
 
 
 def raw(dtype, *shape):
-    """Values of every bit pattern, where the dtype has them."""
+    """Returns values of every bit pattern, if the dtype has them."""
     numel = torch.Size(shape).numel()
     if dtype == torch.bool:
         return (torch.arange(numel) % 3 == 0).reshape(shape)
@@ -45,7 +45,7 @@ def raw(dtype, *shape):
 
 
 def random_shapes():
-    """Few rows and many, of every number of dimensions: what ranks have of most of them is several boxes."""
+    """Few rows and many, of every number of dimensions: most ranks' parts consist of several boxes."""
     random = numpy.random.default_rng(11)
     return [tuple(int(size) for size in random.integers(1, 8, random.integers(1, 6))) for _ in range(60)]
 
@@ -70,7 +70,7 @@ def made_state():
 
 
 def plain(x):
-    """Without what a folder or C++ does not keep: kinds of dicts and tensors, kinds of keys, empty dicts."""
+    """Removes what a folder or C++ does not keep: kinds of dicts and tensors, kinds of keys, empty dicts."""
     if isinstance(x, torch.Tensor):
         return {"dtype": str(x.dtype), "shape": list(x.shape), "sha256": truth.sha(truth.tensor_bytes(x))}
     if isinstance(x, dict):
@@ -91,12 +91,12 @@ def compare(what, want, got, at=""):
 
 
 def without(tree, path):
-    """A tree of plain(): what is at the path is left out of dicts, and None in lists."""
+    """Returns a tree of plain() without the value at the path: removed from dicts, None in lists."""
     step = next((k for k in tree if path == k or path.startswith(k + ".")), None) if isinstance(tree, dict) else path.split(".")[0]
     last = step == path
     if isinstance(tree, dict):
         return {k: without(v, path[len(step) + 1:]) if k == step else v for k, v in tree.items() if not (last and k == step)}
-    at = int(step) + 1   # behind the name of the sequence
+    at = int(step) + 1   # after the name of the sequence
     return tree[:at] + [repr(None) if last else without(tree[at], path[len(step) + 1:])] + tree[at + 1:]
 
 
@@ -119,7 +119,7 @@ class Check:
         done = subprocess.run([self.args.program, source, out, str(ranks), str(copies)], capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"{source} at {ranks} ranks: status {done.returncode}\n{done.stdout}{done.stderr}")
-        # What has no counterpart in C++ and is said so.
+        # Values without a counterpart in C++ are reported.
         return re.findall(r"^left out: '(.*)': .* has no counterpart here$", done.stdout, re.MULTILINE)
 
     def to_file(self, source, want, ranks, copies=1):
@@ -147,7 +147,7 @@ class Check:
         return out
 
     def load_by_dcp(self, folder, state):
-        """As a training script of PyTorch loads it: into tensors that are there."""
+        """Loads like a training script of PyTorch: into existing tensors."""
         for part in "model", "stacks", "shapes":
             empty = {key: torch.full_like(tensor, 1) for key, tensor in state[part].items()}
             dcp.load({part: empty}, checkpoint_id=folder)
@@ -170,7 +170,7 @@ def main():
             check.to_file(made, plain(state), ranks, copies)
             saved = check.to_folder(made, plain(state), ranks, copies)
             check.load_by_dcp(saved, state)
-            # What libfsdp cut, at another number of ranks.
+            # Reads tensors that libfsdp cut on another number of ranks.
             check.to_file(saved, plain(state), ranks % 5 + 1)
         sources = [os.path.join(args.data, "golden", name, "ckpt") for name in GOLDEN]
         if args.corpus:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A save over a checkpoint in which a system call of one rank fails, a full disk say: all ranks say which and why, and the old
+"""A system call of one rank fails during a save over a checkpoint (a full disk, say): all ranks report which and why, and the old
 one is as it was.
 
   python check_failing_calls.py --program save_ranks     exit 0: passed, 1: failed, 77: no strace here
@@ -14,7 +14,7 @@ import tempfile
 sys.path.append(os.path.dirname(os.path.abspath(__file__)))
 from check_kills import NEW, OLD, Bench, can_trace
 
-# rank, the call whose first use fails, how, what is said of it
+# rank, the call whose first use fails, the error, its expected message
 FAILURES = [
     (1, "fallocate", "ENOSPC", "No space left on device"),
     (0, "fallocate", "ENOSPC", "No space left on device"),

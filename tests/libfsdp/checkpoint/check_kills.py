@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks killed while they save over a checkpoint: whatever rank dies where, PyTorch loads the old one or the new one.
+"""Kills ranks while they save over a checkpoint: in every case PyTorch loads the old one or the new one.
 
   python check_kills.py --program save_ranks [--kills 40]     exit 0: passed, 1: failed, 77: no strace here
 
-One rank gets SIGKILL at one of its system calls.  Then the others are killed too, as a launcher does it, or, every eighth
-time, left to find out by themselves; after that the next save has to work.
+One rank gets SIGKILL at one of its system calls.  Then the others are killed too, as a launcher does it, or, every eighth time, left to
+find out by themselves; after that the next save must work.
 """
 import argparse
 import os
@@ -22,7 +22,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 WORLD = 2
-# Calls that writing makes and starting does not.
+# Calls that writing makes, but starting does not.
 CALLS = ["mkdirat", "flock", "fallocate", "pwrite64", "fsync", "renameat2", "unlinkat"]
 OLD, NEW = 1000.0, 2000.0
 
@@ -74,7 +74,7 @@ class Bench:
         shutil.copytree(self.old, self.out)
 
     def loaded(self):
-        """What PyTorch finds: `first`, where all of it belongs together."""
+        """Returns `first` of the checkpoint that PyTorch loads, if all of it belongs together."""
         state = {"rows": torch.zeros(600, 1000, dtype=torch.float64), "first": 0.0, "whole": torch.zeros(9)}
         dcp.load(state, checkpoint_id=self.out)
         first = state["first"]
@@ -112,7 +112,7 @@ def main():
         assert bench.loaded() == NEW
         random.seed(1)
         random.shuffle(points)
-        # Every point once before any twice; calls that are rare come first.
+        # Every point once before any is repeated; rare calls come first.
         points.sort(key=lambda point: (point[2] - 1) // 2)
         replaced = 0
         for number in range(args.kills):

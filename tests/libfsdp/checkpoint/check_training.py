@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training that PyTorch saved goes on in C++, and from there in PyTorch again, whatever the layout.
+"""Training saved by PyTorch continues in C++, and from there in PyTorch again, for every layout.
 
   python check_training.py --program load_training [--corpus FOLDER]
 """

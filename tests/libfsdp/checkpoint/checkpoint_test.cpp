@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Saving and loading what goes well is compared with PyTorch (check_copies.py); here is what goes
-// wrong, and what options do.
+// check_copies.py compares successful saves and loads with PyTorch; this file tests failures and
+// options.
 #include "libfsdp/checkpoint.h"
 
 #include <sys/resource.h>
@@ -44,7 +44,7 @@ at::Tensor numbers(std::vector<std::int64_t> shape, double first = 0) {
   return (at::arange(numel, at::kDouble) + first).to(at::kFloat).view(shape);
 }
 
-// This rank's rows of `whole`.
+// Returns this rank's rows of `whole`.
 ShardedTensor rows_of(const at::Tensor& whole, const Group& group) {
   ShardedTensor result;
   result.layout = shard_layout(whole.sizes(), group->size());
@@ -62,7 +62,7 @@ StateDict state_of(const Group& group, double first = 0) {
           {"names", StateList{"a", "b"}}};
 }
 
-// What each rank of `ranks` got to hear from `body`; "" where it returned.
+// Returns the error that each rank of `ranks` got from `body`; "" if there was none.
 std::vector<std::string> errors_of(int ranks, const test::RankBody& body) {
   std::vector<std::string> errors(static_cast<std::size_t>(ranks));
   spawn_ranks(ranks, [&](const Group& group) {
@@ -241,7 +241,7 @@ TEST_F(Checkpoint, every_key_that_does_not_fit_is_named_before_anything_is_writt
   EXPECT_THAT(errors,
               Each(AllOf(HasSubstr("failed on rank 0, rank 1: "),
                          HasSubstr("lacks 2 keys of the state: 'stepp' (nearest: 'step'), 'more'"),
-                         HasSubstr("has 2 keys that the state has not: 'step' (nearest: 'stepp'), "
+                         HasSubstr("has 2 keys that the state lacks: 'step' (nearest: 'stepp'), "
                                    "'names'"),
                          HasSubstr("'weight': shape [5, 3] in the checkpoint, [5, 4] here"))));
 }
@@ -292,7 +292,7 @@ TEST_F(Checkpoint, floating_elements_are_converted_unless_that_is_ruled_out) {
                          Not(HasSubstr("LoadOptions")))));
 }
 
-// The byte of the file at which the float `value` lies.
+// Returns the byte of the file at which the float `value` lies.
 std::streamoff place_of(const fs::path& file, float value) {
   std::ifstream in(file, std::ios::binary);
   const std::string bytes{std::istreambuf_iterator<char>(in), {}};
@@ -359,7 +359,7 @@ TEST_F(Checkpoint, a_file_holds_whole_tensors_of_rank_0) {
                           if (group->rank() == 0) state = state_of(group);
                           save_file(path("a.pt"), state, group);
                         }),
-              Each(HasSubstr("'weight': this rank has a part of the tensor alone")));
+              Each(HasSubstr("'weight': this rank has only a part of the tensor")));
   spawn_ranks(2, [&](const Group& group) {
     StateDict state;
     if (group->rank() == 0) state = {{"norm", numbers({4})}};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // copy_checkpoint <from> <to> <ranks> <copies>
 //
-// Loads a checkpoint into a state cut over ranks, and saves what they hold: as a folder, or, where
-// the name ends in .pt, as a file of the parts joined again.  Ranks are threads.  Prints
-// "left out: <what>" for each value that has no counterpart in C++.
+// Loads a checkpoint into a state cut over ranks, and saves it: as a folder, or, if the name ends
+// in .pt, as a file of the joined parts.  Ranks are threads.  Prints "left out: <value>" for each
+// value that has no counterpart in C++.
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -28,7 +28,7 @@ struct Cut {
   int replicas = 1;
 };
 
-// Every third tensor stays whole.  What is not loaded would show.
+// Every third tensor stays whole.  Values that are not loaded would be noticed.
 StateValue emptied(const StateValue& value, const Cut& cut, int& count) {
   if (const auto* tensor = value.as_tensor()) {
     const auto poison = [&](at::IntArrayRef shape) {
@@ -53,7 +53,7 @@ StateValue emptied(const StateValue& value, const Cut& cut, int& count) {
   return result;
 }
 
-// The ranks' parts of one value, joined.
+// Joins the ranks' parts of one value.
 StateValue joined(const std::vector<const StateValue*>& parts) {
   const StateValue& first = *parts.front();
   const auto inner = [&](const auto& pick) {
@@ -70,7 +70,7 @@ StateValue joined(const std::vector<const StateValue*>& parts) {
     if (rows.empty()) return at::empty(shape, sharded->local.options());
     if (rows.front().dim() == 0) return rows.front();
     const auto type = rows.front().scalar_type();
-    // Not all narrow types can be joined as what they are.
+    // Some narrow types cannot be joined directly.
     if (rows.front().itemsize() == 1) {
       for (at::Tensor& part : rows) part = part.view(at::kByte);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// save_ranks <folder> <first>: one rank as a process of its own, which saves over what is there: a
-// tensor that begins with <first>, cut over the ranks.
+// save_ranks <folder> <first>: one rank as a separate process, which saves over the existing
+// checkpoint: a tensor that begins with <first>, cut over the ranks.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   at::set_num_threads(1);
   try {
     fsdp::ProcessGroupOptions group_options;
-    // How long a rank waits for one that was killed.
+    // Limits how long a rank waits for one that was killed.
     group_options.timeout = std::chrono::seconds(10);
     const auto group = fsdp::init_process_group(group_options);
     const auto whole = (at::arange(600'000, at::kDouble) + std::atof(argv[2])).view({600, 1000});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training that goes on from a checkpoint is the training that never stopped, to the bit.
+// Training that continues from a checkpoint equals uninterrupted training, to the bit.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -26,7 +26,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A model, its optimizer, and steps that are the same wherever they are run.
+// A model, its optimizer, and steps that are the same everywhere.
 struct Trained {
   explicit Trained(const Group& group, FsdpOptions options = {}, std::uint64_t seed = 1)
       : module(2),
@@ -37,14 +37,14 @@ struct Trained {
   }
 
   void step(std::uint64_t number) {
-    // Every rank has the same batch, so that the number of ranks changes nothing but sums.
+    // Every rank has the same batch, so the number of ranks changes only sums.
     const auto tokens = random_tokens({2, 6}, 53, number);
     test::next_token_loss(sharded.forward(tokens), tokens).backward();
     optimizer.step();
     optimizer.zero_grad();
   }
 
-  // All of the state, whole.
+  // Returns all of the state, whole.
   StateDict whole() {
     const StateDictTypeScope scope(sharded, StateDictType::kFull);
     return {{"model", sharded.state_dict()}, {"optimizer", optim_state_dict(sharded, optimizer)}};
@@ -89,7 +89,7 @@ void expect_same(const StateValue& a, const StateValue& b, const std::string& ke
 
 class Training : public ::testing::Test {
  protected:
-  // Three steps, a checkpoint, two more: and the state then, at rank 0.
+  // Makes three steps, a checkpoint, two more steps; returns rank 0's state then.
   StateDict trained(int ranks, const FsdpOptions& options = {}) {
     StateDict result;
     spawn_ranks(ranks, [&](const Group& group) {
@@ -245,7 +245,7 @@ TEST_F(Training, is_saved_while_it_goes_on) {
     Trained other(group, {}, 2);
     load(folder(), other.state);
     expect_same(expected, other.whole(), "");
-    // One that fails is told once: the folder is there.
+    // A failure is reported once: the folder exists.
     saver.async_save(folder(), run.state);
     EXPECT_THAT(error_of([&] { saver.wait(); }), HasSubstr("SaveOptions::overwrite replaces it"));
     saver.wait();

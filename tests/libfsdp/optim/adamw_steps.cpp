@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of fsdp::optim::AdamW on parameters and gradients that adamw_steps.py can make too; prints
-// each parameter's bits after each step.
+// Makes steps of fsdp::optim::AdamW on parameters and gradients that adamw_steps.py can make too;
+// prints each parameter's bits after each step.
 #include <cstdint>
 #include <cstring>
 #include <iostream>

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what adamw_steps prints, bit by bit, with PyTorch's AdamW(fused=True)."""
+"""Compares the output of adamw_steps, bit by bit, with PyTorch's AdamW(fused=True)."""
 import struct
 import subprocess
 import sys

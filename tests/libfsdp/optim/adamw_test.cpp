@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using torch::optim::AdamWOptions;
 using torch::optim::OptimizerParamGroup;
 
-// Ours and LibTorch's on the same parameters and gradients.
+// Our optimizer and LibTorch's on the same parameters and gradients.
 struct Pair {
   explicit Pair(std::vector<at::Tensor> parameters) : expected(std::move(parameters)) {
     for (const auto& parameter : expected) actual.push_back(parameter.clone());
@@ -165,7 +165,7 @@ TEST(AdamW, a_scaled_step_is_the_step_of_unscaled_gradients) {
     pair.compare(0);
   }
   EXPECT_TRUE(torch::equal(pair.actual[0].grad(), pair.expected[0].grad()));
-  // Of the next step alone.
+  // Only for the next step.
   pair.set_grads();
   expected.step();
   actual.step();

@@ -5,7 +5,7 @@ of the other when the group's timeout ends, and no process is left.
 
   check_network.py RANK_PROGRAM
 
-Exit: 0 as expected, 1 not, 77 where namespaces cannot be made here (says why).
+Exit: 0 as expected, 1 not, 77 if namespaces cannot be made here (says why).
 """
 import os
 import re
@@ -16,7 +16,7 @@ import tempfile
 import time
 
 TIMEOUT_MS = 8000
-LIMIT_S = 120  # far above what the timeout leaves; only a rank that hangs takes it
+LIMIT_S = 120  # far above the timeout; only a rank that hangs takes it
 
 
 def skip(why):

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that are processes: what the others say when one is killed, stopped, late or another's.
+// Ranks as processes: the errors of the others when one is killed, stopped, late or from another
+// job.
 #include <signal.h>
 
 #include <cstddef>
@@ -40,7 +41,7 @@ class ProcessFaults : public ::testing::Test {
     }
   }
 
-  // Starts three ranks that wait for each other, and hits one of them.
+  // Starts three ranks that wait for each other, and sends a signal to one of them.
   void hit(const std::string& event, int victim, int timeout_ms, int signal) {
     start(3, event, victim, timeout_ms);
     for (std::size_t rank = 0; rank < 3; ++rank) ranks_.wait_for_line(rank, "waiting");
@@ -89,7 +90,7 @@ TEST_F(ProcessFaults, a_killed_rank_0_is_named_in_a_save) {
   expect_others_say(0, "save step-4: the store of rank 0 is gone: rank 0 has ended");
 }
 
-// The one that watches the other is among them.
+// The rank that watches the other is among them.
 TEST_F(ProcessFaults, neighbours_that_are_killed_together_are_named) {
   start(4, "hang before text", 2, 600'000);
   for (std::size_t rank = 0; rank < 4; ++rank) ranks_.wait_for_line(rank, "waiting");
@@ -141,7 +142,7 @@ TEST_F(ProcessFaults, a_stopped_rank_that_wakes_when_the_others_have_ended_ends_
   }
 }
 
-// A write to one that has ended is an error that names it, and not the end of the writer.
+// A write to a rank that has ended is an error that names it, and does not kill the writer.
 TEST_F(ProcessFaults, no_thread_of_the_library_takes_the_signal_of_broken_pipes) {
   start(3, "look at signals", 0, 20'000);
   for (std::size_t rank = 0; rank < 3; ++rank) {

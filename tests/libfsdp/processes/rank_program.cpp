@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank as a process of its own: rank_program <what happens> <the rank it happens to> <timeout,
-// ms>. Prints a line when it is about to wait for the others, and how it ended.
+// One rank as a separate process: rank_program <event> <the rank it happens to> <timeout, ms>.
+// Prints a line when it is about to wait for the others, and how it ended.
 #include <signal.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ void gather(const std::shared_ptr<ProcessGroup>& group) {
   TORCH_CHECK(at::equal(output, at::arange(group->size(), at::kLong)), output);
 }
 
-// Whether a thread of /proc blocks a signal.
+// Returns whether a thread of /proc blocks a signal.
 bool blocks(const std::filesystem::path& thread, int signal) {
   std::ifstream status(thread / "status");
   std::string line;
@@ -44,7 +44,7 @@ bool blocks(const std::filesystem::path& thread, int signal) {
   throw std::runtime_error("no mask of signals in " + thread.string());
 }
 
-// Until it is killed.
+// Waits until it is killed.
 [[noreturn]] void hang() {
   while (true) pause();
 }
@@ -81,7 +81,7 @@ void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& 
     agree(group, "last words", [] {});
   } else if (event == "throw") {
     if (hit) {
-      // As an engine does whose forward threw, in a process that then goes on for a while.
+      // Like an engine whose forward threw, in a process that then continues for a while.
       group->monitor().failed("the batch holds NaN");
       std::this_thread::sleep_for(std::chrono::seconds(8));
       throw std::runtime_error("the batch holds NaN");

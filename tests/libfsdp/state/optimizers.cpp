@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// State dicts of every optimizer after a few steps, whole and sharded, as text that optimizers.py
-// holds against PyTorch's:
+// Prints state dicts of every optimizer after a few steps, whole and sharded, as text that
+// optimizers.py compares with PyTorch's:
 //
 //   case <optimizer>|<unsharded, flat or original>
 //   model <key> <dtype> <shape> = <values>
 //   state <parameter> <key> <dtype> <shape> = <values>
 //   group <number> <key> = <value as Python writes it>
 //
-// With the argument "resume": reads cases from its input, gives their state to sharded modules and
-// optimizers, and prints them a few steps later.
+// With the argument "resume": reads cases from its input, loads their state into sharded modules
+// and optimizers, and prints them a few steps later.
 #include <iostream>
 #include <sstream>
 #include <string>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every optimizer that state dicts know, with all that it can keep.
+// Every optimizer that state dicts support, with all state that it can keep.
 #pragma once
 
 #include <memory>

@@ -12,7 +12,7 @@ import sys
 import torch
 
 STEPS = 3
-# What PyTorch picks by itself, and C++ has not.
+# Options that PyTorch chooses by itself, and C++ lacks.
 KERNELS = ("foreach", "fused")
 
 
@@ -146,7 +146,7 @@ class Checker:
 
 
 def given(name):
-    """PyTorch's state as the program reads it."""
+    """PyTorch's state in the form that the program reads."""
     model, optimizer, groups = trained(name, STEPS)
     names = [n for group in groups for n in group]
     def line(kind, keys, tensor):
@@ -157,7 +157,7 @@ def given(name):
     for key, tensor in model.items():
         yield line("model", key, tensor)
     for i, state in optimizer["state"].items():
-        # Its step is none, and that of what lies beside it in a flat parameter is another.
+        # It has no step of its own; its neighbours in a flat parameter have other steps.
         if names[i] == "spare":
             continue
         for key, tensor in state.items():

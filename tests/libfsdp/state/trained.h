@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One module trained twice, whole and sharded, every rank on the same data, so that both optimizers
+// Trains one module twice, whole and sharded, every rank on the same data, so that both optimizers
 // keep the same for each element.
 #pragma once
 
@@ -76,7 +76,7 @@ struct Reference {
       optimizer->step();
     }
   }
-  // By name; but for a parameter that has a gradient where it lies beside used ones in a unit.
+  // By name, without parameters that have a gradient only because of used ones in their unit.
   StateDict state() const {
     StateDict result = rekey_optim_state_dict(
         optimizer_state_dict(*optimizer), OptimStateKeyType::kParamName, *module, optimizer.get());

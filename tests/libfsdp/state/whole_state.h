@@ -39,7 +39,7 @@ inline std::vector<std::string> keys_of(const StateDict& dict) {
   return keys;
 }
 
-// Both whole; bit by bit.
+// Both whole; compares bit by bit.
 inline void expect_same(const StateDict& found, torch::nn::Module& module) {
   std::size_t count = 0;
   for (const auto& tensors : {module.named_parameters(), module.named_buffers()}) {
@@ -56,7 +56,7 @@ inline void expect_same(const StateDict& found, torch::nn::Module& module) {
   EXPECT_EQ(found.size(), count);
 }
 
-// Another state for every parameter and buffer, by name.
+// Returns another state for every parameter and buffer, by name.
 inline StateDict changed_state(const torch::nn::Module& module) {
   StateDict result;
   std::uint64_t seed = 1000;

@@ -11,7 +11,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// As in own_loops.py.
+// The same as in own_loops.py.
 constexpr std::int64_t kNoiseSize = 8;
 
 nn::ConvTranspose2dOptions twice_as_large(std::int64_t channels_in, std::int64_t channels_out,

@@ -10,7 +10,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// As in own_loops.py.
+// The same as in own_loops.py.
 constexpr std::int64_t kVocabulary = 53;
 constexpr std::int64_t kWidth = 12;
 constexpr std::int64_t kLayers = 2;
@@ -27,7 +27,7 @@ RNNModelImpl::RNNModelImpl(std::int64_t vocabulary, std::int64_t width, std::int
     : encoder(register_module("encoder", nn::Embedding(vocabulary, width))),
       rnn(register_module("rnn", nn::LSTM(nn::LSTMOptions(width, width).num_layers(layer_count)))),
       decoder(register_module("decoder", nn::Linear(width, vocabulary))) {
-  // The parameter that the decoder registered stays its own.
+  // The parameter that the decoder registered stays as its own.
   decoder->weight = encoder->weight;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A recurrent language model with its own loop: a text read on from step to step, through which
-// gradients do not flow back beyond a step, and a head with the embedding's weight.
+// A recurrent language model with its own loop: it reads a text continuously from step to step,
+// gradients do not flow back beyond a step, and the head has the embedding's weight.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@ struct RNNModelImpl : torch::nn::Module {
   using Hidden = std::tuple<at::Tensor, at::Tensor>;
 
   RNNModelImpl(std::int64_t vocabulary, std::int64_t width, std::int64_t layer_count);
-  // x [T, B]: log probabilities [T * B, vocabulary], and the state behind the last place.
+  // x [T, B]: returns log probabilities [T * B, vocabulary], and the state after the last place.
   std::tuple<at::Tensor, Hidden> forward(const at::Tensor& x, const Hidden& hidden);
   Hidden init_hidden(std::int64_t batch) const;
 

@@ -8,7 +8,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// As in public_models.py.
+// The same as in public_models.py.
 constexpr std::int64_t kVocabulary = 53;
 constexpr std::int64_t kWidth = 24;
 constexpr std::int64_t kHeads = 4;
@@ -21,7 +21,7 @@ nn::Linear projection(std::int64_t width_in, std::int64_t width_out) {
   return nn::Linear(nn::LinearOptions(width_in, width_out).bias(false));
 }
 
-// [kContext, half a head], complex: how far each place turns each pair of numbers.
+// Returns [kContext, half a head], complex: how far each place rotates each pair of numbers.
 at::Tensor turns_of_places() {
   constexpr std::int64_t kHalf = kWidth / kHeads / 2;
   const at::Tensor frequencies = torch::pow(10000.0, -torch::arange(kHalf, at::kFloat) / kHalf);

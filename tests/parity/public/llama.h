@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama: RMS norms, rotary places by complex numbers that are no buffer, queries that share keys,
-// SwiGLU.
+// A Llama: RMS norms, rotary places by complex numbers that are not a buffer, queries that share
+// keys, SwiGLU.
 #pragma once
 
 #include "tests/parity/models.h"

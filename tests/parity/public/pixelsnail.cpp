@@ -12,7 +12,7 @@ namespace nn = torch::nn;
 using torch::indexing::None;
 using torch::indexing::Slice;
 
-// As in public_models.py.
+// The same as in public_models.py.
 constexpr std::int64_t kChannels = 6;
 constexpr std::int64_t kHidden = 5;
 constexpr std::int64_t kLevels = 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // PixelSNAIL's masked convolution: forward writes zeros over a part of a parameter, and gives the
-// convolution inside a weight that it has just computed, in place of the registered one.
+// convolution inside a weight that it has just computed, instead of the registered one.
 #pragma once
 
 #include <array>

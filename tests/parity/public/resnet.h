@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A residual network: batch norms, shortcuts that are projected where shapes change, stages of
+// A residual network: batch norms, shortcuts with a projection where shapes change, stages of
 // nn::Sequential.
 #pragma once
 

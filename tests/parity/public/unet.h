@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A U-Net: group norms, what the way down saw joined on the way up, transposed convolutions.
+// A U-Net: group norms, activations of the way down joined on the way up, transposed convolutions.
 #pragma once
 
 #include <torch/nn/modules/pooling.h>

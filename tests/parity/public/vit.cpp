@@ -10,7 +10,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// As in public_models.py.
+// The same as in public_models.py.
 constexpr std::int64_t kWidth = 16;
 constexpr std::int64_t kHeads = 2;
 constexpr std::int64_t kPatch = 4;

@@ -28,7 +28,7 @@ const std::vector<std::int64_t> kSizes{0, 1, 7, 1000};
 const std::vector<at::ScalarType> kDtypes{at::kFloat, at::kDouble, at::kBFloat16, at::kHalf,
                                           at::kLong,  at::kInt,    at::kByte,     at::kBool};
 
-// What rank `rank` puts in: small whole numbers, so that sums are exact in every dtype.
+// Returns the input of rank `rank`: small whole numbers, so that sums are exact in every dtype.
 at::Tensor input_of(int rank, std::int64_t numel, at::ScalarType dtype) {
   return (at::arange(numel, at::kLong) * (rank + 1) % 7).to(dtype);
 }
@@ -127,7 +127,7 @@ TEST(Collectives, extremes_keep_what_is_not_a_number) {
 }
 
 TEST(Collectives, sums_of_bfloat16_are_rounded_once) {
-  // 256 + 1 is 256 in bfloat16, so that adding one by one would stay there; the sum is 260.
+  // 256 + 1 is 256 in bfloat16, so adding one by one would stay there; the sum is 260.
   spawn_ranks(4, [](const auto& group) {
     auto value = at::full({1}, group->rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
     all_reduce(group, value, ReduceOp::kSum, "sum").wait();
@@ -311,7 +311,7 @@ TEST(Collectives, a_late_rank_is_named_at_the_timeout) {
       [&](const auto& group) {
         barrier(group, "start");
         if (group->rank() == 2) {
-          // Alive, and never where the others are.
+          // Alive, but never where the others are.
           while (given_up() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(20));
           return;
         }

@@ -33,7 +33,7 @@ TEST(ShardLayout, dimension_0_is_cut_where_it_has_a_row_for_each_rank) {
   EXPECT_EQ(cut_of({64, 3}, 64), (Cut{1, 3}));
   EXPECT_EQ(cut_of({65, 3}, 64), (Cut{1, 6}));
   EXPECT_EQ(cut_of({7, 5, 2}, 3), (Cut{1, 30}));
-  // A few ranks without a row are little.
+  // A few ranks without a row cost little.
   EXPECT_EQ(cut_of({60, 4096}, 64), (Cut{1, 4096}));
 }
 
@@ -67,8 +67,8 @@ TEST(ShardLayout, one_rank_has_every_tensor_as_it_is) {
   }
 }
 
-// Whatever the shape: shares follow one another, are whole rows, and take no more memory than they
-// have to.
+// For any shape: shares follow one another, are whole rows, and take no more memory than they
+// need.
 TEST(ShardLayout, shares_are_the_tensor_and_little_more) {
   std::mt19937 random(20);
   const auto below = [&](int end) {
@@ -94,7 +94,7 @@ TEST(ShardLayout, shares_are_the_tensor_and_little_more) {
     }
     ASSERT_EQ(at, numel);
     if (!shape.empty() && shape[0] >= world_size) {
-      ASSERT_EQ(layout.row_dims, 1);  // as FSDP2
+      ASSERT_EQ(layout.row_dims, 1);  // like FSDP2
       continue;
     }
     const std::int64_t least = (numel + world_size - 1) / world_size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the queues of an accelerator are asked to do, told by a device that only writes it down.
+// Records the operations that the queues of an accelerator get, with a fake device.
 #include "libfsdp/internal/engine/streams.h"
 
 #include <cstdint>
@@ -69,7 +69,7 @@ class StreamsOfADevice : public ::testing::Test {
   StreamsOfADevice() { device_log() = {}; }
 };
 
-// limit_all_gathers: the CPU does not run ahead with more than two units that are still in use.
+// limit_all_gathers: the CPU does not run ahead by more than two units that are still in use.
 TEST_F(StreamsOfADevice, a_throttled_one_waits_for_all_freed_units_but_the_last_two) {
   Streams streams({kDevice, 0}, /*throttled=*/true);
   streams.freed();
