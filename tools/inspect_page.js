@@ -66,8 +66,56 @@
     return (data.by_rank ? (one ? "rank " : "ranks ") : "") + parts.join(", ");
   }
 
+  // Where all of some tensors lie; "" where they lie apart.
+  function whereAll(members) {
+    const place = where(members[0]);
+    return members.every((tensor) => where(tensor) === place) ? place : "";
+  }
+
+  // "{0..11}", "{0..2,5}", "{0,2,4,6,...}", as inspect writes numbers.
+  function range(numbers) {
+    const parts = [];
+    for (let begin = 0, end = 0; begin < numbers.length; begin = end) {
+      if (parts.length === 4) { parts.push("..."); break; }
+      for (end = begin + 1; end < numbers.length && Number(numbers[end]) === Number(numbers[end - 1]) + 1;) ++end;
+      parts.push(numbers[begin] + (end - begin === 1 ? "" : (end - begin === 2 ? "," : "..") + numbers[end - 1]));
+    }
+    return "{" + parts.join(",") + "}";
+  }
+
+  // A number for everything that looks like a node: names, dtypes and shapes below it.
+  const kinds = new Map();
+  function kind(node) {
+    const leaf = node.tensor === null ? "" : node.tensor.dtype + shape(node.tensor.dims);
+    const names = node.list.map((child) => JSON.stringify(child.name) + child.kind).sort();
+    const text = leaf + "(" + names.join(",") + ")";
+    if (!kinds.has(text)) kinds.set(text, kinds.size);
+    return kinds.get(text);
+  }
+
+  // Numbered siblings that are alike become one node: `copies` are what it stands for, `list` and
+  // `sample` what the first of them has.
+  function folded(list, path) {
+    const alike = new Map();
+    for (const child of list) {
+      const parts = /^([0-9]+)($|\..*)/s.exec(child.name);
+      const key = parts === null ? child : child.kind + parts[2];
+      if (!alike.has(key)) alike.set(key, []);
+      alike.get(key).push(child);
+    }
+    return [...alike.values()].map((copies) => {
+      if (copies.length === 1) return copies[0];
+      copies.sort((a, b) => collator.compare(a.name, b.name));
+      const rest = copies[0].name.replace(/^[0-9]+/, "");
+      const name = range(copies.map((copy) => copy.name.slice(0, copy.name.length - rest.length))) + rest;
+      return {name, path: (path === "" ? "" : path + ".") + name, copies, list: copies[0].list, tensor: null,
+              sample: copies[0].tensor, kind: copies[0].kind, size: copies[0].size * copies.length,
+              count: copies[0].count * copies.length};
+    });
+  }
+
   // The modules as a tree: keys split at their dots, chains without branches joined.
-  function grow() {
+  function grow(fold) {
     const root = {name: "", path: "", children: new Map(), size: 0, count: 0, tensor: null};
     for (const tensor of tensors) {
       let node = root;
@@ -101,25 +149,55 @@
         list.push(child);
       }
       if (node.tensor !== null && list.length > 0) {  // "a" beside "a.b"
-        list.push({name: "(itself)", path: node.path + " (itself)", list: [], size: node.tensor.size,
-                   count: 1, tensor: node.tensor});
+        const itself = {name: "(itself)", path: node.path + " (itself)", list: [], size: node.tensor.size,
+                        count: 1, tensor: node.tensor};
+        list.push({...itself, kind: kind(itself)});
         node.tensor = null;
       }
-      node.list = list.sort((a, b) => b.size - a.size);
+      node.list = (fold ? folded(list, node.path) : list).sort((a, b) => b.size - a.size);
+      node.kind = kind(node);
       node.children = null;
     }
     return root;
   }
-  const root = grow();
-  const byPath = new Map();
-  (function index() {
-    const stack = [root];
+
+  // What a node opens into.
+  const inside = (node) => node.copies || node.list;
+  const collator = new Intl.Collator("en", {numeric: true});
+  let root, byPath, parents, groups;
+  // Builds the tree, and the groups of tensors that a row of the table may stand for.
+  function plant(fold) {
+    root = grow(fold);
+    byPath = new Map();
+    parents = new Map();
+    const patterns = new Map();
+    const stack = [[root, ""]];
     while (stack.length > 0) {
-      const node = stack.pop();
+      const [node, pattern] = stack.pop();
       byPath.set(node.path, node);
-      stack.push(...node.list);
+      if (node.tensor !== null) {
+        if (!patterns.has(pattern)) patterns.set(pattern, []);
+        patterns.get(pattern).push(node.tensor);
+      }
+      for (const child of inside(node)) {
+        parents.set(child, node);
+        const name = node.copies ? "" : child.name === "(itself)" ? "" : child.name;
+        stack.push([child, pattern === "" || name === "" ? pattern + name : pattern + "." + name]);
+      }
     }
-  })();
+    groups = [];
+    for (const tensor of tensors) tensor.group = null;
+    for (const [key, members] of [...patterns].sort((a, b) => collator.compare(a[0], b[0]))) {
+      if (members.length === 1) continue;
+      members.sort((a, b) => collator.compare(a.key, b.key));
+      const sum = (member) => members.reduce((all, tensor) => all + tensor[member], 0);
+      const group = {key, members, dtype: members[0].dtype, dims: members[0].dims, elements: members[0].elements,
+                     size: sum("size"), chunks: sum("chunks"), number: groups.length};
+      groups.push(group);
+      for (const tensor of members) tensor.group = group;
+    }
+    $("fold").parentElement.hidden = fold && groups.length === 0;
+  }
   // Bytes in each column, of all tensors below a node.
   function columnBytes(node) {
     const sums = new Array(columns.length).fill(0);
@@ -130,7 +208,7 @@
         for (const [first, last, size] of at.tensor.runs)
           for (let c = first; c <= last; ++c) sums[c] += size;
       }
-      stack.push(...at.list);
+      for (const child of inside(at)) stack.push(child);
     }
     return sums;
   }
@@ -144,10 +222,14 @@
     bytes: (a, b) => a.size - b.size,
     chunks: (a, b) => a.chunks - b.chunks,
   };
-  const collator = new Intl.Collator("en", {numeric: true});
-  const state = {q: "", sort: "", down: false, page: 0, zoom: "", colour: "module", open: -1, rows: MODULE_ROWS};
+  const state = {q: "", sort: "", down: false, page: 0, zoom: "", colour: "module", open: -1, rows: MODULE_ROWS,
+                 fold: null, unfolded: new Set()};
   function readAddress() {
     const words = new URLSearchParams(location.hash.slice(1));
+    const fold = words.get("fold") !== "0";
+    if (fold !== state.fold) plant(fold);
+    state.fold = fold;
+    state.unfolded = new Set((words.get("unfolded") || "").split(",").filter((word) => /^[0-9]+$/.test(word)).map(Number));
     state.q = words.get("q") || "";
     state.sort = words.get("sort") in SORTS ? words.get("sort") : "";
     state.down = words.get("down") === "1";
@@ -165,6 +247,8 @@
     if (state.zoom !== "") words.set("zoom", state.zoom);
     if (state.colour !== "module") words.set("colour", state.colour);
     if (state.open >= 0) words.set("open", state.open);
+    if (!state.fold) words.set("fold", "0");
+    if (state.unfolded.size > 0) words.set("unfolded", [...state.unfolded].join(","));
     const text = words.toString();
     // A page opened from a file may not write its history in every browser.
     try { history.replaceState(null, "", text === "" ? "#" : "#" + text); } catch (error) { /* as it is */ }
@@ -235,12 +319,15 @@
     }
   }
 
+  // The name of a node, and how many it stands for.
+  const title = (node) => node.name + (node.copies ? " ×" + count(node.copies.length) : "");
+
   const box = (className, x, y, w, h) => make("div", {className, style: {
     left: x + "px", top: y + "px", width: Math.max(0, w) + "px", height: Math.max(0, h) + "px"}});
 
   // A colour for each module of the first level that has more than a few; what is below inherits it.
   function branchColours(top) {
-    let front = [top];
+    let front = inside(top).length > 0 ? inside(top) : [top];
     while (front.length <= 3 && front.some((node) => node.list.length > 0))
       front = front.flatMap((node) => node.list.length > 0 ? node.list : [node]);
     return new Map(front.map((node, i) => [node.path, COLOURS[i % COLOURS.length]]));
@@ -249,7 +336,7 @@
   // What is drawn: the module zoomed to, past those that hold nothing but one other.
   function shown() {
     let node = byPath.get(state.zoom);
-    while (node.list.length === 1 && node.list[0].list.length > 0) node = node.list[0];
+    while (inside(node).length === 1 && !inside(node)[0].copies && inside(node)[0].list.length > 0) node = inside(node)[0];
     return node;
   }
 
@@ -262,49 +349,56 @@
     const colours = branchColours(top);
     const parts = [];
 
-    function place(node, x, y, w, h, inherited) {
-      if (node.rest > 0) {
+    // What is drawn of a fold stands for all its copies (`scale`), and a click opens it.
+    function place({node, rest: more, size, scale, fold}, x, y, w, h, inherited) {
+      if (more > 0) {
         const rest = box("rest", x, y, w - 1, h - 1);
-        rest.title = counted(node.rest, "smaller one") + ", " + bytes(node.size);
-        if (w > 60 && h > 18) rest.append(make("div", {className: "label"}, node.rest + " more"));
+        rest.title = counted(more, "smaller one") + ", " + bytes(size);
+        if (w > 60 && h > 18) rest.append(make("div", {className: "label"}, more + " more"));
         parts.push(rest);
         return;
       }
       const colour = colours.get(node.path) || inherited;
       const leaf = node.list.length === 0;
-      const what = leaf ? data.dtypes[node.tensor.dtype] + " " + shape(node.tensor.dims) : counted(node.count, "tensor");
+      const sample = node.tensor || node.sample;
+      const what = (leaf ? data.dtypes[sample.dtype] + " " + shape(sample.dims) + ", " : "") + counted(node.count * scale, "tensor");
+      const opens = fold || (node.copies ? node : null);
       const part = box(leaf ? "tile" : "module", x, y, w - 1, h - 1);
-      part.title = node.path + "\n" + what + ", " + bytes(node.size) + ", " + percent(node.size, total);
+      part.title = node.path + "\n" + what + ", " + bytes(size) + ", " + percent(size, total);
       parts.push(part);
       if (leaf) {
-        part.dataset.tensor = node.tensor.number;
-        part.style.background = state.colour === "dtype" ? dtypeColour(node.tensor.dtype) : colour;
-        if (w > 34 && h > 22) part.append(make("div", {className: "label"}, node.name));
-        if (w > 34 && h > 40) part.append(make("div", {className: "label size"}, bytes(node.size)));
+        if (opens !== null) part.dataset.zoom = opens.path;
+        else part.dataset.tensor = sample.number;
+        part.style.background = state.colour === "dtype" ? dtypeColour(sample.dtype) : colour;
+        if (w > 34 && h > 22) part.append(make("div", {className: "label"}, title(node)));
+        if (w > 34 && h > 40) part.append(make("div", {className: "label size"}, bytes(size)));
         return;
       }
-      part.dataset.zoom = node.path;
+      part.dataset.zoom = opens === null ? node.path : opens.path;
       const named = h > 2.5 * HEADER && w > 44;
-      if (named) part.append(make("div", {className: "label"}, node.name + (w > 150 ? "  " + bytes(node.size) : "")));
+      if (named) part.append(make("div", {className: "label"}, title(node) + (w > 150 ? "  " + bytes(size) : "")));
       const head = named ? HEADER : 2;
-      layout(node, x + 2, y + head, w - 5, h - head - 3, colour);
+      const copies = node.copies ? node.copies.length : 1;
+      layout(node.list.map((child) => ({node: child, size: child.size * scale * copies, scale: scale * copies, fold: opens})),
+             size, x + 2, y + head, w - 5, h - head - 3, colour);
     }
 
-    function layout(node, x, y, w, h, colour) {
-      if (w <= 0 || h <= 0 || node.size === 0) return;
+    function layout(all, sum, x, y, w, h, colour) {
+      if (w <= 0 || h <= 0 || sum === 0) return;
       const items = [];
       let rest = 0, size = 0;
-      for (const child of node.list) {
-        if (child.size / node.size * w * h >= MIN_TILE) items.push(child);
-        else if (child.size > 0) { ++rest; size += child.size; }
+      for (const item of all) {
+        if (item.size / sum * w * h >= MIN_TILE) items.push(item);
+        else if (item.size > 0) { ++rest; size += item.size; }
       }
       if (rest > 0) items.push({rest, size});
       items.sort((a, b) => b.size - a.size);
-      squarify(items, x, y, w, h, (child, cx, cy, cw, ch) => place(child, cx, cy, cw, ch, colour));
+      squarify(items, x, y, w, h, (item, cx, cy, cw, ch) => place(item, cx, cy, cw, ch, colour));
     }
 
-    if (top.list.length === 0 && top.tensor !== null) place(top, 0, 0, width, height, COLOURS[0]);
-    else layout(top, 0, 0, width, height, COLOURS[0]);
+    const item = (node) => ({node, size: node.size, scale: 1, fold: null});
+    if (inside(top).length === 0 && top.tensor !== null) place(item(top), 0, 0, width, height, COLOURS[0]);
+    else layout(inside(top).map(item), top.size, 0, 0, width, height, COLOURS[0]);
     fill(map, ...parts);
     map.setAttribute("aria-label", "Treemap of " + (top.path || "the checkpoint") + ", " + bytes(top.size) +
                      "; the table below has the same numbers");
@@ -313,17 +407,9 @@
   function drawCrumbs() {
     const parts = [];
     const step = (node, name) => make("button", {type: "button", className: "link mono", onclick: () => zoom(node)}, name);
-    parts.push(step("", "everything"));
-    let at = root;
-    const top = shown().path;
-    while (at.path !== top) {
-      const inside = (node) => top === node.path || top.startsWith(node.path + ".");
-      const next = at.list.find(inside);
-      if (next === undefined) break;
-      parts.push(make("span", {}, " › "), step(next.path, next.name));
-      at = next;
-    }
-    fill($("crumbs"), ...parts);
+    for (let node = shown(); node !== root; node = parents.get(node))
+      parts.unshift(make("span", {}, " › "), step(node.path, title(node)));
+    fill($("crumbs"), step("", "everything"), ...parts);
   }
 
   function zoom(path) {
@@ -337,7 +423,7 @@
 
   function drawShards() {
     const top = shown();
-    const nodes = top.list.length > 0 ? [...top.list].sort((a, b) => collator.compare(a.name, b.name)) : [top];
+    const nodes = inside(top).length > 0 ? [...inside(top)].sort((a, b) => collator.compare(a.name, b.name)) : [top];
     const many = columns.length > 1;
     const noun = data.by_rank ? "rank" : "file";
     $("shards-hint").textContent = many
@@ -372,8 +458,8 @@
       return line;
     };
     const body = nodes.slice(0, state.rows).map((node) => row(node, make("td", {className: "key"},
-      node.list.length > 0
-        ? make("button", {type: "button", className: "link mono", onclick: () => zoom(node.path)}, node.name)
+      inside(node).length > 0
+        ? make("button", {type: "button", className: "link mono", onclick: () => zoom(node.path)}, title(node))
         : make("button", {type: "button", className: "link mono", onclick: () => find(node.tensor)}, node.name)), ""));
     if (nodes.length > 1) body.push(row(top, cell(top.path || "everything", "key"), "total"));
     fill($("shards"), make("thead", {}, head), make("tbody", {}, ...body));
@@ -389,17 +475,27 @@
 
   // ---- Table of tensors ----
 
-  let found = tensors;
+  let found = tensors;  // tensors that match
+  let rows = [];        // of the table: tensors and groups
   function search() {
     const words = state.q.toLowerCase().split(/\s+/).filter((word) => word !== "");
     found = words.length === 0 ? [...tensors] : tensors.filter((t) => {
       const text = (t.key + " " + data.dtypes[t.dtype] + " " + shape(t.dims)).toLowerCase();
       return words.every((word) => text.includes(word));
     });
-    if (state.sort !== "") {
-      found.sort(SORTS[state.sort]);
-      if (state.down) found.reverse();
-    }
+    arrange();
+  }
+
+  // A group of which every tensor matches is one row; opened, its tensors follow.
+  function arrange() {
+    const matches = new Map();
+    for (const tensor of found) matches.set(tensor.group, (matches.get(tensor.group) || 0) + 1);
+    const folds = (group) => group !== null && matches.get(group) === group.members.length;
+    const some = found.filter((tensor) => !folds(tensor.group));
+    for (const group of matches.keys()) if (folds(group)) some.push(group);
+    if (state.sort !== "" || groups.length > 0) some.sort(SORTS[state.sort || "key"]);
+    if (state.down) some.reverse();
+    rows = some.flatMap((row) => row.members && state.unfolded.has(row.number) ? [row, ...row.members] : [row]);
   }
 
   // Where the chunks of a tensor lie, as a list and, in its first two dimensions, as a drawing.
@@ -462,25 +558,30 @@
       head.append(th);
     }
     head.append(make("th", {scope: "col"}, data.by_rank ? "ranks" : "file"));
-    const pages = Math.max(1, Math.ceil(found.length / PAGE_ROWS));
+    const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
     state.page = Math.min(state.page, pages - 1);
     const begin = state.page * PAGE_ROWS;
-    const rows = [];
-    for (const tensor of found.slice(begin, begin + PAGE_ROWS)) {
-      const open = state.open === tensor.number;
-      rows.push(make("tr", {},
-        make("td", {className: "key"}, make("button", {type: "button", className: "link mono", "aria-expanded": String(open), onclick: () => {
-          state.open = open ? -1 : tensor.number;
-          writeAddress();
-          drawTable();
-        }}, tensor.key)),
-        cell(data.dtypes[tensor.dtype]), cell(shape(tensor.dims), "mono"), cell(bytes(tensor.size), "number"),
-        cell(count(tensor.chunks), "number"), cell(where(tensor))));
-      if (open) rows.push(make("tr", {className: "detail"}, make("td", {colSpan: 6}, ...detail(tensor))));
+    const lines = [];
+    const line = (row, button, place, className) => make("tr", {className},
+      make("td", {className: "key"}, button), cell(data.dtypes[row.dtype]), cell(shape(row.dims), "mono"),
+      cell(bytes(row.size), "number"), cell(count(row.chunks), "number"), cell(place));
+    for (const row of rows.slice(begin, begin + PAGE_ROWS)) {
+      const group = row.members !== undefined;
+      const open = group ? state.unfolded.has(row.number) : state.open === row.number;
+      const button = make("button", {type: "button", className: "link mono", "aria-expanded": String(open), onclick: () => {
+        if (!group) state.open = open ? -1 : row.number;
+        else if (!state.unfolded.delete(row.number)) state.unfolded.add(row.number);
+        writeAddress();
+        arrange();
+        drawTable();
+      }}, group ? row.key + " ×" + count(row.members.length) : row.key);
+      lines.push(line(row, button, group ? whereAll(row.members) : where(row), group ? "group" : rows.includes(row.group) ? "member" : ""));
+      if (open && !group) lines.push(make("tr", {className: "detail"}, make("td", {colSpan: 6}, ...detail(row))));
     }
-    fill($("table"), make("thead", {}, head), make("tbody", {}, ...rows));
+    fill($("table"), make("thead", {}, head), make("tbody", {}, ...lines));
     $("count").textContent = found.length === 0 ? "No tensor matches" :
-      count(begin + 1) + " to " + count(Math.min(begin + PAGE_ROWS, found.length)) + " of " + counted(found.length, "tensor");
+      count(begin + 1) + " to " + count(Math.min(begin + PAGE_ROWS, rows.length)) + " of " +
+      (rows.length === found.length ? "" : counted(rows.length, "row") + ", ") + counted(found.length, "tensor");
     $("previous").disabled = state.page === 0;
     $("next").disabled = state.page + 1 >= pages;
   }
@@ -529,6 +630,15 @@
   $("previous").addEventListener("click", () => { --state.page; update(); });
   $("next").addEventListener("click", () => { ++state.page; update(); });
   $("more").addEventListener("click", () => { state.rows += 500; drawShards(); });
+  $("fold").addEventListener("change", () => {
+    state.fold = $("fold").checked;
+    state.zoom = "";
+    state.unfolded = new Set();
+    state.page = 0;
+    plant(state.fold);
+    drawModules();
+    update();
+  });
   $("colour").addEventListener("change", () => { state.colour = $("colour").value; writeAddress(); drawTreemap(); });
   $("treemap").addEventListener("click", (event) => {
     const part = event.target.closest(".module, .tile");
@@ -538,9 +648,7 @@
   });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || state.zoom === "" || event.target === $("search")) return;
-    let up = state.zoom;
-    do { up = up.slice(0, Math.max(0, up.lastIndexOf("."))); } while (!byPath.has(up));
-    zoom(up);
+    zoom(parents.get(byPath.get(state.zoom)).path);
   });
   let resizing = 0;
   window.addEventListener("resize", () => {
@@ -551,6 +659,7 @@
     readAddress();
     $("search").value = state.q;
     $("colour").value = state.colour;
+    $("fold").checked = state.fold;
     drawModules();
     search();
     drawTable();

@@ -6,7 +6,9 @@
 
 Exit: 0 all as expected, 1 not, 77 if the browser does not run here (skipped).
 """
+import base64
 import concurrent.futures
+import hashlib
 import html
 import json
 import os
@@ -28,6 +30,17 @@ HOSTILE = [
     "__proto__", "constructor.prototype.polluted", "toString",
     "a.a.b", "a.a", ".", "..",
 ]
+
+
+LAYERS = 1250
+PARTS = ["attn.k.bias", "attn.k.weight", "attn.o.weight", "attn.q.bias", "attn.q.weight", "attn.v.bias", "attn.v.weight",
+         "mlp.down.weight", "mlp.gate.weight", "mlp.up.weight", "norm.weight"]
+# Opens the first folded row, and counts what a click on the map leads to.
+CLICKS = """
+document.querySelector("#table tr.group button").click();
+document.querySelector('#treemap [data-zoom*="{"]').click();
+document.documentElement.dataset.clicked = String(document.querySelectorAll("#crumbs button").length);
+"""
 
 
 class Browser:
@@ -101,6 +114,20 @@ def write_safetensors(path, tensors):
         file.write(struct.pack("<Q", len(text)) + text + bytes(at))
 
 
+def with_script(page, changed, script):
+    """The page with a script more, which its policy allows."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    with open(page, encoding="utf-8") as file:
+        text = file.read()
+    text = text.replace("script-src ", f"script-src 'sha256-{digest}' ", 1).replace("</body>", f"<script>{script}</script></body>", 1)
+    with open(changed, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def bytes_text(size):
+    return f"{size / 1024:.1f} KiB"
+
+
 def first_pixel(png):
     """Red, green and blue of the upper left pixel: no filter of PNG changes it."""
     with open(png, "rb") as file:
@@ -171,6 +198,12 @@ def main():
         write_safetensors(many_source, [(f"model.layers.{i // 10}.block.{i % 10}.weight", 1 + i % 3)
                                         for i in range(100_000)])
         many = page_of(many_source, "many.html")
+        layers_source = os.path.join(folder, "layers.safetensors")
+        write_safetensors(layers_source, [(f"model.layers.{i}.{part}", 64) for i in range(LAYERS) for part in PARTS] +
+                          [("model.embed.weight", 4096), ("model.layers.final.weight", 64)])
+        layers = page_of(layers_source, "layers.html")
+        clicked = os.path.join(folder, "clicked.html")
+        with_script(layers, clicked, CLICKS)
         injected = os.path.join(folder, "injected.html")
         with open(fsdp2, encoding="utf-8") as file:
             text = file.read()
@@ -179,7 +212,7 @@ def main():
                                     "<img src=data:, onerror=\"document.documentElement.dataset.pwned='event'\">"))
 
         def everything():
-            dom, console = browser.open(fsdp2)
+            dom, console = browser.open(fsdp2, "#fold=0")
             checks.equal("tensors", dom.attribute("ready"), "80")
             checks.equal("console", console, [])
             checks.equal("count", dom.count(), "1 to 80 of 80 tensors")
@@ -201,7 +234,7 @@ def main():
             checks.equal("nothing found", (dom.keys(), dom.count()), ([], "No tensor matches"))
 
         def sorting():
-            dom, _ = browser.open(fsdp2, "#sort=bytes&down=1&q=model")
+            dom, _ = browser.open(fsdp2, "#fold=0&sort=bytes&down=1&q=model")
             sizes = re.findall(r'<td class="number">([\d.]+ (?:B|KiB))</td>', dom.inside("table", "table"))
             values = [float(size.split()[0]) * (1024 if "KiB" in size else 1) for size in sizes]
             checks.that("largest first", len(values) == 23 and values == sorted(values, reverse=True), values)
@@ -214,6 +247,33 @@ def main():
             dom, _ = browser.open(fsdp2, "#zoom=app.model")
             crumbs = re.findall(r">([^<>]+)</button>", dom.inside("crumbs", "nav"))
             checks.equal("crumbs", crumbs, ["everything", "app", "model"])
+
+        def folding():
+            dom, console = browser.open(layers)
+            checks.equal("layers: drawn", (dom.attribute("ready"), console), (str(LAYERS * len(PARTS) + 2), []))
+            folded = [f"model.layers.{{0..{LAYERS - 1}}}.{part} ×{LAYERS:,}" for part in PARTS]
+            checks.equal("layers: a row for each part of a layer", dom.keys(), ["model.embed.weight", *folded, "model.layers.final.weight"])
+            checks.equal("layers: count", dom.count(), f"1 to {len(PARTS) + 2} of {len(PARTS) + 2} rows, {LAYERS * len(PARTS) + 2:,} tensors")
+            checks.that("layers: bytes of all of them", bytes_text(64 * LAYERS) in dom.inside("table", "table"), dom.inside("table", "table"))
+            checks.that("layers: the page is small", dom.shown.count("<") < 1000, dom.shown.count("<"))
+            checks.that("layers: the map has them as one", f"{{0..{LAYERS - 1}}} ×{LAYERS:,}" in dom.inside("treemap", "div") + dom.shown)
+            # A click on a name, as the address has it afterwards.
+            dom, console = browser.open(layers, "#unfolded=0&page=0")
+            keys = dom.keys()
+            checks.equal("layers: one opened", (keys[1:4], len(keys), console),
+                         ([folded[0], f"model.layers.0.{PARTS[0]}", f"model.layers.1.{PARTS[0]}"], 100, []))
+            dom, _ = browser.open(layers, "#q=layers.817.")
+            checks.equal("layers: a search finds one of them", dom.keys(), [f"model.layers.817.{part}" for part in PARTS])
+            dom, _ = browser.open(layers, "#q=" + PARTS[0])
+            checks.equal("layers: a search finds all of them", dom.keys(), folded[:1])
+            dom, _ = browser.open(layers, "#zoom=model.layers." + urllib.parse.quote(f"{{0..{LAYERS - 1}}}"))
+            names = [html.unescape(name) for name in re.findall(r'<td class="key"><button[^>]*>(.*?)</button>', dom.inside("shards", "table"))]
+            checks.equal("layers: an opened module lists them", names[:3], ["0", "1", "2"])
+            dom, _ = browser.open(layers, "#fold=0")
+            checks.equal("layers: not folded", dom.count(), f"1 to 100 of {LAYERS * len(PARTS) + 2:,} tensors")
+            dom, console = browser.open(clicked)
+            checks.equal("layers: clicks", (dom.keys()[1:3], dom.attribute("clicked"), console),
+                         ([folded[0], f"model.layers.0.{PARTS[0]}"], "4", []))
 
         def hostile_names():
             for words in ("#q=script&open=0", "#zoom=__proto__&sort=toString"):
@@ -236,7 +296,7 @@ def main():
             checks.equal("bare tensor", (dom.keys(), dom.attribute("ready"), console), (["(root)"], "1", []))
 
         def hundred_thousand():
-            dom, console = browser.open(many, "#q=layers.9999.")
+            dom, console = browser.open(many, "#fold=0&q=layers.9999.")
             checks.equal("many", (dom.attribute("ready"), dom.count(), console), ("100000", "1 to 10 of 10 tensors", []))
             tiles = dom.shown.count('class="tile"')
             checks.that("many: small tiles are gathered", tiles < 5000 and " more</div>" in dom.shown, tiles)
@@ -251,7 +311,7 @@ def main():
                 pixel = first_pixel(png)
                 checks.that("dark" if dark else "light", (max(pixel) < 64) if dark else (min(pixel) > 200), pixel)
 
-        cases = [everything, searching, sorting, zooming, hostile_names, policy, one_tensor, hundred_thousand, narrow_and_colours]
+        cases = [everything, searching, sorting, zooming, folding, hostile_names, policy, one_tensor, hundred_thousand, narrow_and_colours]
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for case in [pool.submit(case) for case in cases]:
                 case.result()
