@@ -12,6 +12,7 @@
 #include "libfsdp/internal/comm/peer_error.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 constexpr std::size_t kLineLength = 200;

@@ -21,6 +21,7 @@
 #include "libfsdp/internal/checkpoint/training_parts.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using TensorMap = std::function<at::Tensor(const at::Tensor&)>;

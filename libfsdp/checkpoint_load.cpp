@@ -8,6 +8,7 @@
 #include "libfsdp/internal/checkpoint/load_plan.h"
 
 namespace fsdp {
+using namespace internal;
 
 LoadReport load(const std::filesystem::path& path, StateDict& state,
                 const std::shared_ptr<ProcessGroup>& group, const LoadOptions& options) {

@@ -28,6 +28,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 namespace dcp = formats::dcp;

@@ -15,6 +15,7 @@
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 // Keys parameters by the numbers that torch.optim.Optimizer gives them: numbering continues from

@@ -23,6 +23,7 @@
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using formats::PartKind;

@@ -14,6 +14,7 @@
 #include "libfsdp/internal/engine/engine.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 // The nonempty gradients of this rank: those that the ranks of the sharding group hold together,

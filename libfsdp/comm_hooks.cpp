@@ -11,6 +11,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using Group = std::shared_ptr<ProcessGroup>;

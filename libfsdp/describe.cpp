@@ -8,6 +8,7 @@
 #include "libfsdp/internal/engine/engine.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 std::int64_t depth_of(const Unit& unit) {

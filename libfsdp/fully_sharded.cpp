@@ -15,6 +15,7 @@
 #include "libfsdp/meta_device.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 FsdpOptions checked(FsdpOptions options) {

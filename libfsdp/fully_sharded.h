@@ -35,14 +35,16 @@
 
 #include "libfsdp/activation_checkpoint.h"
 #include "libfsdp/gathered.h"
-#include "libfsdp/internal/engine/forward_inputs.h"
+#include "libfsdp/detail/forward_inputs.h"
 #include "libfsdp/options.h"
 #include "libfsdp/state_dict.h"
 
 namespace fsdp {
 
+namespace internal {
 class Engine;
 struct Ignored;
+}  // namespace internal
 
 struct SummonOptions {
   bool recurse = true;  // units below the root too
@@ -172,7 +174,7 @@ class ShardedModule {
   void write_trace(const std::filesystem::path& path) const;
 
   // The engine, for code built on it.  See libfsdp/internal/engine/engine.h.
-  Engine& engine() const noexcept;
+  internal::Engine& engine() const noexcept;
   // Ignored parameters.
   const std::vector<NamedTensor>& unmanaged() const noexcept { return unmanaged_; }
   // The dtypes of the module's buffers before mixed_precision cast them, by name.
@@ -197,7 +199,7 @@ class ShardedModule {
   std::vector<NamedTensor> unmanaged_;
   std::unordered_map<std::string, c10::ScalarType> buffer_dtypes_;
   StateDictSettings state_dict_settings_;
-  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<internal::Engine> engine_;
 };
 
 std::ostream& operator<<(std::ostream& out, const ShardedModule& module);

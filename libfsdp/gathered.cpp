@@ -7,6 +7,7 @@
 #include "libfsdp/internal/engine/unit.h"
 
 namespace fsdp {
+using namespace internal;
 
 Gathered::Gathered(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& tensor : parameters) {

@@ -17,8 +17,10 @@
 
 namespace fsdp {
 
+namespace internal {
 struct EngineLife;
 struct Unit;
+}  // namespace internal
 
 // These parameters are whole while it lives, until forward or backward ends.  Only read them:
 // writes are lost.  Tensors that are not sharded parameters are always whole.
@@ -33,8 +35,8 @@ class Gathered {
 
  private:
   struct Pin {
-    std::weak_ptr<EngineLife> life;
-    Unit* unit;
+    std::weak_ptr<internal::EngineLife> life;
+    internal::Unit* unit;
   };
   std::vector<Pin> pins_;
 };

@@ -15,6 +15,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using DeviceAndDtype = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::ScalarType>;

@@ -19,6 +19,7 @@
 #include "libfsdp/internal/state/state_entries.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 struct Copy {

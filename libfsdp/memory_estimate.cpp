@@ -12,10 +12,11 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/engine/module_units.h"
-#include "libfsdp/internal/engine/shard_layout.h"
+#include "libfsdp/shard_layout.h"
 #include "libfsdp/internal/engine/unit.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using Units = std::vector<std::unique_ptr<Unit>>;

@@ -14,7 +14,7 @@
 #include <c10/core/Device.h>
 #include <torch/nn/module.h>
 
-#include "libfsdp/internal/engine/meta_factories.h"
+#include "libfsdp/detail/meta_factories.h"
 
 namespace fsdp {
 

@@ -20,6 +20,7 @@
 #include "libfsdp/internal/state/state_entries.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using torch::optim::Optimizer;

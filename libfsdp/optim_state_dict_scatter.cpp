@@ -17,6 +17,7 @@
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 class Scatter {

@@ -21,6 +21,7 @@
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using formats::cat;

@@ -26,6 +26,7 @@
 #include "libfsdp/internal/comm/store_endpoint.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -24,9 +24,11 @@ class Store;
 
 namespace fsdp {
 
+namespace internal {
 class RankMonitor;
 class StoreClient;
 struct CallState;
+}  // namespace internal
 
 // The place of this process, as its launcher assigned it.
 struct RankEnvironment {
@@ -73,9 +75,9 @@ class ProcessGroup {
   virtual const std::string& name() const noexcept = 0;  // the same on all of its ranks
   // Null if there is no other rank to communicate with.
   virtual const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept = 0;
-  virtual StoreClient* store() const noexcept = 0;    // keys begin with name(); may be null too
-  virtual RankMonitor& monitor() const noexcept = 0;  // of all ranks
-  virtual CallState& calls() noexcept = 0;
+  virtual internal::StoreClient* store() const noexcept = 0;    // keys begin with name(); may be null too
+  virtual internal::RankMonitor& monitor() const noexcept = 0;  // of all ranks
+  virtual internal::CallState& calls() noexcept = 0;
 };
 
 // Holds a c10d::Store without needing c10d's headers.

@@ -13,6 +13,7 @@
 #include "libfsdp/process_group.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 constexpr std::string_view kLoopback = "127.0.0.1";

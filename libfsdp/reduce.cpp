@@ -7,6 +7,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 
 namespace fsdp {
+using namespace internal;
 
 at::Tensor reduce(const at::Tensor& tensor, const std::shared_ptr<ProcessGroup>& group,
                   ReduceKind kind) {

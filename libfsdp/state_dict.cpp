@@ -13,6 +13,7 @@
 #include "libfsdp/internal/state/state_entries.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 bool offloads(const AnyStateDictConfig& config) {

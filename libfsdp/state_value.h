@@ -16,7 +16,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/engine/shard_layout.h"
+#include "libfsdp/shard_layout.h"
 
 namespace fsdp {
 

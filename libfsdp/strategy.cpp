@@ -14,6 +14,7 @@
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 bool is_hybrid(ShardingStrategy strategy) {

@@ -17,6 +17,7 @@
 #include "libfsdp/internal/engine/own_work.h"
 
 namespace fsdp {
+using namespace internal;
 
 class FullParams::Scope {
  public:

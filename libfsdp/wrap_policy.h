@@ -86,4 +86,4 @@ std::vector<std::string> unit_names(const torch::nn::Module& root, const WrapPol
 
 }  // namespace fsdp
 
-#include "libfsdp/internal/engine/wrap_policy_inl.h"
+#include "libfsdp/detail/wrap_policy_inl.h"

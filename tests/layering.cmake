@@ -96,5 +96,17 @@ refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5" ${with_hdf
 refuse(tools "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5")
 refuse(formats "CLI/" "CLI11 stays in tools/cli.cpp")
 refuse(tools "CLI/" "CLI11 stays in tools/cli.cpp" ${ROOT}/tools/cli.cpp)
+# LibTorch's state dicts become those of formats, and back, in one room and in the two calls that it serves.
+file(GLOB bridge ${ROOT}/libfsdp/internal/checkpoint/*)
+refuse(libfsdp "formats/(checkpoint|checks|content|dcp|hdf5|model|names|pickle|rewrite|safetensors|torch|trainers|zip|open|create)[./]"
+       "only internal/checkpoint and saving and loading know checkpoints"
+       ${bridge} ${ROOT}/libfsdp/checkpoint_save.cpp ${ROOT}/libfsdp/checkpoint_training_load.cpp)
+file(GLOB public_headers ${ROOT}/libfsdp/*.h ${ROOT}/libfsdp/optim/*.h ${ROOT}/libfsdp/detail/*.h)
+foreach(header ${public_headers})
+  file(STRINGS ${header} lines REGEX "^#include \"(formats/|libfsdp/internal/)")
+  foreach(line ${lines})
+    message(SEND_ERROR "${header}: ${line}: installed headers include only installed ones")
+  endforeach()
+endforeach()
 refuse(libfsdp "tools/" "tools and libfsdp do not know each other")
 refuse(libfsdp "(CLI|nlohmann)/" "third parties of other folders")

@@ -8,6 +8,7 @@
 #include "libfsdp/internal/comm/backend_registry.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 c10::Device device_of(const BackendRequest& request) {

@@ -96,7 +96,7 @@ void run(std::int64_t mebibytes) {
   std::cout << "ready" << std::endl;
   while (std::cin >> what && what != "quit") {
     std::cin >> folder;
-    fsdp::barrier(group, "start");
+    fsdp::internal::barrier(group, "start");
     const double begin = seconds();
     double returned = 0;
     if (what == "save") {
@@ -108,7 +108,7 @@ void run(std::int64_t mebibytes) {
       returned = seconds() - begin;
       saver.wait();
     }
-    fsdp::barrier(group, "end");
+    fsdp::internal::barrier(group, "end");
     std::cout << (what == "async" ? std::to_string(returned) + " " : "") << seconds() - begin
               << std::endl;
   }

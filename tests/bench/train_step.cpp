@@ -27,6 +27,7 @@
 #include "tests/bench/gpt.h"
 
 namespace fsdp::bench {
+using namespace internal;
 namespace {
 
 using Clock = std::chrono::steady_clock;

@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
   try {
     save(argv[1], argv[2], std::stol(argv[3]));
   } catch (const std::exception& error) {
-    const std::string text = "save_program: error: " + fsdp::message_of(error) + "\n";
+    const std::string text = "save_program: error: " + fsdp::internal::message_of(error) + "\n";
     (void)std::fputs(text.c_str(), stderr);
     return 2;
   }

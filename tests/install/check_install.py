@@ -9,6 +9,7 @@ import argparse
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,22 @@ def check_trainer(checks, arguments, prefix, folder):
         checks.that("the trainer trains", done.stdout == "0.5\n", done.stdout)   # 2 - 0.5 * 3
 
 
+def check_headers(checks, include):
+    """The interface is complete, and nothing internal is in it."""
+    headers = glob.glob(os.path.join(include, "**/*.h"), recursive=True)
+    names = {os.path.relpath(path, include) for path in headers}
+    checks.that("the front doors are installed", {"formats/open.h", "formats/create.h"} <= names, names)
+    checks.that("no internal header is installed", not [name for name in names if "internal/" in name], names)
+    for path in headers:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        wanted = set(re.findall(r'#include "((?:formats|libfsdp)/[^"]+)"', text))
+        checks.that(f"all that {os.path.relpath(path, include)} includes is installed", wanted <= names, wanted - names)
+        spaces = set(re.findall(r"^namespace ([\w:]+)", text, re.M))
+        checks.that(f"{os.path.relpath(path, include)} stays in its namespace",
+                    all(space.split("::")[0] in ("fsdp", "torch", "c10", "c10d", "at", "std") for space in spaces), spaces)
+
+
 def check_consumer(checks, arguments, prefix, folder, golden, tool):
     program = built_project(checks, arguments, prefix, folder, "consumer")
     if not program:
@@ -156,8 +173,7 @@ def main():
         checks.that("version", run(tool, "--version").stdout == f"fsdp-ckpt {arguments.version}\n")
         libraries = glob.glob(os.path.join(prefix, "lib*/**/libfsdp_formats.a"), recursive=True)
         checks.that("library", len(libraries) == 1, libraries)
-        for header in ("open.h", "model/index.h", "base/error.h"):
-            checks.that(header, os.path.exists(os.path.join(prefix, "include/formats", header)))
+        check_headers(checks, os.path.join(prefix, "include"))
         stray = [path for path in glob.glob(os.path.join(prefix, "**/*"), recursive=True)
                  if os.path.isfile(path) and not path.endswith((".h", ".a", ".cmake", "fsdp-ckpt", ".fish", ".1", "_fsdp-ckpt"))]
         checks.that("nothing else is installed", not stray, stray)

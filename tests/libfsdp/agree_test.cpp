@@ -16,6 +16,7 @@
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using test::spawn_ranks;

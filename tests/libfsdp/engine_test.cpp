@@ -12,6 +12,7 @@
 #include "tests/libfsdp/sharded_case.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using namespace test;  // the modules

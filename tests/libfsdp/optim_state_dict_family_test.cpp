@@ -11,6 +11,7 @@
 #include "tests/libfsdp/state/trained.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using test::expect_state;

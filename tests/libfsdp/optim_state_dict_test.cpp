@@ -10,6 +10,7 @@
 #include "tests/libfsdp/state/trained.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using test::expect_close;

@@ -12,6 +12,7 @@
 #include "libfsdp/process_group.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using Variables = std::map<std::string, std::string>;

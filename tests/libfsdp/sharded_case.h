@@ -18,6 +18,7 @@
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {
+using namespace internal;
 
 using test::spawn_ranks;
 using Group = std::shared_ptr<ProcessGroup>;

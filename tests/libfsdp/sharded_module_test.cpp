@@ -16,6 +16,7 @@
 #include "tests/libfsdp/train_loop.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using ::testing::HasSubstr;

@@ -19,6 +19,7 @@
 #include "tests/libfsdp/sharded_case.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 namespace nn = torch::nn;

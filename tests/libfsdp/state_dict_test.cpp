@@ -17,6 +17,7 @@
 #include "tests/libfsdp/state/whole_state.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using test::changed_state;

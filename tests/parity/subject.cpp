@@ -16,6 +16,7 @@
 #include "tests/parity/models.h"
 
 namespace fsdp::test {
+using namespace internal;
 namespace {
 
 using Sharded = FullyShardedDataParallel<ParityModel>;

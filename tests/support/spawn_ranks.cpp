@@ -12,6 +12,7 @@
 #include "libfsdp/internal/comm/rank_monitor.h"
 
 namespace fsdp::test {
+using namespace internal;
 namespace {
 
 struct Outcome {

@@ -13,7 +13,7 @@
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 using formats::Value;
 
@@ -117,4 +117,4 @@ std::vector<formats::PartialRead> CheckpointReader::read_own(bool verify) {
   return partial;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

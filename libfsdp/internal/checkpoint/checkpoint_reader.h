@@ -23,7 +23,7 @@
 #include "libfsdp/process_group.h"
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class CheckpointReader {
  public:
@@ -79,4 +79,4 @@ class CheckpointReader {
   std::unordered_map<std::string, at::Tensor> storages_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // The version whose layout these have; any reader migrates checkpoints of earlier versions.
@@ -88,4 +88,4 @@ void add_lightning_meta(StateDict& rest) {
   add("lr_schedulers", StateList());
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -6,11 +6,11 @@
 
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Adds missing entries to a checkpoint's rest: "epoch" and "global_step" (0), "loops" (a Trainer
 // that has ended that epoch after that many batches of one step each), "callbacks" and
 // "lr_schedulers" (none), and "pytorch-lightning_version".
 void add_lightning_meta(StateDict& rest);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -16,7 +16,7 @@
 #include "formats/content/state_tree.h"
 #include "formats/model/shard_spec.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using formats::Value;
@@ -178,4 +178,4 @@ LoadReport LoadPlan::finish() {
   return std::move(report_);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -13,7 +13,7 @@
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class LoadPlan {
  public:
@@ -57,4 +57,4 @@ class LoadPlan {
   std::vector<std::pair<StateValue*, StateValue>> values_;  // target, value
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

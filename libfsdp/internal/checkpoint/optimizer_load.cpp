@@ -22,7 +22,7 @@
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/optim_state_dict.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using formats::OptimizerForm;
@@ -236,4 +236,4 @@ StateDict plan_optimizer(LoadPlan& plan, CheckpointReader& reader, const Sharded
   return OptimizerPlan(plan, reader, model, optimizer, key, left_out).run(part, flattened);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

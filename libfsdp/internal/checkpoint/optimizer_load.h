@@ -15,8 +15,11 @@ class Optimizer;
 }
 
 namespace fsdp {
-
 class ShardedModule;
+}  // namespace fsdp
+
+namespace fsdp::internal {
+
 
 // Notes what this rank needs of `part`, an optimizer of the checkpoint (by id, by name,
 // or flattened).  `key` is the key of the part, for messages; options without a
@@ -31,4 +34,4 @@ StateDict plan_optimizer(LoadPlan& plan, CheckpointReader& reader, const Sharded
                          bool flattened, const std::string& key,
                          std::vector<std::string>& left_out);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 constexpr std::int64_t kNobody = -1;
@@ -78,4 +78,4 @@ std::shared_ptr<const std::vector<std::int64_t>> PartWriters::of(const ShardedTe
   return copies[count % copies.size()];
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -16,7 +16,7 @@
 #include "libfsdp/internal/checkpoint/tensor_bridge.h"
 #include "libfsdp/process_group.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class PartWriters {
  public:
@@ -42,4 +42,4 @@ class PartWriters {
   std::map<Grouping, std::vector<Ranks>> copies_;  // by copy and part
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

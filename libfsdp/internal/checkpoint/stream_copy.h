@@ -10,7 +10,7 @@
 #include <emmintrin.h>
 #endif
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Writes past the processor's caches if it can: their content stays, and the target is not read
 // before it is written.  For blocks of some MiB this takes a third less time than memcpy.
@@ -37,4 +37,4 @@ inline void stream_copy(std::span<const std::byte> from, std::span<std::byte> to
   if (done != from.size()) std::memcpy(to.data() + done, from.data() + done, from.size() - done);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -14,7 +14,7 @@
 #include "formats/content/object_fields.h"
 #include "formats/dcp/rank_writer.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using formats::DType;
@@ -280,4 +280,4 @@ StateValue state_value(const Value& value, const std::string& key, const TensorO
   return Builder(tensor_of, left_out).build(value, key).value_or(StateValue());
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -16,7 +16,7 @@
 #include "formats/pickle/value.h"
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Throws: c10::Error naming the dtype if the other side has none like it.
 formats::DType dtype_of(c10::ScalarType type);
@@ -64,4 +64,4 @@ using TensorOf = std::function<at::Tensor(const formats::TensorValue& tensor)>;
 StateValue state_value(const formats::Value& value, const std::string& key,
                        const TensorOf& tensor_of, std::vector<std::string>& left_out);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

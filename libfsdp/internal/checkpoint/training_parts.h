@@ -10,7 +10,7 @@
 
 #include "libfsdp/checkpoint.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct TrainingParts {
   StateDict parts;  // "model", "optimizer_0", ...: sharded
@@ -39,4 +39,4 @@ class ParameterPlaces {
 // Throws: c10::Error if there is no model.
 std::shared_ptr<ProcessGroup> group_of(const TrainingState& state);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

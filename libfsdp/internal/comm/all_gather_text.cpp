@@ -10,7 +10,7 @@
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/store_client.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using Clock = StoreClient::Clock;
@@ -121,4 +121,4 @@ std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& gr
   }
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

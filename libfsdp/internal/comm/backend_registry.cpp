@@ -7,7 +7,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 struct Registry {
@@ -40,4 +40,4 @@ const BackendKind& backend_kind(const std::string& name) {
   TORCH_CHECK(false, "expected a backend out of ", known, ", but got '", name, "'");
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

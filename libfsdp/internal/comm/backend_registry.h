@@ -14,7 +14,7 @@ class Backend;
 class Store;
 }  // namespace c10d
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;  // of the new group only
@@ -51,4 +51,4 @@ const BackendKind& backend_kind(const std::string& name);
 // Returns the kind named "gloo".
 BackendKind gloo_backend();
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

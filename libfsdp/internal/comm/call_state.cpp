@@ -4,7 +4,7 @@
 #include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 void enter_collective(ProcessGroup& group, const std::string& what) {
   group.monitor().entered(group.name(), ++group.calls().sequence, what);
@@ -16,4 +16,4 @@ void throw_lost(ProcessGroup& group, const std::string& what, const std::string&
   throw_peer_error(what + ": " + why + (diagnosis.empty() ? "" : "; " + diagnosis));
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -12,7 +12,7 @@
 
 #include "libfsdp/process_group.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct CallState {
   // Held while a collective is issued: backends number collectives in the order that ranks share.
@@ -32,4 +32,4 @@ void enter_collective(ProcessGroup& group, const std::string& what);
 // rank lost others.
 [[noreturn]] void throw_lost(ProcessGroup& group, const std::string& what, const std::string& why);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

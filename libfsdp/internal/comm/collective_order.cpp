@@ -9,7 +9,7 @@
 
 #include "libfsdp/internal/comm/collectives.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 void CollectiveOrder::next(const std::string& what) {
   if (group_->size() == 1) return;
@@ -60,4 +60,4 @@ void CollectiveOrder::agree(const std::string& what) {
   forgotten_ = most + 1;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -21,8 +21,11 @@
 #include <unordered_map>
 
 namespace fsdp {
-
 class ProcessGroup;
+}  // namespace fsdp
+
+namespace fsdp::internal {
+
 
 class CollectiveOrder {
  public:
@@ -44,4 +47,4 @@ class CollectiveOrder {
   std::uint64_t forgotten_ = 0;  // ranks whose numbers differ all forget
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -20,7 +20,7 @@
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/store_client.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -371,4 +371,4 @@ bool reduces_while_scattering(const ProcessGroup& group) {
   return kind_of(group).reduces_while_scattering;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -18,7 +18,7 @@ namespace c10d {
 class Work;
 }
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // A collective in flight.  If destroyed before wait(), it goes on and keeps its tensors alive.
 class Pending {
@@ -78,4 +78,4 @@ std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& gr
 // all-reduce of everything: all_to_all and a mean are faster there.
 bool reduces_while_scattering(const ProcessGroup& group);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

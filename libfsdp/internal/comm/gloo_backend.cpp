@@ -12,7 +12,7 @@
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/network_address.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // All ranks are known to be present when they connect.
@@ -65,4 +65,4 @@ BackendKind gloo_backend() {
   return kind;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -16,7 +16,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using formats::FileDescriptor;
@@ -137,4 +137,4 @@ bool Lifeline::watch_one(const LifelineAddress& address) const {
   }
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -15,7 +15,7 @@
 
 #include "formats/files/file.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct LifelineAddress {
   std::string host;
@@ -48,4 +48,4 @@ class Lifeline {
   std::thread thread_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -6,7 +6,7 @@
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/store_client.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // Limits the time in which the monitor learns about the others.
@@ -30,4 +30,4 @@ void LongWait::look() {
              what_, suspects && !suspects->empty() ? "; " + *suspects : "");
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -7,7 +7,7 @@
 
 #include "libfsdp/process_group.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class LongWait {
  public:
@@ -27,4 +27,4 @@ class LongWait {
   Clock::duration next_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

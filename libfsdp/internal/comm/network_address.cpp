@@ -9,7 +9,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 std::string address_towards(const std::string& host) {
   addrinfo hints{};
@@ -36,4 +36,4 @@ std::string address_towards(const std::string& host) {
               "; set GLOO_SOCKET_IFNAME to the interface to use");
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

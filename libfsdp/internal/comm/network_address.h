@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 constexpr const char* kLoopback = "127.0.0.1";
 
@@ -12,4 +12,4 @@ constexpr const char* kLoopback = "127.0.0.1";
 // Throws: c10::Error if `host` is unknown or no interface leads there.
 std::string address_towards(const std::string& host);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // A list with more names is treated as a mistake.
@@ -132,4 +132,4 @@ std::vector<int> parse_task_counts(std::string_view text, std::string_view varia
   return ListParser(text, variable).counts();
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

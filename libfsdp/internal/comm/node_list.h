@@ -6,10 +6,10 @@
 #include <string_view>
 #include <vector>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Both throw c10::Error, naming `variable`, if the text is not in that notation.
 std::vector<std::string> parse_node_list(std::string_view text, std::string_view variable);
 std::vector<int> parse_task_counts(std::string_view text, std::string_view variable);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

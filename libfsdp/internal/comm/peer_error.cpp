@@ -6,7 +6,7 @@
 
 #include "formats/base/error.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 void throw_peer_error(const std::string& message) {
   throw PeerError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
@@ -37,4 +37,4 @@ std::string message_of(const std::exception& error) {
   return with_trace ? with_trace->what_without_backtrace() : error.what();
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

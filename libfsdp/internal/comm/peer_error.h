@@ -6,7 +6,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Thrown by collectives if another rank is lost, late or failed: the cause lies elsewhere.
 class PeerError : public c10::Error {
@@ -19,4 +19,4 @@ class PeerError : public c10::Error {
 // Returns what went wrong, as one text without a stack trace.
 std::string message_of(const std::exception& error);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

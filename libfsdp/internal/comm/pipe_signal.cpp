@@ -3,7 +3,7 @@
 
 #include <ctime>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 sigset_t pipe_signal() noexcept {
@@ -29,4 +29,4 @@ PipeSignalBlocked::~PipeSignalBlocked() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // While it lives, SIGPIPE is blocked in the calling thread, and for good in every thread started
 // meanwhile: their writes fail with EPIPE, an error that names the rank.  Gloo and the store's
@@ -22,4 +22,4 @@ class PipeSignalBlocked {
   sigset_t before_{};
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

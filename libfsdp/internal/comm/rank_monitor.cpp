@@ -14,7 +14,7 @@
 #include "libfsdp/internal/comm/rank_note.h"
 #include "libfsdp/internal/comm/store_client.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using Clock = StoreClient::Clock;
@@ -409,4 +409,4 @@ std::shared_ptr<RankMonitor> make_lone_monitor() {
   return std::make_shared<LoneMonitor>();
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class StoreClient;
 
@@ -67,4 +67,4 @@ std::shared_ptr<RankMonitor> make_rank_monitor(std::shared_ptr<StoreClient> clie
 // Makes the monitor of a single rank.
 std::shared_ptr<RankMonitor> make_lone_monitor();
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

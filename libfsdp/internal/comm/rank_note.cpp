@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // Writes the length first, "5:hello", so that the text may hold anything.
@@ -79,4 +79,4 @@ RankNote decode_rank_note(std::string_view text) {
   return result;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct RankNote {
   struct Place {
@@ -27,4 +27,4 @@ std::string encode(const RankNote& note);
 // Requires: text made by encode().  Malformed text decodes to an empty note.
 RankNote decode_rank_note(std::string_view text);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -15,7 +15,7 @@
 
 #include "libfsdp/internal/comm/peer_error.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstPause(1);
@@ -139,4 +139,4 @@ std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const 
   }
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

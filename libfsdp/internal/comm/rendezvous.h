@@ -9,7 +9,7 @@
 #include "libfsdp/internal/comm/lifeline.h"
 #include "libfsdp/internal/comm/store_client.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct Newcomer {
   int rank = 0;
@@ -32,4 +32,4 @@ std::string network_id();
 std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,
                            bool serves, std::chrono::milliseconds timeout);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

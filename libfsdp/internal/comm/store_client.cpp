@@ -8,7 +8,7 @@
 
 #include "libfsdp/internal/comm/peer_error.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 constexpr std::chrono::milliseconds kPeriod(1000);
@@ -207,4 +207,4 @@ std::string duration_text(std::chrono::milliseconds duration) {
   return std::to_string(count / 1000) + " s";
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -25,7 +25,7 @@ namespace c10d {
 class Store;
 }
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Thread-safe.
 class StoreClient {
@@ -75,4 +75,4 @@ class StoreClient {
 // "4 s", "250 ms"
 std::string duration_text(std::chrono::milliseconds duration);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

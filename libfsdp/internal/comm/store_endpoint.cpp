@@ -13,7 +13,7 @@
 #include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/store_client.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
@@ -64,4 +64,4 @@ StoreEndpoint store_endpoint(const std::string& addr, std::uint16_t port, int ra
   return {store, served_by, false};
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

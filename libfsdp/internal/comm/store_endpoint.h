@@ -12,7 +12,7 @@ namespace c10d {
 class Store;
 }
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct StoreEndpoint {
   c10::intrusive_ptr<c10d::Store> store;
@@ -27,4 +27,4 @@ struct StoreEndpoint {
 StoreEndpoint store_endpoint(const std::string& addr, std::uint16_t port, int rank,
                              std::chrono::milliseconds timeout);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

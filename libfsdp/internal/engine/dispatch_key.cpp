@@ -7,7 +7,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
-#include "libfsdp/internal/engine/meta_factories.h"
+#include "libfsdp/detail/meta_factories.h"
 #include "libfsdp/internal/engine/observer.h"
 
 namespace fsdp::internal {

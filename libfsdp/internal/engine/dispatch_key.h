@@ -6,7 +6,7 @@
 //  - an argument carries the key: a sharded parameter or a view of one.  The engine gathers what
 //    the operator is about to read: see libfsdp/internal/engine/observer.h;
 //  - the thread includes the key: a MetaDevice scope, which sends factories to the meta device:
-//    see libfsdp/internal/engine/meta_factories.h.
+//    see libfsdp/detail/meta_factories.h.
 //
 // The key is LibTorch's DeferredInit, kept there for extensions; nothing in LibTorch registers on
 // it.  It ranks above autograd, autocast and the backends' selection, so that the fallback sees

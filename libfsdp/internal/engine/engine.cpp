@@ -15,7 +15,7 @@
 #include "libfsdp/internal/engine/own_work.h"
 #include "libfsdp/internal/engine/written_parameters.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 bool frees_after_forward(ShardingStrategy strategy) {
@@ -388,4 +388,4 @@ void Engine::spoil(const std::string& why) {
   if (spoiled_.empty()) spoiled_ = why;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -39,7 +39,7 @@
 #include "libfsdp/internal/engine/unit.h"
 #include "libfsdp/options.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Counts what an engine has done since it was made.
 struct EngineStats {
@@ -185,4 +185,4 @@ class Engine {
   Trace::Clock::time_point computing_since_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

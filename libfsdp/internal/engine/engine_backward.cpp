@@ -19,7 +19,7 @@
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/written_parameters.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // Limits reductions in flight while backward goes on: one hides behind the next unit's gradients,
@@ -244,4 +244,4 @@ void Engine::backward_died(int graph_task) noexcept {
   previous_ = nullptr;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

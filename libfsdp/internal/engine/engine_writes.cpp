@@ -10,7 +10,7 @@
 #include "libfsdp/internal/engine/own_work.h"
 #include "libfsdp/internal/engine/written_parameters.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 void Engine::check_taken(bool replaceable) const {
   for (const auto& unit : units_) {
@@ -54,4 +54,4 @@ void Engine::written(Parameter& parameter, const std::string& writer) {
   streams_.order(Lane::kCompute, Lane::kUnshard);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

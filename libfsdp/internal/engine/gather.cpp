@@ -11,7 +11,7 @@
 
 #include "libfsdp/internal/engine/own_work.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 bool casts(const Unit& unit) {
@@ -231,4 +231,4 @@ void Gather::fail() noexcept {
   units_.clear();
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

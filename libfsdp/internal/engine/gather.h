@@ -14,7 +14,7 @@
 #include "libfsdp/internal/engine/trace.h"
 #include "libfsdp/internal/engine/unit.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
@@ -61,4 +61,4 @@ class Gather : public std::enable_shared_from_this<Gather> {
   const Trace::Clock::time_point started_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

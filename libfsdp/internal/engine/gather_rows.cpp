@@ -8,7 +8,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/engine/engine.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 at::Tensor gather_blocks(Engine& engine, const at::Tensor& local, const std::string& what) {
   const auto& ranks = engine.shard_group();
@@ -60,4 +60,4 @@ bool is_first_rank(const Engine& engine) noexcept {
   return engine.shard_group()->rank() == 0 && (!replicas || replicas->rank() == 0);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -7,10 +7,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "libfsdp/internal/engine/shard_layout.h"
+#include "libfsdp/shard_layout.h"
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class Engine;
 
@@ -35,4 +35,4 @@ ShardedTensor sharded_tensor(const Engine& engine, const ShardLayout& layout, at
 // Returns whether this is the first rank of the first copy.
 bool is_first_rank(const Engine& engine) noexcept;
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

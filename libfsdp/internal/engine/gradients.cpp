@@ -12,7 +12,7 @@
 #include "libfsdp/internal/engine/dispatch_key.h"
 #include "libfsdp/internal/engine/own_work.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // A stand-in without an owner is out of use: nothing happens when it is destroyed.
 struct StandIn {
@@ -296,4 +296,4 @@ void release_stand_ins(Unit& unit) noexcept {
   }
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -25,7 +25,7 @@
 
 #include "libfsdp/internal/engine/unit.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct StandIn;
 
@@ -55,4 +55,4 @@ void release_stand_ins(Unit& unit) noexcept;
 // Throws: c10::Error naming the parameter if its gradient is not dense.
 void check_dense(const Parameter& parameter, const at::Tensor& gradient);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

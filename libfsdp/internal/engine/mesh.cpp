@@ -5,7 +5,7 @@
 
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 int node_size(const FsdpOptions& options) {
@@ -45,4 +45,4 @@ Mesh mesh_of(const FsdpOptions& options) {
   return {shard, across.size() > 1 ? all->subgroup(across) : nullptr};
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -7,7 +7,7 @@
 #include "libfsdp/options.h"
 #include "libfsdp/process_group.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 struct Mesh {
   std::shared_ptr<ProcessGroup> shard;      // of size 1: nothing is sharded
@@ -19,4 +19,4 @@ struct Mesh {
 // fill the nodes, or if a replicate group is given and nothing uses it.
 Mesh mesh_of(const FsdpOptions& options);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

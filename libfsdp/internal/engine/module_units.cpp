@@ -11,7 +11,7 @@
 
 #include "libfsdp/internal/engine/dispatch_key.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 bool is_batch_norm(const torch::nn::Module& module) {
@@ -269,4 +269,4 @@ std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& u
   return lines;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

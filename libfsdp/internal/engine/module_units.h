@@ -12,7 +12,7 @@
 #include "libfsdp/internal/engine/unit.h"
 #include "libfsdp/options.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // The modules and tensors that a wrapper leaves alone.
 struct Ignored {
@@ -38,4 +38,4 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
 std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& units,
                                      const FsdpOptions& options);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -13,10 +13,10 @@ namespace c10 {
 class OperatorHandle;
 }
 
-namespace fsdp {
+namespace fsdp::internal {
 struct Parameter;
 struct Unit;
-}  // namespace fsdp
+}  // namespace fsdp::internal
 
 namespace fsdp::internal {
 

@@ -4,7 +4,7 @@
 
 #include "libfsdp/internal/engine/engine.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // While it lives, no forward or summon_full_params of the engine begins, and no unit has memory
 // beyond its shards: the next forward sees the shards as they are then.
@@ -20,4 +20,4 @@ class OutsideStep {
   Engine& engine_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

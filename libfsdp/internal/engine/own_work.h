@@ -10,7 +10,7 @@
 
 #include "libfsdp/internal/engine/dispatch_key.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // While it lives, operators are not recorded, neither for autograd nor for profilers, and not seen
 // by the engine.  Tensors made inside may be written later, even in inference mode.
@@ -28,4 +28,4 @@ class OwnWork {
   c10::impl::ExcludeDispatchKeyGuard unseen_{internal::interception_key()};
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

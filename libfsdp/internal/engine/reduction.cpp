@@ -13,7 +13,7 @@
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/own_work.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 std::int64_t item_bytes(c10::ScalarType dtype) {
@@ -368,4 +368,4 @@ void Reduction::finish() {
   received_.reset();
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

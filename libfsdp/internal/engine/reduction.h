@@ -24,7 +24,7 @@
 #include "libfsdp/internal/engine/unit.h"
 #include "libfsdp/options.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Settings of an engine's reductions.
 struct ReduceContext {
@@ -75,4 +75,4 @@ class Reduction {
   Trace::Clock::time_point started_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

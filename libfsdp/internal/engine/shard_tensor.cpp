@@ -4,7 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 class ShardImpl final : public c10::TensorImpl {
@@ -32,4 +32,4 @@ at::Tensor shard_tensor(const at::Tensor& view) {
   return at::Tensor(std::move(impl));
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

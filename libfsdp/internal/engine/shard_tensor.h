@@ -7,9 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Shares the memory of `view`; has one version counter for itself and its data().
 at::Tensor shard_tensor(const at::Tensor& view);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -7,7 +7,7 @@
 #include <ATen/Functions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
@@ -100,4 +100,4 @@ void Streams::throttle() {
   }
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

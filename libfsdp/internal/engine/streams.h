@@ -20,7 +20,7 @@
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 enum class Lane {
   kCompute,  // the caller's current stream: forward, backward, optimizer
@@ -78,4 +78,4 @@ class Streams {
   std::array<std::int64_t, 2> peak_{};
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

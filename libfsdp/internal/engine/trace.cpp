@@ -14,7 +14,7 @@
 
 #include "formats/base/json.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using std::chrono::nanoseconds;
@@ -156,4 +156,4 @@ TraceSpan::~TraceSpan() {
   trace_->add(lane_, name, start_, Trace::Clock::now());
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

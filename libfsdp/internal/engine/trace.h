@@ -16,7 +16,7 @@
 
 #include <ATen/record_function.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Each lane is one row of the picture.
 enum class TraceLane : std::uint8_t {
@@ -88,4 +88,4 @@ class TraceSpan {
   at::RecordFunction range_;
 };
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

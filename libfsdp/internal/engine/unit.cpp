@@ -15,7 +15,7 @@
 #include "libfsdp/internal/engine/shard_tensor.h"
 #include "libfsdp/internal/engine/storage_lock.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // oneDNN and MKL work best on such addresses.
@@ -245,4 +245,4 @@ void shard_was_written(Parameter& parameter) noexcept {
   parameter.full.unsafeGetTensorImpl()->bump_version();
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -26,13 +26,13 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include "libfsdp/internal/engine/shard_layout.h"
+#include "libfsdp/shard_layout.h"
 
 namespace torch::autograd {
 struct Node;
 }
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class Engine;
 class Gather;
@@ -186,4 +186,4 @@ bool still_taken(const Parameter& parameter) noexcept;
 // Call after a write to the shard that autograd does not know about.
 void shard_was_written(Parameter& parameter) noexcept;
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -11,7 +11,7 @@
 #include "libfsdp/internal/engine/gather_rows.h"
 #include "libfsdp/internal/engine/own_work.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 void note_written(const Parameter& parameter, const at::Tensor& whole) {
@@ -85,4 +85,4 @@ void forget_written(Unit& unit) noexcept {
   if (unit.local.defined() && unit.local.is_cpu()) trailer_of(unit).written = 0;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -26,7 +26,7 @@
 
 #include "libfsdp/internal/engine/unit.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Takes this rank's rows of `whole`, which `writer` left in the parameter, in the dtype of compute.
 // Throws: c10::Error naming the parameter if a shard of another dtype would be rounded.
@@ -43,4 +43,4 @@ void take_replacement(Parameter& parameter, int rank);
 // Stops comparing what ranks wrote before, because they failed at different places.
 void forget_written(Unit& unit) noexcept;
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -10,7 +10,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/state/state_skeleton.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 // Adds the tensors that do not travel as text, in the order of the value.
@@ -66,4 +66,4 @@ StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const Sta
   return result;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -8,7 +8,7 @@
 #include "libfsdp/process_group.h"
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Collective.  Sends the value's skeleton (state_skeleton.h) and then tensor after tensor; they
 // arrive on the CPU.  The values that other ranks give are not looked at.
@@ -16,4 +16,4 @@ namespace fsdp {
 StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const StateValue& value,
                            int src, const std::string& what);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -7,7 +7,7 @@
 #include "formats/base/text.h"
 #include "libfsdp/internal/engine/gather_rows.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 using formats::cat;
@@ -97,4 +97,4 @@ at::Tensor whole_in(const StateValue& value, const std::string& key, at::IntArra
   return rows_in(value, key, shard_layout(shape, 1), 0, problems);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -9,11 +9,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
-#include "libfsdp/internal/engine/shard_layout.h"
+#include "libfsdp/shard_layout.h"
 #include "libfsdp/state_dict.h"
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 class LoadProblems {
  public:
@@ -39,4 +39,4 @@ at::Tensor rows_in(const StateValue& value, const std::string& key, const ShardL
 at::Tensor whole_in(const StateValue& value, const std::string& key, at::IntArrayRef shape,
                     LoadProblems& problems);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

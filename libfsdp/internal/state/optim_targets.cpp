@@ -11,7 +11,7 @@
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/state/load_problems.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 OptimPiece piece_of(const Parameter& parameter) {
@@ -76,4 +76,4 @@ std::vector<std::vector<OptimTarget>> optim_targets(const ShardedModule& model,
   return result;
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

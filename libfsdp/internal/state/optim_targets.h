@@ -14,8 +14,11 @@ class Optimizer;
 }
 
 namespace fsdp {
-
 class ShardedModule;
+}  // namespace fsdp
+
+namespace fsdp::internal {
+
 
 // One parameter of the module, inside a tensor of the optimizer.
 struct OptimPiece {
@@ -41,4 +44,4 @@ struct OptimTarget {
 std::vector<std::vector<OptimTarget>> optim_targets(const ShardedModule& model,
                                                     const torch::optim::Optimizer& optimizer);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -15,7 +15,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 namespace optim = torch::optim;
@@ -327,4 +327,4 @@ std::int64_t step_in(const StateValue& value) {
   return static_cast<std::int64_t>(step);
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

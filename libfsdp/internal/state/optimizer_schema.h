@@ -21,7 +21,7 @@ class OptimizerOptions;
 class OptimizerParamState;
 }  // namespace torch::optim
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // The state that an optimizer keeps for one of its parameters.
 struct ParamState {
@@ -73,4 +73,4 @@ at::Tensor step_tensor(std::int64_t step);
 // Throws: c10::Error if it is not a count.
 std::int64_t step_in(const StateValue& value);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -10,7 +10,7 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 class Walk {
@@ -107,4 +107,4 @@ std::string layout_key(const std::string& flat_name) {
   return flat_name + "._layout";
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

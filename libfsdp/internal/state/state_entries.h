@@ -12,8 +12,11 @@
 #include "libfsdp/internal/engine/unit.h"
 
 namespace fsdp {
-
 class ShardedModule;
+}  // namespace fsdp
+
+namespace fsdp::internal {
+
 
 // Exactly one of `parameter`, `flat` and `whole` is set.
 struct StateEntry {
@@ -36,4 +39,4 @@ std::string layout_text(const FlatGroup& group, int rank);
 // Returns the key that it has beside its buffer.
 std::string layout_key(const std::string& flat_name);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

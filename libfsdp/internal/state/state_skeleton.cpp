@@ -12,7 +12,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
-namespace fsdp {
+namespace fsdp::internal {
 namespace {
 
 bool is_integer(c10::ScalarType dtype) {
@@ -183,4 +183,4 @@ StateValue skeleton_of(std::string_view text) {
   return Reader(text).value();
 }
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -7,7 +7,7 @@
 
 #include "libfsdp/state_value.h"
 
-namespace fsdp {
+namespace fsdp::internal {
 
 // Throws: c10::Error for sharded tensors.
 std::string skeleton_text(const StateValue& value);
@@ -19,4 +19,4 @@ StateValue skeleton_of(std::string_view text);
 // Returns whether the text holds the tensor's value.
 bool travels_as_text(const at::Tensor& tensor);
 
-}  // namespace fsdp
+}  // namespace fsdp::internal

@@ -17,6 +17,7 @@
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using Group = std::shared_ptr<ProcessGroup>;

@@ -29,7 +29,7 @@ int main(int argc, char** argv) {
     fsdp::save(argv[1], {{"rows", rows}, {"first", std::atof(argv[2])}, {"whole", at::ones({9})}},
                group, options);
   } catch (const std::exception& error) {
-    std::cout << "error: " << fsdp::message_of(error) << std::endl;
+    std::cout << "error: " << fsdp::internal::message_of(error) << std::endl;
     return 1;
   }
   std::cout << "done" << std::endl;

@@ -11,6 +11,7 @@
 #include "libfsdp/process_group.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 ProcessGroupOptions one_rank() {

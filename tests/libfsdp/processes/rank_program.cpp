@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
   try {
     run(argv[1], std::atoi(argv[2]), options);
   } catch (const std::exception& error) {
-    std::cout << "error: " << fsdp::message_of(error) << std::endl;
+    std::cout << "error: " << fsdp::internal::message_of(error) << std::endl;
     return 1;
   }
   std::cout << "done" << std::endl;

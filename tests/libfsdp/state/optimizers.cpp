@@ -19,6 +19,7 @@
 #include "tests/libfsdp/state/trained.h"
 
 namespace fsdp::test {
+using namespace internal;
 namespace {
 
 constexpr int kSteps = 3;

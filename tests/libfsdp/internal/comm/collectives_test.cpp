@@ -19,6 +19,7 @@
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using test::spawn_ranks;

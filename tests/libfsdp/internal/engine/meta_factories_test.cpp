@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/meta_factories.h"
+#include "libfsdp/detail/meta_factories.h"
 
 #include <optional>
 #include <thread>

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using ::testing::ElementsAre;

@@ -19,6 +19,7 @@
 #include "tests/support/temp_dir.h"
 
 namespace fsdp {
+using namespace internal;
 namespace {
 
 using namespace std::chrono_literals;

@@ -6,7 +6,7 @@
 
 #include <torch/nn/module.h>
 
-#include "libfsdp/internal/engine/forward_inputs.h"
+#include "libfsdp/detail/forward_inputs.h"
 
 namespace fsdp {
 

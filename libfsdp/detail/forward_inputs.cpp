@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/forward_inputs.h"
+#include "libfsdp/detail/forward_inputs.h"
 
 #include <ATen/Functions.h>
 
