@@ -87,7 +87,7 @@ class Fields {
  public:
   Fields(std::string_view cls, const Value& state) : cls_(cls), state_(state) {
     if (state.kind() != ValueKind::kDict)
-      throw Error(ErrorCode::kBuild, cat(cls, ": state is no dict"));
+      throw Error(ErrorCode::kBuild, cat(cls, ": state is not a dict"));
   }
   const Value* find(std::string_view name) const { return state_.find(name); }
   const Value& get(std::string_view name) const {
@@ -183,7 +183,7 @@ class MetadataHost : public PickleHost {
       return PickleHost::new_object(cls, std::move(args));
     if (cls.as_global() == nullptr || tag < MetadataClass::kFirstRecord) {
       throw Error(ErrorCode::kReduce,
-                  cat("object of ", name_of(cls), ": it is no class of a .metadata"));
+                  cat("object of ", name_of(cls), ": it is not a class of a .metadata"));
     }
     if (!args.items().empty()) {
       throw Error(ErrorCode::kReduce, cat("object of ", name_of(cls), ": expected no arguments"));
@@ -243,7 +243,7 @@ class MetadataHost : public PickleHost {
   }
 
   static std::string name_of(const Value& value) {
-    return value.as_global() == nullptr ? "something that is no name"
+    return value.as_global() == nullptr ? "something that is not a name"
                                         : quote(value.as_global()->dotted());
   }
 
@@ -280,7 +280,7 @@ class MetadataHost : public PickleHost {
       const auto number = item.as_int();
       if (!number)
         throw Error(ErrorCode::kType,
-                    cat(fields.cls(), ": field ", name, ": a dimension is no integer"));
+                    cat(fields.cls(), ": field ", name, ": a dimension is not an integer"));
       t_.numbers.push_back(*number);
     }
     return dims;
@@ -368,10 +368,8 @@ class MetadataHost : public PickleHost {
     if (state.kind() == ValueKind::kTuple) {
       const auto items = state.items();
       if (items.size() < 5 || items.size() > 6) {
-        throw Error(ErrorCode::kBuild  // A tuple (dtype, layout, requires_grad, memory format,
-                                       // pin_memory[, strides]), or a dict of the same.
-                                           cat("TensorProperties: expected 5 or 6 fields, found ",
-                                               items.size()));
+        throw Error(ErrorCode::kBuild,
+                    cat("TensorProperties: expected 5 or 6 fields, found ", items.size()));
       }
       dtype = &items[0];
       layout = &items[1];
@@ -382,7 +380,7 @@ class MetadataHost : public PickleHost {
     }
     if (dtype->as_global() == nullptr ||
         static_cast<MetadataClass>(dtype->global_tag()) != MetadataClass::kDType) {
-      throw Error(ErrorCode::kType, "TensorProperties: field dtype is no dtype");
+      throw Error(ErrorCode::kType, "TensorProperties: field dtype is not a dtype");
     }
     row.dtype = *dtype_from_torch_name(dtype->as_global()->name);
     if (layout != nullptr && layout->as_string() != nullptr) row.layout = *layout->as_string();
