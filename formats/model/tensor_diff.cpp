@@ -323,6 +323,8 @@ class GroupComparison {
   // Last: pairs without a distance lose their figures.
   void add_norms() {
     for (std::size_t i = 0; distances_.special && i < count_; ++i) {
+      if (std::isfinite(distances_.left[i]) && std::isfinite(distances_.size[i])) continue;
+      // The absolute value of a finite complex number may be too large.
       if (is_finite(left_dtype_, left_, i) && is_finite(right_dtype_, right_, i)) continue;
       difference_.unbounded += unequal_[i];
       distances_.left[i] = distances_.apart[i] = 0;
