@@ -162,59 +162,6 @@ CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   return sub;
 }
 
-// One line of help: the words to type, and their effect.
-std::string help_line(const std::string& typed, const std::string& explanation) {
-  std::string line = std::string(kHelpIndent, ' ') + typed;
-  line += line.size() + 2 <= kHelpColumn ? std::string(kHelpColumn - line.size(), ' ')
-                                         : "\n" + std::string(kHelpColumn, ' ');
-  return line + explanation + '\n';
-}
-
-// "-k, --keys GLOB"; long names are aligned.
-std::string option_text(const CLI::Option& option) {
-  std::string text;
-  for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
-  text = text.empty() ? "    " : text + ", ";
-  for (const std::string& name : option.get_lnames()) text += "--" + name;
-  if (option.get_type_size_max() == 0) return text;  // a flag
-  const std::string type = option.get_type_name();
-  return text + " " +
-         type.substr(0, type.find(':'));  // CLI11 puts the allowed values after a colon
-}
-
-std::string help_text(const CLI::App& app) {
-  const bool top = app.get_parent() == nullptr;
-  std::string text = app.get_description() + "\n\nUsage: fsdp-ckpt " +
-                     (top ? "VERB" : app.get_name()) + " [OPTIONS]";
-  std::string positionals;
-  std::string groups;
-  for (const char* group : {kOwnOptions, kCommonOptions}) {
-    std::string lines;
-    for (const CLI::Option* option : app.get_options()) {
-      if (option->get_positional()) continue;
-      if (option->get_group() == group)
-        lines += help_line(option_text(*option), option->get_description());
-    }
-    if (!lines.empty()) groups += std::string("\n") + group + ":\n" + lines;
-  }
-  for (const CLI::Option* option : app.get_options()) {
-    if (!option->get_positional()) continue;
-    text += " " + option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
-    positionals += help_line(option->get_name(true), option->get_description());
-  }
-  text += "\n";
-  if (!positionals.empty()) text += "\n" + positionals;
-  if (top) {
-    text += "\nVerbs:\n";
-    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-      std::string names = verb->get_name();
-      for (const std::string& alias : verb->get_aliases()) names += ", " + alias;
-      text += help_line(names, verb->get_description());
-    }
-  }
-  return text + groups + "\n" + app.get_footer() + "\n";
-}
-
 // Returns CLI11's message about words that it rejected, with a correction.
 std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
                           const std::vector<std::string>& args) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <ostream>
+#include <span>
 #include <utility>
 
 #include "formats/base/text.h"
@@ -180,7 +181,7 @@ void print_diff_text(const DiffOptions& options, const Comparison& found,
   const auto keys = listing.fold ? folded_key_rows(found.differences) : key_rows(found.differences);
   const std::size_t some_keys = std::min(listing.limit, keys.size());
   const std::size_t some_changes = std::min(listing.limit - some_keys, changes.size());
-  Table table({Column::kWhole, Column::kName, Column::kText});
+  Table table({Column::kWhole, Column::kName, Column::kWhole});
   for (const KeyRow& row : std::span(keys).first(some_keys))
     table.add({kind_text(row.kind), formats::escape(row.name), formats::escape(row.text)});
   table.print(streams.out, streams.columns);

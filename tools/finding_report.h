@@ -10,12 +10,13 @@ namespace fsdp::cli {
 
 // Throws the first finding that is not an answer (formats/files/no_answer.h: a file could not be
 // read) as an Error with `path` in front: then the checkpoint is known neither as sound nor as
-// damaged.  Prints the other findings to `out` before that, if there is one.
-void throw_if_unread(const formats::Findings& findings, const std::string& path, std::ostream* out);
+// damaged.  Prints the other findings before that, if there are `streams`.
+void throw_if_unread(const formats::Findings& findings, const std::string& path,
+                     const Streams* streams);
 
 // Prints a line: "damage[ZIP_CRC]: __1_0.distcp: 'w': symptom (bytes 10 to 20)".
-// `color`: prints the word in red if the checkpoint is damaged or unsafe, else in yellow.
-void print_finding(const formats::Finding& finding, std::ostream& out, bool color = false);
+// With colours, its first word is red if the checkpoint is damaged or unsafe, else yellow.
+void print_finding(const formats::Finding& finding, const Streams& streams);
 
 // {"severity", "code", "file", "key", "begin", "end", "message"}.
 formats::Json finding_json(const formats::Finding& finding);

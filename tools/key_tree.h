@@ -18,6 +18,8 @@ struct KeyNode {
   const formats::TensorEntry* tensor = nullptr;
   const formats::ValueEntry* value = nullptr;
   std::size_t copies = 1;  // equal subtrees that this one stands for (fold)
+  // fold: `tensor`, and those at the same place of the subtrees that this one stands for.
+  std::vector<const formats::TensorEntry*> alike;
   // Totals of the node and everything below, over all copies.
   std::uint64_t tensors = 0;
   std::uint64_t values = 0;

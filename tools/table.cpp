@@ -85,19 +85,16 @@ std::string Table::line(const Row& row, const std::vector<std::size_t>& widths,
 std::string Table::stacked(const Row& row, std::size_t columns) const {
   const auto found = std::find(columns_.begin(), columns_.end(), Column::kName);
   const auto name = static_cast<std::size_t>(found - columns_.begin());
-  std::vector<std::string> pieces;
+  std::vector<std::string> cells;
   for (std::size_t c = 0; c < row.cells.size(); ++c) {
     if (c == name || row.cells[c].empty()) continue;
-    std::string piece = c < header_.size() ? header_[c] + " " : "";
-    const Column kind = reaches_over(row, c) ? Column::kText : columns_[c];
-    piece += cut(row.cells[c], kind, columns - std::min(columns, kIndent + width_of(piece)));
-    pieces.push_back(std::move(piece));
+    const std::string header = c < header_.size() ? header_[c] + " " : "";
+    cells.push_back(wrapped(header + row.cells[c], columns - std::min(columns, kIndent), kIndent));
   }
-  const std::string indent(kIndent, ' ');
   std::string text = name < row.cells.size() ? cut_within(row.cells[name], columns) : "";
-  if (pieces.empty()) return text;
-  pieces.front() = indent + pieces.front();
-  return text + (text.empty() ? "" : "\n") + packed(pieces, "  ", columns, kIndent);
+  if (cells.empty()) return text;
+  cells.front() = std::string(kIndent, ' ') + cells.front();
+  return text + (text.empty() ? "" : "\n") + packed(cells, "  ", columns, kIndent);
 }
 
 void Table::print(std::ostream& out, std::size_t columns) const {

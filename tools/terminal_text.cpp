@@ -83,15 +83,13 @@ std::string packed(const std::vector<std::string>& pieces, std::string_view gap,
   std::string text;
   std::size_t used = 0;
   for (const std::string& piece : pieces) {
-    const std::size_t width = width_of(piece);
     const bool first = &piece == &pieces.front();
-    if (!first && columns != 0 && used + gap.size() + width > columns) {
+    if (!first && columns != 0 && used + gap.size() + width_of(piece) > columns) {
       text += "\n" + std::string(indent, ' ') + piece;
-      used = indent + width;
     } else {
       text.append(first ? "" : gap).append(piece);
-      used += (first ? 0 : gap.size()) + width;
     }
+    used = width_of(std::string_view(text).substr(text.rfind('\n') + 1));
   }
   return text;
 }

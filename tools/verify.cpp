@@ -120,7 +120,7 @@ std::size_t count(const formats::Findings& findings, Severity severity) {
 // The worst of the findings; warnings leave a checkpoint sound.
 struct Verdict {
   const char* word;      // as in --json
-  const char* colour;    // of that word
+  Colour colour;         // of that word
   const char* sentence;  // the words before the counts
 };
 
@@ -225,7 +225,7 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
 int verify(const VerifyCommand& command, const Streams& streams, formats::Json::Object& json) {
   Outcome outcome = examine(command, streams);
   auto& findings = outcome.report.findings;
-  throw_if_unread(findings, outcome.path, command.common.json ? nullptr : &streams.out);
+  throw_if_unread(findings, outcome.path, command.common.json ? nullptr : &streams);
   // A matching seal is a checksum of everything.
   if (command.require_checksums && outcome.report.bytes_unchecked != 0 &&
       !matches_whole(outcome.sealing)) {

@@ -368,9 +368,8 @@ class MetadataHost : public PickleHost {
     if (state.kind() == ValueKind::kTuple) {
       const auto items = state.items();
       if (items.size() < 5 || items.size() > 6) {
-        throw Error(ErrorCode::kBuild  // A tuple (dtype, layout, requires_grad, memory format,
-                                       // pin_memory[, strides]), or a dict of the same.
-                        cat("TensorProperties: expected 5 or 6 fields, found ", items.size()));
+        throw Error(ErrorCode::kBuild,
+                    cat("TensorProperties: expected 5 or 6 fields, found ", items.size()));
       }
       dtype = &items[0];
       layout = &items[1];

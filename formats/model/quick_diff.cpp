@@ -6,27 +6,20 @@
 #include <cstring>
 #include <limits>
 
-// One build runs on every x86-64; if the machine has AVX2, glibc picks that copy when it loads the
-// program.  Sanitizers start before glibc can do that.
-#if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define FSDP_WIDE_VECTORS __attribute__((target_clones("avx2", "default")))
-#else
-#define FSDP_WIDE_VECTORS
-#endif
+#include "formats/base/vector_clones.h"
 
 namespace fsdp::formats {
 namespace {
 
 constexpr std::uint32_t kExponent = 0x7F800000;
 constexpr std::uint32_t kMagnitude = 0x7FFFFFFF;
-// More than the rounding error of float32 in the few operations below, and than that of float64 if
-// it has to decide.
+// More than float32 loses in the few operations below, and than float64 loses where it is the one
+// to be asked.
 constexpr double kSlack = 4e-6;
-// The relative error of products below this is not bounded.
+// Products below this may lose more than a share of themselves.
 constexpr float kTooSmall = 1e-30F;
 
-// Returns a bound such that every number above `most` exceeds it, in float32 too.
+// A bound that what lies above `most` is above as well, in float32 too.
 float below(double most) {
   if (std::isinf(most)) return std::numeric_limits<float>::infinity();
   return static_cast<float>(
@@ -44,12 +37,12 @@ struct Bounds {
 struct Seen {
   std::uint32_t unequal = 0;
   std::uint32_t beyond = 0;
-  std::uint32_t undecided = 0;  // not 0: float32 cannot tell whether it is within the tolerance
-  std::uint32_t more = 0;       // not 0: NaN or infinite, or the largest distance in ulps so far
+  std::uint32_t undecided = 0;  // not 0: beyond the tolerance or within, nobody knows yet
+  std::uint32_t more = 0;       // not 0: NaN or infinite, or further apart in ulps than known
   std::uint32_t grows = 0;      // not 0: the largest distance may lie here
 };
 
-// Without branches, so that compilers can handle several elements per step.
+// Without branches, so that compilers make several elements a step of it.
 template <bool kExact>
 inline __attribute__((always_inline)) Seen look_at(std::span<const std::byte> left,
                                                    std::span<const std::byte> right,
@@ -102,7 +95,7 @@ FSDP_WIDE_VECTORS Seen look_close(std::span<const std::byte> left, std::span<con
   return look_at<false>(left, right, bounds);
 }
 
-// Returns whether finite elements have a larger distance than `most` or a larger relative one than
+// Whether finite elements hold a larger distance than `most` or a larger relative one than
 // `relative`: in float64, as compare_elements counts them.
 FSDP_WIDE_VECTORS bool grows(std::span<const std::byte> left, std::span<const std::byte> right,
                              double most, double relative) {
@@ -114,7 +107,7 @@ FSDP_WIDE_VECTORS bool grows(std::span<const std::byte> left, std::span<const st
     std::memcpy(&a, left.data() + i * sizeof(a), sizeof(a));
     std::memcpy(&b, right.data() + i * sizeof(b), sizeof(b));
     const double apart = std::fabs(static_cast<double>(a) - static_cast<double>(b));
-    const double ratio = apart / std::fabs(static_cast<double>(b));  // 0 / 0 is not larger
+    const double ratio = apart / std::fabs(static_cast<double>(b));  // 0 / 0 is no larger
     found |= (apart > most ? 1U : 0U) | (ratio > relative ? 1U : 0U);
   }
   return found != 0;
@@ -132,7 +125,7 @@ std::optional<QuickCounts> quick_counts(std::span<const std::byte> left,
   const Seen seen =
       tolerance.exact ? look_exact(left, right, bounds) : look_close(left, right, bounds);
   if ((seen.more | seen.undecided) != 0) return std::nullopt;
-  // Among equal distances the first is reported.
+  // Of equal distances the first is reported.
   if (seen.grows != 0 &&
       (first < known.max_abs_at || grows(left, right, known.max_abs, known.max_rel)))
     return std::nullopt;

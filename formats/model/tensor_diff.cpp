@@ -14,7 +14,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Elements compared together: as float64 both sides stay in a core's first-level cache.
+// Elements looked at together: as float64 both sides stay in a core's first-level cache.
 constexpr std::size_t kGroup = 1024;
 constexpr std::size_t kLanes = 8;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -55,7 +55,7 @@ void to_numbers(DType dtype, std::span<const std::byte> in, Numbers& out) {
   }
 }
 
-// Flags elements with unequal bits.
+// Which elements have unequal bits.
 template <typename T>
 void unequal_bits(std::span<const std::byte> a, std::span<const std::byte> b, Flags& out) {
   std::array<T, kGroup> x;
@@ -82,9 +82,9 @@ void unequal_bits(std::span<const std::byte> a, std::span<const std::byte> b, st
   }
 }
 
-// Counts representable numbers from one element to another; codes have a sign and a magnitude, or
-// (e8m0) a magnitude only.  Returns the largest count among elements for which `counts` is not 0;
-// if `limit` is given, clears `beyond` for elements that are no further apart.
+// Representable numbers from one element to another; codes of a sign and a magnitude, or (e8m0) a
+// magnitude alone.  The largest of those for which `counts` is not 0; where `limit` is given,
+// `beyond` loses the elements that are no further apart.
 template <typename T>
 std::uint64_t ulps(std::span<const std::byte> a, std::span<const std::byte> b, bool has_sign,
                    const Flags& counts, std::optional<std::uint64_t> limit, Flags& beyond) {
@@ -126,7 +126,7 @@ std::uint64_t ulps(DType dtype, std::span<const std::byte> a, std::span<const st
   }
 }
 
-// Returns how many flags are set.
+// How many flags are set.
 std::uint64_t sum_of(const Flags& flags, std::size_t count) {
   std::uint32_t sum = 0;
   for (std::size_t i = 0; i < count; ++i) sum += flags[i];
@@ -149,8 +149,9 @@ bool any_special(const Numbers& numbers, std::size_t count) {
 
 // The distance of each pair of elements, and the sizes of both.
 struct Distances {
-  Numbers apart;  // NaN if one of the pair is
-  Numbers size;
+  Numbers apart;         // NaN where one of the pair is
+  Numbers left;          // of real numbers: with their sign
+  Numbers size;          // of the right one
   bool special = false;  // some are NaN or infinite
 };
 
@@ -275,7 +276,7 @@ class GroupComparison {
     }
   }
 
-  // Finds the elements beyond the tolerance.
+  // Which elements lie beyond the tolerance.
   void judge() {
     if (tolerance_.exact || !numbers_) {
       beyond_ = unequal_;
@@ -290,7 +291,7 @@ class GroupComparison {
     if (numbers_ && distances_.special) judge_special();
   }
 
-  // Judges NaN and infinities, after everything else.
+  // NaN and infinities, after everything else.
   void judge_special() {
     for (std::size_t i = 0; i < count_; ++i) {
       if (unequal_[i] == 0) continue;
@@ -357,7 +358,7 @@ class GroupComparison {
     difference_.max_abs = most;
   }
 
-  // Called before NaN and infinities are judged: only their codes are next to those of numbers.
+  // Before NaN and infinities are judged: they are next to numbers only by their codes.
   void measure_ulps() {
     Flags counts = unequal_;
     for (std::size_t i = 0; distances_.special && i < count_; ++i)

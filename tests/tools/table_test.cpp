@@ -69,6 +69,12 @@ TEST(Table, where_cutting_is_not_enough_cells_stand_below_their_name) {
             "model.layers.0.weight\n"
             "  least -1.23456e-05\n"
             "  most 1.23456e-05  mean 7.5\n");
+  Table words({Column::kName, Column::kWhole});
+  words.add({"key", "float32 [2, 3] in A, nothing of that name in B"});
+  EXPECT_EQ(printed(words, 30),
+            "key\n"
+            "  float32 [2, 3] in A, nothing\n"
+            "  of that name in B\n");
 }
 
 }  // namespace

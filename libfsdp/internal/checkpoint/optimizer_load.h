@@ -20,7 +20,6 @@ class ShardedModule;
 
 namespace fsdp::internal {
 
-
 // Notes what this rank needs of `part`, an optimizer of the checkpoint (by id, by name,
 // or flattened).  `key` is the key of the part, for messages; options without a
 // counterpart are added to `left_out`.  No communication.  Ids come from "param_names";

@@ -26,7 +26,6 @@ class ProcessGroup;
 
 namespace fsdp::internal {
 
-
 class CollectiveOrder {
  public:
   explicit CollectiveOrder(std::shared_ptr<ProcessGroup> group) : group_(std::move(group)) {}

@@ -19,7 +19,6 @@ class ShardedModule;
 
 namespace fsdp::internal {
 
-
 // One parameter of the module, inside a tensor of the optimizer.
 struct OptimPiece {
   std::string name;                      // in state dicts; the first name if it is tied

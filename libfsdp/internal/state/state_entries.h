@@ -17,7 +17,6 @@ class ShardedModule;
 
 namespace fsdp::internal {
 
-
 // Exactly one of `parameter`, `flat` and `whole` is set.
 struct StateEntry {
   std::string name;
