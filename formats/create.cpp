@@ -39,7 +39,8 @@ std::string format_from_suffix(const std::filesystem::path& destination) {
   }
   throw Error(ErrorCode::kUsage,
               cat(escape(destination.native()), ": the suffix ", quote(suffix),
-                  " names no format; use .pt, .safetensors or .h5, or name the format with --to"));
+                  " names no format; use .pt, .safetensors or .h5"),
+              {Remedy::kNameFormat});
 }
 
 std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint& source,
@@ -47,7 +48,7 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
                                     const CreateOptions& options) {
   if (options.max_shard_bytes && format != "safetensors") {
     throw Error(ErrorCode::kUsage,
-                "--max-shard-size splits safetensors; a " + format + " output is never split");
+                cat("only safetensors outputs are split into shards; the format is ", format));
   }
   if (format == "pt") return plan_torch_output(source, content, destination, options.output);
   if (format == "dcp")

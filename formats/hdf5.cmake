@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The target `fsdp_hdf5`: libhdf5 for this build.
 #
-# As a shared library Debian's brings thirty others along (curl, LDAP, Kerberos, ...), which cost every run of the command
-# some 6 ms before main.  Its archive needs two small ones: where that links it is taken.
+# Debian's shared library brings thirty others along (curl, LDAP, Kerberos, ...), which cost every run of the command some
+# 6 ms before main.  The static archive needs only two small ones, so it is used if it links.
 include(CheckSourceCompiles)
 
 add_library(fsdp_hdf5 INTERFACE)

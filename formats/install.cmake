@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Where cmake --install puts the library, its headers and what find_package(fsdp) reads.
+# Installs the library, its headers and the files that find_package(fsdp) reads.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 

@@ -77,17 +77,17 @@ Kind kind_of_file(const ByteSource& file) {
   return safetensors::looks_like_safetensors(file) ? Kind::kSafetensors : Kind::kNothing;
 }
 
-// Whether `path` would open, without any of its errors.
+// Returns whether `path` would open; ignores errors.
 bool is_checkpoint(const fs::path& path) {
   try {
     if (fs::is_directory(path)) return kind_of_folder(path) != Kind::kNothing;
     return fs::is_regular_file(path) && kind_of_file(*File::open(path)) != Kind::kNothing;
   } catch (const std::exception&) {
-    return false;  // what cannot be looked into is no suggestion
+    return false;  // a path that cannot be examined is not suggested
   }
 }
 
-// Whether a save into the folder was interrupted: data files without metadata.
+// Returns whether a save into the folder was interrupted: data files without metadata.
 bool is_interrupted(const fs::path& folder) {
   const std::vector<std::string> names = Directory::open(folder).list();
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
@@ -143,7 +143,7 @@ std::vector<std::string> near_misses(const fs::path& folder) {
     if (found.size() == kMaxSuggestions) break;
     if (is_checkpoint(folder / name)) found.push_back(escape((folder / name).native()));
   }
-  // Stray safetensors files beside the folder are no reason to name what lies above it.
+  // Stray safetensors files beside the folder are not a reason to name checkpoints above it.
   const fs::path above = fs::absolute(folder).lexically_normal().parent_path();
   if (fs::is_directory(above) && above != folder && kind_of_folder(above) == Kind::kDcp) {
     found.push_back(escape(above.native()));
@@ -181,10 +181,10 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
     default:
       break;
   }
-  // Its reader says what kind of unfinished save this is.
+  // Its reader tells the kind of unfinished save.
   if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals);
   throw Error(ErrorCode::kUnknownFormat,
-              escape(path.native()) + ": is no checkpoint" + suggestion(near_misses(path)));
+              escape(path.native()) + ": is not a checkpoint" + suggestion(near_misses(path)));
 }
 
 // A file that one rank saved on its own shows which part of each tensor it holds.
@@ -203,7 +203,7 @@ std::unique_ptr<Checkpoint> open_torch_file(const fs::path& path) {
 
 std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
   const std::string name = path.filename();
-  // The metadata or one data file of a folder stands for the folder.
+  // The metadata or one data file of a folder represents the folder.
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (name == dcp::kMetadataName || dcp::rank_of_data_file(name))
     return open_folder(folder, options);
@@ -222,9 +222,10 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
       break;
   }
   if (name.ends_with(".safetensors"))
-    return safetensors::open_file(path);  // its reader says what is wrong
-  throw Error(ErrorCode::kUnknownFormat,
-              file->name() + ": is no checkpoint: neither a torch.save, safetensors nor HDF5 file");
+    return safetensors::open_file(path);  // its reader reports the error
+  throw Error(
+      ErrorCode::kUnknownFormat,
+      file->name() + ": is not a checkpoint: neither a torch.save, safetensors nor HDF5 file");
 }
 
 }  // namespace

@@ -25,6 +25,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,9 @@ struct LoadOptions {
   // Compare the CRC-32 of the data read with that in the checkpoint, for every record that the
   // ranks together read in full.
   bool verify = true;
+  // Python names in pickles, as "module.name", that count as plain data beside those that the
+  // formats know.  Nothing of theirs is run either.
+  std::set<std::string> allowed_globals;
 };
 
 // Collective over `group`.  Fills the tensors of `state` in place and replaces its plain values.

@@ -15,7 +15,7 @@ LoadReport load(const std::filesystem::path& path, StateDict& state,
   std::optional<CheckpointReader> reader;
   std::optional<LoadPlan> plan;
   agree(group, what, [&] {
-    reader.emplace(path);
+    reader.emplace(path, options.allowed_globals);
     plan.emplace(*reader, options);
     plan->match(state, reader->content());
     plan->check();

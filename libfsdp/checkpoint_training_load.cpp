@@ -84,7 +84,10 @@ class TrainingLoad {
  public:
   TrainingLoad(const std::filesystem::path& path, TrainingState& state,
                const TrainingLoadOptions& options)
-      : state_(state), options_(options), reader_(path), plan_(reader_, options) {
+      : state_(state),
+        options_(options),
+        reader_(path, options.allowed_globals),
+        plan_(reader_, options) {
     const StateDictTypeScope scope(*state.model, StateDictType::kSharded);
     model_ = state.model->state_dict();
     const std::vector<StatePart> parts = formats::state_parts_of(reader_.content());

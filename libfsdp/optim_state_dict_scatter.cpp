@@ -35,7 +35,7 @@ class Scatter {
   }
 
   StateDict run(const StateDict& given) {
-    StateDict result = skeleton_of(from_first(given));
+    StateDict result = std::move(skeleton_of(from_first(given)).dict());
     for (auto& [key, entry] : result.at("state").dict().entries()) {
       if (entry.as_dict() == nullptr) continue;
       for (auto& [name, value] : entry.dict().entries()) {

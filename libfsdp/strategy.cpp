@@ -8,9 +8,9 @@
 #include <torch/optim/optimizer.h>
 
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/checkpoint/broadcast_value.h"
 #include "libfsdp/internal/checkpoint/lightning_meta.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/state/broadcast_value.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {

@@ -22,7 +22,7 @@ std::string element_text(formats::DType dtype, std::span<const std::byte> elemen
 formats::Json element_json(formats::DType dtype, std::span<const std::byte> element);
 
 // Prints the elements of a dense row-major array, given in order, in nested brackets, one row per
-// line. `elided`: only the first and the last three of a dimension of more than six are printed.
+// line.  `elided`: only the first and the last three of a dimension of more than six are printed.
 class ArrayPrinter {
  public:
   ArrayPrinter(formats::DType dtype, std::vector<std::int64_t> shape, bool elided,

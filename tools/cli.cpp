@@ -25,6 +25,7 @@
 #include "tools/memory_budget.h"
 #include "tools/placed.h"
 #include "tools/process.h"
+#include "tools/remedy.h"
 #include "tools/verbs.h"
 #include "tools/word_order.h"
 
@@ -334,7 +335,7 @@ int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& e
   try {
     return parse_and_run(args, out, err);
   } catch (const Error& error) {
-    print_error(error.code(), error.what() + placed_text(), json, out, err, color);
+    print_error(error.code(), message_of(error) + placed_text(), json, out, err, color);
     if (error.code() == ErrorCode::kInterrupted) return interrupted_status();
   } catch (const std::bad_alloc&) {
     print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err, color);

@@ -8,7 +8,7 @@
 
 namespace fsdp::cli {
 
-// Runs `fsdp-ckpt args...`.  Results go to `out`, progress, warnings and errors to `err`. Returns
+// Runs `fsdp-ckpt args...`.  Results go to `out`, progress, warnings and errors to `err`.  Returns
 // the exit status: 0 done, sound, same; 1 the answer is no (damage was found); 2 it could not be
 // done; 128 + n if signal n asked to stop.  Throws: bad_alloc if there is no memory even for a
 // message.

@@ -228,7 +228,7 @@ class Comparer {
     }
   }
 
-  // Whether half of `names` at least are names of `others` behind one prefix.
+  // Finds a prefix that turns at least half of `names` into names of `others`.
   void find_prefix(const std::vector<std::string>& names, std::vector<std::string> others,
                    const std::string& side) {
     std::sort(others.begin(), others.end());

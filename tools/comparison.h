@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `diff` finds out about two checkpoints.
+// The results of `diff` for two checkpoints.
 #pragma once
 
 #include <array>

@@ -21,7 +21,7 @@ using formats::Index;
 
 // More entries of one name and one type of keys than there are types of keys.
 constexpr std::uint32_t kTypesApart = 1U << 10U;
-// Before a key that is no text.
+// Marks a key that is not text.
 constexpr char kTyped = '\x01';
 
 // `key` without `prefix`, which ends with a dot or is empty.
@@ -35,7 +35,7 @@ std::string whole_prefix(const std::string& prefix) {
 }
 using Prefixes = std::array<std::string, 2>;
 
-// `selection` sees what the keys are called without the prefix.
+// `selection` sees the keys without the prefix.
 std::unique_ptr<formats::Checkpoint> open_checkpoint(const DiffOptions& options, std::size_t number,
                                                      const std::string& prefix,
                                                      SelectionCheck& selection) {
@@ -66,7 +66,7 @@ std::vector<std::string> names_of(const Side& side, const std::string& prefix) {
   return names;
 }
 
-// Whether there are names below `name`, and not the name itself.
+// Returns whether there are names below `name`, and not the name itself.
 bool only_below(const std::vector<std::string>& names, const std::string& name) {
   if (name.empty()) return !names.empty() && !names.front().empty();
   if (std::binary_search(names.begin(), names.end(), name)) return false;
@@ -94,10 +94,11 @@ struct TypedPath {
   std::string name;
   std::string path;
 };
-// Of each entry of Index::order.
+// The typed paths of each entry of Index::order.
 using TypedPaths = std::array<std::vector<TypedPath>, 2>;
 
-// Where both show the types of their keys, these count: 1 and '1' are two keys.  Nothing otherwise.
+// Returns typed paths if both sides show the types of their keys (1 and '1' are then two keys),
+// else nothing.
 TypedPaths typed_paths(const Sides& sides) {
   TypedPaths paths;
   const std::array<std::optional<formats::Value>, 2> trees = {sides[0].checkpoint->tree(),

@@ -34,12 +34,12 @@ struct Side {
   }
   // "float32 [3, 4]", or that it is a value.
   std::string text(const formats::Index::EntryRef& ref) const;
-  // Whether there is an entry of that name.
+  // Returns whether there is an entry of that name.
   bool has(const std::string& name) const;
 };
 using Sides = std::array<Side, 2>;
 
-// What one side keeps as one value and the other key by key is taken apart.
+// Takes apart values that the other side keeps key by key.
 // `selection` sees the keys of both.
 // Throws: as compare_checkpoints.
 Sides open_sides(const DiffOptions& options, SelectionCheck& selection);

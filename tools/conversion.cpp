@@ -79,7 +79,8 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                  joined(formats, ", ") + "; by the suffix of OUT if not given");
   options.size("--max-shard-size", conversion.max_shard_bytes,
                "safetensors: a folder of files of at most SIZE, with an index");
-  options.flag("--drop-values", conversion.drop_values, "safetensors: leave out what is no tensor");
+  options.flag("--drop-values", conversion.drop_values,
+               "safetensors: leave out values that are not tensors");
   options.text("--dtype", conversion.dtype, "DTYPE",
                "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
   options.list("--strip-prefix", conversion.strip_prefixes, "auto|TEXT",

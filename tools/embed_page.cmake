@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Makes one page of inspect_page.{html,css,js} and puts it into a C++ source, in three parts: what stands before
-# the title, between the title and the data, and behind the data.
+# Makes one page of inspect_page.{html,css,js} and puts it into a C++ source, in three parts: before the title,
+# between the title and the data, and after the data.
 #
 #   cmake -DHERE=<folder of the page> -DOUTPUT=<source to write> -P embed_page.cmake
 #

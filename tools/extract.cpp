@@ -36,7 +36,7 @@ constexpr std::uint64_t kMaxShown = 1000;
 constexpr std::uint64_t kMaxHeld = 1U << 20U;
 // A view may repeat one stored element without end; no more than this is read for one slice.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 44U;
-// OUT that is no file.
+// The OUT that is not a file.
 constexpr std::string_view kStandardOutput = "-";
 constexpr std::size_t kValueText = 1U << 20U;
 
@@ -54,7 +54,7 @@ std::optional<std::size_t> find_key(const Entries& entries, const std::string& k
   return static_cast<std::size_t>(found - entries.begin());
 }
 
-// The whole word where a key reads so, else what stands before the last '['.
+// Returns the whole word if a key reads so, else the part before the last '['.
 Wanted wanted_in(const formats::Index& index, const std::string& word) {
   const bool whole = find_key(index.tensors, word) || find_key(index.values, word);
   const std::size_t open = word.rfind('[');
@@ -330,9 +330,9 @@ class ExtractVerb : public Verb {
                    const CommonOptions& common, const Streams& streams) const {
     const std::string at =
         cat(checkpoint.description().path, ": ", formats::quote(wanted.key, 200));
-    if (wanted.slice) throw Error(ErrorCode::kUsage, at + ": is no tensor that could be sliced");
+    if (wanted.slice) throw Error(ErrorCode::kUsage, at + ": is not a tensor and cannot be sliced");
     if (!writing_.destination.empty())
-      throw Error(ErrorCode::kUnsupported, at + ": is no tensor; without OUT it is printed");
+      throw Error(ErrorCode::kUnsupported, at + ": is not a tensor; without OUT it is printed");
     const formats::Value value = checkpoint.value(checkpoint.index().values[number]);
     if (!common.json) {
       streams.out << value_text(value, kValueText) << '\n';

@@ -27,7 +27,7 @@ class StepFilter {
   StepFilter(const Slice& slice, std::size_t item)
       : slice_(slice), box_(slice.box()), item_(item), at_(slice.dimensions.size(), 0) {}
 
-  // What is kept of the next elements of the box.  Lifetime: until the next call.
+  // Returns the kept part of the next elements of the box.  Lifetime: until the next call.
   std::span<const std::byte> keep(std::span<const std::byte> elements) {
     kept_.clear();
     for (std::size_t at = 0; at < elements.size(); at += item_) {
@@ -58,7 +58,7 @@ class StepFilter {
   std::vector<std::byte> kept_;
 };
 
-// How numpy spells a dtype; empty where it has none.
+// Returns numpy's name of a dtype; empty if it has none.
 std::string numpy_name(DType dtype) {
   switch (dtype) {
     case DType::kFloat64:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where `extract` puts the elements of a slice: a .npy or a .pt file.
+// The files into which `extract` puts the elements of a slice: .npy or .pt.
 #pragma once
 
 #include <cstdint>
@@ -36,19 +36,20 @@ formats::CopyResult read_slice(const Extraction& extraction, const CommonOptions
                                const Streams& streams,
                                const std::function<void(std::span<const std::byte>)>& take);
 
-// A file being laid out: what stands before the elements, and behind.
+// A file being laid out: the parts before and after the elements.
 class TensorFile {
  public:
   virtual ~TensorFile() = default;
   virtual std::uint64_t bytes() const = 0;
   virtual std::uint64_t data_offset() const = 0;
-  // Everything but the elements, where all of it stands before them and is known before they are.
+  // Returns everything but the elements, if all of it precedes them and does not depend on them.
   virtual std::optional<std::string> head() const { return std::nullopt; }
   // Writes everything but the elements, whose CRC-32 is `crc`.
   virtual void write_rest(formats::OutputFile& file, std::uint32_t crc) = 0;
 };
 
-// "npy" or "pt".  Throws: kUnsupported where numpy has no such dtype, or PyTorch cannot save it.
+// "npy" or "pt".
+// Throws: kUnsupported if numpy has no such dtype, or PyTorch cannot save it.
 std::unique_ptr<TensorFile> make_tensor_file(const std::string& format,
                                              const Extraction& extraction);
 

@@ -7,6 +7,7 @@
 #include "formats/base/text.h"
 #include "formats/files/no_answer.h"
 #include "tools/colour.h"
+#include "tools/remedy.h"
 #include "tools/terminal_text.h"
 
 namespace fsdp::cli {
@@ -17,7 +18,7 @@ void print_finding(const formats::Finding& finding, const Streams& streams) {
       formats::cat(formats::severity_name(finding.severity), '[', code_name(finding.code), ']');
   std::string text =
       formats::cat(coloured(word, bad ? Colour::kRed : Colour::kYellow, streams.color), ": ",
-                   formats::finding_text(finding));
+                   formats::place_text(finding), message_of(finding));
   // Most messages name the place themselves.
   if (finding.bytes && finding.message.find("byte") == std::string::npos)
     text += formats::cat(" (bytes ", finding.bytes->begin, " to ", finding.bytes->end, ')');
@@ -39,7 +40,7 @@ void throw_if_unread(const formats::Findings& findings, const std::string& path,
   }
   std::string message = path + ": " + formats::finding_text(*first);
   if (others != 0) message += formats::cat("; and ", others, " more could not be read");
-  throw Error(first->code, message);
+  throw Error(first->code, message, first->hint);
 }
 
 formats::Json finding_json(const formats::Finding& finding) {
@@ -51,7 +52,7 @@ formats::Json finding_json(const formats::Finding& finding) {
   object.emplace_back("begin",
                       finding.bytes ? formats::Json(finding.bytes->begin) : formats::Json());
   object.emplace_back("end", finding.bytes ? formats::Json(finding.bytes->end) : formats::Json());
-  object.emplace_back("message", finding.message);
+  object.emplace_back("message", message_of(finding));
   return object;
 }
 

@@ -289,7 +289,7 @@ class InspectVerb : public Verb {
                  "Write a page for a browser: treemap, who holds what, search");
     options.flag("--force", options_.force, "Replace FILE where it exists");
     options.choice("--values", values_, {"auto", "always", "never"}, "WHEN",
-                   "Read the values (what is no tensor): auto, always or never");
+                   "Read the values that are not tensors: auto, always or never");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
     if (!more_.empty() && (globals_ || !options_.html.empty()))

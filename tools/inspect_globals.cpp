@@ -10,6 +10,7 @@
 #include "formats/checks/globals.h"
 #include "formats/open.h"
 #include "tools/reading.h"
+#include "tools/remedy.h"
 #include "tools/selection.h"
 #include "tools/table.h"
 #include "tools/terminal_text.h"
@@ -52,7 +53,7 @@ void print_json(const std::string& path, const GlobalScan& scan, std::ostream& o
     object.emplace_back("code", code_name(finding.code));
     object.emplace_back("file", finding.file);
     object.emplace_back("where", text_or_null(finding.key));
-    object.emplace_back("message", finding.message);
+    object.emplace_back("message", message_of(finding));
     unread.emplace_back(std::move(object));
   }
   formats::Json::Object object;

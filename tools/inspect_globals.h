@@ -7,8 +7,8 @@
 namespace fsdp::cli {
 
 // Lists every name, the disallowed ones too, or prints them as one JSON object, schema
-// fsdp-ckpt/globals/1 (docs/cli.md).  Returns 1 if a pickle could not be read to its end. Throws:
-// kNotFound, kUnknownFormat, kIo.
+// fsdp-ckpt/globals/1 (docs/cli.md).  Returns 1 if a pickle could not be read to its end.
+// Throws: kNotFound, kUnknownFormat, kIo.
 int inspect_globals(const CommonOptions& common, const Streams& streams);
 
 }  // namespace fsdp::cli

@@ -9,6 +9,7 @@
 #include "formats/base/text.h"
 #include "formats/open.h"
 #include "tools/reading.h"
+#include "tools/remedy.h"
 #include "tools/runs.h"
 #include "tools/table.h"
 
@@ -38,7 +39,7 @@ Listed look_at(const std::string& path, const CommonOptions& common) {
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInterrupted) throw;
     listed.code = code_name(error.code());
-    listed.message = error.what();
+    listed.message = message_of(error);
   }
   return listed;
 }

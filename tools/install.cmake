@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Where cmake --install puts the command, its completions and its manual page.  The command itself prints them.
+# Installs the command, its completions and its manual page; the command itself prints the latter two.
 include(GNUInstallDirs)
 
 install(TARGETS fsdp-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

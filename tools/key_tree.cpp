@@ -19,7 +19,7 @@ struct Branch {
   const formats::ValueEntry* value = nullptr;
 };
 
-// Levels of the tree: more than modules nest, and few enough for recursive functions. A name of
+// Levels of the tree: more than modules nest, and few enough for recursive functions.  A name of
 // 65,536 bytes may have 32,768 parts.
 constexpr std::size_t kMaxLevels = 256;
 

@@ -10,7 +10,7 @@
 namespace fsdp::cli {
 
 // Shows bytes, rate and the time left, rewritten in place a few times a second; erased by the
-// destructor. Used by one thread at a time.
+// destructor.  Used by one thread at a time.
 class Progress {
  public:
   // `total_bytes` 0: unknown.  Prints nothing unless `shown`.

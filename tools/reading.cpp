@@ -12,6 +12,7 @@
 #include "formats/base/text.h"
 #include "formats/model/check.h"
 #include "formats/open.h"
+#include "tools/remedy.h"
 
 namespace fsdp::cli {
 namespace {
@@ -56,7 +57,7 @@ void read_or_say_exclude(const std::function<void()>& read) {
     read();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported) throw;
-    throw Error(error.code(), cat(error.what(), "; leave it out with --exclude"));
+    throw Error(error.code(), cat(message_of(error), "; leave it out with --exclude"));
   }
 }
 

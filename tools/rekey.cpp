@@ -41,7 +41,7 @@ std::vector<std::string> parse_names(const std::string& text) {
     at = end + 1;
     if (line.ends_with('\r')) line.pop_back();
     if (!formats::is_utf8(line))
-      throw Error(ErrorCode::kUtf8, cat("name ", names.size() + 1, " is no UTF-8"));
+      throw Error(ErrorCode::kUtf8, cat("name ", names.size() + 1, " is not UTF-8"));
     if (!line.empty()) names.push_back(std::move(line));
   }
   return names;

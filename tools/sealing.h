@@ -21,8 +21,8 @@ struct Sealing {
 // Compares the checkpoint at `path` with its seal and its producer's list, if it has them, and with
 // the record of files that it shares (shared_files.h).  If it has neither a seal nor damage, checks
 // whether its data are newer than their metadata.
-// `ignore_seal`: as if there were none.  `findings`: those so far, to which more are added. Throws:
-// kInterrupted, kIo.
+// `ignore_seal`: as if there were none.  `findings`: those so far, to which more are added.
+// Throws: kInterrupted, kIo.
 Sealing check_sealing(const std::string& path, const formats::VerifyOptions& options,
                       bool ignore_seal, formats::Findings& findings);
 

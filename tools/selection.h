@@ -15,7 +15,7 @@
 namespace fsdp::cli {
 
 // Note [a level or a module]
-// `-k 'model.**'` means the model if its keys lie in a level of that name: "model" > "emb". In a
+// `-k 'model.**'` means the model if its keys lie in a level of that name: "model" > "emb".  In a
 // flat state dict `model` is a module of the model ("model.emb" beside "lm_head"), as in many of
 // Hugging Face's, and the same glob would leave out the rest of the model.  So a glob of that form
 // with a usual name of a level is refused there, unless --exclude or another -k decides about the

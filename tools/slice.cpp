@@ -40,7 +40,7 @@ std::optional<std::int64_t> number(std::string_view text, std::string_view part)
   if (text.front() == '+') text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) {
-    refuse(part, "is no index, range a:b:c or ellipsis");
+    refuse(part, "is not an index, range a:b:c or ellipsis");
   }
   return value;
 }

@@ -10,7 +10,7 @@
 namespace fsdp::cli {
 
 struct OptionRecord {
-  std::vector<std::string> names;    // "-k", "--keys"; a positional's name alone
+  std::vector<std::string> names;    // "-k", "--keys"; only the name of a positional
   std::string type;                  // the placeholder of its value; empty for a flag
   std::vector<std::string> choices;  // the allowed words, if limited
   std::string help;

@@ -13,6 +13,7 @@
 #include "tools/colour.h"
 #include "tools/finding_report.h"
 #include "tools/progress.h"
+#include "tools/remedy.h"
 #include "tools/runs.h"
 #include "tools/sealing.h"
 #include "tools/selection.h"
@@ -28,7 +29,7 @@ using Severity = formats::Finding::Severity;
 
 struct VerifyCommand {
   CommonOptions common;
-  bool fast = false;               // metadata and sizes alone
+  bool fast = false;               // only metadata and sizes
   bool strict = false;             // warnings and unknown findings fail too
   bool require_checksums = false;  // data without a checksum is a finding
   std::size_t limit = 20;          // most findings listed for people
@@ -100,7 +101,8 @@ Outcome examine(const VerifyCommand& command, const Streams& streams) {
                                        .file = {},
                                        .key = {},
                                        .bytes = {},
-                                       .severity = formats::severity_of(error.code())});
+                                       .severity = formats::severity_of(error.code()),
+                                       .hint = error.hint()});
   }
   options.on_progress = {};
   // If only some keys are checked, most of the data are not needed.
@@ -262,7 +264,7 @@ formats::Json::Object unverified_json(const std::string& path, const Error& erro
   object.emplace_back("path", formats::escape(path));
   object.emplace_back("sound", false);
   object.emplace_back("code", code_name(error.code()));
-  object.emplace_back("message", error.what());
+  object.emplace_back("message", message_of(error));
   return object;
 }
 
@@ -286,7 +288,7 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
       if (error.code() == ErrorCode::kInterrupted) throw;
       json = unverified_json(path, error);
       if (!command.common.json)
-        streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << error.what()
+        streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)
                     << '\n';
     }
     worst = std::max(worst, status);

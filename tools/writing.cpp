@@ -120,7 +120,7 @@ class Writing {
           << "; its name is in the file's metadata\n";
     }
     if (plan_.dropped_values != 0)
-      out << "left out: " << plan_.dropped_values << " values that are no tensors\n";
+      out << "left out: " << plan_.dropped_values << " values that are not tensors\n";
     for (const std::string& line : extras_.lines) out << line << '\n';
     const std::string contents =
         cat(plural(plan_.tensors, "tensor"), ", ", plural(plan_.values, "value"), ", ",
@@ -132,7 +132,7 @@ class Writing {
     }
   }
 
-  // What lies on disk once for the source and the output.
+  // Names the bytes on disk that source and output share.
   std::string shared_text() const {
     const std::uint64_t linked = plan_.bytes() - plan_.new_bytes();
     return linked == 0 ? std::string()
@@ -189,7 +189,7 @@ class Writing {
   std::uint64_t buffer_bytes_;
 };
 
-// Whether `inner` is `outer` or lies inside it.
+// Returns whether `inner` is `outer` or lies inside it.
 bool lies_in(const fs::path& inner, const fs::path& outer) {
   fs::path at = inner;
   for (;;) {

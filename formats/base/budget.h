@@ -50,7 +50,7 @@ class BudgetScope {
 // Throws: OverBudget, having counted nothing.
 void charge_memory(std::size_t bytes);
 void release_memory(std::size_t bytes) noexcept;
-// Memory that may still be allocated; UINT64_MAX where there is no limit.
+// Memory that may still be allocated; UINT64_MAX if there is no limit.
 std::uint64_t memory_left() noexcept;
 
 // Memory of a library that does not use operator new, counted while it lives.

@@ -14,7 +14,7 @@ namespace fsdp::formats {
 // reader and every span it returns.
 class ByteReader {
  public:
-  // `base_offset` is where `bytes` begins in the file; it only shifts the positions messages name.
+  // `base_offset` is the offset of `bytes` in the file; it only shifts the positions in messages.
   explicit ByteReader(std::span<const std::byte> bytes, std::uint64_t base_offset = 0)
       : bytes_(bytes), base_offset_(base_offset) {}
 

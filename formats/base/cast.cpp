@@ -16,7 +16,7 @@ constexpr std::size_t kBlock = 2048;
 
 constexpr std::uint32_t kInfinity = 0x7F800000;  // of float32
 
-// How a small float encodes values that are not finite.
+// The encoding by a small float of values that are not finite.
 enum class Specials {
   kIeee,         // the largest exponent is infinity and NaN
   kNanAlone,     // no infinity; all bits but the sign are NaN ("fn")
@@ -101,7 +101,7 @@ struct BFloat16 {
   static std::uint32_t decode(std::uint32_t code) { return code << 16U; }
 };
 
-// An exponent alone: 2^(code - 127); 255 is NaN.
+// An exponent only: 2^(code - 127); 255 is NaN.
 struct Float8E8M0 {
   using Code = std::uint8_t;
   static Code encode(std::uint32_t bits) {

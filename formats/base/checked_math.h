@@ -31,8 +31,8 @@ inline std::uint64_t checked_mul(std::uint64_t a, std::uint64_t b, std::string_v
   return result;
 }
 
-// The number of elements of a shape; 1 for rank 0.  A zero dimension makes it 0 whatever the others
-// are. Requires: no dimension is negative.  Throws: kOverflow where it exceeds 2^63 - 1.
+// The number of elements of a shape; 1 for rank 0.  A zero dimension makes it 0, whatever the
+// others are. Requires: no dimension is negative.  Throws: kOverflow if it exceeds 2^63 - 1.
 inline std::uint64_t checked_numel(std::span<const std::int64_t> shape, std::string_view what) {
   for (const std::int64_t size : shape) {
     if (size == 0) return 0;

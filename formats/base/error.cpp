@@ -203,8 +203,17 @@ std::string_view code_name(ErrorCode code) noexcept {
   return "UNKNOWN";
 }
 
+Error::Error(ErrorCode code, const std::string& message, Hint hint)
+    : std::runtime_error(message),
+      code_(code),
+      hint_(std::make_shared<const Hint>(std::move(hint))) {}
+
 Error Error::in(std::string_view context) const {
-  return Error(code_, std::string(context) + ": " + what());
+  return saying(std::string(context) + ": " + what());
+}
+
+Error Error::saying(const std::string& message) const {
+  return Error(code_, message, *hint_);
 }
 
 }  // namespace fsdp

@@ -2,13 +2,14 @@
 // The one exception of formats/ and tools/, and the codes that tell its kinds apart.
 #pragma once
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 namespace fsdp {
 
-// The kind of an error.  `code_name` spells each one in capitals (kZipCrc is "ZIP_CRC"). Scripts
+// The kind of an error.  `code_name` spells each one in capitals (kZipCrc is "ZIP_CRC").  Scripts
 // match on that name, so codes may be added but never renamed.
 enum class ErrorCode {
   // The command line and the world around it.
@@ -122,17 +123,44 @@ enum class ErrorCode {
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
 std::string_view code_name(ErrorCode code) noexcept;
 
+// A way out of an error.  Whoever shows the error says it in words of its own: the tool names an
+// option, the library a field.
+enum class Remedy {
+  kNone,
+  kReplace,      // let the output replace what exists
+  kAllowGlobal,  // subject: "module.name", to be taken for plain data
+  kExclude,      // subject: a key, to be left out
+  kChooseOne,    // choose keys of one model or optimizer
+  kDropValues,   // leave out what the output has no place for
+  kNameFormat,   // name the format of the output
+  kGiveNames,    // name the parameters in their order
+  kGiveModel,    // name the parameters, or give a checkpoint of the model
+  kRekeyFirst,   // name the parameters for `rekey`, and go on with what it writes
+  kMoreMemory,   // allow more memory
+  kMovePrefix,   // subject: "prefix=what stays of it", taken from the keys that have it
+};
+
+struct Hint {
+  Remedy remedy = Remedy::kNone;
+  std::string subject = {};
+};
+
 // A failure to do what was asked.  The message reads `<path>: <container or key>: <symptom with the
-// expected and the found value>[; <remedy>]`, lower case, no period.
+// expected and the found value>[; <remedy>]`, lower case, no period; a remedy that takes an option
+// is a hint.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ErrorCode code, const std::string& message, Hint hint = {});
   ErrorCode code() const noexcept { return code_; }
+  const Hint& hint() const noexcept { return *hint_; }
   // The same error as seen from one level further out: "context: what()".
   Error in(std::string_view context) const;
+  // The same error in other words.
+  Error saying(const std::string& message) const;
 
  private:
   ErrorCode code_;
+  std::shared_ptr<const Hint> hint_;  // shared: copies of an exception must not throw
 };
 
 }  // namespace fsdp

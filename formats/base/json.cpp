@@ -53,7 +53,7 @@ std::string place(std::string_view text, std::size_t at, std::uint64_t base_offs
   return cat("byte ", base_offset + at, " (line ", line, ", column ", at - line_begin + 1, ")");
 }
 
-// Extracts the reason alone from "[json.exception.parse_error.101] parse error at line 1, column 2:
+// Extracts only the reason from "[json.exception.parse_error.101] parse error at line 1, column 2:
 // syntax error while parsing value - invalid literal; last read: '...'".
 std::string reason(std::string_view what) {
   for (const std::string_view mark : {"] ", ": "}) {
@@ -137,7 +137,7 @@ class Events {
                 cat("more than ", options_.max_depth, " arrays and objects inside each other at ",
                     place(text_, at, options_.base_offset)));
   }
-  // The opening quote of the string that was just read: the nearest one behind an even number of
+  // The opening quote of the string that was just read: the nearest one after an even number of
   // backslashes.
   std::size_t key_begin() const {
     std::size_t at = static_cast<std::size_t>(reached_ - text_.data()) - 1;

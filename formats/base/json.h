@@ -58,7 +58,7 @@ class Json {
 
 struct JsonOptions {
   std::size_t max_depth = 128;    // of arrays and objects inside each other
-  std::uint64_t base_offset = 0;  // where the text begins in its file; shifts the offsets named
+  std::uint64_t base_offset = 0;  // offset of the text in its file; shifts the offsets in messages
   ErrorCode duplicate_code = ErrorCode::kJson;  // code of a duplicate key in parse_json
 };
 
@@ -86,7 +86,8 @@ class JsonHandler {
   virtual void end_array() = 0;
   // A string, number, boolean or null.
   virtual void value(Json scalar) = 0;
-  // An integer that 64 bits cannot hold, as written.  Throws: kJson, unless overridden.
+  // An integer that 64 bits cannot hold, as written.
+  // Throws: kJson, unless overridden.
   virtual void big_integer(std::string_view digits, std::uint64_t offset);
 };
 

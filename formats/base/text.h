@@ -24,7 +24,7 @@ std::string cat(const Args&... args) {
 // controls and invalid UTF-8 become \xNN, a backslash \\.  Other UTF-8 stays.
 std::string escape(std::string_view text);
 
-// 'text', escaped, and cut after `limit` characters with "..." behind: for untrusted names in
+// 'text', escaped, and cut after `limit` characters with "..." at the end: for untrusted names in
 // messages.
 std::string quote(std::string_view text, std::size_t limit = 80);
 
@@ -40,8 +40,8 @@ std::string hex32(std::uint32_t number);
 // [2, 3]; [] for rank 0.
 std::string shape_text(std::span<const std::int64_t> shape);
 
-// Parses a number of bytes: "256MiB", "5GB", "4096", "1.5G".  K, M, G, T alone and KiB.. are powers
-// of 1024; KB, MB, GB, TB powers of 1000.  Throws: kUsage.
+// Parses a number of bytes: "256MiB", "5GB", "4096", "1.5G".  K, M, G, T and KiB.. are powers of
+// 1024; KB, MB, GB, TB powers of 1000.  Throws: kUsage.
 std::uint64_t parse_size(std::string_view text);
 
 // Returns whether a sorts before b when runs of digits count as numbers: "layers.2" before

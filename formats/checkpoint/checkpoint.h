@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint opened for reading, whatever its layout: an index, and ways to the bytes behind it.
+// A checkpoint opened for reading, whatever its layout: an index, and access to its bytes.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct CheckpointDescription {
 };
 
 struct VerifyOptions {
-  bool fast = false;  // metadata and sizes alone
+  bool fast = false;  // only metadata and sizes
   unsigned threads = 1;
   std::set<std::string> allowed_globals;           // beyond the known ones, "module.name"
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
@@ -70,7 +70,7 @@ class Checkpoint {
   // Reads a value that is not a tensor; storages inside it are references for `storage`.
   // Throws: what the containers throw, with file and key.
   virtual Value value(const ValueEntry& value) const = 0;
-  // The bytes behind a storage reference of `value` or `tree`.
+  // Returns the bytes of a storage reference of `value` or `tree`.
   virtual ChunkData storage(const StorageRef& storage) const = 0;
   // Returns the whole object if the checkpoint holds one (torch.save); otherwise nothing, and it is
   // built from the paths.

@@ -76,19 +76,20 @@ Finding finding_from(const Error& error, std::string_view context) {
           .file = {},
           .key = {},
           .bytes = {},
-          .severity = severity_of(error.code())};
+          .severity = severity_of(error.code()),
+          .hint = error.hint()};
 }
 
 Finding global_finding(const std::string& name, const std::string& file, const std::string& key) {
   return {.code = ErrorCode::kGlobal,
           .message = cat("global ", quote(name),
                          " is not known to be plain data: loading it with Python runs code of "
-                         "its choice; --allow-global ",
-                         escape(name), " accepts it"),
+                         "its choice"),
           .file = file,
           .key = key,
           .bytes = {},
-          .severity = Finding::Severity::kUnsafe};
+          .severity = Finding::Severity::kUnsafe,
+          .hint = {Remedy::kAllowGlobal, name}};
 }
 
 std::optional<Finding> cycle_finding(const Value& value, const std::string& file,

@@ -19,7 +19,7 @@ struct CheckResult {
 
 // Calls check(i, buffer) for every i below `count`, each with a buffer of 1 MiB of its thread's
 // own, and adds the results to `report` in the order of i.  An Error that a check throws becomes a
-// finding through `describe(i, error)`. Throws: kInterrupted; exceptions that are not an Error.
+// finding through `describe(i, error)`.  Throws: kInterrupted; exceptions that are not an Error.
 void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& report,
                 const std::function<CheckResult(std::size_t, std::span<std::byte>)>& check,
                 const std::function<Finding(std::size_t, const Error&)>& describe);

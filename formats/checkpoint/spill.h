@@ -25,7 +25,7 @@ class Spill {
     std::uint64_t bytes;
   };
   // Returns the bytes that `fill` writes into the sink; `fill` runs at the first call for this
-  // (file, offset), and its output is kept. Throws: whatever `fill` throws; kIo, kNoSpace from the
+  // (file, offset), and its output is kept.  Throws: whatever `fill` throws; kIo, kNoSpace from the
   // temporary file.
   Range get(const std::string& file, std::uint64_t offset,
             const std::function<void(const ByteSink&)>& fill);

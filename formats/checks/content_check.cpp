@@ -42,13 +42,12 @@ const Index& used_entries(const Checkpoint& checkpoint, const Value& content, In
   return narrowed;
 }
 
-std::string exclude_hint(const std::string& key) {
-  if (key.empty()) return {};
-  return "; leave it out with --exclude " + quote(key, 200);
+Hint exclude_hint(const std::string& key) {
+  return key.empty() ? Hint{} : Hint{Remedy::kExclude, key};
 }
 
-// Words the refusal of a chunk: tensors that cannot be joined may be left out by the user; objects
-// of a library's class may be kept in an output of PyTorch's own formats.
+// Checks the chunks of tensors.  The refusal of a tensor that cannot be joined names a remedy: the
+// user can leave it out, or keep an object of a library's class in one of PyTorch's own formats.
 class ChunkLook {
  public:
   ChunkLook(const Checkpoint& checkpoint, LibraryTensors library_tensors)
@@ -64,7 +63,7 @@ class ChunkLook {
         if (!cls.empty()) computed = cls;
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kUnsupported) throw;
-        if (!keep(number)) throw Error(error.code(), error.what() + hint(tensor, number));
+        if (!keep(number)) throw refused(error, tensor, number);
       }
     }
     if (!computed.empty()) ++result_.computed[computed];
@@ -81,11 +80,13 @@ class ChunkLook {
     return true;
   }
 
-  std::string hint(const TensorEntry& tensor, std::size_t number) const {
+  // The same error with what helps.
+  Error refused(const Error& error, const TensorEntry& tensor, std::size_t number) const {
     const bool whole = library_tensors_ == LibraryTensors::kRefused &&
                        tensor_object(checkpoint_, number).has_value();
-    return cat(whole ? "; consolidate to a .pt file keeps it as it is" : "",
-               exclude_hint(tensor.key));
+    return {error.code(),
+            cat(error.what(), whole ? "; consolidate to a .pt file keeps it as it is" : ""),
+            exclude_hint(tensor.key)};
   }
 
   const Checkpoint& checkpoint_;
@@ -113,8 +114,8 @@ CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
   throw_if_damaged(findings, checkpoint.description().path);
   for (const Finding& finding : findings) {
     if (finding.severity != Finding::Severity::kUnknown) continue;
-    throw Error(finding.code, cat(checkpoint.description().path, ": ", finding_text(finding),
-                                  exclude_hint(finding.key)));
+    throw Error(finding.code, cat(checkpoint.description().path, ": ", finding_text(finding)),
+                exclude_hint(finding.key));
   }
   check_expansion(used, checkpoint.description().path);
   ChunkLook look(checkpoint, library_tensors);

@@ -26,7 +26,8 @@ enum class LibraryTensors { kRefused, kKept };
 
 // Checks everything that `content` (see content.h) refers to: findings of opening, chunks that do
 // not tile their tensor, files missing or too short, and every chunk's own headers against the
-// index. Throws: the first damage found, else the first unknown.  `cancelled` is asked now and then
+// index.
+// Throws: the first damage found, else the first unknown.  `cancelled` is asked now and then
 // (kInterrupted).
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
                             const std::function<bool()>& cancelled,

@@ -97,8 +97,12 @@ class Scanner {
 
   void unread(const std::string& file, const std::string& key, const Error& error) {
     if (findings_.size() >= kMaxFindings) return;
-    findings_.push_back(
-        {.code = error.code(), .message = error.what(), .file = file, .key = key, .bytes = {}});
+    findings_.push_back({.code = error.code(),
+                         .message = error.what(),
+                         .file = file,
+                         .key = key,
+                         .bytes = {},
+                         .hint = error.hint()});
   }
 
   void note(const NameScanner& scanner, const std::string& file, const std::string& where) {

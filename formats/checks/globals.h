@@ -27,7 +27,7 @@ struct GlobalUse {
 
 struct GlobalScan {
   std::vector<GlobalUse> globals;  // the unknown ones first, then by name
-  std::uint64_t pickles = 0;       // that were read
+  std::uint64_t pickles = 0;       // pickles that were read
   Findings findings;               // pickles that could not be read to their end, and why
 };
 
@@ -45,7 +45,7 @@ struct GlobalScanOptions {
 // record of an archive that reads as a pickle, bare pickles, also several in a row; the pickles
 // that fsdp-ckpt keeps in HDF5 files; folders inside it too.  No objects are built, so nothing is
 // refused.  Whatever cannot be examined is a finding: without findings, the list of names is
-// complete.  A path without any pickle, or one that does not exist, gives an empty result. Throws:
+// complete.  A path without any pickle, or one that does not exist, gives an empty result.  Throws:
 // kIo, kInterrupted.
 GlobalScan scan_globals(const std::filesystem::path& path, const GlobalScanOptions& options);
 

@@ -21,7 +21,7 @@ namespace fsdp::formats {
 // none.
 std::optional<std::string> find_integrity_file(const std::filesystem::path& path);
 
-// Compares the digests of the files listed; other files are ignored. `options.fast`: checks only
+// Compares the digests of the files listed; other files are ignored.  `options.fast`: checks only
 // that the files are there.
 // Every failure is a finding: kSeal (the list itself), kSealMissing, kSealMismatch, and codes of
 // read errors.

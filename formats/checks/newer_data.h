@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data files that were written after the `.metadata` beside them: left behind by an interrupted
-// save into an old folder, where everything fits together but does not come from one save.
+// save into an old folder, whose parts fit together but do not come from one save.
 #pragma once
 
 #include <cstdint>

@@ -28,9 +28,8 @@ void check_output_names(const std::filesystem::path& output, const std::string& 
     const std::string name = use.module + "." + use.name;
     throw Error(ErrorCode::kGlobal,
                 cat(place(use.file, use.where), ": would refer to ", quote(name),
-                    ", which is not known to be plain data; nothing was written; leave the value "
-                    "out, or accept it with --allow-global ",
-                    escape(name)));
+                    ", which is not known to be plain data; nothing was written"),
+                {Remedy::kAllowGlobal, name});
   }
   if (scan.findings.empty()) return;
   const Finding& finding = scan.findings.front();

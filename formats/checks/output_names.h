@@ -10,7 +10,7 @@
 namespace fsdp::formats {
 
 // Scans every pickle of the finished `output`, as bytes on the disk, as `inspect --globals` does
-// (globals.h): whatever the writer did, the output cannot run code.  `shown` stands in messages.
+// (globals.h): whatever the writer did, the output cannot run code.  `shown` is for messages.
 // Storages are data, whatever they hold.
 // Throws: kGlobal naming file and name if one is outside the exact list (plain_names.h) and not in
 // `allowed`; the first reason why something could not be examined; kInterrupted.

@@ -79,7 +79,7 @@ class Sums {
     };
     if (options_.crcs != nullptr) {
       for (const CrcLedger::Run& run : options_.crcs->runs(*file)) {
-        // Of parts that overlap, as in hostile metadata, the first one counts.
+        // If parts overlap, as in hostile metadata, the first one counts.
         if (run.begin < at || run.begin + run.bytes > bytes_[number]) continue;
         gap_until(run.begin);
         ledgers_[number].add(run.begin, run.bytes, run.crc);

@@ -51,10 +51,11 @@ struct SealReport {
 };
 
 // Compares sizes and checksums of the files that the seal names, and checks that there are no
-// others. `options.fast`: compares only the size of files above 1 MiB, except for `.metadata`.
+// others.  `options.fast`: compares only the size of files above 1 MiB, except for `.metadata`.
 // `options.crcs` holds the checksums that are known already; the rest is read, on several threads.
 // Every failure is a finding: kSeal, kSealMissing, kSealExtra, kSealMismatch, and codes of read
-// errors. Throws: kInterrupted.
+// errors.
+// Throws: kInterrupted.
 SealReport check_seal(const SealPlace& place, const VerifyOptions& options);
 
 // Returns the files that a seal of the place has to list now.  As in check_seal, the parts that

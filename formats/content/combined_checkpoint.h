@@ -15,7 +15,7 @@ struct CheckpointPart {
   std::string name;        // the top-level key of its content; "": its keys are keys of the whole
   bool unwrap = false;     // its content has one top-level key of its own, which `name` replaces
   bool one_value = false;  // its content is one value; it has a tree, and no tensor is listed
-  std::string folder;      // of its files within the whole, "" or with a slash behind
+  std::string folder;      // of its files within the whole, "" or with a slash at the end
 };
 
 // `description` is of the whole; the number of ranks is the largest of the parts'.

@@ -66,7 +66,7 @@ std::string big_int_text(std::string_view bytes) {
   return text;
 }
 
-// The text in quotes, escaped as Python does; bytes beyond ASCII are left alone, or not.
+// Appends the text in quotes, escaped as in Python; bytes beyond ASCII are escaped if `ascii`.
 void append_quoted(std::string& out, std::string_view text, bool ascii) {
   const bool single = text.find('\'') != std::string_view::npos;
   const char quote = single && text.find('"') == std::string_view::npos ? '"' : '\'';

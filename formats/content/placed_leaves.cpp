@@ -13,7 +13,7 @@
 namespace fsdp::formats {
 namespace {
 
-// Walks the value beside the list of its leaves, which tells where to stop.
+// Walks the value beside the list of its leaves, which determines where to stop.
 class Placer {
  public:
   std::vector<PlacedLeaf> run(const Value& root) {

@@ -35,7 +35,7 @@ PlacedStep text_step(std::string text, const PlacedStep& like);
 // Returns the entries of a mapping; none if `value` is not a mapping.  Lifetime: those of `value`.
 std::span<const Value::Entry> members_of(const Value& value);
 
-// Returns `root` with another value at the path; containers keep their kinds. Requires: the path
+// Returns `root` with another value at the path; containers keep their kinds.  Requires: the path
 // leads somewhere.
 Value with_value_at(const Value& root, std::span<const PathStep> path, const Value& value);
 

@@ -23,11 +23,11 @@ struct Leaf {
 };
 
 // Returns the leaves of `root` in order.  Mappings are always taken apart (empty ones are leaves);
-// lists and tuples are if they hold a tensor, a mapping, or a list that is taken apart. This is the
-// rule by which PyTorch flattens; placeholders (content.h) count as values to take apart. If
+// lists and tuples are if they hold a tensor, a mapping, or a list that is taken apart.  This is
+// the rule by which PyTorch flattens; placeholders (content.h) count as values to take apart.  If
 // PyTorch would then find no leaf, as in a list of empty mappings, the list itself is a leaf:
-// dcp_to_torch_save would look for it under its own key. A root that is neither a mapping nor a
-// list is one leaf with an empty key. Throws: kLimitNodes if shared parts unfold into more than 10
+// dcp_to_torch_save would look for it under its own key.  A root that is neither a mapping nor a
+// list is one leaf with an empty key.  Throws: kLimitNodes if shared parts unfold into more than 10
 // million leaves or 256 MiB of keys, kName if a key exceeds 64 KiB.
 std::vector<Leaf> leaves_of(const Value& root);
 
@@ -42,8 +42,7 @@ Value with_leaves(const Value& root,
 Value pruned(const Value& root, const std::function<bool(const std::string&)>& keep);
 
 // Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
-// Throws: kKey where two paths contradict each other, kLimitNodes where positions of lists lie far
-// apart.
+// Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
 Value nested(const std::vector<Leaf>& leaves);
 
 }  // namespace fsdp::formats

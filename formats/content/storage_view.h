@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor as a view of the storage it lies in.
+// A tensor as a view of its storage.
 #pragma once
 
 #include "formats/content/tensor_value.h"

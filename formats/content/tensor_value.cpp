@@ -52,7 +52,7 @@ TensorValue parse_view(const Value& call) {
   }
   TensorValue tensor;
   tensor.storage = args[0].as_storage();
-  if (tensor.storage == nullptr) throw refuse(ErrorCode::kType, "argument 1 is no storage");
+  if (tensor.storage == nullptr) throw refuse(ErrorCode::kType, "argument 1 is not a storage");
   tensor.dtype = tensor.storage->dtype;
   std::uint64_t capacity = tensor.storage->numel;
   if (meaning == TorchGlobal::kRebuildTensorV3) {
@@ -60,7 +60,7 @@ TensorValue parse_view(const Value& call) {
     const auto known = dtype != nullptr && dtype->module == "torch"
                            ? dtype_from_torch_name(dtype->name)
                            : std::nullopt;
-    if (!known) throw refuse(ErrorCode::kType, "argument 7 is no dtype");
+    if (!known) throw refuse(ErrorCode::kType, "argument 7 is not a dtype");
     capacity = capacity * item_bytes(tensor.dtype) / item_bytes(*known);
     tensor.dtype = *known;
   } else if (tensor.storage->untyped) {
@@ -68,7 +68,7 @@ TensorValue parse_view(const Value& call) {
   }
   const auto offset = args[1].as_int();
   if (!offset || *offset < 0)
-    throw refuse(ErrorCode::kType, "storage offset is no number from 0 on");
+    throw refuse(ErrorCode::kType, "storage offset is not a number from 0 on");
   tensor.storage_offset = static_cast<std::uint64_t>(*offset);
   const auto shape = integers(args[2]);
   const auto strides = integers(args[3]);

@@ -39,7 +39,7 @@ std::string special_tensor(const Value& value);
 std::string special_tensor_text(const Value& value);
 
 // The call that makes this tensor when PyTorch loads it: _rebuild_tensor_v2, or _v3 for types
-// without a typed storage. Requires: dense row-major, of a type PyTorch can save.
+// without a typed storage.  Requires: dense row-major, of a type PyTorch can save.
 Value make_dense_tensor(DType dtype, const std::vector<std::int64_t>& shape, StorageRef storage);
 
 }  // namespace fsdp::formats

@@ -101,7 +101,7 @@ Value TorchPickleHost::reduce(const Value& callable, Value args) {
     // Only a name taken from a known class may be called: getattr(ShardedTensor,
     // "ProcessGroupState")(...).
     if (callable.as_object() == nullptr)
-      throw Error(ErrorCode::kReduce, "call of something that is no name");
+      throw Error(ErrorCode::kReduce, "call of something that is not a name");
     return PickleHost::reduce(callable, std::move(args));
   }
   const auto meaning = static_cast<TorchGlobal>(callable.global_tag());
@@ -161,9 +161,9 @@ Value TorchPickleHost::persistent_id(Value id) {
   const auto count = items[4].as_int();
   if (key == nullptr || key->empty() || key->size() > kMaxStorageKeyBytes ||
       key->find('\0') != std::string::npos) {
-    throw refuse(ErrorCode::kStorage, "key is no text of 1 to 4096 bytes");
+    throw refuse(ErrorCode::kStorage, "key is not text of 1 to 4096 bytes");
   }
-  if (location == nullptr) throw refuse(ErrorCode::kStorage, "location is no text");
+  if (location == nullptr) throw refuse(ErrorCode::kStorage, "location is not text");
   if (!count || *count < 0) {
     throw refuse(ErrorCode::kStorage,
                  cat("storage ", quote(*key), " has no sound number of elements"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python names that torch.save files contain, and what they mean to a reader.
+// The Python names that torch.save files contain, and their meaning to a reader.
 #pragma once
 
 #include <cstdint>

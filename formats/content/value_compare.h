@@ -19,7 +19,8 @@ struct ValueComparison {
 
 // Types count: 1, 1.0 and True are three values; a tuple differs from a list.  Mappings (dict,
 // OrderedDict and similar) are equal if they hold the same values under the same keys, in any
-// order; sets are compared in the same way. Floats are equal if their bits are, and NaN equals NaN.
+// order; sets are compared in the same way.  Floats are equal if their bits are, and NaN equals
+// NaN.
 ValueComparison compare_values(const Value& a, const Value& b);
 
 }  // namespace fsdp::formats

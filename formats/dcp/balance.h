@@ -11,7 +11,7 @@
 namespace fsdp::formats::dcp {
 
 // DCP goes through the entries in rank 0's order and gives each one that all ranks have to the rank
-// with the fewest bytes so far, or the lowest of several such ranks.  A tensor counts with all its
+// with the least load so far, or the lowest of several such ranks.  A tensor counts with all its
 // bytes, sharded or not, anything else with 1; of sharded tensors, only rank 0's parts come before
 // the last decision.
 class Balance {

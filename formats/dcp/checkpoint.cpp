@@ -237,7 +237,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     }
     for (const auto& [key, value] : *entries) {
       if (key.as_string() == nullptr)
-        throw Error(ErrorCode::kKey, item.place.file + ": a key is no text");
+        throw Error(ErrorCode::kKey, item.place.file + ": a key is not text");
       index_.add(ValueEntry{*key.as_string(), {*key.as_string()}, location});
     }
   }

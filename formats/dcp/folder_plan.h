@@ -108,7 +108,7 @@ class FolderPlan {
     return file_bytes_[static_cast<std::size_t>(rank)];
   }
 
-  // Computes the places of tensors' items: where the next item of each rank goes.
+  // Computes the places of tensors' items: the offset of each rank's next item.
   class Cursor {
    public:
     explicit Cursor(const FolderPlan& items) : ends_(items.value_bytes_) {}
@@ -136,7 +136,7 @@ class FolderPlan {
 
  private:
   std::uint64_t encoded_bytes_ = 0;
-  std::vector<std::uint64_t> value_bytes_;  // where the values of each rank's file end
+  std::vector<std::uint64_t> value_bytes_;  // end of the values in each rank's file
   std::vector<std::uint64_t> file_bytes_;
 };
 

@@ -20,7 +20,7 @@ struct Item {
   StreamPlace place;  // of the stream or the blob
   std::shared_ptr<const ByteSource>
       stream;       // the item's bytes alone, decompressed; null for safetensors
-  TorchFile torch;  // where `stream` is set
+  TorchFile torch;  // if `stream` is set
   std::optional<safetensors::Tensor>
       tensor;  // otherwise; positions count from the start of the file
 };
@@ -31,7 +31,7 @@ Item item_bytes(const std::shared_ptr<const File>& file, const Location& locatio
                 const std::vector<std::string>& transforms, Spill& spill);
 
 // Opens the item that `location` names.  `key` picks the tensor of a safetensors blob; `archive` is
-// put into storage references. Throws: kExtent, kUnsupported (an unknown transform), kZipEocd if
+// put into storage references.  Throws: kExtent, kUnsupported (an unknown transform), kZipEocd if
 // the bytes are neither; what read_torch_file and safetensors::read_header throw.  Messages begin
 // with file and key.
 Item open_item(const std::shared_ptr<const File>& file, const Location& location,

@@ -7,7 +7,7 @@
 namespace fsdp::formats::dcp {
 
 // Adds the rank-local metadata of one more rank to those read so far: chunks of tensors with the
-// same name are joined; replicated values and chunks are kept once. Throws: kDtype, kShape,
+// same name are joined; replicated values and chunks are kept once.  Throws: kDtype, kShape,
 // kMetaType if two ranks disagree on a name.
 void merge_metadata(Metadata& whole, Metadata part);
 

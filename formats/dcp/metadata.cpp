@@ -51,7 +51,7 @@ class Assembler {
   Metadata run() {
     if (!t_.root.seen) throw Error(ErrorCode::kMetaType, "the pickle holds no Metadata");
     const auto entries = mapping_entries(t_.root.state_dict_metadata);
-    if (!entries) throw Error(ErrorCode::kMetaType, "state_dict_metadata is no dict");
+    if (!entries) throw Error(ErrorCode::kMetaType, "state_dict_metadata is not a dict");
     read_version();
     read_paths();
     group_items();
@@ -62,7 +62,7 @@ class Assembler {
     std::vector<char> used(t_.keys.size(), 0);
     for (const auto& [key, value] : *entries) {
       const std::string* name = key.as_string();
-      if (name == nullptr) throw Error(ErrorCode::kKey, "state_dict_metadata: a key is no text");
+      if (name == nullptr) throw Error(ErrorCode::kKey, "state_dict_metadata: a key is not text");
       if (name->size() > kMaxKeyBytes) {
         throw Error(ErrorCode::kName, cat("key ", quote(*name), " has ", name->size(),
                                           " bytes, at most ", kMaxKeyBytes));
@@ -149,13 +149,13 @@ class Assembler {
   // Sorts the items of storage_data by key, in the order of the stream.
   void group_items() {
     const auto entries = mapping_entries(t_.root.storage_data);
-    if (!entries) throw Error(ErrorCode::kMetaType, "storage_data is no dict");
+    if (!entries) throw Error(ErrorCode::kMetaType, "storage_data is not a dict");
     begin_.assign(t_.keys.size() + 1, 0);
     for (const auto& [key, value] : *entries) {
       if (!is_record(key, MetadataClass::kMetadataIndex))
-        throw Error(ErrorCode::kKey, "storage_data: a key is no MetadataIndex");
+        throw Error(ErrorCode::kKey, "storage_data: a key is not a MetadataIndex");
       if (!is_record(value, MetadataClass::kStorageInfo))
-        throw Error(ErrorCode::kType, "storage_data: a value is no _StorageInfo");
+        throw Error(ErrorCode::kType, "storage_data: a value is not a _StorageInfo");
       ++begin_[t_.item_keys[key.opaque_payload()].key + 1];
     }
     std::partial_sum(begin_.begin(), begin_.end(), begin_.begin());

@@ -26,7 +26,7 @@ struct Metadata {
 //
 // Names that PyTorch's writers do not produce are refused (kGlobal), except those in
 // `allowed_globals`, which make planner_data unusable if they occur in it.  Millions of chunks are
-// folded as they come: memory is some hundred bytes per chunk. Throws: kMetaType, kDtype,
+// folded as they come: memory is some hundred bytes per chunk.  Throws: kMetaType, kDtype,
 // kOverflow, kGlobal, kType, kKey, kReduce, kBuild, kLimitDepth; what the pickle machine throws.
 Metadata read_metadata(const ByteSource& source, const std::string& name,
                        const std::set<std::string>& allowed_globals = {});

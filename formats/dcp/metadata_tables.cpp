@@ -237,9 +237,9 @@ class MetadataHost : public PickleHost {
   static Error not_allowed(const GlobalName& name) {
     return {ErrorCode::kGlobal,
             cat("global ", quote(name.dotted()),
-                " is not allowed; a checkpoint has no use for it, unless a planner of your own "
-                "wrote it: then --allow-global ",
-                escape(name.dotted()))};
+                " is not allowed; a checkpoint has no use for it unless a planner of your own "
+                "wrote it"),
+            {Remedy::kAllowGlobal, name.dotted()}};
   }
 
   static std::string name_of(const Value& value) {

@@ -191,7 +191,7 @@ class RankFiles {
   std::vector<OutputFile*> files_;
   std::shared_ptr<ChunkCache> chunks_ = std::make_shared<ChunkCache>();
   std::vector<TargetPiece> pieces_;
-  std::vector<Place> read_from_;  // where each piece's tensor begins in the source
+  std::vector<Place> read_from_;  // beginning of each piece's tensor in the source
   std::vector<OpenItem> open_;
 };
 

@@ -20,7 +20,7 @@ namespace fsdp::formats {
 struct DcpOutputOptions {
   std::int64_t world_size = 1;
   dcp::ShardingChoice choice;  // see Note [which tensors are cut]
-  std::string folder;          // inside the destination, "" or with a slash behind it
+  std::string folder;          // inside the destination, "" or with a slash at the end
   // The contents of a meta.pt beside it, instead of the source's; no such file if empty.
   std::optional<Value> meta;
   // Called for each value after it is read, before anything is written; may throw to refuse it.

@@ -165,10 +165,11 @@ class Rewriting : public RewrittenDcp {
         const auto bytes = read_bytes(*file, location.offset, kZipMagic.size());
         if (std::equal(bytes.begin(), bytes.end(), std::as_bytes(std::span(kZipMagic)).begin()))
           continue;
-        throw Error(ErrorCode::kUnsupported,
-                    cat(file->name(), ": ", quote(index_.tensors[*entry.tensor].key, 200),
-                        ": its item is no torch.save archive and carries its name in it; convert "
-                        "the checkpoint first"));
+        throw Error(
+            ErrorCode::kUnsupported,
+            cat(file->name(), ": ", quote(index_.tensors[*entry.tensor].key, 200),
+                ": its item is not a torch.save archive and carries its name in it; convert "
+                "the checkpoint first"));
       }
     }
   }

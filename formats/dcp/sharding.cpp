@@ -116,8 +116,8 @@ std::vector<Leaf> entries_of(const Value& content) {
     if (!special.empty()) {
       throw Error(ErrorCode::kUnsupported,
                   cat(quote(entry.key, 200), ": the tensor is ", special,
-                      ", and a folder of torch.distributed.checkpoint holds dense ones; leave it "
-                      "out with --exclude"));
+                      ", and a folder of torch.distributed.checkpoint holds dense ones"),
+                  {Remedy::kExclude, entry.key});
     }
   }
   return entries;
@@ -220,22 +220,23 @@ bool ShardingRule::cuts(const Leaf& entry) const {
 }
 
 void ShardingRule::check_choice(const std::vector<Leaf>& entries) const {
-  const auto check_list = [&](const std::vector<Glob>& globs, std::string_view option) {
+  const auto check_list = [&](const std::vector<Glob>& globs, std::string_view list) {
     for (const Glob& glob : globs) {
       const bool meets = std::any_of(entries.begin(), entries.end(), [&](const Leaf& entry) {
         return tensor_number(entry.value) && glob.matches(entry.key);
       });
       if (!meets)
-        throw Error(ErrorCode::kUsage, cat(option, " ", quote(glob.text()), " matches no tensor"));
+        throw Error(ErrorCode::kUsage, cat("glob ", quote(glob.text()), " of the tensors to ", list,
+                                           " matches no tensor"));
     }
   };
-  check_list(choice_.shard, "--shard");
-  check_list(choice_.replicate, "--replicate");
+  check_list(choice_.shard, "cut");
+  check_list(choice_.replicate, "keep whole");
   if (choice_.shard.empty() || choice_.replicate.empty()) return;
   for (const Leaf& entry : entries) {
     if (any_matches(choice_.shard, entry.key) && any_matches(choice_.replicate, entry.key)) {
       throw Error(ErrorCode::kUsage,
-                  cat(quote(entry.key, 200), ": both --shard and --replicate match it"));
+                  cat(quote(entry.key, 200), ": is to be cut and to be kept whole"));
     }
   }
 }

@@ -38,7 +38,7 @@ struct ShardingChoice {
 // integers and booleans are buffers; tensors named by an optimizer are parameters; if an optimizer
 // names parameters, other floating tensors are frozen parameters if they are called weight or bias,
 // else buffers; if none does, floating tensors are parameters except for the usual names of
-// buffers.  A state of an optimizer is cut if its parameter is and has the same shape. Tensors
+// buffers.  A state of an optimizer is cut if its parameter is and has the same shape.  Tensors
 // without dimensions or elements are never cut.
 //
 // Wrong guesses do not affect correctness: PyTorch loads every layout at every rank count.

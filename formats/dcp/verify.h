@@ -19,7 +19,7 @@ struct FolderUnderTest {
   bool narrowed;    // the index lacks items, so bytes without one mean nothing
 };
 
-// Coverage and extents from the metadata alone; then (not `fast`) every item: its archive's
+// Checks coverage and extents from the metadata only; then (not `fast`) every item: its archive's
 // structure, each record's CRC, dtype and shape against the metadata, the names in its pickle.
 // Throws: kInterrupted, kIo.
 VerifyReport verify_folder(const FolderUnderTest& folder, const VerifyOptions& options);

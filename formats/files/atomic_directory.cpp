@@ -111,7 +111,7 @@ struct AtomicDirectory::Impl : Unfinished {
                   place.shown() + ": is a symbolic link; name the folder it leads to");
     }
     if (!S_ISDIR(info->st_mode))
-      throw Error(ErrorCode::kNotRegular, place.shown() + ": is no folder");
+      throw Error(ErrorCode::kNotRegular, place.shown() + ": is not a folder");
     if (!options.replace) throw already_exists(place);
     const FileDescriptor old = open_destination_folder(place);
     check_replaceable(old.get(), place.shown(), options.replaced);
@@ -169,7 +169,7 @@ struct AtomicDirectory::Impl : Unfinished {
     std::unique_ptr<OutputFile> file;
   };
   std::vector<Added> files;
-  std::vector<SealedFile> sealed;  // what else the seal lists
+  std::vector<SealedFile> sealed;  // further files that the seal lists
   std::string invitation;  // the name of an empty file in the folder; empty: no process was invited
   bool committed = false;
 };
@@ -245,7 +245,7 @@ AtomicDirectory::Impl::Member AtomicDirectory::Impl::member(const std::string& n
   const std::string inner = slash == std::string::npos ? std::string() : name.substr(0, slash);
   if (!is_plain_name(found.name) || (slash != std::string::npos && !is_plain_name(inner))) {
     throw Error(ErrorCode::kPath,
-                cat(place.shown(), ": ", quote(name), " is no name of a file in a folder"));
+                cat(place.shown(), ": ", quote(name), " is not the name of a file in a folder"));
   }
   if (slash == std::string::npos) return found;
   FileDescriptor& fd = folders[inner];

@@ -54,7 +54,7 @@ struct AtomicFile::Impl : Unfinished {
     }
     if (!S_ISREG(info->st_mode)) {
       throw Error(ErrorCode::kNotRegular,
-                  place.shown() + ": is no regular file and cannot be replaced by one");
+                  place.shown() + ": is not a regular file and cannot be replaced by one");
     }
     if (!options.replace) throw already_exists(place);
   }

@@ -2,10 +2,10 @@
 // Outputs that appear whole or not at all: a temporary name beside the destination, fsync, rename,
 // fsync of the folder.
 //
-// Whatever moment the process is killed or the power fails at, the destination is what it was or
-// the new one, complete.  What a killed run leaves is one temporary name, which no reader takes for
-// a checkpoint and which the next run of the same destination removes.
-// atomic_file.h and atomic_directory.h have them; here is what they share.
+// Whenever the process is killed or the power fails, the destination is either unchanged or the
+// complete new one.  A killed run leaves one temporary name, which no reader takes for a checkpoint
+// and which the next run with the same destination removes.
+// The classes are in atomic_file.h and atomic_directory.h; this file has their common part.
 #pragma once
 
 #include <cstdint>

@@ -55,9 +55,10 @@ void CheckedListWriter::add(const Json::Object& line) {
   if (const auto name = std::find_if(line.begin(), line.end(),
                                      [](const auto& member) { return member.first == "name"; });
       name != line.end() && !is_utf8(*name->second.as_string())) {
-    throw Error(ErrorCode::kName, cat(quote(*name->second.as_string()),
-                                      ": the name is no UTF-8, and JSON cannot hold it; rename the "
-                                      "file"));
+    throw Error(ErrorCode::kName,
+                cat(quote(*name->second.as_string()),
+                    ": the name is not UTF-8, and JSON cannot hold it; rename the "
+                    "file"));
   }
   if (!empty_) text_.insert(text_.size() - 1, 1, ',');
   empty_ = false;
@@ -122,14 +123,14 @@ void require_members(const Json& object, std::initializer_list<std::string_view>
 const std::string& text_member(const Json& object, std::string_view name) {
   const Json* member = object.find(name);
   if (member == nullptr || member->as_string() == nullptr)
-    throw malformed(cat(quote(name), " is no string"));
+    throw malformed(cat(quote(name), " is not a string"));
   return *member->as_string();
 }
 
 std::uint64_t count_member(const Json& object, std::string_view name) {
   const Json* member = object.find(name);
   if (member == nullptr || member->as_int() == nullptr || *member->as_int() < 0)
-    throw malformed(cat(quote(name), " is no number of at most ", INT64_MAX));
+    throw malformed(cat(quote(name), " is not a number of at most ", INT64_MAX));
   return static_cast<std::uint64_t>(*member->as_int());
 }
 
@@ -148,7 +149,7 @@ const std::string& name_member(const Json& object) {
   for (;;) {
     const std::size_t slash = rest.find('/');
     if (!is_plain_name(rest.substr(0, slash)))
-      throw malformed(cat(quote(name), " is no name of a file in a folder"));
+      throw malformed(cat(quote(name), " is not the name of a file in a folder"));
     if (slash == rest.npos) return name;
     rest.remove_prefix(slash + 1);
   }

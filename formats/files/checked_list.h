@@ -40,7 +40,8 @@ class CheckedListWriter {
 void read_checked_list(std::string_view tag, const File& file,
                        const std::function<void(const Json& line)>& line);
 
-// Refuses an object that has other members than `names`, or in another order.  Throws: kSeal.
+// Refuses an object that has other members than `names`, or in another order.
+// Throws: kSeal.
 void require_members(const Json& object, std::initializer_list<std::string_view> names);
 
 // Throws: kSeal if the member is missing or of another type.

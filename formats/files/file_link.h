@@ -31,7 +31,7 @@ struct SharingOptions {
 bool may_reflink(const std::filesystem::path& folder);
 
 // Returns whether hard links to `source` in `folder` are likely to work: both are on one file
-// system. Throws: kIo, kNotFound.
+// system.  Throws: kIo, kNotFound.
 bool on_one_file_system(const File& source, const std::filesystem::path& folder);
 
 // Reads the whole file and returns its CRC-32.  Throws: kChanged (the file got shorter),

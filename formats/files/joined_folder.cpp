@@ -18,7 +18,7 @@ JoinedFolder::JoinedFolder(const std::filesystem::path& destination,
   const OutputPlace place(destination, OutputKind::kFolder);
   shown_ = place.shown();
   if (!is_plain_name(invitation)) {
-    throw Error(ErrorCode::kPath, cat(shown_, ": ", quote(invitation), " is no invitation"));
+    throw Error(ErrorCode::kPath, cat(shown_, ": ", quote(invitation), " is not an invitation"));
   }
   folder_ =
       open_for_output(place.parent(), place.temporary(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
@@ -41,7 +41,7 @@ std::unique_ptr<OutputFile> JoinedFolder::add_file(const std::string& name, bool
   const std::string shown = cat(shown_, "/", escape(name));
   if (!is_plain_name(name)) {
     throw Error(ErrorCode::kPath,
-                cat(shown_, ": ", quote(name), " is no name of a file in a folder"));
+                cat(shown_, ": ", quote(name), " is not the name of a file in a folder"));
   }
   FileDescriptor fd = open_for_output(folder_.get(), name, O_RDWR | O_CREAT | O_EXCL, 0666);
   if (fd.get() < 0) {

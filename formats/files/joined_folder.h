@@ -16,7 +16,7 @@ namespace fsdp::formats {
 // The temporary name of a destination is the same for every writer, so a late process could find
 // the folder of a later job there; inode numbers do not help, because they are reused.  So the
 // folder's owner puts an empty file with a random name into it, tells the others the name, and
-// removes the file when it commits: a folder that holds it is the right one. It is held open from
+// removes the file when it commits: a folder that holds it is the right one.  It is held open from
 // then on, and files are made in the open folder, whatever its name is by then.
 class JoinedFolder {
  public:
@@ -27,7 +27,8 @@ class JoinedFolder {
   JoinedFolder(const std::filesystem::path& destination, const std::string& invitation);
 
   // Adds a new file of that plain name, which the caller finishes.  `synced`, `summed`: see
-  // OutputFile. Throws: kPath, kExists, kIo, kNoSpace.
+  // OutputFile.
+  // Throws: kPath, kExists, kIo, kNoSpace.
   std::unique_ptr<OutputFile> add_file(const std::string& name, bool synced,
                                        bool summed = false) const;
 

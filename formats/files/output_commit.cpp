@@ -63,7 +63,7 @@ void look_before_commit(const OutputPlace& place, const OutputOptions& options) 
   try {
     options.before_commit(opened);
   } catch (const Error& error) {
-    throw Error(error.code(), renamed(error.what()));
+    throw error.saying(renamed(error.what()));
   } catch (const std::filesystem::filesystem_error& error) {
     throw Error(ErrorCode::kIo, cat(place.shown(), ": ", error.code().message()));
   }
@@ -74,12 +74,12 @@ bool flag_unsupported() {
 }
 
 Error already_exists(const OutputPlace& place) {
-  return Error(ErrorCode::kExists, place.shown() + ": exists; --force replaces it");
+  return Error(ErrorCode::kExists, place.shown() + ": exists", {Remedy::kReplace});
 }
 
 Error appeared(const OutputPlace& place) {
-  return Error(ErrorCode::kExists,
-               place.shown() + ": appeared while it was being written; --force replaces it");
+  return Error(ErrorCode::kExists, place.shown() + ": appeared while it was being written",
+               {Remedy::kReplace});
 }
 
 bool rename_to_free_name(const OutputPlace& place, OutputKind kind) {

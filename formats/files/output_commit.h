@@ -31,8 +31,8 @@ void note_unfinished(Unfinished& output);
 void forget_unfinished(Unfinished& output) noexcept;
 
 // Calls `options.before_commit`, if there is one, with a path of the temporary through its open
-// folder, which stays valid if the folder is renamed.  Messages name the destination. Throws: what
-// that throws; kIo for an error of the file system.
+// folder, which stays valid if the folder is renamed.  Messages name the destination.
+// Throws: what that throws; kIo for an error of the file system.
 void look_before_commit(const OutputPlace& place, const OutputOptions& options);
 
 // Returns whether the last renameat2 failed because the file system or kernel does not know its
@@ -44,7 +44,8 @@ Error already_exists(const OutputPlace& place);
 Error appeared(const OutputPlace& place);
 
 // Renames the temporary to the destination if nothing exists there; returns false if something
-// does. Throws: kIo.
+// does.
+// Throws: kIo.
 bool rename_to_free_name(const OutputPlace& place, OutputKind kind);
 
 // Calls fsync on the folder after a rename.  Throws: kIo saying that the new one is in place.

@@ -19,10 +19,9 @@ namespace fsdp::formats {
 // One file being written.  Thread-safe: `write_at`, `put_at`, `put_direct`, `add_crc`.
 class OutputFile {
  public:
-  // `name` stands in messages.
-  // `synced`: the file will be; what is written starts on its way to the disk while more is being
-  // written.
-  // `summed`: its checksum will be wanted; `fd` is open for reading as well.
+  // `name` is for messages.
+  // `synced`: the file will be synced; writeback starts while more is being written.
+  // `summed`: its checksum will be needed; `fd` is open for reading as well.
   OutputFile(FileDescriptor fd, std::string name, bool synced = false, bool summed = false)
       : fd_(std::move(fd)), name_(std::move(name)), synced_(synced), summed_(summed) {}
   // Makes the file `bytes` long and reserves the disk space at once, so that a full disk is an

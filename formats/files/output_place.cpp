@@ -221,7 +221,7 @@ void remove_files_in(int folder, const std::string& shown) {
       const bool inner = S_ISDIR(info.st_mode) && !nested;
       if (!S_ISREG(info.st_mode) && !inner) {
         throw Error(ErrorCode::kExists, cat(shown, " holds ", quote(above + name),
-                                            ", which is no regular file; remove it"));
+                                            ", which is not a regular file; remove it"));
       }
       members.push_back({in, name, inner ? AT_REMOVEDIR : 0});
     }

@@ -9,7 +9,7 @@
 namespace fsdp::formats::hdf5 {
 namespace {
 
-// Items of one plain attribute.
+// The most items of one plain attribute.
 constexpr std::uint64_t kMaxAttributeItems = 1U << 20U;
 constexpr std::uint64_t kMaxAttributeBytes = 64U << 20U;
 

@@ -19,7 +19,7 @@ namespace fsdp::formats::hdf5 {
 std::unique_ptr<Checkpoint> open_hdf5(const std::filesystem::path& path);
 
 // Returns the pickle of the state dict that a file of ours keeps beside its datasets; empty for
-// others. Throws: like open_hdf5.
+// others.  Throws: like open_hdf5.
 std::vector<std::byte> content_pickle(const std::shared_ptr<const File>& file);
 
 }  // namespace fsdp::formats::hdf5

@@ -39,7 +39,7 @@ std::optional<ChunkData> dense_data(const std::shared_ptr<const File>& file,
 // Returns the CRC-32 of everything in the file except data.  Throws: kExtentOverlap.
 std::uint32_t structure_crc(const ByteSource& file, std::span<const Dataset> datasets);
 
-// Reads all data of a dataset and compares every checksum; `bad` receives each mismatch. Returns
+// Reads all data of a dataset and compares every checksum; `bad` receives each mismatch.  Returns
 // the bytes with a checksum, and those without.
 struct CheckedBytes {
   std::uint64_t checked = 0;

@@ -37,7 +37,8 @@ inline constexpr std::uint64_t kVersion = 1;
 constexpr std::size_t kMaxRank = 32;
 // Cells of one dataset's grid of chunks: with chunks of 1 MiB, 16 TiB.
 constexpr std::uint64_t kMaxGridCells = 1U << 24U;
-// This many are allowed in any file; a larger grid needs a file of matching size.
+// Any file may have this many cells; a larger grid needs kLeastChunkBytes of the file for each
+// cell.
 constexpr std::uint64_t kFreeGridCells = 1U << 16U;
 constexpr std::uint64_t kLeastChunkBytes = 4;
 // The most bytes that one byte of a file can expand to: the ratio of deflate.

@@ -15,7 +15,7 @@ namespace fsdp::formats::hdf5 {
 // The checksum that HDF5 puts after a chunk, from parts of it in any order.
 //
 // Bytes form 16-bit words; the first byte of each pair is the high one (also a last byte without a
-// partner). With N words w_0.. the checksum is the pair of sums of w_i and of (N - i) w_i modulo
+// partner).  With N words w_0.. the checksum is the pair of sums of w_i and of (N - i) w_i modulo
 // 65535, where 65535 stands for a sum that is divisible but not 0.  Parts that are not given count
 // as zeros.
 class Fletcher32 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lays an HDF5 file out: libhdf5 writes it into memory, where the data are left out.
+// Lays an HDF5 file out: libhdf5 writes it into memory, without the data.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -374,7 +374,7 @@ SandboxLimits limits_for(const FilePlan& plan) {
 FileImage lay_out(const FilePlan& plan) {
   const FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (nothing.get() < 0) throw_errno("/dev/null");
-  const std::string sent = [&] {
+  const auto laid_out = [&] {
     std::unique_lock lock(library_mutex());
     return run_sandboxed(nothing.get(), limits_for(plan), [&] {
       lock.unlock();  // the child's copy
@@ -383,12 +383,16 @@ FileImage lay_out(const FilePlan& plan) {
         return encoded(Layout(plan).run());
       } catch (const std::bad_alloc&) {
         throw Error(ErrorCode::kOutOfMemory,
-                    "laying the HDF5 file out takes more memory than there is; --max-memory SIZE "
-                    "allows more");
+                    "laying the HDF5 file out takes more memory than there is");
       }
     });
-  }();
-  return decoded(sent);
+  };
+  try {
+    return decoded(laid_out());
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kOutOfMemory) throw;
+    throw Error(error.code(), error.what(), {Remedy::kMoreMemory});
+  }
 }
 
 }  // namespace fsdp::formats::hdf5

@@ -28,7 +28,7 @@ std::string escaped(std::string_view name) {
   return out;
 }
 
-// With a group for each step of a path, a name that consists of dots could make thousands. State
+// With a group for each step of a path, a name that consists of dots could make thousands.  State
 // dicts nest some ten deep ...
 constexpr std::size_t kMaxSteps = 64;
 // ... and have about one group for each two tensors.

@@ -16,7 +16,7 @@
 namespace fsdp::formats::hdf5 {
 
 // Returns the names that a path's steps become, at most 64; the last one then holds the rest with
-// its dots. Each step is cut at its dots, and text that a link's name cannot hold is
+// its dots.  Each step is cut at its dots, and text that a link's name cannot hold is
 // escaped ("%2F" for "/", "%25" for "%", "%00" for NUL, "%" for an empty name, %XX for bytes that
 // are not UTF-8).  So no name begins with a dot, and the hidden group's name cannot occur.
 Path names_of(const KeyPath& path);

@@ -24,9 +24,9 @@ struct SandboxLimits {
 // dies with this process and shares no memory with it.
 //
 // A forked child, not a program started anew: programs that link the library need no helper binary
-// on disk, and there is no hidden command line.  `work` must not rely on other threads. Throws: the
-// Error that `work` throws; kH5ReaderFailed if the child dies, exceeds a limit, or cannot be
-// confined; kIo.
+// on disk, and there is no hidden command line.  `work` must not rely on other threads.
+// Throws: the Error that `work` throws; kH5ReaderFailed if the child dies, exceeds a limit, or
+// cannot be confined; kIo.
 std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
                           const std::function<std::string()>& work);
 

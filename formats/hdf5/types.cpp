@@ -219,7 +219,7 @@ std::string type_words(hid_t type) {
     case H5T_OPAQUE:
       return "opaque bytes";
     case H5T_COMPOUND:
-      return "a compound that is no complex number (r, i)";
+      return "a compound that is not a complex number (r, i)";
     case H5T_REFERENCE:
       return "a reference";
     case H5T_ENUM:

@@ -165,9 +165,9 @@ class Walk {
 
   void object(hid_t parent, const Link& link) {
     if (!is_utf8(link.name))
-      throw Error(ErrorCode::kUtf8, path_text(path_) + ": the name is no UTF-8");
+      throw Error(ErrorCode::kUtf8, path_text(path_) + ": the name is not UTF-8");
     if (link.name.empty() || link.name == "." || link.name.find('/') != std::string::npos)
-      throw Error(ErrorCode::kH5Open, path_text(path_) + ": is no name of an object");
+      throw Error(ErrorCode::kH5Open, path_text(path_) + ": is not the name of an object");
     if (link.type != H5L_TYPE_HARD && link.type != H5L_TYPE_SOFT) {
       throw Error(ErrorCode::kH5Link,
                   path_text(path_) + (link.type == H5L_TYPE_EXTERNAL
@@ -369,7 +369,7 @@ class Walk {
     count_names(names.items.size());
     for (const std::string& name : names.items) {
       if (!is_utf8(name))
-        throw Error(ErrorCode::kUtf8, path_text(path_) + ": an attribute's name is no UTF-8");
+        throw Error(ErrorCode::kUtf8, path_text(path_) + ": an attribute's name is not UTF-8");
     }
     return std::move(names.items);
   }
@@ -408,7 +408,7 @@ class Walk {
       // Numbers that fit are signed.
       const auto* number = std::get_if<std::int64_t>(value);
       if (number == nullptr || *number < 0 || (name == kCrcAttribute && *number > UINT32_MAX))
-        throw Error(ErrorCode::kH5Type, "attribute " + quote(name) + " is no number that fits");
+        throw Error(ErrorCode::kH5Type, "attribute " + quote(name) + " is not a number that fits");
       if (name == kCrcAttribute) {
         out.crc = static_cast<std::uint32_t>(*number);
       } else {

@@ -67,7 +67,7 @@ struct BlockResult {
 // sizes.  `piece_done` is called, by one thread at a time, once for each piece in their order of
 // completion: its blocks were used, and the checksums of storages read whole match.  Every other
 // storage is checked or returned at the end.  There are fewer threads if the memory is too small
-// for their buffers. Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done`
+// for their buffers.  Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done`
 // throw.
 BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
                         const BlockOptions& options,

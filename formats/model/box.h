@@ -11,8 +11,8 @@
 namespace fsdp::formats {
 
 // A region of a tensor, in elements: index i lies inside iff offset[d] <= i[d] < offset[d] +
-// size[d] for every dimension d.  Rank 0 holds one element.  Lifetime: the view's numbers belong to
-// someone else.
+// size[d] for every dimension d.  Rank 0 holds one element.  Lifetime: the view does not own its
+// numbers.
 struct BoxView {
   std::span<const std::int64_t> offset;
   std::span<const std::int64_t> size;

@@ -163,11 +163,12 @@ void check_expansion(const Index& index, const std::string& path) {
     if (largest == nullptr || tensor.bytes() > largest->bytes()) largest = &tensor;
   }
   if (bytes <= most) return;
-  throw Error(ErrorCode::kLimitRatio,
-              cat(path, ": ", quote(largest->key, 200), ": ", torch_name(largest->dtype), " ",
-                  shape_text(largest->shape), " is ", human_bytes(largest->bytes()),
-                  "; all tensors are ", human_bytes(bytes), ", and these files may stand for ",
-                  human_bytes(most), "; leave it out with --exclude"));
+  throw Error(
+      ErrorCode::kLimitRatio,
+      cat(path, ": ", quote(largest->key, 200), ": ", torch_name(largest->dtype), " ",
+          shape_text(largest->shape), " is ", human_bytes(largest->bytes()), "; all tensors are ",
+          human_bytes(bytes), ", and these files may stand for ", human_bytes(most)),
+      {Remedy::kExclude, largest->key});
 }
 
 }  // namespace fsdp::formats

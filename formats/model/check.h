@@ -8,7 +8,7 @@
 namespace fsdp::formats {
 
 // Appends the faults of the chunks of `tensor`: kBounds, kOverlap (both boxes), kHole (a box that
-// no chunk covers), kLimitNodes (chunks made so that it cannot be decided, see tiling.h). Chunks
+// no chunk covers), kLimitNodes (chunks made so that it cannot be decided, see tiling.h).  Chunks
 // without elements are ignored.  Throws: kInterrupted.
 void check_coverage(const TensorEntry& tensor, Findings& findings);
 

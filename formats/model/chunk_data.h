@@ -49,8 +49,8 @@ void transform_elements(const ChunkData& data, std::span<std::byte> elements);
 // size.  Bytes are read in few large pieces through `scratch`, never more than scratch holds at
 // once; elements come as stored (transform_elements not applied).  Returns the byte range of the
 // storage that was read if it was one dense run without gaps, so that its CRC can be used.
-// Requires: the elements lie inside the storage (checked when the chunk was located). Throws:
-// kChanged, kIo.
+// Requires: the elements lie inside the storage (checked when the chunk was located).
+// Throws: kChanged, kIo.
 struct DenseRun {
   std::uint64_t begin = 0;  // from the start of the storage
   std::uint64_t bytes = 0;

@@ -57,8 +57,8 @@ struct CopyResult {
 };
 
 // Copies every piece.  Every storage that carries a CRC is checked against it: on the way if it is
-// read in one go, by a separate read if only parts of it are needed. Throws: kZipCrc naming file,
-// key, byte, stored and computed; kInterrupted; what reading and writing throw. Requires: the
+// read in one go, by a separate read if only parts of it are needed.  Throws: kZipCrc naming file,
+// key, byte, stored and computed; kInterrupted; what reading and writing throw.  Requires: the
 // chunks cover each piece (check_coverage) and have its dtype.
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options);
 

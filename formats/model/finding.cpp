@@ -23,11 +23,15 @@ Finding::Severity severity_of(ErrorCode code) noexcept {
   return code == ErrorCode::kGlobal ? Finding::Severity::kUnsafe : Finding::Severity::kDamage;
 }
 
-std::string finding_text(const Finding& finding) {
+std::string place_text(const Finding& finding) {
   std::string out;
   if (!finding.file.empty()) out += escape(finding.file) + ": ";
   if (!finding.key.empty()) out += quote(finding.key, 200) + ": ";
-  return out + finding.message;
+  return out;
+}
+
+std::string finding_text(const Finding& finding) {
+  return place_text(finding) + finding.message;
 }
 
 void throw_if_damaged(const Findings& findings, const std::string& where) {
@@ -44,7 +48,7 @@ void throw_if_damaged(const Findings& findings, const std::string& where) {
   if (first == nullptr) return;
   std::string message = where + ": " + finding_text(*first);
   if (others != 0) message += cat("; and ", others, " more: run fsdp-ckpt verify");
-  throw Error(first->code, message);
+  throw Error(first->code, message, first->hint);
 }
 
 }  // namespace fsdp::formats

@@ -31,6 +31,7 @@ struct Finding {
   std::string key;                 // fully qualified name, empty if it concerns none
   std::optional<ByteRange> bytes;  // of `file`
   Severity severity = Severity::kDamage;
+  Hint hint = {};
 };
 
 using Findings = std::vector<Finding>;
@@ -44,6 +45,8 @@ Finding::Severity severity_of(ErrorCode code) noexcept;
 
 // "file: 'key': symptom", in the form of error messages.
 std::string finding_text(const Finding& finding);
+// Returns the beginning of that, "file: 'key': "; empty if the finding concerns neither.
+std::string place_text(const Finding& finding);
 
 // Throws the first finding that is damage or unsafe as an Error with `where` in front and the
 // number of further ones after it.  Unknown ones are left to the code that reads them.

@@ -55,7 +55,7 @@ struct TensorEntry {
   std::vector<std::int64_t> shape;  // of the whole tensor
   ChunkList chunks;
 
-  // Of the whole tensor.  Requires: the layout checked the shape (checked_numel).
+  // Elements of the whole tensor.  Requires: the layout checked the shape (checked_numel).
   std::uint64_t numel() const { return volume({shape, shape}); }
   std::uint64_t bytes() const { return numel() * item_bytes(dtype); }
 };

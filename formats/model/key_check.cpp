@@ -19,7 +19,7 @@ std::string name_fault(const std::string& key, const KeyPath& path) {
   }
   for (std::size_t at = 0; at < key.size();) {
     const auto [code, length] = character_at(key, at);
-    if (length == 0) return cat("the key is no UTF-8 at byte ", at);
+    if (length == 0) return cat("the key is not UTF-8 at byte ", at);
     if (code == 0) return cat("the key has a NUL at byte ", at);
     if (is_control(code)) return cat("the key has a control character at byte ", at);
     if (is_hidden(code)) {

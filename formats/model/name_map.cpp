@@ -53,7 +53,7 @@ std::string_view trimmed(std::string_view text) {
 }
 
 void check_utf8(std::string_view name) {
-  if (!is_utf8(name)) throw Error(ErrorCode::kUtf8, quote(name) + " is no UTF-8");
+  if (!is_utf8(name)) throw Error(ErrorCode::kUtf8, quote(name) + " is not UTF-8");
 }
 
 std::vector<NameRule> parse_json_map(std::string_view text) {

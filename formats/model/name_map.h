@@ -17,7 +17,7 @@
 namespace fsdp::formats {
 
 // `from` stands for the name itself and for the front of names up to a dot: "encoder" renames
-// "encoder" and "encoder.weight", "encoder." only the latter.  Empty: the front of every name. A
+// "encoder" and "encoder.weight", "encoder." only the latter.  Empty: the front of every name.  A
 // `from` that begins with '/' applies to whole keys only.
 struct NameRule {
   std::string from;
@@ -65,7 +65,7 @@ class RuleTable {
 // The rules that apply to the names of parameters and buffers.
 //
 // A prefix, rule or glob applies to names if it matches any of them, and to whole keys if it
-// matches none.  Globs see the original names, renames the stripped ones. Stripping wrappers
+// matches none.  Globs see the original names, renames the stripped ones.  Stripping wrappers
 // removes the components _orig_mod (torch.compile), _fsdp_wrapped_module and
 // _checkpoint_wrapped_module anywhere, and `module` (DistributedDataParallel) if every name of
 // `leading` begins with it.

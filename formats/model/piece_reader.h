@@ -35,7 +35,8 @@ class StorageChecks {
   // and memory stays flat.  Throws: kZipCrc.
   void settle(std::span<const SourceChunk> sources);
   // Reads storages of which only parts were read once more in full, through `buffer`, and compares
-  // them. Throws: kZipCrc, kInterrupted, what reading throws.
+  // them.
+  // Throws: kZipCrc, kInterrupted, what reading throws.
   void finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled);
   // Returns storages of which only parts were read, except settled ones; forgets them.
   std::vector<PartialRead> take_partial();
@@ -66,7 +67,7 @@ class PieceReader {
   bool straight() const { return straight_; }
 
   // Reads elements [first, first + out.size() / item) of the dense row-major piece, before any
-  // cast. Returns the CRC-32 of `out` if reading computed it.
+  // cast.  Returns the CRC-32 of `out` if reading computed it.
   // `window`: the calling thread's own, if no other process reads the piece's bytes.
   // Throws: kHole, what reading throws.
   std::optional<std::uint32_t> read(std::uint64_t first, std::span<std::byte> out,

@@ -45,9 +45,8 @@ struct Seen {
   std::uint32_t unequal = 0;
   std::uint32_t beyond = 0;
   std::uint32_t undecided = 0;  // not 0: float32 cannot tell whether it is within the tolerance
-  std::uint32_t more =
-      0;  // not 0: NaN or infinite, or further apart in ulps than the largest so far
-  std::uint32_t grows = 0;  // not 0: the largest distance may lie here
+  std::uint32_t more = 0;       // not 0: NaN or infinite, or the largest distance in ulps so far
+  std::uint32_t grows = 0;      // not 0: the largest distance may lie here
 };
 
 // Without branches, so that compilers can handle several elements per step.
@@ -133,7 +132,7 @@ std::optional<QuickCounts> quick_counts(std::span<const std::byte> left,
   const Seen seen =
       tolerance.exact ? look_exact(left, right, bounds) : look_close(left, right, bounds);
   if ((seen.more | seen.undecided) != 0) return std::nullopt;
-  // Of equal distances the first is reported.
+  // Among equal distances the first is reported.
   if (seen.grows != 0 &&
       (first < known.max_abs_at || grows(left, right, known.max_abs, known.max_rel)))
     return std::nullopt;

@@ -36,7 +36,7 @@ struct TensorDifference {
   std::uint64_t first = 0;      // the first of these, if `different` is not 0
   double max_abs = 0;           // over finite pairs; infinity if one of a pair is infinite
   std::uint64_t max_abs_at = 0;
-  double max_rel = 0;                    // |a - b| / |b|; infinity where b is 0
+  double max_rel = 0;                    // |a - b| / |b|; infinity if b is 0
   std::optional<std::uint64_t> max_ulp;  // same floating type on both sides, finite pairs
   std::uint64_t nan_left = 0;
   std::uint64_t nan_right = 0;

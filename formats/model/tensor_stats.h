@@ -12,10 +12,10 @@
 
 namespace fsdp::formats {
 
-// Of finite elements only, except for the counts.  Sums are in float64 over groups of 4096 elements
-// (`kStatsGroup`), squares are of distances from the group's mean; groups are joined in the order
-// of the tensor, sums with compensation.  A tensor has the same figures however it is stored and
-// however many threads there are.
+// Statistics of finite elements only, except for the counts.  Sums are in float64 over groups of
+// 4096 elements (`kStatsGroup`), squares are of distances from the group's mean; groups are joined
+// in the order of the tensor, sums with compensation.  A tensor has the same figures however it is
+// stored and however many threads there are.
 struct TensorStats {
   std::uint64_t count = 0;
   std::uint64_t zeros = 0;  // of either sign; complex: both parts

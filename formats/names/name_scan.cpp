@@ -56,7 +56,7 @@ std::size_t NameScanner::position_of(const GlobalName& name) {
 }
 
 void NameScanner::mark_unsafe(const GlobalName& name) {
-  ScannedName& scanned = names_[position_of(name)];  // which may be `name`'s own
+  ScannedName& scanned = names_[position_of(name)];  // may contain `name` itself
   scanned.status = is_allowed(name) ? NameStatus::kAllowed : NameStatus::kUnsafe;
 }
 

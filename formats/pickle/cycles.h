@@ -34,9 +34,8 @@ class PickleCycles {
  private:
   class Walk;
   struct Row {
-    std::uint64_t last_change =
-        0;                     // offset of the last opcode that changes it after it was fetched
-    std::uint32_t number = 0;  // 0: it does not contain itself
+    std::uint64_t last_change = 0;  // offset of the last opcode that changes it after a fetch
+    std::uint32_t number = 0;       // 0: it does not contain itself
     bool fetched = false;
   };
   SlotSet fetched_;

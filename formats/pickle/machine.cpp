@@ -403,7 +403,7 @@ void PickleMachine::global(std::string_view module, std::string_view name) {
   if (known != globals_.end()) return stack_.push(known->second);
   if (!is_global_name(module) || !is_global_name(name)) {
     fail(ErrorCode::kGlobal,
-         cat("module ", quote(module), " and name ", quote(name), " are no names of Python"));
+         cat("module ", quote(module), " and name ", quote(name), " are not Python names"));
   }
   const std::int32_t tag = located([&] { return host_.global(module, name); });
   Value value = Value::global(std::string(module), std::string(name), tag);

@@ -17,7 +17,7 @@ class PickleHost {
  public:
   virtual ~PickleHost() = default;
   // The stream names module.name (called once per distinct pair), as written in the stream:
-  // protocol 2 says __builtin__ for Python 3's builtins, protocol 4 has names with dots. Returns a
+  // protocol 2 says __builtin__ for Python 3's builtins, protocol 4 has names with dots.  Returns a
   // tag >= 0 of its own choice, kept in the value, or -1.
   // Throws: kGlobal to refuse it.
   virtual std::int32_t global(std::string_view module, std::string_view name) = 0;

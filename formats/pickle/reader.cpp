@@ -177,7 +177,7 @@ void PickleReader::refuse() const {
   const std::string_view name = kPickleOpcodes[opcode_byte()].name;
   if (name.empty()) {
     throw Error(ErrorCode::kOpcode,
-                cat(opcode_hex(), " at byte ", opcode_offset(), " is no pickle opcode"));
+                cat(opcode_hex(), " at byte ", opcode_offset(), " is not a pickle opcode"));
   }
   throw Error(ErrorCode::kOpcode,
               cat("opcode ", name, " (", opcode_hex(), ") at byte ", opcode_offset(),

@@ -98,7 +98,7 @@ class PickleReader {
     return bytes;
   }
   // Reads on until at least `count` bytes are at the cursor; returns false if the source ends
-  // before. Requires: count is at most a block.
+  // before.  Requires: count is at most a block.
   bool fill(std::size_t count);
   std::string_view bytes_across_blocks(std::uint64_t count);
   void skip_across_blocks(std::uint64_t count);

@@ -51,8 +51,7 @@ class PickleSharing {
 
   std::unordered_map<std::string_view, Slot, TextHash> strings_;
   std::unordered_map<Name, Slot, TextHash> names_;
-  std::unordered_map<const void*, Slot>
-      nodes_;  // nodes of other kinds with more than one reference
+  std::unordered_map<const void*, Slot> nodes_;  // other kinds, with more than one reference
   std::unordered_map<std::uint32_t, const Slot*> cycles_;  // by number, in nodes_
   // The slots of such nodes in strings_ and names_, so that their text is hashed only once.
   std::unordered_map<const void*, Slot*> text_nodes_;

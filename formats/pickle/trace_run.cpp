@@ -137,7 +137,7 @@ class PickleTrace::Run {
   }
   std::uint64_t decimal_slot() {
     const auto slot = slot_number(reader_.line());
-    if (!slot) fail(ErrorCode::kMemo, "its slot is no number");
+    if (!slot) fail(ErrorCode::kMemo, "its slot is not a number");
     return *slot;
   }
 
@@ -199,7 +199,7 @@ void PickleTrace::Run::skip_argument(PickleArgument argument) {
   switch (argument) {
     case PickleArgument::kRefused:
       throw Error(ErrorCode::kOpcode, cat(reader_.opcode_hex(), " at byte ",
-                                          reader_.opcode_offset(), " is no pickle opcode"));
+                                          reader_.opcode_offset(), " is not a pickle opcode"));
     case PickleArgument::kNothing:
       return;
     case PickleArgument::kByte1:

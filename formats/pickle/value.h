@@ -225,7 +225,7 @@ struct ObjectData {
 bool is_call_of(const Value& value, std::string_view module, std::string_view name);
 
 // Returns the entries of a dict, or of an OrderedDict, defaultdict or Counter; nothing for other
-// values. Lifetime: those of `value`.
+// values.  Lifetime: those of `value`.
 std::optional<std::span<const Value::Entry>> mapping_entries(const Value& value);
 
 }  // namespace fsdp::formats

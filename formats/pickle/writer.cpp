@@ -231,7 +231,7 @@ class PickleWriter {
   void name(std::string_view module, std::string_view name) {
     if (!is_global_name(module) || !is_global_name(name)) {
       throw Error(ErrorCode::kName, cat("module ", quote(module), " and name ", quote(name),
-                                        " are no names of Python"));
+                                        " are not Python names"));
     }
     op(PickleOp::kGlobal);
     out_.append(protocol_2_module(module)).append("\n").append(name).append("\n");

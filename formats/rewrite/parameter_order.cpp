@@ -110,8 +110,8 @@ Error shape_error(const std::string& key, const Shape& shape, const ModelParamet
 Error ambiguous(const std::string& id, const std::string& a, const std::string& b,
                 const std::string& why) {
   return Error(ErrorCode::kRekeyAmbiguous,
-               cat("parameter ", id, " may be ", quote(a, 200), " or ", quote(b, 200), ": ", why,
-                   "; give the names in the order of model.parameters() with --names FILE"));
+               cat("parameter ", id, " may be ", quote(a, 200), " or ", quote(b, 200), ": ", why),
+               {Remedy::kGiveNames});
 }
 
 std::uint64_t number(const std::string& id) {
@@ -387,9 +387,8 @@ std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
     return names;
   }
   if (!order) {
-    throw Error(ErrorCode::kKey,
-                "its parameters are numbers, and nothing here tells their names; give "
-                "them with --names FILE or --model PATH");
+    throw Error(ErrorCode::kKey, "its parameters are numbers, and nothing here tells their names",
+                {Remedy::kGiveModel});
   }
   positions_of(*order);
   return Matcher(optimizer, *order).run();
@@ -411,7 +410,7 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
         const auto at = positions.find(name);
         if (at == positions.end()) {
           throw Error(ErrorCode::kKey,
-                      cat(quote(name, 200), " is no parameter of ", order->origin));
+                      cat(quote(name, 200), " is not a parameter of ", order->origin));
         }
         ids.emplace(name, std::to_string(at->second));
       }
@@ -448,7 +447,7 @@ void check_shapes(const OptimizerState& optimizer, const std::map<std::string, s
     const auto tied = std::find_if(model.tied.begin(), model.tied.end(),
                                    [&](const auto& parameter) { return parameter.name == name; });
     if (at == positions.end() && tied == model.tied.end()) {
-      throw Error(ErrorCode::kKey, cat(quote(name, 200), " is no parameter of ", model.origin,
+      throw Error(ErrorCode::kKey, cat(quote(name, 200), " is not a parameter of ", model.origin,
                                        "; rename one of the two"));
     }
     const ModelParameter& parameter = at == positions.end() ? *tied : model.parameters[at->second];

@@ -38,10 +38,10 @@ ParameterOrder order_of_model(const Value& model, std::string origin, bool certa
 // Returns the names of an optimizer's ids.
 //
 // If groups have `param_names`, those count.  Otherwise, if ids are those of the model's parameters
-// (not consecutive across groups, like Lightning's), id i is parameter i. Otherwise every group has
-// its parameters in the order of the model, and each id must follow from the shapes of its state.
-// Known shapes are checked in any case: each state tensor has the parameter's shape or one element,
-// or, for rows and columns of factored moments, the shape less one dimension.
+// (not consecutive across groups, like Lightning's), id i is parameter i.  Otherwise every group
+// has its parameters in the order of the model, and each id must follow from the shapes of its
+// state. Known shapes are checked in any case: each state tensor has the parameter's shape or one
+// element, or, for rows and columns of factored moments, the shape less one dimension.
 // Throws: kRekeyAmbiguous naming two candidates; kShape; kKey if there are fewer parameters than
 // ids.
 std::map<std::string, std::string> names_of_ids(const OptimizerState& optimizer,
@@ -58,8 +58,8 @@ std::map<std::string, std::string> ids_of_names(OptimizerState& optimizer,
                                                 const std::optional<ParameterOrder>& model,
                                                 bool ordered);
 
-// Throws kShape where what is kept of a parameter does not fit its shape, kKey where the model has
-// no parameter of that name.  `names`: of the optimizer's keys.
+// Throws kShape if the state of a parameter does not fit its shape, kKey if the model has no
+// parameter of that name.  `names`: of the optimizer's keys.
 void check_shapes(const OptimizerState& optimizer, const std::map<std::string, std::string>& names,
                   const ParameterOrder& model);
 

@@ -83,7 +83,8 @@ class Rekeying {
     if (options_.order && options_.order->for_ids && parts.size() > 1) {
       throw Error(ErrorCode::kKey,
                   cat(checkpoint_.description().path, ": holds ", parts.size(),
-                      " optimizers, and a list of names is that of one; choose one with --keys"));
+                      " optimizers, and a list of names is that of one"),
+                  {Remedy::kChooseOne});
     }
     Rekeyed out;
     out.content = content_;

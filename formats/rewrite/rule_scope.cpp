@@ -33,8 +33,8 @@ std::string place_text(const std::string& part) {
   return part.empty() ? std::string("the state dict") : quote(part, 200);
 }
 
-Error partial(const std::string& what) {
-  return Error(ErrorCode::kUsage, what);
+Error partial(const std::string& what, Hint hint = {}) {
+  return Error(ErrorCode::kUsage, what, std::move(hint));
 }
 
 // The number of parameters of a part that satisfy a condition.
@@ -166,10 +166,8 @@ class Scoping {
   Error some_have(const std::string& prefix, std::size_t part, const Count& count) const {
     return partial(cat(quote(prefix, 200), " stands before ", count.hit, " of ", count.total,
                        " parameters in ", place_text(targets_[part].part), ", and not before ",
-                       quote(count.without->key, 200),
-                       "; choose those that have it with --keys, or take it away where it stands "
-                       "with fsdp-ckpt rename --rename ",
-                       escape(prefix), "=", escape(kept_front(prefix, targets_[part].part))));
+                       quote(count.without->key, 200)),
+                   {Remedy::kMovePrefix, prefix + "=" + kept_front(prefix, targets_[part].part)});
   }
 
   // Refuses if an optimizer would go on using the old names of parameters.

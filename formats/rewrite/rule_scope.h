@@ -33,7 +33,7 @@ struct ScopedRules {
 
 // Note [whole keys first]
 // A rule applies to whole keys, as people see them, if it matches any: "model" is the level of that
-// name, whatever modules are called.  If it matches none, it applies to names of parameters. If it
+// name, whatever modules are called.  If it matches none, it applies to names of parameters.  If it
 // changes the names of a model's parameters and leaves them in their level ("model.enc" to
 // "model.dec"), the optimizers' names for them change as well: it becomes a rule for names.  The
 // same holds for parts dropped from a model, unless the whole model is dropped.

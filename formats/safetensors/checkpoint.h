@@ -20,7 +20,7 @@ std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path);
 
 // Opens a folder that holds *.safetensors.  An index file (*.safetensors.index.json) says which
 // files and tensors belong to it; offsets in the headers join the files; otherwise every file is
-// read. `index` names the index file if there are several. Throws: kIndex (index and files
+// read.  `index` names the index file if there are several.  Throws: kIndex (index and files
 // disagree, several indexes, a rank's file is missing, two files hold a tensor), kNotFound if there
 // is no safetensors file, kDtype, kRank; what read_header throws.
 std::unique_ptr<Checkpoint> open_folder(const std::filesystem::path& folder,

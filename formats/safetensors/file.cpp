@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kAlignment = 8;
 
 // Sorts by place in the data, and checks that the tensors cover them: each byte belongs to one
-// tensor. Returns the end of the last one.
+// tensor.  Returns the end of the last one.
 std::uint64_t check_tiling(std::vector<HeaderEntry>& entries) {
   const auto before = [](const HeaderEntry& a, const HeaderEntry& b) {
     return std::pair(a.data_begin, a.data_end) < std::pair(b.data_begin, b.data_end);

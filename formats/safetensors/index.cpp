@@ -31,7 +31,7 @@ void check_file_name(const std::string& tensor, const std::string& file, std::st
   const auto refuse = [&](std::string_view why) {
     return index_error(cat("tensor ", quote(tensor), ": file ", quote(file), " ", why));
   };
-  if (!file.ends_with(suffix)) throw refuse(cat("is no ", suffix, " file"));
+  if (!file.ends_with(suffix)) throw refuse(cat("is not a ", suffix, " file"));
   if (file.size() >= kMaxPathBytes)
     throw refuse(cat("has a name of ", file.size(), " bytes, at most 4095"));
   if (file.find('\0') != std::string::npos) throw refuse("has a NUL byte in its name");

@@ -61,8 +61,8 @@ class SafetensorsOutput : public Output {
           cat(source_.description().path, ": ", key.empty() ? "the object" : quote(key, 200),
               values > 1 ? cat(" and ", values - 1, " more") : std::string(),
               values > 1 ? " are no tensors" : " is no tensor",
-              ", and safetensors holds tensors alone; --drop-values leaves them out, --keys "
-              "chooses"));
+              ", and safetensors holds tensors alone"),
+          {Remedy::kDropValues});
     }
     if (tensors == 0) {
       throw Error(

@@ -70,7 +70,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
       throw Error(ErrorCode::kMetaType, path_of(file) + ": holds no dict, as such files do");
     for (const auto& [key, value] : *entries) {
       if (key.as_string() == nullptr)
-        throw Error(ErrorCode::kKey, path_of(file) + ": a key is no text");
+        throw Error(ErrorCode::kKey, path_of(file) + ": a key is not text");
       add_entry(*key.as_string(), value, file);
     }
     drop_object(file);

@@ -23,9 +23,9 @@ bool holds_torch_index(const std::filesystem::path& folder);
 std::string torch_index_of(const std::filesystem::path& folder);
 
 // Opens the files of the index as one checkpoint: each key of each file, in the order of the files'
-// names. Findings name contradictions to the index: a missing file, a key in two files, in the
-// wrong file, in no file, or not in the index, and another total_size. Throws: what parse_index and
-// read_torch_file throw.
+// names.  Findings name contradictions to the index: a missing file, a key in two files, in the
+// wrong file, in no file, or not in the index, and another total_size.
+// Throws: what parse_index and read_torch_file throw.
 std::unique_ptr<Checkpoint> open_torch_index(const std::filesystem::path& folder,
                                              const std::string& index);
 

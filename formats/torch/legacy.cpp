@@ -43,7 +43,7 @@ TorchFile read_torch_legacy(const ByteSource& source, std::uint64_t archive) {
   }
   file.root = next("object");
   const Value keys = next("storage keys");
-  if (keys.kind() != ValueKind::kList) throw Error(ErrorCode::kType, "storage keys are no list");
+  if (keys.kind() != ValueKind::kList) throw Error(ErrorCode::kType, "storage keys are not a list");
   file.storages = host.storages();
   file.unknown_globals = unknown_globals_in(source, 0, kPickles);
   file.cyclic = host.cyclic();

@@ -16,7 +16,7 @@
 
 namespace fsdp::formats {
 
-// Computes the layout of a file from the object alone: everything beside the storages is known
+// Computes the layout of a file only from the object: everything beside the storages is known
 // except their checksums.
 class TorchSaveLayout {
  public:

@@ -18,8 +18,8 @@ namespace fsdp::formats::accelerate {
 bool is_accelerate_folder(const std::filesystem::path& folder);
 
 // Joins them as `model` and `optimizer` (`model_1`, `optimizer_1`, ... for further ones), and
-// schedulers, scalers and samplers under their names.  Findings name the other files. Throws: what
-// the readers of the parts throw.
+// schedulers, scalers and samplers under their names.  Findings name the other files.
+// Throws: what the readers of the parts throw.
 std::unique_ptr<Checkpoint> open_accelerate(const std::filesystem::path& folder,
                                             const std::set<std::string>& allowed_globals);
 

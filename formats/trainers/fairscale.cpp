@@ -157,7 +157,7 @@ class FairscaleCheckpoint : public Shards {
       if (value == nullptr || !is_optimizer(*value) ||
           !why_not_joined(*value, numbers.size()).empty()) {
         fail(own.file, ErrorCode::kMetaType,
-             cat(quote(joined(path), 200), " is no optimizer's state as other ranks have"));
+             cat(quote(joined(path), 200), " is not an optimizer state like those of other ranks"));
       }
       states.emplace(own.file, states_of(*value, numbers.size()));
     }

@@ -25,7 +25,7 @@ const Value& needed(const Value& mapping, std::string_view name) {
 }
 
 std::string text_of(const Value& value, const char* what) {
-  if (value.as_string() == nullptr) fail(cat(what, " is no text"));
+  if (value.as_string() == nullptr) fail(cat(what, " is not text"));
   return *value.as_string();
 }
 
@@ -89,7 +89,7 @@ Metadata read_metadata(const Value& value) {
   for (const Value& unit : needed(value, "param_metadata").items()) {
     const std::string path = text_of(needed(unit, "fsdp_path"), "'fsdp_path'");
     const auto params = mapping_entries(needed(unit, "params"));
-    if (!params) fail("'params' is no dict");
+    if (!params) fail("'params' is not a dict");
     for (const auto& [name, said] : *params) {
       Backing backing = read_backing(path, text_of(name, "the name of a parameter"), said);
       backing.own = is_true(member(unit, "no_broadcast_optim_state"));

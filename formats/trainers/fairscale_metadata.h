@@ -31,8 +31,7 @@ struct Backing {
 
 struct Metadata {
   std::vector<Backing> backings;
-  std::vector<std::pair<std::string, std::string>>
-      tied;  // the name that was kept, and the further one
+  std::vector<std::pair<std::string, std::string>> tied;  // the kept name, and the further one
   std::vector<std::string> buffers;
 };
 

@@ -70,7 +70,7 @@ void Shards::note_ranks() {
 
 std::string Shards::joined_key(const Value& key, std::uint32_t file) const {
   if (key.as_string() == nullptr)
-    fail(file, ErrorCode::kMetaType, "has keys beside the weights that are no texts");
+    fail(file, ErrorCode::kMetaType, "has keys beside the weights that are not text");
   return *key.as_string();
 }
 
@@ -82,7 +82,7 @@ std::vector<Shards::Held> Shards::held_of(std::size_t number, const std::string&
     const Value* value = value_of(own, backing);
     if (value == nullptr) continue;
     const auto tensor = dense_tensor(*value);
-    if (!tensor) fail(own.file, ErrorCode::kType, cat(quote(what, 200), " is no tensor"));
+    if (!tensor) fail(own.file, ErrorCode::kType, cat(quote(what, 200), " is not a tensor"));
     if (!held.empty() && held.front().tensor.dtype != tensor->dtype)
       fail(own.file, ErrorCode::kDtype, cat(quote(what, 200), ": ranks differ in type"));
     const auto length = static_cast<std::int64_t>(volume(whole_box(tensor->shape).view()));

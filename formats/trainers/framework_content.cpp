@@ -56,8 +56,8 @@ void set_default(std::vector<Value::Entry>& entries, std::string_view key, Value
 const Value& only_model(const TrainerState& state) {
   if (state.models.size() != 1) {
     throw Error(ErrorCode::kUnsupported,
-                cat("Lightning's layout has one model, the checkpoint ", state.models.size(),
-                    "; choose with --include and --exclude"));
+                cat("Lightning's layout has one model, the checkpoint ", state.models.size()),
+                {Remedy::kChooseOne});
   }
   return state.models[0];
 }

@@ -33,7 +33,7 @@ TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerF
     return trainer_state(rekey_content(source, content, {form, std::nullopt}).content);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kRekeyAmbiguous) throw;
-    throw Error(error.code(), cat(error.what(), " to rekey, and convert what that writes"));
+    throw Error(error.code(), error.what(), {Remedy::kRekeyFirst});
   }
 }
 
@@ -115,8 +115,8 @@ std::unique_ptr<Output> plan_accelerate(const Checkpoint& source, const Value& c
     } else {
       throw Error(ErrorCode::kUnsupported,
                   cat(source.description().path, ": ", quote(name),
-                      ": Accelerate's folders have no place for it; --drop-values leaves such "
-                      "values out"));
+                      ": Accelerate's folders have no place for it"),
+                  {Remedy::kDropValues});
     }
   }
   return output;

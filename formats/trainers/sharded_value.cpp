@@ -96,7 +96,7 @@ void add_local(ShardedValue& out, std::string_view type, Box box, const Value& l
                 cat(type, ": what the rank holds is ", special_tensor_text(local),
                     ", which is joined from folders of torch.distributed.checkpoint alone"));
   }
-  if (!tensor) throw bad(type, "what the rank holds is no dense tensor");
+  if (!tensor) throw bad(type, "the rank's part is not a dense tensor");
   if (tensor->shape != box.size) {
     throw Error(ErrorCode::kShape, cat(type, ": the rank holds shape ", shape_text(tensor->shape),
                                        ", expected ", shape_text(box.size)));
@@ -155,7 +155,7 @@ void read_sharded_tensor(const Wrapped& wrapped, ShardedValue& out) {
     const auto size = shape_of(*sizes);
     if (!offset || !size || offset->size() != out.shape.size() ||
         size->size() != out.shape.size()) {
-      throw bad("ShardedTensor", "a shard's place is no box of the tensor");
+      throw bad("ShardedTensor", "a shard's place is not a box of the tensor");
     }
     add_local(out, "ShardedTensor", {*offset, *size}, *tensor);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DTensors and ShardedTensors that a rank saved on its own with torch.save: finds the part of the
-// whole tensor that the rank holds.
+// Finds the part of the whole tensor in a DTensor or ShardedTensor that a rank saved on its own
+// with torch.save.
 // Source: torch/distributed/tensor and torch/distributed/_shard of PyTorch 2.0 to 2.11;
 // docs/formats/per_rank.md.
 #pragma once
@@ -27,8 +27,8 @@ struct ShardedValue {
   std::int64_t ranks = 1;           // ranks that share the tensor, if the value tells
 };
 
-// Returns nothing if `value` is neither.  Throws: kUnsupported (partial sums, unknown placements),
-// kMetaType, kBounds, kShape, kDtype.
+// Returns nothing if `value` is neither.
+// Throws: kUnsupported (partial sums, unknown placements), kMetaType, kBounds, kShape, kDtype.
 std::optional<ShardedValue> sharded_value(const Value& value);
 
 // The way in which one dimension of a device mesh cuts a tensor.

@@ -22,8 +22,8 @@ struct TrainerFiles {
 };
 
 // Reads those of `names` that are torch.save files of plain values.  With `one_value` each is one
-// value. A file with such a name that cannot be read is damage: trainers write nothing else under
-// it. A warning lists the other names, unless they are hidden. Throws: kIo, kOutOfMemory,
+// value.  A file with such a name that cannot be read is damage: trainers write nothing else under
+// it.  A warning lists the other names, unless they are hidden.  Throws: kIo, kOutOfMemory,
 // kInterrupted.
 TrainerFiles trainer_files(const std::filesystem::path& folder,
                            const std::vector<std::string>& names, bool one_value);

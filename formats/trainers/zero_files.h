@@ -16,8 +16,8 @@ namespace fsdp::formats::deepspeed {
 
 class ZeroFiles : public ModelFiles {
  protected:
-  // Reads every file except its storages, and compares stages and rank counts. Throws:
-  // kUnsupported, kMetaType, kShardMissing, kRank, kKey, kOverflow; what add_file throws.
+  // Reads every file except its storages, and compares stages and rank counts.
+  // Throws: kUnsupported, kMetaType, kShardMissing, kRank, kKey, kOverflow; what add_file throws.
   ZeroFiles(Directory opened, const std::vector<StateFile>& files);
 
   // Returns 'optimizer_state_dict' of an optimizer file.

@@ -43,7 +43,7 @@ Error no_end_record(const ByteSource& source) {
   const auto found = find_end_record(source, 0, size);
   if (!found || size - *found < EndRecord::kBytes) {
     return zip_error(ErrorCode::kZipEocd, "no end record in the last bytes of ", size,
-                     ": the archive is cut off, or is no zip archive");
+                     ": the archive is cut off, or is not a zip archive");
   }
   const auto end = zip::decode<EndRecord>(read_bytes(source, *found, EndRecord::kBytes));
   const std::uint64_t rest = size - *found - EndRecord::kBytes;
@@ -55,8 +55,8 @@ Error no_end_record(const ByteSource& source) {
                    rest, " bytes, expected none");
 }
 
-// Explains why the directory does not end where the end records begin, or these are not at their
-// stated place: bytes before or after the archive if there are any, else `otherwise`.
+// Explains why the directory does not end at the beginning of the end records, or these are not at
+// their stated place: bytes before or after the archive if there are any, else `otherwise`.
 Error misplaced(const ByteSource& source, std::uint64_t directory_end, const Error& otherwise) {
   const std::uint64_t end_offset = source.size() - EndRecord::kBytes;
   std::array<std::byte, 4> magic{};

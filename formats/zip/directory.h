@@ -25,7 +25,7 @@ struct ZipDirectory {
 };
 
 // Reads end records and directory.  Each entry is of a supported kind, has a safe name, and lies
-// before the directory, judging by sizes without its local header. Throws: like the constructor of
+// before the directory, judging by sizes without its local header.  Throws: like the constructor of
 // ZipReader.
 ZipDirectory read_zip_directory(const ByteSource& source, const ZipLimits& limits);
 

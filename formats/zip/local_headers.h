@@ -21,7 +21,7 @@ struct ZipLocalFacts {
 };
 
 // Reads every local header, in small pieces, and fills in data_offset of every entry.  Returns the
-// facts of the entries in the order of the directory. Throws: like the constructor of ZipReader.
+// facts of the entries in the order of the directory.  Throws: like the constructor of ZipReader.
 std::vector<ZipLocalFacts> read_zip_local_headers(const ByteSource& source,
                                                   ZipDirectory& directory);
 

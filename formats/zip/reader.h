@@ -32,7 +32,7 @@ struct ZipLimits {
 //
 // Strict, because lenient readers differ from each other: exactly one end record, at the very end;
 // zip64 records agree with the classic ones; every local header agrees with its central one (name,
-// method, flags, time, and sizes and CRC where given there or in a data descriptor); entries and
+// method, flags, time, and sizes and CRC if given there or in a data descriptor); entries and
 // directory follow one another without a gap or an overlap; no name twice; no absolute name, "..",
 // backslash or NUL; alignment padding (extra field "FB") holds only 'Z' and aligns.
 //

@@ -10,7 +10,7 @@ namespace fsdp::formats::zip {
 namespace {
 
 // Each record names its fields once, in file order, for both directions: `visit` is called with
-// every one. `Record` is const when fields are written.
+// every one.  `Record` is const when fields are written.
 template <typename Record, typename Visit>
 void each_common_field(Record& record, const Visit& visit) {
   visit(record.version_needed);

@@ -53,7 +53,7 @@ class ZipWriter {
   std::string prefix_;
   std::uint64_t alignment_;
   std::vector<Record> records_;
-  std::uint64_t end_ = 0;  // where the next local header, or the directory, begins
+  std::uint64_t end_ = 0;  // offset of the next local header, or of the directory
   std::uint64_t directory_bytes_ = 0;
 };
 

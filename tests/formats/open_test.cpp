@@ -246,7 +246,7 @@ TEST(Open, says_what_a_path_is_not) {
   const test::TempDir folder;
   expect_error(ErrorCode::kNotFound, "no such file or folder",
                [&] { open_checkpoint(folder / "none"); });
-  expect_error(ErrorCode::kUnknownFormat, "is no checkpoint",
+  expect_error(ErrorCode::kUnknownFormat, "is not a checkpoint",
                [&] { open_checkpoint(folder.path()); });
   test::write_file(folder / "empty.pt", "");
   expect_error(ErrorCode::kEmpty, "empty.pt: has no bytes",
@@ -265,7 +265,7 @@ TEST(Open, names_what_was_meant) {
   fs::copy(test::data_path("golden/2.11.0/minimal/ckpt"), folder / "step-100",
            fs::copy_options::recursive);
   expect_error(ErrorCode::kUnknownFormat,
-               "is no checkpoint; this is one: " + (folder / "step-100").string(),
+               "is not a checkpoint; this is one: " + (folder / "step-100").string(),
                [&] { open_checkpoint(folder.path()); });
   expect_error(ErrorCode::kNotFound, "did you mean " + (folder / "step-100").string() + "?",
                [&] { open_checkpoint(folder / "step-10"); });

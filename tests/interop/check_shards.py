@@ -94,14 +94,14 @@ def in_rows(folder):
 
 def lost_on_one_rank(folder):
     folder.edit(lambda saved: saved.pop(folder.key), [1])
-    folder.refused("damage[META_TYPE]", "is no optimizer's state as other ranks have")
+    folder.refused("damage[META_TYPE]", "is not an optimizer state like those of other ranks")
 
 
 def another_optimizer_on_one_rank(folder):
     def change(saved):
         saved[folder.key]["param_groups"][0]["params"].pop()
     folder.edit(change, [1])
-    folder.refused("damage[META_TYPE]", "is no optimizer's state as other ranks have")
+    folder.refused("damage[META_TYPE]", "is not an optimizer state like those of other ranks")
 
 
 def a_state_lost_on_one_rank(folder):

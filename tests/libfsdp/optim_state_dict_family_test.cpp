@@ -214,7 +214,7 @@ TEST(StateSkeleton, every_kind_of_value_comes_back) {
       {"step", torch::tensor(3.5, torch::kDouble)},
       {"matrix", torch::ones({2, 0, 3}, torch::kBFloat16)},
   };
-  const StateDict found = skeleton_of(skeleton_text(dict));
+  const StateDict found = skeleton_of(skeleton_text(dict)).dict();
   EXPECT_EQ(keys_of(found), keys_of(dict));
   EXPECT_TRUE(found.at("none").is_none());
   EXPECT_TRUE(*(*found.at("flags").as_list())[0].as_bool());

@@ -181,6 +181,19 @@ TEST(Strategy, values_are_broadcast_from_one_rank) {
         {"flag", rank == 0},
         {std::int64_t{3},
          StateTuple{{0.9, StateList{StateDict{{"half", at::ones({2}, at::kHalf)}}}}}}};
+    // More bits than a double has, no elements, and a view that is not contiguous.
+    constexpr std::int64_t kLong = (std::int64_t{1} << 60) + 1;
+    const StateDict odd{{"long", at::scalar_tensor(kLong, at::kLong)},
+                        {"empty", at::empty({0, 3})},
+                        {"complex", at::full({}, c10::complex<double>(1, rank))},
+                        {"view", at::arange(6).view({2, 3}).t() + rank}};
+    const StateValue odd_found = strategy.broadcast(StateValue(odd), 1);
+    EXPECT_EQ(odd_found.dict().at("long").as_tensor()->item<std::int64_t>(), kLong);
+    EXPECT_EQ(odd_found.dict().at("empty").as_tensor()->sizes(), at::IntArrayRef({0, 3}));
+    EXPECT_EQ(odd_found.dict().at("complex").as_tensor()->item<c10::complex<double>>(),
+              c10::complex<double>(1, 1));
+    EXPECT_TRUE(
+        at::equal(*odd_found.dict().at("view").as_tensor(), at::arange(6).view({2, 3}).t() + 1));
     const StateValue found = strategy.broadcast(StateValue(nested), 0);
     const StateDict& dict = found.dict();
     EXPECT_EQ(*dict.at("step").as_int(), 7);

@@ -48,12 +48,12 @@ TEST(Slice, what_is_wrong_is_named) {
       {"::0", "'::0' has a step that is not positive"},
       {"1,2,3", "'1,2,3' has 3 indices, but the tensor has 2 dimensions"},
       {"...,...", "'...,...' has more than one ellipsis"},
-      {"a", "'a' is no index, range a:b:c or ellipsis"},
+      {"a", "'a' is not an index, range a:b:c or ellipsis"},
       {"1:2:3:4", "'1:2:3:4' has more than three parts"},
       {"", "'' has an empty index"},
       {",1", "has an empty index"},
-      {"99999999999999999999", "is no index"},
-      {"1.5", "is no index"},
+      {"99999999999999999999", "is not an index"},
+      {"1.5", "is not an index"},
   };
   for (const auto& [text, message] : cases)
     test::expect_error(ErrorCode::kUsage, message, [&] { parse_slice(text, shape); });

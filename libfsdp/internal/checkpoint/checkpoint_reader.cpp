@@ -17,8 +17,10 @@ namespace fsdp {
 
 using formats::Value;
 
-CheckpointReader::CheckpointReader(const std::filesystem::path& path)
-    : checkpoint_(formats::open_checkpoint(path)), content_(formats::content_of(*checkpoint_)) {}
+CheckpointReader::CheckpointReader(const std::filesystem::path& path,
+                                   const std::set<std::string>& allowed_globals)
+    : checkpoint_(formats::open_checkpoint(path, {allowed_globals})),
+      content_(formats::content_of(*checkpoint_)) {}
 
 void CheckpointReader::want(std::size_t number, const at::Tensor& target,
                             std::optional<Part> part) {

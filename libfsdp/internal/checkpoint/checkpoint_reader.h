@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -27,7 +28,8 @@ namespace fsdp {
 class CheckpointReader {
  public:
   // Throws: what formats::open_checkpoint and content_of throw.
-  explicit CheckpointReader(const std::filesystem::path& path);
+  // `allowed_globals`: see LoadOptions.
+  CheckpointReader(const std::filesystem::path& path, const std::set<std::string>& allowed_globals);
   CheckpointReader(const CheckpointReader&) = delete;
   CheckpointReader& operator=(const CheckpointReader&) = delete;
 

@@ -4,15 +4,35 @@
 #include <cstdint>
 #include <new>
 
+#include "formats/base/error.h"
+
 namespace fsdp {
 
 void throw_peer_error(const std::string& message) {
   throw PeerError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
 }
 
+namespace {
+
+// Says which option of the library helps; other remedies are the tool's.
+std::string remedy_text(const Hint& hint) {
+  switch (hint.remedy) {
+    case Remedy::kReplace:
+      return "; SaveOptions::overwrite replaces it";
+    case Remedy::kAllowGlobal:
+      return "; LoadOptions::allowed_globals accepts it";
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
 std::string message_of(const std::exception& error) {
   // Its what() is only the name of the class.
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
+  if (const auto* known = dynamic_cast<const Error*>(&error))
+    return known->what() + remedy_text(known->hint());
   const auto* with_trace = dynamic_cast<const c10::Error*>(&error);
   return with_trace ? with_trace->what_without_backtrace() : error.what();
 }

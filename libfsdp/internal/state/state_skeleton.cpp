@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each value is a letter and its data: n; b and 0 or 1; i number; d bits of the double; s length
 // and bytes; l or t count and items; m count and pairs; T dtype, dimensions, sizes, and the value
-// as a double if there are no dimensions.  Numbers end in a space.
+// (an integer, or the bits of a double) if there are no dimensions.  Numbers end in a space.
 #include "libfsdp/internal/state/state_skeleton.h"
 
 #include <bit>
@@ -14,6 +14,10 @@
 
 namespace fsdp {
 namespace {
+
+bool is_integer(c10::ScalarType dtype) {
+  return c10::isIntegralType(dtype, /*includeBool=*/true);
+}
 
 class Writer {
  public:
@@ -70,11 +74,16 @@ class Writer {
   }
 
   void write(const at::Tensor& tensor) {
+    TORCH_CHECK(tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_meta(),
+                "expected dense tensors with their data, found one that is sparse, quantized or on "
+                "the meta device");
     text_ += 'T';
     number(static_cast<std::int64_t>(tensor.scalar_type()));
     number(tensor.dim());
     for (const std::int64_t size : tensor.sizes()) number(size);
-    if (travels_as_text(tensor)) number(std::bit_cast<std::int64_t>(tensor.item<double>()));
+    if (!travels_as_text(tensor)) return;
+    number(is_integer(tensor.scalar_type()) ? tensor.item<std::int64_t>()
+                                            : std::bit_cast<std::int64_t>(tensor.item<double>()));
   }
 
   std::string text_;
@@ -150,7 +159,9 @@ class Reader {
     for (std::int64_t left = number(); left > 0; --left) shape.push_back(number());
     const at::Tensor like = at::empty(shape, at::TensorOptions().dtype(dtype).device(c10::kMeta));
     if (!travels_as_text(like)) return like;
-    return at::scalar_tensor(std::bit_cast<double>(number()), dtype);
+    const std::int64_t bits = number();
+    return is_integer(dtype) ? at::scalar_tensor(bits, dtype)
+                             : at::scalar_tensor(std::bit_cast<double>(bits), dtype);
   }
 
   std::string_view text_;
@@ -159,17 +170,17 @@ class Reader {
 }  // namespace
 
 bool travels_as_text(const at::Tensor& tensor) {
-  return tensor.dim() == 0 && !tensor.is_complex();
+  return tensor.dim() == 0 && !tensor.is_complex() && tensor.scalar_type() != at::kUInt64;
 }
 
-std::string skeleton_text(const StateDict& dict) {
+std::string skeleton_text(const StateValue& value) {
   Writer writer;
-  writer.write(dict);
+  writer.write(value);
   return writer.take();
 }
 
-StateDict skeleton_of(std::string_view text) {
-  return Reader(text).value().dict();
+StateValue skeleton_of(std::string_view text) {
+  return Reader(text).value();
 }
 
 }  // namespace fsdp

@@ -10,11 +10,11 @@
 namespace fsdp {
 
 // Throws: c10::Error for sharded tensors.
-std::string skeleton_text(const StateDict& dict);
+std::string skeleton_text(const StateValue& value);
 // Returns the dict with tensors on the meta device, except those without dimensions: they have
 // their value if a double can hold it.
 // Requires: text of skeleton_text.
-StateDict skeleton_of(std::string_view text);
+StateValue skeleton_of(std::string_view text);
 
 // Returns whether the text holds the tensor's value.
 bool travels_as_text(const at::Tensor& tensor);

@@ -208,11 +208,11 @@ TEST(DcpMetadata, what_is_no_metadata_is_refused) {
   };
   const std::vector<Case> cases = {
       {"M3 storage_data None", [](MetadataSpec& m) { m.storage_data = none(); },
-       ErrorCode::kMetaType, "storage_data is no dict"},
+       ErrorCode::kMetaType, "storage_data is not a dict"},
       {"M3 storage_data a list", [](MetadataSpec& m) { m.storage_data = test::list_of({}); },
-       ErrorCode::kMetaType, "storage_data is no dict"},
+       ErrorCode::kMetaType, "storage_data is not a dict"},
       {"state_dict_metadata None", [](MetadataSpec& m) { m.state_dict_metadata = none(); },
-       ErrorCode::kMetaType, "state_dict_metadata is no dict"},
+       ErrorCode::kMetaType, "state_dict_metadata is not a dict"},
       {"an entry that is a number",
        [](MetadataSpec& m) { m.more_entries.emplace_back(text("n"), integer(7)); },
        ErrorCode::kMetaType, "'n' is neither a tensor nor bytes"},
@@ -221,13 +221,13 @@ TEST(DcpMetadata, what_is_no_metadata_is_refused) {
        ErrorCode::kMetaType, "'n' is neither a tensor nor bytes"},
       {"a key that is a number",
        [](MetadataSpec& m) { m.more_entries.emplace_back(integer(7), m.tensors[0].opcodes()); },
-       ErrorCode::kKey, "a key is no text"},
+       ErrorCode::kKey, "a key is not text"},
       {"an item under a text",
        [](MetadataSpec& m) { m.more_items.emplace_back(text("w"), ItemSpec{}.opcodes()); },
-       ErrorCode::kKey, "a key is no MetadataIndex"},
+       ErrorCode::kKey, "a key is not a MetadataIndex"},
       {"an item that is a number",
        [](MetadataSpec& m) { m.more_items.emplace_back(test::item_key("x", {}), integer(1)); },
-       ErrorCode::kType, "a value is no _StorageInfo"},
+       ErrorCode::kType, "a value is not a _StorageInfo"},
       {"M12 product of sizes",
        [](MetadataSpec& m) {
          m.tensors[0].size = {std::int64_t{1} << 40, std::int64_t{1} << 40};
@@ -270,17 +270,17 @@ TEST(DcpMetadata, what_is_no_metadata_is_refused) {
        ErrorCode::kReduce, "it is not called"},
       {"P11 object of no class",
        [](MetadataSpec& m) { m.version = global("torch", "Size") + ")\x81"; }, ErrorCode::kReduce,
-       "object of 'torch.Size': it is no class of a .metadata"},
+       "object of 'torch.Size': it is not a class of a .metadata"},
       {"P11 object with arguments",
        [](MetadataSpec& m) {
          m.version = global(kMetadataModule, "MetadataIndex") + tuple_of({integer(1)}) + "\x81";
        },
        ErrorCode::kReduce, "expected no arguments"},
-      {"P12 state is no dict",
+      {"P12 state is not a dict",
        [](MetadataSpec& m) {
          m.version = record(kMetadataModule, "ChunkStorageMetadata", integer(1));
        },
-       ErrorCode::kBuild, "ChunkStorageMetadata: state is no dict"},
+       ErrorCode::kBuild, "ChunkStorageMetadata: state is not a dict"},
       {"P12 state of a record without one",
        [](MetadataSpec& m) {
          m.version = record(kMetadataModule, "BytesStorageMetadata", dict_of({}));
@@ -306,14 +306,14 @@ TEST(DcpMetadata, what_is_no_metadata_is_refused) {
          m.tensors[0].properties =
              tuple_of({text("torch.float32"), none(), none(), none(), none()});
        },
-       ErrorCode::kType, "TensorProperties: field dtype is no dtype"},
+       ErrorCode::kType, "TensorProperties: field dtype is not a dtype"},
       {"P28 a dimension is True",
        [](MetadataSpec& m) {
          m.version = record(kMetadataModule, "ChunkStorageMetadata",
                             dict_of({{text("offsets"), tuple_of({"\x88"})},
                                      {text("sizes"), tuple_of({integer(1)})}}));
        },
-       ErrorCode::kType, "field offsets: a dimension is no integer"},
+       ErrorCode::kType, "field offsets: a dimension is not an integer"},
       {"P28 sizes is a list",
        [](MetadataSpec& m) {
          m.version =
@@ -375,7 +375,8 @@ TEST(DcpMetadata, a_pickle_of_something_else_is_no_metadata) {
 TEST(DcpMetadata, a_global_that_is_allowed_makes_planner_data_unusable_and_nothing_else) {
   MetadataSpec spec = sound();
   spec.planner_data = dict_of({{text("w"), call(global("mine", "Plan"), {integer(1)})}});
-  test::expect_error(ErrorCode::kGlobal, "--allow-global mine.Plan", [&] { read(spec.pickle()); });
+  test::expect_error(ErrorCode::kGlobal, "global 'mine.Plan' is not allowed",
+                     [&] { read(spec.pickle()); });
   const Metadata metadata = read(spec.pickle(), {"mine.Plan"});
   EXPECT_FALSE(metadata.nested);
   EXPECT_EQ(metadata.index.tensors[0].path, KeyPath{"w"});

@@ -90,12 +90,12 @@ TEST(Seal, says_what_is_wrong_with_it) {
       {"{\"fsdp_seal\":1,\"files\":[\n],\"crc32\":\"00000000\"}\n", "expected"},
       {closed(line("b") + ",\n" + line("a") + "\n"), "out of order"},
       {closed(line("a") + ",\n" + line("a") + "\n"), "out of order"},
-      {closed(line("../a") + "\n"), "no name of a file in a folder"},
-      {closed(line("/a") + "\n"), "no name of a file in a folder"},
-      {closed(line("a//b") + "\n"), "no name of a file in a folder"},
-      {closed(line("a/./b") + "\n"), "no name of a file in a folder"},
-      {closed(line("") + "\n"), "no name of a file in a folder"},
-      {closed(line("a\\u0000b") + "\n"), "no name of a file in a folder"},
+      {closed(line("../a") + "\n"), "is not the name of a file in a folder"},
+      {closed(line("/a") + "\n"), "is not the name of a file in a folder"},
+      {closed(line("a//b") + "\n"), "is not the name of a file in a folder"},
+      {closed(line("a/./b") + "\n"), "is not the name of a file in a folder"},
+      {closed(line("") + "\n"), "is not the name of a file in a folder"},
+      {closed(line("a\\u0000b") + "\n"), "is not the name of a file in a folder"},
       {closed(line("\\u0061") + "\n"), "is not written as such a file is"},
       {closed(" " + line("a") + "\n"), "is not written as such a file is"},
       {closed(line("a") + ",\n"), "not valid JSON"},
@@ -104,9 +104,10 @@ TEST(Seal, says_what_is_wrong_with_it) {
       {closed("{\"name\":\"a\",\"bytes\":1}\n"), "has other members"},
       {closed("{\"name\":\"a\",\"bytes\":1,\"crc32\":\"00000000\",\"x\":1}\n"),
        "has other members"},
-      {closed("{\"name\":\"a\",\"bytes\":-1,\"crc32\":\"00000000\"}\n"), "'bytes' is no number"},
-      {closed("{\"name\":\"a\",\"bytes\":1.0,\"crc32\":\"00000000\"}\n"), "'bytes' is no number"},
-      {closed("{\"name\":1,\"bytes\":1,\"crc32\":\"00000000\"}\n"), "'name' is no string"},
+      {closed("{\"name\":\"a\",\"bytes\":-1,\"crc32\":\"00000000\"}\n"), "'bytes' is not a number"},
+      {closed("{\"name\":\"a\",\"bytes\":1.0,\"crc32\":\"00000000\"}\n"),
+       "'bytes' is not a number"},
+      {closed("{\"name\":1,\"bytes\":1,\"crc32\":\"00000000\"}\n"), "'name' is not a string"},
       {closed("{\"name\":\"a\",\"bytes\":1,\"crc32\":\"0000000A\"}\n"), "eight digits"},
       {closed("{\"name\":\"a\",\"bytes\":1,\"crc32\":\"0\"}\n"), "eight digits"},
       {closed("{\"name\":\"a\",\"name\":\"a\",\"bytes\":1,\"crc32\":\"00000000\"}\n"), "line 2"},
@@ -120,7 +121,7 @@ TEST(Seal, says_what_is_wrong_with_it) {
 }
 
 TEST(Seal, a_name_that_is_no_text_cannot_be_sealed) {
-  expect_error(ErrorCode::kName, "is no UTF-8", [] { seal_text({{"a\xff", 1, 2}}); });
+  expect_error(ErrorCode::kName, "is not UTF-8", [] { seal_text({{"a\xff", 1, 2}}); });
 }
 
 TEST(Seal, names_of_seals) {

@@ -149,7 +149,7 @@ TEST(PickleRefusal, opcodes_that_data_does_not_need_are_refused_by_name) {
                        "opcode " + name + " at byte " + std::to_string(2 + at) + " is not accepted",
                        [&, &stream = opcodes] { read_folded(proto(2, stream)); });
   }
-  test::expect_error(ErrorCode::kOpcode, "0xff at byte 2 is no pickle opcode",
+  test::expect_error(ErrorCode::kOpcode, "0xff at byte 2 is not a pickle opcode",
                      [] { read_folded(proto(2, "\xff")); });
 }
 
@@ -167,7 +167,7 @@ TEST(PickleRefusal, all_256_opcode_bytes_are_read_or_refused) {
 TEST(PickleRefusal, names_that_python_could_not_have_are_refused) {
   expect_broken({
       {"empty module", proto(2, global("", "f")), ErrorCode::kGlobal,
-       "GLOBAL at byte 2: module '' and name 'f' are no names"},
+       "GLOBAL at byte 2: module '' and name 'f' are not Python names"},
       {"empty name", proto(2, global("m", "")), ErrorCode::kGlobal, "name ''"},
       {"name of dots", proto(2, global("m", "a..b")), ErrorCode::kGlobal, "name 'a..b'"},
       {"not UTF-8", proto(2, global("m", "\xff")), ErrorCode::kGlobal, "name '\\xff'"},

@@ -119,7 +119,7 @@ TEST(PickleWriter, names_are_those_of_protocol_2) {
   expect_opcodes(Value::global("m", "A.B.C"),
                  getattr + getattr + global("m", "A") + text("B") + "\x86R" + text("C") + "\x86R");
   for (const std::string& name : {""s, "a\nb"s, ".a"s, "\xff"s}) {
-    test::expect_error(ErrorCode::kName, "are no names of Python",
+    test::expect_error(ErrorCode::kName, "are not Python names",
                        [&] { write_pickle(Value::global("m", name)); });
   }
 }

@@ -231,7 +231,7 @@ TEST(IdsOfNames, a_given_order_counts_and_mends_sorted_lists) {
             (Keys{{"a", "2"}, {"b", "1"}, {"c", "0"}, {"d", "3"}}));
   EXPECT_THAT(optimizer.groups[0].params, ElementsAre("b", "a"));
   EXPECT_THAT(optimizer.groups[1].params, ElementsAre("d", "c"));
-  expect_error(ErrorCode::kKey, "'a' is no parameter of n.txt", [&] {
+  expect_error(ErrorCode::kKey, "'a' is not a parameter of n.txt", [&] {
     ids_of_names(optimizer, list({"b", "c", "d"}), std::nullopt, true);
   });
   expect_error(ErrorCode::kRekeyAmbiguous, "the order in m.pt may not be the model's", [&] {
@@ -242,7 +242,7 @@ TEST(IdsOfNames, a_given_order_counts_and_mends_sorted_lists) {
 TEST(CheckShapes, names_the_parameter_that_the_model_lacks_or_has_otherwise) {
   const auto optimizer = by_ids({{0}}, {{0, {2}}});
   EXPECT_NO_THROW(check_shapes(optimizer, {{"0", "a"}}, order({{"a", {2}}})));
-  expect_error(ErrorCode::kKey, "'b' is no parameter of m.pt", [&] {
+  expect_error(ErrorCode::kKey, "'b' is not a parameter of m.pt", [&] {
     check_shapes(optimizer, {{"0", "b"}}, order({{"a", {2}}}));
   });
   expect_error(ErrorCode::kShape, "has shape [2], 'a' has [3]", [&] {

@@ -139,7 +139,7 @@ TEST_F(TorchIndexTest, names_that_lead_elsewhere_are_refused) {
   }
   test::write_file(index(), text);
   edit_index(name, "model.safetensors");
-  test::expect_error(ErrorCode::kIndex, "is no .bin file", [&] { open_checkpoint(path_); });
+  test::expect_error(ErrorCode::kIndex, "is not a .bin file", [&] { open_checkpoint(path_); });
   test::write_file(index(), text);
   fs::rename(shard(1), dir_.path() / name);
   fs::create_symlink(dir_.path() / name, shard(1));

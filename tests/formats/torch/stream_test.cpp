@@ -155,9 +155,9 @@ TEST(TorchFile, persistent_ids_are_storages_and_nothing_else) {
       {"P28 count is None", id(floats, text("0"), text("cpu"), none()), ErrorCode::kStorage,
        "no sound number"},
       {"P28 key is a number", id(floats, integer(0), text("cpu"), integer(10)), ErrorCode::kStorage,
-       "key is no text"},
+       "key is not text"},
       {"P28 location is a number", id(floats, text("0"), integer(0), integer(10)),
-       ErrorCode::kStorage, "location is no text"},
+       ErrorCode::kStorage, "location is not text"},
       {"Z22 empty key", id(floats, text(""), text("cpu"), integer(10)), ErrorCode::kStorage,
        "1 to 4096 bytes"},
       {"Z22 NUL in the key", id(floats, text(std::string("0\0", 2)), text("cpu"), integer(10)),
@@ -233,11 +233,11 @@ TEST(TorchFile, arguments_of_a_tensor_have_their_types) {  // P28, P11
   };
   const std::vector<Case> cases = {
       {"storage is None", with(none(), integer(0), one, one), ErrorCode::kType,
-       "argument 1 is no storage"},
+       "argument 1 is not a storage"},
       {"offset is False", with(storage("0", 10), "\x89", one, one), ErrorCode::kType,
-       "storage offset is no number"},
+       "storage offset is not a number"},
       {"offset is negative", with(storage("0", 10), integer(-1), one, one), ErrorCode::kType,
-       "storage offset is no number"},
+       "storage offset is not a number"},
       {"size is a number", with(storage("0", 10), integer(0), integer(1), one), ErrorCode::kType,
        "tuples of integers"},
       {"size holds True", with(storage("0", 10), integer(0), tuple_of({"\x88"}), one),
@@ -365,7 +365,7 @@ TEST(TorchLegacy, is_refused_where_its_parts_contradict) {  // P30
                tensor_call(id(tuple_of({text("v"), integer(0), integer(1)})), 0, {2}, {1}), keys,
                count + "aaaabbbb"));
   });
-  expect_error(ErrorCode::kType, "storage keys are no list",
+  expect_error(ErrorCode::kType, "storage keys are not a list",
                [&] { read(built(integer(1001), info, root, none(), "")); });
   expect_error(ErrorCode::kStorage, "'other' is listed, but nothing refers to it", [&] {
     read(built(integer(1001), info, root, test::list_of({text("other")}), count));

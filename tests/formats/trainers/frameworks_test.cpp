@@ -194,7 +194,7 @@ TEST(Frameworks, latest_universal_is_followed_where_there_is_no_latest) {
   // A folder of that name is not a tag file.
   const test::TempDir other;
   fs::create_directories(other.path() / "latest");
-  test::expect_error(ErrorCode::kUnknownFormat, "is no checkpoint",
+  test::expect_error(ErrorCode::kUnknownFormat, "is not a checkpoint",
                      [&] { open_checkpoint(other.path()); });
 }
 

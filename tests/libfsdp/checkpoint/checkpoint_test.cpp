@@ -22,6 +22,7 @@
 #include "formats/files/file_link.h"
 #include "formats/files/seal.h"
 #include "tests/libfsdp/error_of.h"
+#include "tests/support/dcp_folder.h"
 #include "tests/support/spawn_ranks.h"
 #include "tests/support/temp_dir.h"
 
@@ -109,6 +110,27 @@ TEST_F(Checkpoint, is_loaded_at_any_number_of_ranks) {
   save_at(3);
   for (const int ranks : {1, 2, 4}) expect_loads(ranks, 0);
   EXPECT_THAT(names(), ElementsAre("step-1"));
+}
+
+// A planner's own class in `.metadata`: nothing of it is run, but someone has to say that it is
+// known.
+TEST_F(Checkpoint, names_that_are_not_known_are_accepted_where_they_are_allowed) {
+  test::DcpFolder folder;
+  folder.metadata.planner_data = test::dict_of(
+      {{test::text("v"), test::call(test::global("mine", "Plan"), {test::integer(1)})}});
+  folder.write();
+  const auto load_v = [&](const LoadOptions& options) {
+    return errors_of(2, [&](const Group& group) {
+      StateDict state;
+      load(folder.folder.path(), state, group, options);
+    });
+  };
+  LoadOptions options;
+  options.strict = false;  // for the empty state
+  EXPECT_THAT(load_v(options), Each(AllOf(HasSubstr("'mine.Plan'"),
+                                          HasSubstr("LoadOptions::allowed_globals accepts it"))));
+  options.allowed_globals = {"mine.Plan"};
+  EXPECT_THAT(load_v(options), Each(""));
 }
 
 TEST_F(Checkpoint, a_destination_that_is_there_is_replaced_where_that_was_asked_for) {

@@ -10,8 +10,8 @@
 
 namespace fsdp {
 
-// Collective.  The value travels as the bytes of a torch.save file, which is read as inert data;
-// its tensors arrive on the CPU.  `value` is ignored on the other ranks.
+// Collective.  Sends the value's skeleton (state_skeleton.h) and then tensor after tensor; they
+// arrive on the CPU.  The values that other ranks give are not looked at.
 // Throws: c10::Error for sharded tensors, on every rank.
 StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const StateValue& value,
                            int src, const std::string& what);

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/remedy.h"
+
+#include "formats/base/text.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::escape;
+using formats::quote;
+
+constexpr std::size_t kMaxKey = 200;
+
+std::string remedy_text(const Hint& hint) {
+  switch (hint.remedy) {
+    case Remedy::kNone:
+      return {};
+    case Remedy::kReplace:
+      return "; --force replaces it";
+    case Remedy::kAllowGlobal:
+      return cat("; --allow-global ", escape(hint.subject), " accepts it");
+    case Remedy::kExclude:
+      return cat("; leave it out with --exclude ", quote(hint.subject, kMaxKey));
+    case Remedy::kChooseOne:
+      return "; choose one with --keys";
+    case Remedy::kDropValues:
+      return "; --drop-values leaves them out, --keys chooses";
+    case Remedy::kNameFormat:
+      return ", or name the format with --to";
+    case Remedy::kGiveNames:
+      return "; give the names in the order of model.parameters() with --names FILE";
+    case Remedy::kGiveModel:
+      return "; give them with --names FILE or --model PATH";
+    case Remedy::kRekeyFirst:
+      return "; give the names in the order of model.parameters() with --names FILE to rekey, and "
+             "convert what that writes";
+    case Remedy::kMoreMemory:
+      return "; --max-memory SIZE allows more";
+    case Remedy::kMovePrefix:
+      return cat("; choose those that have it with --keys, or take it away where it stands with "
+                 "fsdp-ckpt rename --rename ",
+                 escape(hint.subject));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string message_of(const Error& error) {
+  return error.what() + remedy_text(error.hint());
+}
+
+std::string message_of(const formats::Finding& finding) {
+  return finding.message + remedy_text(finding.hint);
+}
+
+}  // namespace fsdp::cli

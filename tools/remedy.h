@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Says what helps against an error in words of the command line.
+#pragma once
+
+#include <string>
+
+#include "formats/base/error.h"
+#include "formats/model/finding.h"
+
+namespace fsdp::cli {
+
+// Returns the message and, behind a semicolon, the option that helps, if there is one.
+std::string message_of(const Error& error);
+std::string message_of(const formats::Finding& finding);
+
+}  // namespace fsdp::cli
