@@ -109,9 +109,9 @@ class Comparison {
       compare(path, leaf);
     }
     for (const auto& [path, tensor] : tensors_)
-      EXPECT_TRUE(used_.contains(path)) << path << " is no tensor of the truth";
+      EXPECT_TRUE(used_.contains(path)) << path << " is not a tensor of the truth";
     for (const auto& [path, value] : values_)
-      EXPECT_TRUE(used_.contains(path)) << path << " is no value of the truth";
+      EXPECT_TRUE(used_.contains(path)) << path << " is not a value of the truth";
   }
   std::size_t hashed() const { return hashed_; }
 

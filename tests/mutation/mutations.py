@@ -12,7 +12,7 @@ import stat
 
 class Scene:
     """`root`, a folder to change; `mates`, other checkpoints of its kind (another step, other worlds); `strangers`, of other
-    kinds; `outside`, a folder that is no part of it."""
+    kinds; `outside`, a folder that is not part of it."""
 
     def __init__(self, root, mates, strangers, outside, drawn: random.Random):
         self.root, self.mates, self.strangers, self.outside, self.drawn = root, mates, strangers, outside, drawn

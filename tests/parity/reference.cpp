@@ -127,7 +127,7 @@ ParityCase read_case(const Json& json) {
       {"peer", into(&ParityCase::peer)},
   };
   ParityCase out;
-  TORCH_CHECK(json.as_object(), "a case is no object");
+  TORCH_CHECK(json.as_object(), "a case is not an object");
   for (const auto& [name, value] : *json.as_object()) {
     const auto member = kMembers.find(name);
     TORCH_CHECK(member != kMembers.end(), "cases.py has '", name, "', unknown to reference.cpp");

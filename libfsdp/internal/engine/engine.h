@@ -2,15 +2,15 @@
 // Runs a step of a sharded module: decides when units are gathered, freed and reduced.
 //
 // Note [one step]:
-//   begin_forward   what a failed backward left is dropped; every unit is freed
+//   begin_forward   leftovers of a failed backward are dropped; every unit is freed
 //   use             an operator takes parameters (see observer.h): their units are gathered, the
 //                   next unit's gather is started, units that are neither above nor below are freed
 //   end_forward     without gradients, every unit is freed; else those of the last operators stay
 //   first use or gradient of a backward
 //                   counts which gradients each unit will get; asks autograd for a call at the end
 //   gradient_ready  the gradient is staged and dropped; the last of a unit starts its reduction
-//   end_backward    what is left is reduced, every reduction is finished, every unit is freed
-//   backward_died   in its place, where the backward threw: what it left is dropped
+//   end_backward    the rest is reduced, every reduction is finished, every unit is freed
+//   backward_died   instead, if the backward threw: its leftovers are dropped
 //
 // Note [one thread]: every rank must gather in the same order, and two threads of one forward would
 // not keep one.  Operators of a forward run in the thread that began it; those that a kernel runs

@@ -84,7 +84,7 @@ TEST(LinkFile, copies_where_no_link_is_wanted) {
 
 TEST(LinkFile, copies_to_another_file_system) {
   if (stat_of("/dev/shm").st_dev == stat_of(std::filesystem::temp_directory_path()).st_dev)
-    GTEST_SKIP() << "/dev/shm is no file system of its own";
+    GTEST_SKIP() << "/dev/shm is not a separate file system";
   TempDir dir;
   const std::string text = long_text();
   write_file(dir / "a", text);
