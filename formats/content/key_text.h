@@ -9,7 +9,7 @@
 namespace fsdp::formats {
 
 // Returns the text of Python's str(): 3, torch.float32, cuda:0, (1,), frozenset({1, 2}).  An object
-// whose class defines its own str() is shown as the call that makes them.
+// whose class defines its own str() is shown as the call that makes it.
 // Throws: kName if the text exceeds 64 KiB.
 std::string key_text(const Value& key);
 

@@ -41,7 +41,8 @@ Value with_leaves(const Value& root,
 // that this empties.
 Value pruned(const Value& root, const std::function<bool(const std::string&)>& keep);
 
-// Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
+// Builds a nested dict from leaves by their paths: text steps make dicts, numbers make lists, whose
+// positions without a leaf are None.  A single leaf with an empty path is the whole.
 // Throws: kKey if two paths contradict each other, kLimitNodes if positions of lists lie far apart.
 Value nested(const std::vector<Leaf>& leaves);
 

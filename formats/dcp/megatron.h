@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Megatron-Core's torch_dist folders: a folder of torch.distributed.checkpoint with `common.pt`,
 // the state that is not sharded, and `metadata.json`, which names the kind of folder and is written
-// last.  Source: megatron/core/dist_checkpointing of Megatron-Core 0.9 to 0.16;
-// docs/formats/dcp.md.
+// last.
+// Source: megatron/core/dist_checkpointing of Megatron-Core 0.9 to 0.16; docs/formats/dcp.md.
 #pragma once
 
 #include <optional>

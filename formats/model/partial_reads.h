@@ -34,6 +34,7 @@ std::string text_of(std::span<const PartialRead> reads);
 std::vector<PartialRead> partial_reads_from(const std::string& text);
 
 // Compares every storage that the readers together read whole.  Returns the bytes of the others.
+// Throws: like check_crc; the same on every process that has the same input.
 std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers);
 
 }  // namespace fsdp::formats

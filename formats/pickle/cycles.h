@@ -18,6 +18,7 @@ class PickleCycles {
   PickleCycles() = default;
   // Follows the stream at `offset` and tracks only the memo slots of values on the stack.
   // `fetched`: from scan_pickle, which has accepted the stream.  At most `max_values` on the stack.
+  // Throws: kLimitNodes; kOpcode, kTruncated and similar codes if the file has changed since.
   PickleCycles(const ByteSource& source, std::uint64_t offset, SlotSet fetched,
                std::uint64_t max_values);
 
