@@ -34,8 +34,8 @@
 #include <torch/nn/module.h>
 
 #include "libfsdp/activation_checkpoint.h"
-#include "libfsdp/gathered.h"
 #include "libfsdp/detail/forward_inputs.h"
+#include "libfsdp/gathered.h"
 #include "libfsdp/options.h"
 #include "libfsdp/state_dict.h"
 

@@ -12,8 +12,8 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/engine/module_units.h"
-#include "libfsdp/shard_layout.h"
 #include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/shard_layout.h"
 
 namespace fsdp {
 using namespace internal;

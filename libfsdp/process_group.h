@@ -75,7 +75,8 @@ class ProcessGroup {
   virtual const std::string& name() const noexcept = 0;  // the same on all of its ranks
   // Null if there is no other rank to communicate with.
   virtual const c10::intrusive_ptr<c10d::Backend>& backend() const noexcept = 0;
-  virtual internal::StoreClient* store() const noexcept = 0;    // keys begin with name(); may be null too
+  virtual internal::StoreClient* store()
+      const noexcept = 0;  // keys begin with name(); may be null too
   virtual internal::RankMonitor& monitor() const noexcept = 0;  // of all ranks
   virtual internal::CallState& calls() noexcept = 0;
 };

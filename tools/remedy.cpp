@@ -38,9 +38,10 @@ std::string remedy_text(const Hint& hint) {
     case Remedy::kMoreMemory:
       return "; --max-memory SIZE allows more";
     case Remedy::kMovePrefix:
-      return cat("; choose those that have it with --keys, or take it away where it stands with "
-                 "fsdp-ckpt rename --rename ",
-                 escape(hint.subject));
+      return cat(
+          "; choose those that have it with --keys, or take it away where it stands with "
+          "fsdp-ckpt rename --rename ",
+          escape(hint.subject));
   }
   return {};
 }
