@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving of training states; loading is in checkpoint_training_load.cpp.
-#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <utility>
