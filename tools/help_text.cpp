@@ -50,7 +50,7 @@ class HelpText {
     return wrapped(text, columns_, 0) + "\n";
   }
 
-  // What is typed, and what it does.
+  // Returns a line of help: the words to type, and their effect.
   std::string line(const std::string& typed, const std::string& explanation) const {
     std::string above;
     std::string lead = std::string(kIndent, ' ') + typed;
@@ -100,7 +100,7 @@ class HelpText {
     return lines.empty() ? lines : "\n" + group + ":\n" + lines;
   }
 
-  // Of a verb: commands, which go on behind a backslash.
+  // Breaks the example commands of a verb with backslashes.
   std::string footer() const {
     const std::string text = app_.get_footer();
     if (is_tool() || columns_ == 0) return is_tool() ? paragraph(text) : text + "\n";
