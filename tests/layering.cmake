@@ -95,7 +95,7 @@ file(GLOB with_hdf5 ${ROOT}/formats/hdf5/*)
 refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5" ${with_hdf5})
 refuse(tools "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5")
 refuse(formats "CLI/" "CLI11 stays in tools/cli.cpp")
-refuse(tools "CLI/" "CLI11 stays in tools/cli.cpp and the help made of it" ${ROOT}/tools/cli.cpp ${ROOT}/tools/help_text.cpp)
+refuse(tools "CLI/" "CLI11 stays in tools/cli.cpp" ${ROOT}/tools/cli.cpp)
 # LibTorch's state dicts become those of formats, and back, in one room and in the two calls that it serves.
 file(GLOB bridge ${ROOT}/libfsdp/internal/checkpoint/*)
 refuse(libfsdp "formats/(checkpoint|checks|content|dcp|hdf5|model|names|pickle|rewrite|safetensors|torch|trainers|zip|open|create)[./]"

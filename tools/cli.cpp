@@ -34,16 +34,6 @@ namespace {
 
 constexpr int kFailed = 2;
 
-constexpr const char* kDescription =
-    "Inspects, verifies, compares and rewrites PyTorch checkpoints: torch.distributed.checkpoint "
-    "folders,\n"
-    "torch.save files, safetensors, HDF5 and what trainers make of them.  Needs no Python, and "
-    "runs "
-    "nothing of\nwhat it reads.";
-constexpr const char* kFooter =
-    "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
-    "'fsdp-ckpt help VERB' explains a verb.";
-
 // Parses a whole decimal number.  Throws an Error that names the option and the range.
 std::int64_t integer_of(const std::string& name, const std::string& word, std::int64_t least,
                         std::int64_t most) {
@@ -76,89 +66,78 @@ double number_of(const std::string& name, const std::string& word) {
 // Declares the words of a verb to CLI11.
 class CliOptionSet : public OptionSet {
  public:
-  // `group`: the heading in the help.
-  CliOptionSet(CLI::App& app, std::string group) : app_(app), group_(std::move(group)) {}
+  explicit CliOptionSet(CLI::App& app) : app_(app) {}
 
   void positional(const std::string& name, std::string& value, const std::string& help,
                   bool is_required) override {
-    note(app_.add_option(name, value, help)->required(is_required));
+    last_ = app_.add_option(name, value, help)->required(is_required);
   }
   void more(const std::string& name, std::vector<std::string>& values,
             const std::string& help) override {
-    note(app_.add_option(name, values, help));
+    last_ = app_.add_option(name, values, help);
   }
   void flag(const std::string& names, bool& value, const std::string& help) override {
-    note(app_.add_flag(names, value, help));
+    last_ = app_.add_flag(names, value, help);
   }
   void negative_flag(const std::string& names, bool& value, const std::string& help) override {
-    note(app_.add_flag("!" + names, value, help));
+    last_ = app_.add_flag("!" + names, value, help);
   }
   void text(const std::string& names, std::string& value, const std::string& type,
             const std::string& help) override {
-    note(app_.add_option(names, value, help)->type_name(type));
+    last_ = app_.add_option(names, value, help)->type_name(type);
   }
   void list(const std::string& names, std::vector<std::string>& values, const std::string& type,
             const std::string& help) override {
-    note(app_.add_option(names, values, help)->type_name(type)->allow_extra_args(false));
+    last_ = app_.add_option(names, values, help)->type_name(type)->allow_extra_args(false);
   }
   void choice(const std::string& names, std::string& value, const std::vector<std::string>& allowed,
               const std::string& type, const std::string& help) override {
-    note(app_.add_option(names, value, help)->check(CLI::IsMember(allowed))->type_name(type));
+    last_ = app_.add_option(names, value, help)->check(CLI::IsMember(allowed))->type_name(type);
   }
   void integer(const std::string& names, std::optional<std::int64_t>& value, std::int64_t least,
                std::int64_t most, const std::string& type, const std::string& help) override {
-    note(app_.add_option_function<std::string>(
+    last_ = app_.add_option_function<std::string>(
         names,
         [names, &value, least, most](const std::string& word) {
           value = integer_of(long_name(names), word, least, most);
         },
-        help));
+        help);
     last_->type_name(type);
   }
   void number(const std::string& names, std::optional<double>& value, const std::string& type,
               const std::string& help) override {
-    note(app_.add_option_function<std::string>(
+    last_ = app_.add_option_function<std::string>(
         names,
         [names, &value](const std::string& word) { value = number_of(long_name(names), word); },
-        help));
+        help);
     last_->type_name(type);
   }
   void size(const std::string& names, std::optional<std::uint64_t>& bytes,
             const std::string& help) override {
-    note(app_.add_option_function<std::string>(
+    last_ = app_.add_option_function<std::string>(
         names,
         [names, &bytes](const std::string& word) {
           bytes = formats::parse_size(word);
           if (*bytes == 0) throw Error(ErrorCode::kUsage, names + " is 0");
         },
-        help));
+        help);
     last_->type_name("SIZE");
   }
   void required() override { last_->required(); }
 
  private:
-  void note(CLI::Option* option) {
-    last_ = option;
-    if (!option->get_positional()) option->group(group_);
-  }
-
   CLI::App& app_;
-  std::string group_;
   CLI::Option* last_ = nullptr;
 };
 
 CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   CLI::App* sub = app.add_subcommand(verb.name(), verb.description());
   if (!verb.alias().empty()) sub->alias(verb.alias());
-  CliOptionSet common(*sub, kCommonOptions);
+  CliOptionSet common(*sub);
   declare_path(common, typed);
   declare_common(common, typed);
-  sub->get_help_ptr()->description("Print this help")->group(kCommonOptions);
-  CliOptionSet options(*sub, kOwnOptions);
+  CliOptionSet options(*sub);
   verb.declare(options);
-  std::string footer = "Examples:";
-  for (const std::string& example : verb.examples()) footer += "\n  " + example;
-  sub->footer(footer);
   return sub;
 }
 
@@ -285,13 +264,9 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   }
   const std::vector<std::string> args = verb_first(typed_args);
   TypedCommon typed;
-  CLI::App app(kDescription, "fsdp-ckpt");
-  CLI::Option* const version =
-      app.set_version_flag("-v,--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
+  CLI::App app("", "fsdp-ckpt");
+  app.set_version_flag("-v,--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
   app.require_subcommand(1);
-  app.footer(kFooter);
-  app.get_help_ptr()->description("Print this help");
-  version->description("Print the version");
   const auto verbs = all_verbs();
   std::vector<CLI::App*> subcommands;
   for (const auto& verb : verbs) subcommands.push_back(add_verb(app, *verb, typed));
@@ -301,7 +276,8 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));
   } catch (const CLI::CallForHelp&) {
     const auto chosen = app.get_subcommands();
-    out << help_text(chosen.empty() ? app : *chosen.front(), columns_of(out));
+    const std::size_t columns = columns_of(out);
+    out << (chosen.empty() ? tool_help(columns) : verb_help(chosen.front()->get_name(), columns));
     return 0;
   } catch (const CLI::Success& request) {  // --version
     out << request.what() << '\n';

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "formats/base/json.h"
+#include "formats/base/json_writer.h"
 
 namespace fsdp::cli {
 namespace {
@@ -93,45 +94,32 @@ Json tolerance_json(const DiffOptions& options) {
   return object;
 }
 
-// Prints a list of what `print` prints, item by item.
-template <typename Items, typename Print>
-void print_list(const Items& items, std::ostream& out, const char*& before, const Print& print) {
-  for (const auto& item : items) {
-    out << before << formats::to_text(print(item));
-    before = ",\n";
-  }
-}
-
 }  // namespace
 
 void print_diff_json(const DiffOptions& options, const Comparison& found,
                      const std::vector<Change>& tensors, ChangeUnit unit,
                      const std::vector<Change>& groups, std::ostream& out) {
-  const auto text = [](const Json& json) { return formats::to_text(json); };
   Json::Object counts;
   for (const DifferenceKind kind : kDifferenceKinds)
     counts.emplace_back(kind_word(kind), found.count(kind));
-  out << "{\"schema\":\"fsdp-ckpt/diff/1\",\"a\":" << text(options.common.path)
-      << ",\"b\":" << text(options.other) << ",\"format_a\":" << text(found.formats[0])
-      << ",\"format_b\":" << text(found.formats[1])
-      << ",\n\"same\":" << (found.same() ? "true" : "false")
-      << ",\n\"tolerance\":" << text(tolerance_json(options))
-      << ",\n\"tensors\":" << found.compared.size() << ",\"values\":" << found.values
-      << ",\"bytes\":" << found.bytes << ",\"unchecked_bytes\":" << found.unchecked_bytes
-      << ",\"within_tolerance\":" << found.within << ",\n\"counts\":" << text(counts);
-  const char* before = "\n";
+  formats::JsonWriter json([&](std::string_view text) { out << text; });
+  json.begin_object().member("schema", "fsdp-ckpt/diff/1");
+  json.member("a", options.common.path).member("b", options.other);
+  json.member("format_a", found.formats[0]).member("format_b", found.formats[1]);
+  json.member("same", found.same()).member("tolerance", tolerance_json(options));
+  json.member("tensors", found.compared.size()).member("values", found.values);
+  json.member("bytes", found.bytes).member("unchecked_bytes", found.unchecked_bytes);
+  json.member("within_tolerance", found.within).member("counts", std::move(counts));
   if (unit != ChangeUnit::kTensor) {
-    out << ",\n\"by\":" << text(unit_word(unit)) << ",\n\"groups\":[";
-    print_list(groups, out, before, group_json);
-    out << ']';
-    before = "\n";
+    json.member("by", unit_word(unit)).key("groups").begin_array();
+    for (const Change& group : groups) json.value(group_json(group));
+    json.end_array();
   }
-  out << ",\n\"differences\":[";
-  print_list(found.differences, out, before, difference_json);
-  print_list(tensors, out, before, [&](const Change& change) {
-    return tensor_json(found.compared[change.tensor], change);
-  });
-  out << "]}\n";
+  json.key("differences").begin_array();
+  for (const Difference& difference : found.differences) json.value(difference_json(difference));
+  for (const Change& change : tensors)
+    json.value(tensor_json(found.compared[change.tensor], change));
+  json.end_array().end_object();
 }
 
 }  // namespace fsdp::cli

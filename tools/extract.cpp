@@ -9,6 +9,7 @@
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/json.h"
+#include "formats/base/json_writer.h"
 #include "formats/base/text.h"
 #include "formats/model/check.h"
 #include "formats/model/select.h"
@@ -373,19 +374,23 @@ class ExtractVerb : public Verb {
   // Elements in the order of the array, written as they come.
   void print_json(const Extraction& extraction, const Wanted& wanted, const CommonOptions& common,
                   const Streams& streams, std::ostream& out) const {
-    std::string head = formats::to_text(report(extraction, wanted, common));
-    head.pop_back();
-    out << head << ",\n\"elements\":";
+    formats::JsonWriter json([&](std::string_view text) { out << text; });
+    json.begin_object();
+    for (const auto& [name, value] : report(extraction, wanted, common)) json.member(name, value);
+    json.key("elements");
     const auto item = static_cast<std::size_t>(formats::item_bytes(extraction.dtype));
     const bool shown = all_ || extraction.numel() <= kMaxShown;
-    const char* before = "[";
+    if (shown) {
+      json.begin_array();
+    } else {
+      json.value(Json());
+    }
     read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
-      for (std::size_t at = 0; shown && at < bytes.size(); at += item) {
-        out << before << formats::to_text(element_json(extraction.dtype, bytes.subspan(at, item)));
-        before = ",";
-      }
+      for (std::size_t at = 0; shown && at < bytes.size(); at += item)
+        json.value(element_json(extraction.dtype, bytes.subspan(at, item)));
     });
-    out << (!shown ? "null" : extraction.numel() == 0 ? "[]" : "]") << "}\n";
+    if (shown) json.end_array();
+    json.end_object();
   }
 
   std::string format_of_destination() const {

@@ -2,13 +2,23 @@
 #include "tools/help_text.h"
 
 #include <algorithm>
-
-#include <CLI/CLI.hpp>
+#include <vector>
 
 #include "tools/terminal_text.h"
+#include "tools/verb_record.h"
 
 namespace fsdp::cli {
 namespace {
+
+constexpr const char* kDescription =
+    "Inspects, verifies, compares and rewrites PyTorch checkpoints: torch.distributed.checkpoint "
+    "folders,\n"
+    "torch.save files, safetensors, HDF5 and what trainers make of them.  Needs no Python, and "
+    "runs "
+    "nothing of\nwhat it reads.";
+constexpr const char* kFooter =
+    "Exit status: 0 done, sound, same; 1 the answer is no; 2 it could not be done.\n"
+    "'fsdp-ckpt help VERB' explains a verb.";
 
 // Blanks before a name, and the column that its explanation begins in: a smaller one on terminals
 // with fewer columns than kWide.
@@ -18,37 +28,70 @@ constexpr std::size_t kNarrowColumn = 24;
 constexpr std::size_t kWide = 80;
 
 // "-k, --keys GLOB"; long names stand below each other.
-std::string option_text(const CLI::Option& option) {
-  std::string text;
-  for (const std::string& name : option.get_snames()) text += (text.empty() ? "-" : ", -") + name;
-  text = text.empty() ? "    " : text + ", ";
-  for (const std::string& name : option.get_lnames()) text += "--" + name;
-  if (option.get_type_size_max() == 0) return text;  // a flag
-  const std::string type = option.get_type_name();
-  return text + " " +
-         type.substr(0, type.find(':'));  // CLI11 puts the values allowed behind a colon
+std::string option_text(const OptionRecord& option) {
+  std::string text = "    ";
+  for (const std::string& name : option.names) {
+    if (name.starts_with("--")) {
+      text += name;
+    } else {
+      text = name + ", ";
+    }
+  }
+  return option.type.empty() ? text : text + " " + option.type;
 }
 
 class HelpText {
  public:
-  HelpText(const CLI::App& app, std::size_t columns)
-      : app_(app),
-        columns_(columns),
-        column_(columns == 0 || columns >= kWide ? kColumn : kNarrowColumn) {}
-
-  std::string text() const {
-    return paragraph(app_.get_description()) + "\n" + usage() + positionals() + verbs() +
-           options(kOwnOptions) + options(kCommonOptions) + "\n" + footer();
-  }
-
- private:
-  bool is_tool() const { return app_.get_parent() == nullptr; }
+  explicit HelpText(std::size_t columns)
+      : columns_(columns), column_(columns == 0 || columns >= kWide ? kColumn : kNarrowColumn) {}
 
   // On a terminal, lines break where it needs them to.
   std::string paragraph(std::string text) const {
     if (columns_ != 0) std::replace(text.begin(), text.end(), '\n', ' ');
     return wrapped(text, columns_, 0) + "\n";
   }
+
+  std::string usage(const std::string& verb, const std::vector<OptionRecord>& positionals) const {
+    std::string text = "Usage: fsdp-ckpt " + verb + " [OPTIONS]";
+    for (const OptionRecord& positional : positionals)
+      text += " " + positional.names.front() + (positional.repeated ? "..." : "");
+    return wrapped(text, columns_) + "\n";
+  }
+
+  std::string positionals(const std::vector<OptionRecord>& records) const {
+    std::string lines;
+    for (const OptionRecord& record : records) lines += line(record.names.front(), record.help);
+    return lines.empty() ? lines : "\n" + lines;
+  }
+
+  std::string verbs(const std::vector<VerbRecord>& records) const {
+    std::string text = "\nVerbs:\n";
+    for (const VerbRecord& verb : records) {
+      const std::string names = verb.alias.empty() ? verb.name : verb.name + ", " + verb.alias;
+      text += line(names, verb.description);
+    }
+    return text;
+  }
+
+  std::string options(const std::string& heading, const std::vector<OptionRecord>& records) const {
+    std::string lines;
+    for (const OptionRecord& option : records) lines += line(option_text(option), option.help);
+    return lines.empty() ? lines : "\n" + heading + ":\n" + lines;
+  }
+
+  // Commands that are too long go on behind a backslash.
+  std::string examples(const std::vector<std::string>& commands) const {
+    std::string lines = "\nExamples:\n";
+    for (const std::string& command : commands) {
+      for (const char c : broken("  " + command))
+        lines += c == '\n' ? std::string(kBreak) : std::string(1, c);
+      lines += "\n";
+    }
+    return lines;
+  }
+
+ private:
+  static constexpr const char* kBreak = " \\\n";
 
   // Returns a line of help: the words to type, and their effect.
   std::string line(const std::string& typed, const std::string& explanation) const {
@@ -62,73 +105,31 @@ class HelpText {
     return above + hanging(lead, explanation, columns_, column_) + "\n";
   }
 
-  std::string usage() const {
-    std::string text = "Usage: fsdp-ckpt " + (is_tool() ? "VERB" : app_.get_name()) + " [OPTIONS]";
-    for (const CLI::Option* option : app_.get_options()) {
-      if (option->get_positional())
-        text += " " + option->get_name(true) + (option->get_items_expected_max() > 1 ? "..." : "");
-    }
-    return wrapped(text, columns_) + "\n";
+  std::string broken(const std::string& text) const {
+    const bool fits = columns_ == 0 || text.size() <= columns_;
+    return fits ? text : wrapped(text, columns_ - 2, 2 * kIndent);
   }
 
-  std::string positionals() const {
-    std::string lines;
-    for (const CLI::Option* option : app_.get_options()) {
-      if (option->get_positional())
-        lines += line(option->get_name(true), option->get_description());
-    }
-    return lines.empty() ? lines : "\n" + lines;
-  }
-
-  std::string verbs() const {
-    if (!is_tool()) return {};
-    std::string text = "\nVerbs:\n";
-    for (const CLI::App* verb : app_.get_subcommands([](const CLI::App*) { return true; })) {
-      std::string names = verb->get_name();
-      for (const std::string& alias : verb->get_aliases()) names += ", " + alias;
-      text += line(names, verb->get_description());
-    }
-    return text;
-  }
-
-  std::string options(const std::string& group) const {
-    std::string lines;
-    for (const CLI::Option* option : app_.get_options()) {
-      if (!option->get_positional() && option->get_group() == group)
-        lines += line(option_text(*option), option->get_description());
-    }
-    return lines.empty() ? lines : "\n" + group + ":\n" + lines;
-  }
-
-  // Breaks the example commands of a verb with backslashes.
-  std::string footer() const {
-    const std::string text = app_.get_footer();
-    if (is_tool() || columns_ == 0) return is_tool() ? paragraph(text) : text + "\n";
-    std::string lines;
-    for (std::size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
-      end = std::min(text.find('\n', begin), text.size());
-      for (const char c : command(text.substr(begin, end - begin)))
-        lines += c == '\n' ? std::string(kBreak) : std::string(1, c);
-      lines += "\n";
-    }
-    return lines;
-  }
-
-  static constexpr const char* kBreak = " \\\n";
-
-  std::string command(const std::string& text) const {
-    return text.size() <= columns_ ? text : wrapped(text, columns_ - 2, 2 * kIndent);
-  }
-
-  const CLI::App& app_;
   std::size_t columns_;
   std::size_t column_;
 };
 
 }  // namespace
 
-std::string help_text(const CLI::App& app, std::size_t columns) {
-  return HelpText(app, columns).text();
+std::string tool_help(std::size_t columns) {
+  const HelpText help(columns);
+  return help.paragraph(kDescription) + "\n" + help.usage("VERB", {}) + help.verbs(verb_records()) +
+         help.options("Options", tool_records()) + "\n" + help.paragraph(kFooter);
+}
+
+std::string verb_help(const std::string& name, std::size_t columns) {
+  const HelpText help(columns);
+  const auto verbs = verb_records();
+  const auto verb = std::find_if(verbs.begin(), verbs.end(),
+                                 [&](const VerbRecord& record) { return record.name == name; });
+  return help.paragraph(verb->description) + "\n" + help.usage(verb->name, verb->positionals) +
+         help.positionals(verb->positionals) + help.options("Options", verb->options) +
+         help.options("Options of every verb", common_records()) + help.examples(verb->examples);
 }
 
 }  // namespace fsdp::cli

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/base/error.h"
-#include "formats/base/json.h"
+#include "formats/base/json_writer.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_file.h"
 #include "tools/value_text.h"
@@ -15,6 +17,8 @@ namespace fsdp::cli {
 namespace {
 
 using formats::cat;
+using formats::Json;
+using formats::JsonWriter;
 
 // A browser takes seconds for so many; a person looks at none of them.
 constexpr std::size_t kMaxTensors = 250'000;
@@ -27,59 +31,15 @@ constexpr std::size_t kMaxChunks = 50'000;
 constexpr std::size_t kValueWidth = 200;
 constexpr std::size_t kBufferBytes = 1U << 20U;
 
-// Text on its way into the page's file.
-class PageWriter {
+// A page as it grows, in blocks.
+class PageFile {
  public:
-  explicit PageWriter(formats::OutputFile& file) : file_(file) { buffer_.reserve(kBufferBytes); }
+  explicit PageFile(formats::OutputFile& file) : file_(file) { buffer_.reserve(kBufferBytes); }
 
-  void raw(std::string_view text) {
+  void add(std::string_view text) {
     buffer_ += text;
     if (buffer_.size() >= kBufferBytes) flush();
   }
-  void number(std::uint64_t value) { raw(std::to_string(value)); }
-
-  // A JSON string for the inside of a <script>: nothing in it can end the element or begin a
-  // comment, and control characters of names are spelled out.
-  void text(std::string_view value) {
-    json_.clear();
-    formats::append_json_string(json_, value);
-    std::string out;
-    out.reserve(json_.size());
-    for (std::size_t i = 0; i < json_.size(); ++i) {
-      const char c = json_[i];
-      if (c == '<' || c == '>' || c == '&') {
-        constexpr std::string_view kDigits = "0123456789abcdef";
-        out += "\\u00";
-        out += kDigits[static_cast<unsigned char>(c) >> 4U];
-        out += kDigits[static_cast<unsigned char>(c) & 15U];
-      } else if (json_.compare(i, 2, "\xE2\x80") == 0 && i + 2 < json_.size() &&
-                 (json_[i + 2] == '\xA8' || json_[i + 2] == '\xA9')) {
-        out += json_[i + 2] == '\xA8' ? "\\u2028" : "\\u2029";
-        i += 2;
-      } else {
-        out += c;
-      }
-    }
-    raw(out);
-  }
-  // A name from a file.
-  void name(std::string_view value) { text(formats::escape(value)); }
-
-  template <typename Range, typename Print>
-  void list(const Range& range, const Print& print) {
-    raw("[");
-    bool first = true;
-    for (const auto& item : range) {
-      if (!first) raw(",");
-      first = false;
-      print(item);
-    }
-    raw("]");
-  }
-  void numbers(std::span<const std::int64_t> values) {
-    list(values, [&](std::int64_t value) { raw(std::to_string(value)); });
-  }
-
   void flush() {
     file_.write_at(at_, std::as_bytes(std::span(buffer_)));
     at_ += buffer_.size();
@@ -89,7 +49,6 @@ class PageWriter {
  private:
   formats::OutputFile& file_;
   std::string buffer_;
-  std::string json_;
   std::uint64_t at_ = 0;
 };
 
@@ -195,49 +154,35 @@ Columns fitting_columns(const formats::Index& index) {
 // The members that inspect_page.js reads.
 class PageData {
  public:
-  PageData(const InspectOptions& options, const formats::Checkpoint& checkpoint, PageWriter& out)
-      : options_(options), checkpoint_(checkpoint), index_(checkpoint.index()), out_(out) {}
+  PageData(const InspectOptions& options, const formats::Checkpoint& checkpoint, JsonWriter& json)
+      : options_(options), checkpoint_(checkpoint), index_(checkpoint.index()), json_(json) {}
 
   void write() {
     const auto& d = checkpoint_.description();
-    out_.raw("{\"name\":");
-    out_.text(d.path);
-    out_.raw(",\"kind\":");
-    out_.text(format_name(d));
-    out_.raw(",\"version\":");
-    if (d.version) {
-      out_.name(*d.version);
-    } else {
-      out_.raw("null");
-    }
-    out_.raw(cat(",\"ranks\":", d.ranks, ",\"tool\":"));
-    out_.text(FSDP_VERSION);
+    json_.begin_object().member("name", d.path).member("kind", format_name(d));
+    json_.member("version", d.version ? Json(formats::escape(*d.version)) : Json());
+    json_.member("ranks", d.ranks).member("tool", FSDP_VERSION);
     files();
     tensors();
     values();
-    out_.raw(",\n\"findings\":");
-    out_.list(checkpoint_.findings(), [&](const formats::Finding& finding) {
-      out_.raw("[");
-      out_.text(formats::severity_name(finding.severity));
-      out_.raw(",");
-      out_.text(code_name(finding.code));
-      out_.raw(",");
-      out_.text(formats::finding_text(finding));
-      out_.raw("]");
-    });
-    out_.raw("}");
+    json_.key("findings").begin_array();
+    for (const formats::Finding& finding : checkpoint_.findings()) {
+      json_.begin_array().text(formats::severity_name(finding.severity));
+      json_.text(code_name(finding.code)).text(formats::finding_text(finding)).end_array();
+    }
+    json_.end_array().end_object();
   }
 
  private:
   // files: [name, bytes or null, rank or null]
   void files() {
-    out_.raw(",\n\"files\":");
-    out_.list(index_.files, [&](const formats::FileEntry& file) {
-      out_.raw("[");
-      out_.name(file.name);
-      out_.raw(cat(",", file.bytes ? std::to_string(*file.bytes) : "null", ",",
-                   file.rank ? std::to_string(*file.rank) : "null", "]"));
-    });
+    json_.key("files").begin_array();
+    for (const formats::FileEntry& file : index_.files) {
+      json_.begin_array().text(formats::escape(file.name));
+      json_.value(file.bytes ? Json(*file.bytes) : Json());
+      json_.value(file.rank ? Json(*file.rank) : Json()).end_array();
+    }
+    json_.end_array();
   }
 
   // dtypes: names; columns: names; tensors: [key, dtype, shape, bytes, chunks, [[first column, last
@@ -252,69 +197,66 @@ class PageData {
       chunk_count += tensor.chunks.size();
     }
     const Columns columns = fitting_columns(index_);
-    out_.raw(",\n\"dtypes\":");
-    out_.list(dtypes, [&](formats::DType dtype) { out_.text(formats::torch_name(dtype)); });
-    out_.raw(cat(",\n\"by_rank\":", columns.by_rank ? "true" : "false",
-                 ",\"grouped\":", columns.group, ",\"columns\":"));
-    out_.list(columns.names, [&](const std::string& name) { out_.text(name); });
-    out_.raw(",\n\"tensors\":");
-    std::vector<std::uint64_t> bytes;
-    out_.list(index_.tensors, [&](const formats::TensorEntry& tensor) {
-      out_.raw("\n[");
-      out_.text(shown_key(tensor.key, tensor.path));
-      out_.raw(",");
-      out_.number(static_cast<std::uint64_t>(std::find(dtypes.begin(), dtypes.end(), tensor.dtype) -
-                                             dtypes.begin()));
-      out_.raw(",");
-      out_.numbers(tensor.shape);
-      out_.raw(cat(",", tensor.bytes(), ",", tensor.chunks.size(), ","));
-      out_.list(runs_of(tensor, columns, bytes), [&](const Run& run) {
-        out_.raw(cat("[", run.first, ",", run.last, ",", run.bytes, "]"));
-      });
-      out_.raw("]");
-    });
-    out_.raw(",\n\"chunks\":");
+    json_.key("dtypes").begin_array();
+    for (const formats::DType dtype : dtypes) json_.text(formats::torch_name(dtype));
+    json_.end_array().member("by_rank", columns.by_rank).member("grouped", columns.group);
+    json_.key("columns").begin_array();
+    for (const std::string& name : columns.names) json_.text(name);
+    json_.end_array().key("tensors").begin_array();
+    for (const formats::TensorEntry& tensor : index_.tensors) add_tensor(tensor, dtypes, columns);
+    json_.end_array().key("chunks");
     if (chunk_count > kMaxChunks) {
-      out_.raw("null");
+      json_.value(Json());
       return;
     }
-    out_.list(index_.tensors, [&](const formats::TensorEntry& tensor) {
-      out_.raw("[");
-      for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
-        const formats::BoxView box = tensor.chunks.box(c);
-        out_.raw(cat(c == 0 ? "[" : ",[", tensor.chunks.location(c).file));
-        for (const std::int64_t number : box.offset) out_.raw(cat(",", number));
-        for (const std::int64_t number : box.size) out_.raw(cat(",", number));
-        out_.raw("]");
-      }
-      out_.raw("]");
-    });
+    json_.begin_array();
+    for (const formats::TensorEntry& tensor : index_.tensors) add_chunks(tensor);
+    json_.end_array();
+  }
+
+  void add_tensor(const formats::TensorEntry& tensor, const std::vector<formats::DType>& dtypes,
+                  const Columns& columns) {
+    const auto dtype = std::find(dtypes.begin(), dtypes.end(), tensor.dtype) - dtypes.begin();
+    json_.begin_array().text(shown_key(tensor.key, tensor.path)).number(dtype);
+    json_.begin_array();
+    for (const std::int64_t size : tensor.shape) json_.number(size);
+    json_.end_array().value(tensor.bytes()).value(tensor.chunks.size());
+    json_.begin_array();
+    for (const Run& run : runs_of(tensor, columns, run_bytes_))
+      json_.begin_array().value(run.first).value(run.last).value(run.bytes).end_array();
+    json_.end_array().end_array();
+  }
+
+  void add_chunks(const formats::TensorEntry& tensor) {
+    json_.begin_array();
+    for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
+      const formats::BoxView box = tensor.chunks.box(c);
+      json_.begin_array().number(tensor.chunks.location(c).file);
+      for (const std::int64_t number : box.offset) json_.number(number);
+      for (const std::int64_t number : box.size) json_.number(number);
+      json_.end_array();
+    }
+    json_.end_array();
   }
 
   // values: [key, type, text], where they are read.
   void values() {
-    out_.raw(cat(",\n\"values_total\":", index_.values.size(), ",\"values\":["));
+    json_.member("values_total", index_.values.size()).key("values").begin_array();
     if (reads_values(options_, checkpoint_)) {
-      bool first = true;
       for (const formats::ValueEntry& entry : index_.values) {
         const formats::Value value = read_value(checkpoint_, entry);
-        out_.raw(first ? "\n[" : ",\n[");
-        first = false;
-        out_.text(shown_key(entry.key, entry.path));
-        out_.raw(",");
-        out_.text(type_name(value));
-        out_.raw(",");
-        out_.text(value_text(value, kValueWidth));
-        out_.raw("]");
+        json_.begin_array().text(shown_key(entry.key, entry.path)).text(type_name(value));
+        json_.text(value_text(value, kValueWidth)).end_array();
       }
     }
-    out_.raw("]");
+    json_.end_array();
   }
 
   const InspectOptions& options_;
   const formats::Checkpoint& checkpoint_;
   const formats::Index& index_;
-  PageWriter& out_;
+  JsonWriter& json_;
+  std::vector<std::uint64_t> run_bytes_;  // reused by runs_of
 };
 
 }  // namespace
@@ -329,12 +271,13 @@ void write_inspect_page(const InspectOptions& options, const formats::Checkpoint
                     "; choose some with --keys"));
   }
   formats::AtomicFile file(destination, {.replace = replace, .make_folders = true});
-  PageWriter out(file.file());
-  out.raw(kPageBeforeTitle);
-  out.raw(html_escape(checkpoint.description().path + " · fsdp-ckpt"));
-  out.raw(kPageBeforeData);
-  PageData(options, checkpoint, out).write();
-  out.raw(kPageEnd);
+  PageFile out(file.file());
+  out.add(kPageBeforeTitle);
+  out.add(html_escape(checkpoint.description().path + " · fsdp-ckpt"));
+  out.add(kPageBeforeData);
+  JsonWriter json([&](std::string_view text) { out.add(text); }, true);
+  PageData(options, checkpoint, json).write();
+  out.add(kPageEnd);
   out.flush();
   file.commit();
 }

@@ -4,69 +4,62 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/json.h"
+#include "formats/base/json_writer.h"
 #include "tools/inspect.h"
+#include "tools/reading.h"
 #include "tools/value_text.h"
 
 namespace fsdp::cli {
 namespace {
 
-std::string text_of(std::string_view text) {
-  std::string out;
-  formats::append_json_string(out, text);
-  return out;
+using formats::Json;
+using formats::JsonWriter;
+
+void numbers(JsonWriter& json, std::span<const std::int64_t> values) {
+  json.begin_array();
+  for (const std::int64_t value : values) json.number(value);
+  json.end_array();
 }
 
-template <typename Range, typename Print>
-void list(std::ostream& out, const Range& range, const Print& print) {
-  out << '[';
-  bool first = true;
-  for (const auto& item : range) {
-    if (!first) out << ',';
-    first = false;
-    print(item);
-  }
-  out << ']';
-}
-
-void numbers(std::ostream& out, std::span<const std::int64_t> values) {
-  list(out, values, [&](std::int64_t value) { out << value; });
-}
-
-void key_and_path(std::ostream& out, const std::string& key, const formats::KeyPath& path) {
-  out << "\"key\":" << text_of(key) << ",\"path\":";
-  list(out, path, [&](const formats::PathStep& step) {
+void key_and_path(JsonWriter& json, const std::string& key, const formats::KeyPath& path) {
+  json.key("key").text(key).key("path").begin_array();
+  for (const formats::PathStep& step : path) {
     if (const auto* name = std::get_if<std::string>(&step)) {
-      out << text_of(*name);
+      json.text(*name);
     } else {
-      out << std::get<std::int64_t>(step);
+      json.number(std::get<std::int64_t>(step));
     }
-  });
-}
-
-void tensor(std::ostream& out, const formats::Index& index, const formats::TensorEntry& entry) {
-  out << '{';
-  key_and_path(out, entry.key, entry.path);
-  out << ",\"dtype\":" << text_of(formats::torch_name(entry.dtype)) << ",\"shape\":";
-  numbers(out, entry.shape);
-  out << ",\"bytes\":" << entry.bytes() << ",\"chunks\":[";
-  for (std::size_t c = 0; c < entry.chunks.size(); ++c) {
-    const formats::BoxView box = entry.chunks.box(c);
-    const formats::Location& place = entry.chunks.location(c);
-    out << (c == 0 ? "" : ",") << "{\"offset\":";
-    numbers(out, box.offset);
-    out << ",\"shape\":";
-    numbers(out, box.size);
-    out << ",\"file\":" << text_of(index.files[place.file].name) << ",\"begin\":" << place.offset
-        << ",\"length\":" << place.length << '}';
   }
-  out << "]}";
+  json.end_array();
 }
 
-std::string value_members(const formats::Value& value) {
-  return ",\"type\":" + text_of(type_name(value)) +
-         ",\"value\":" + formats::to_text(value_json(value));
+void chunk(JsonWriter& json, const formats::Index& index, const formats::ChunkList& chunks,
+           std::size_t number) {
+  const formats::BoxView box = chunks.box(number);
+  const formats::Location& place = chunks.location(number);
+  json.begin_object().key("offset");
+  numbers(json, box.offset);
+  json.key("shape");
+  numbers(json, box.size);
+  json.key("file").text(index.files[place.file].name);
+  json.member("begin", place.offset).member("length", place.length).end_object();
 }
+
+void tensor(JsonWriter& json, const formats::Index& index, const formats::TensorEntry& entry) {
+  json.begin_object();
+  key_and_path(json, entry.key, entry.path);
+  json.key("dtype").text(formats::torch_name(entry.dtype)).key("shape");
+  numbers(json, entry.shape);
+  json.member("bytes", entry.bytes()).key("chunks").begin_array();
+  for (std::size_t c = 0; c < entry.chunks.size(); ++c) chunk(json, index, entry.chunks, c);
+  json.end_array().end_object();
+}
+
+// A value as text: it takes less memory than a Json.
+struct Shown {
+  std::string type;
+  std::string json;
+};
 
 }  // namespace
 
@@ -77,44 +70,41 @@ void print_inspect_json(const InspectOptions& options, const formats::Checkpoint
   // Read before anything is printed: a value that cannot be read must not leave half an object
   // behind.
   const bool read = reads_values(options, checkpoint);
-  std::vector<std::string> values;
+  std::vector<Shown> values;
   if (read) {
-    for (const formats::ValueEntry& entry : index.values)
-      values.push_back(value_members(read_value(checkpoint, entry)));
-  }
-  out << "{\"schema\":\"fsdp-ckpt/inspect/1\",\"path\":" << text_of(options.common.path)
-      << ",\"format\":" << text_of(d.format) << ",\"layout\":" << text_of(d.layout)
-      << ",\"version\":"
-      << (d.version ? text_of(*d.version) : "null")
-      // No format records the version of PyTorch that wrote it.
-      << ",\"torch_version\":null,\"ranks\":" << d.ranks << ",\"files\":";
-  list(out, index.files, [&](const formats::FileEntry& file) {
-    out << "{\"name\":" << text_of(file.name) << ",\"bytes\":";
-    if (file.bytes) {
-      out << *file.bytes;
-    } else {
-      out << "null";
+    for (const formats::ValueEntry& entry : index.values) {
+      const formats::Value value = read_value(checkpoint, entry);
+      values.push_back({type_name(value), formats::to_text(value_json(value))});
     }
-    out << '}';
-  });
+  }
+  JsonWriter json([&](std::string_view text) { out << text; });
+  json.begin_object().member("schema", "fsdp-ckpt/inspect/1").member("path", options.common.path);
+  json.member("format", d.format).member("layout", d.layout);
+  json.member("version", d.version ? Json(*d.version) : Json());
+  // No format records the version of PyTorch that wrote it.
+  json.member("torch_version", Json()).member("ranks", d.ranks).key("files").begin_array();
+  for (const formats::FileEntry& file : index.files) {
+    json.value(
+        Json::Object{{"name", file.name}, {"bytes", file.bytes ? Json(*file.bytes) : Json()}});
+  }
   std::uint64_t numel = 0;
-  std::uint64_t bytes = 0;
-  out << ",\n\"tensors\":";
-  list(out, index.tensors, [&](const formats::TensorEntry& entry) {
-    out << '\n';
-    tensor(out, index, entry);
+  json.end_array().key("tensors").begin_array();
+  for (const formats::TensorEntry& entry : index.tensors) {
+    tensor(json, index, entry);
     numel += entry.numel();
-    bytes += entry.bytes();
-  });
-  out << ",\n\"values_read\":" << (read ? "true" : "false") << ",\n\"values\":";
-  list(out, index.values, [&](const formats::ValueEntry& entry) {
-    out << "\n{";
-    key_and_path(out, entry.key, entry.path);
-    if (read) out << values[static_cast<std::size_t>(&entry - index.values.data())];
-    out << '}';
-  });
-  out << ",\n\"totals\":{\"tensors\":" << index.tensors.size() << ",\"parameters\":" << numel
-      << ",\"bytes\":" << bytes << ",\"values\":" << index.values.size() << "}}\n";
+  }
+  json.end_array().member("values_read", read).key("values").begin_array();
+  for (std::size_t v = 0; v < index.values.size(); ++v) {
+    json.begin_object();
+    key_and_path(json, index.values[v].key, index.values[v].path);
+    if (read) json.key("type").text(values[v].type).key("value").written(values[v].json);
+    json.end_object();
+  }
+  Json::Object totals{{"tensors", index.tensors.size()},
+                      {"parameters", numel},
+                      {"bytes", tensor_bytes(index)},
+                      {"values", index.values.size()}};
+  json.end_array().member("totals", std::move(totals)).end_object();
 }
 
 }  // namespace fsdp::cli

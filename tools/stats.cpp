@@ -9,6 +9,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/json.h"
+#include "formats/base/json_writer.h"
 #include "formats/base/text.h"
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/model/tensor_stats.h"
@@ -238,36 +239,28 @@ void print_json(const formats::Checkpoint& checkpoint, const CommonOptions& comm
                 const std::vector<std::size_t>& order, const std::set<std::string>& gates,
                 const Outcome& outcome, std::ostream& out) {
   const formats::Index& index = checkpoint.index();
-  const auto text = [](const Json& json) { return formats::to_text(json); };
-  out << "{\"schema\":\"fsdp-ckpt/stats/1\",\"path\":" << text(common.path)
-      << ",\"format\":" << text(checkpoint.description().format) << ",\n\"tensors\":[";
-  const char* before = "\n";
-  for (const std::size_t i : order) {
-    out << before << text(tensor_json(index.tensors[i], outcome.stats[i]));
-    before = ",\n";
-  }
-  out << "],\n\"dtypes\":[";
-  before = "\n";
+  formats::JsonWriter json([&](std::string_view text) { out << text; });
+  json.begin_object().member("schema", "fsdp-ckpt/stats/1").member("path", common.path);
+  json.member("format", checkpoint.description().format).key("tensors").begin_array();
+  for (const std::size_t i : order) json.value(tensor_json(index.tensors[i], outcome.stats[i]));
+  json.end_array().key("dtypes").begin_array();
   for (const auto& [dtype, totals] : totals_by_dtype(index, outcome)) {
     Json::Object object{{"dtype", std::string(formats::torch_name(dtype))}};
     totals.append_to(object);
-    out << before << text(object);
-    before = ",\n";
+    json.value(std::move(object));
   }
   Json::Object totals;
   total_of(index, outcome).append_to(totals);
-  out << "],\n\"totals\":" << text(totals) << ",\n\"unchecked_bytes\":" << outcome.unchecked_bytes
-      << ",\n\"fail_on\":" << text(Json::Array(gates.begin(), gates.end()))
-      << ",\n\"passed\":" << (outcome.failures.empty() ? "true" : "false") << ",\n\"failures\":[";
-  before = "\n";
+  json.end_array().member("totals", std::move(totals));
+  json.member("unchecked_bytes", outcome.unchecked_bytes);
+  json.member("fail_on", Json::Array(gates.begin(), gates.end()));
+  json.member("passed", outcome.failures.empty()).key("failures").begin_array();
   for (const Failure& failure : outcome.failures) {
-    out << before
-        << text(Json::Object{{"key", index.tensors[failure.tensor].key},
-                             {"what", failure.what},
-                             {"count", failure.count}});
-    before = ",\n";
+    json.value(Json::Object{{"key", index.tensors[failure.tensor].key},
+                            {"what", failure.what},
+                            {"count", failure.count}});
   }
-  out << "]}\n";
+  json.end_array().end_object();
 }
 
 void print_table(const formats::Index& index, const std::vector<std::size_t>& order,

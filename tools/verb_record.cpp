@@ -90,14 +90,21 @@ std::vector<VerbRecord> verb_records() {
   return records;
 }
 
+std::vector<OptionRecord> tool_records() {
+  OptionRecord help;
+  help.names = {"-h", "--help"};
+  help.help = "Print this help";
+  OptionRecord version;
+  version.names = {"-v", "--version"};
+  version.help = "Print the version";
+  return {help, version};
+}
+
 std::vector<OptionRecord> common_records() {
   TypedCommon typed;
   Recorder recorder;
   declare_common(recorder, typed);
-  OptionRecord help;
-  help.names = {"-h", "--help"};
-  help.help = "Print this help";
-  recorder.options.insert(recorder.options.begin(), help);
+  recorder.options.insert(recorder.options.begin(), tool_records().front());
   return std::move(recorder.options);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The declarations of each verb as data: for shell completions and the manual page.
+// The declarations of each verb as data: for help, shell completions and the manual page.
 #pragma once
 
 #include <string>
@@ -29,6 +29,8 @@ struct VerbRecord {
 
 // Returns the records of all verbs, in the order of help.
 std::vector<VerbRecord> verb_records();
+// Returns the options of the tool itself: --help and --version.
+std::vector<OptionRecord> tool_records();
 // Returns the options that every verb takes, including --help.
 std::vector<OptionRecord> common_records();
 

@@ -52,7 +52,7 @@ void check_replaceable(int folder, const std::string& shown, const Replaced& rep
     if (replaceable(folder, name, shown, replaced, false)) continue;
     throw Error(ErrorCode::kExists,
                 cat(shown, ": holds ", quote(name),
-                    ", which is no file of a checkpoint; remove it or choose another destination"));
+                    ", which is not a file of a checkpoint; remove it or choose another destination"));
   }
 }
 

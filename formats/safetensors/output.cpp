@@ -60,7 +60,7 @@ class SafetensorsOutput : public Output {
           ErrorCode::kUnsupported,
           cat(source_.description().path, ": ", key.empty() ? "the object" : quote(key, 200),
               values > 1 ? cat(" and ", values - 1, " more") : std::string(),
-              values > 1 ? " are no tensors" : " is no tensor",
+              values > 1 ? " are not tensors" : " is not a tensor",
               ", and safetensors holds tensors alone"),
           {Remedy::kDropValues});
     }

@@ -19,6 +19,7 @@
 #include "libfsdp/internal/engine/gradients.h"
 
 namespace fsdp::optim {
+using namespace internal;
 namespace {
 
 // The arguments of one call of the kernel.

@@ -43,7 +43,7 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
            {{"consolidate", good, path("out.xyz")}, "the suffix '.xyz' names no format"},
            {{"consolidate", good, path("out"), "--to", "dcp"}, "--to"},
            {{"consolidate", good, path("out.pt"), "--max-shard-size", "1MB", "--to", "pt"},
-            "splits safetensors"},
+            "only safetensors outputs are split"},
            {{"consolidate", good, path("out"), "--max-shard-size", "0"}, "--max-shard-size is 0"},
        }) {
     const CliResult result = run_cli(c.args);
