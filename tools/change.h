@@ -12,7 +12,7 @@
 
 namespace fsdp::cli {
 
-// What one row of `diff` is about.
+// The subject of a row of `diff`.
 enum class ChangeUnit {
   kTensor,
   kModule,  // the tensors whose keys share all but the last part
@@ -27,7 +27,7 @@ enum class ChangeOrder {
   kName,
 };
 
-// Of one tensor, or of all tensors of a module.
+// How much one tensor changed, or all tensors of a module together.
 struct Change {
   std::string name;
   std::size_t tensor = 0;  // the first, as a position in Comparison::compared

@@ -14,8 +14,8 @@ enum class Colour { kRed, kYellow, kGreen };
 // Returns `text` in that colour, or as it is where `shown` is false.
 std::string coloured(std::string_view text, Colour colour, bool shown);
 
-// Whether a stream gets colours: kAuto means a terminal, unless NO_COLOR is set to a non-empty
-// value (https://no-color.org).
+// Returns whether a stream gets colours: with kAuto a terminal does, unless NO_COLOR is set to a
+// non-empty value (https://no-color.org).
 bool shows_colours(When when, bool terminal);
 
 }  // namespace fsdp::cli

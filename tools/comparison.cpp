@@ -202,7 +202,7 @@ class Comparer {
     }
   }
 
-  // Of the storages of one value, the first that differs.
+  // Adds the first storage of a value that differs.
   void add_storage(std::size_t i) {
     if (i == 0 || pairs_[i - 1].key != pairs_[i].key || figures_[i - 1].different == 0)
       add(DifferenceKind::kValue, pairs_[i].key, "bytes of a storage", "other bytes");

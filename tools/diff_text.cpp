@@ -63,7 +63,7 @@ std::vector<KeyRow> key_rows(const std::vector<Difference>& differences) {
   return rows;
 }
 
-// Those of numbered layers in one row, where what differs is the same.
+// Returns one row for numbered layers with the same difference.
 std::vector<KeyRow> folded_key_rows(const std::vector<Difference>& differences) {
   std::map<std::pair<DifferenceKind, std::string>, formats::Index> alike;
   for (const Difference& difference : differences) {
@@ -124,7 +124,7 @@ class ChangeTable {
   void print(const Streams& streams) const { table_.print(streams.out, streams.columns); }
 
  private:
-  // Of the largest distance, or else of the first element that differs.
+  // Returns the index of the largest distance, or else of the first element that differs.
   static std::string place_text(const ComparedTensor& tensor) {
     const formats::TensorDifference& figures = tensor.figures;
     const std::uint64_t at = figures.max_abs == 0 ? figures.first : figures.max_abs_at;
@@ -136,7 +136,7 @@ class ChangeTable {
   Table table_;
 };
 
-// What differs, by kind.
+// Counts the differences by kind.
 std::string counts_text(const Comparison& found) {
   std::vector<std::string> parts;
   for (const DifferenceKind kind : kDifferenceKinds) {

@@ -19,8 +19,8 @@ struct FoldedKey {
 // Tensors of the same key are not told apart; then nothing is folded.
 std::vector<FoldedKey> folded_keys(const formats::Index& index);
 
-// What `key` has in place of the range "{...}" of `name`; all of the key where there are more
-// ranges, or none.
+// Returns the part of `key` in place of the range "{...}" of `name`; the whole key if `name` has
+// more ranges, or none.
 std::string folded_part(const std::string& name, const std::string& key);
 
 }  // namespace fsdp::cli

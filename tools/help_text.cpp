@@ -93,7 +93,7 @@ class HelpText {
  private:
   static constexpr const char* kBreak = " \\\n";
 
-  // What is typed, and what it does.
+  // Returns a line of help: the words to type, and their effect.
   std::string line(const std::string& typed, const std::string& explanation) const {
     std::string above;
     std::string lead = std::string(kIndent, ' ') + typed;

@@ -66,7 +66,7 @@
     return (data.by_rank ? (one ? "rank " : "ranks ") : "") + parts.join(", ");
   }
 
-  // Where all of some tensors lie; "" where they lie apart.
+  // Returns the place that all tensors share, or "".
   function whereAll(members) {
     const place = where(members[0]);
     return members.every((tensor) => where(tensor) === place) ? place : "";
@@ -161,7 +161,7 @@
     return root;
   }
 
-  // What a node opens into.
+  // Returns the nodes that a node opens into.
   const inside = (node) => node.copies || node.list;
   const collator = new Intl.Collator("en", {numeric: true});
   let root, byPath, parents, groups;
@@ -349,7 +349,7 @@
     const colours = branchColours(top);
     const parts = [];
 
-    // What is drawn of a fold stands for all its copies (`scale`), and a click opens it.
+    // A fold is drawn as its first copy, with the bytes of all (`scale`); a click opens it.
     function place({node, rest: more, size, scale, fold}, x, y, w, h, inherited) {
       if (more > 0) {
         const rest = box("rest", x, y, w - 1, h - 1);

@@ -15,7 +15,7 @@ std::size_t characters(std::string_view text) {
   return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), begins_character));
 }
 
-// Where character `number` of `text` begins.
+// Returns where character `number` of `text` begins.
 std::size_t position_of(std::string_view text, std::size_t number) {
   std::size_t at = 0;
   for (; at < text.size(); ++at) {
@@ -24,15 +24,15 @@ std::size_t position_of(std::string_view text, std::size_t number) {
   return at;
 }
 
-// Whether a byte may be left out of a name: not those of numbers, of ranges {0..11}, and of the
-// lines that a tree is drawn with.
+// Returns whether a byte may be left out of a name.  Numbers, ranges {0..11} and the lines of a
+// tree stay.
 bool may_be_left_out(char c) {
   constexpr std::string_view kKept = " 0123456789{}";
   return static_cast<unsigned char>(c) < 0x80U && kKept.find(c) == std::string_view::npos;
 }
 
-// Where to leave `left_out` characters out of `text`: near its beginning, as names end in what sets
-// them apart; in the middle where no part without numbers is as long.
+// Returns where to leave `left_out` characters out of `text`: near its beginning, because names
+// differ at their ends; in the middle if no part without numbers is as long.
 std::size_t gap_of(std::string_view text, std::size_t left_out) {
   constexpr std::size_t kKept = 3;  // characters, where more than these may be left out
   std::vector<std::size_t> runs;    // up to each character, of those that may be left out

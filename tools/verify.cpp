@@ -170,7 +170,7 @@ std::string counts_text(const formats::Findings& findings) {
   return text;
 }
 
-// What the bytes were held against.
+// Names the checksums that the bytes were compared with.
 std::string checks_text(const VerifyCommand& command, const Outcome& outcome) {
   if (command.fast) return ", metadata and sizes alone (--fast)";
   const auto& report = outcome.report;

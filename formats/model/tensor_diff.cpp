@@ -184,7 +184,7 @@ void real_distances(DType left_dtype, std::span<const std::byte> left, DType rig
   for (std::size_t i = 0; i < count; ++i) b[i] = std::abs(b[i]);
 }
 
-// Of the real and the imaginary part of a complex number.
+// Returns the dtype of the parts of a complex number.
 DType part_type(DType dtype) {
   return dtype == DType::kComplex128  ? DType::kFloat64
          : dtype == DType::kComplex64 ? DType::kFloat32
@@ -208,7 +208,8 @@ void complex_distances(DType left_dtype, std::span<const std::byte> left, DType 
   }
 }
 
-// Whether `is` says true of element `i`, or of either part of a complex one.  Integers: of none.
+// Returns whether `is` holds for element `i`, or for either part of a complex one; for integers it
+// never does.
 template <typename Is>
 bool any_part(DType dtype, std::span<const std::byte> elements, std::size_t i, const Is& is) {
   if (!is_floating(dtype) && !is_complex(dtype)) return false;
@@ -324,6 +325,8 @@ class GroupComparison {
   // Last: pairs without a distance lose their figures.
   void add_norms() {
     for (std::size_t i = 0; distances_.special && i < count_; ++i) {
+      if (std::isfinite(distances_.left[i]) && std::isfinite(distances_.size[i])) continue;
+      // The absolute value of a finite complex number may be too large.
       if (is_finite(left_dtype_, left_, i) && is_finite(right_dtype_, right_, i)) continue;
       difference_.unbounded += unequal_[i];
       distances_.left[i] = distances_.apart[i] = 0;

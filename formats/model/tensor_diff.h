@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far two tensors lie apart, element by element.
+// Compares two tensors element by element.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace fsdp::formats {
 
-// When two elements count as the same.  Equal bits of one dtype always do, NaN included.
+// The rule by which two elements count as equal.  Equal bits of one dtype always do, NaN included.
 struct Tolerance {
   // Exact: nothing but equal bits (of two dtypes: equal numbers).  Otherwise numbers are the same
   // where |a - b| <= atol + rtol * |b|, or where at most `ulp` representable numbers of their dtype
@@ -21,23 +21,23 @@ struct Tolerance {
   double atol = 0;
   double rtol = 0;
   std::optional<std::uint64_t> ulp;
-  bool nan_equal = false;  // any NaN is like any other
+  bool nan_equal = false;  // all NaNs are equal
 };
 
 // The tolerance of torch.testing.assert_close for that dtype: rtol and atol.
 Tolerance close_tolerance(DType dtype) noexcept;
 
-// What was found; figures are of elements whose bits (of two dtypes: numbers) are unequal.
+// The result; figures are of elements whose bits (of two dtypes: numbers) are unequal.
 // In float64; 64-bit integers are subtracted exactly.  Complex numbers: absolute values.
 struct TensorDifference {
   std::uint64_t count = 0;      // compared
   std::uint64_t unequal = 0;    // bits
   std::uint64_t different = 0;  // beyond the tolerance
-  std::uint64_t first = 0;      // the first of these: its element, where `different` is not 0
-  double max_abs = 0;           // over finite pairs; infinity where one of a pair is infinite
+  std::uint64_t first = 0;      // the first of these, if `different` is not 0
+  double max_abs = 0;           // over finite pairs; infinity if one of a pair is infinite
   std::uint64_t max_abs_at = 0;
   double max_rel = 0;                    // |a - b| / |b|; infinity where b is 0
-  std::optional<std::uint64_t> max_ulp;  // of floating types alike, finite pairs
+  std::optional<std::uint64_t> max_ulp;  // same floating type on both sides, finite pairs
   std::uint64_t nan_left = 0;
   std::uint64_t nan_right = 0;
   // Over all pairs of numbers that are both finite, equal ones too:
@@ -47,12 +47,12 @@ struct TensorDifference {
   std::uint64_t unbounded = 0;
 };
 
-// The 2-norm of the distances by that of the left side, over the pairs that are both finite: 0
-// where nothing lies apart, infinity where all of the left side is 0.
+// Returns the 2-norm of the distances divided by that of the left side, over the pairs that are
+// both finite: 0 if nothing lies apart, infinity if all of the left side is 0.
 double relative_change(const SquareSum& apart, const SquareSum& left);
 
-// Whether elements of the two can be held against each other: the same dtype, two of real numbers,
-// or two of complex ones.
+// Returns whether elements of the two can be compared: the same dtype, two of real numbers, or two
+// of complex ones.
 bool comparable(DType left, DType right) noexcept;
 
 // Compares the same elements of both, `first` elements into the tensor, and adds to `difference`,
@@ -61,7 +61,7 @@ void compare_elements(DType left_dtype, std::span<const std::byte> left, DType r
                       std::span<const std::byte> right, std::uint64_t first,
                       const Tolerance& tolerance, TensorDifference& difference);
 
-// Adds what another thread found of the same tensor.
+// Adds another thread's result for the same tensor.
 void merge(TensorDifference& difference, const TensorDifference& other);
 
 }  // namespace fsdp::formats
