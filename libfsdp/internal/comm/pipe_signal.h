@@ -8,8 +8,8 @@ namespace fsdp {
 
 // While it lives, the calling thread does not take SIGPIPE, and no thread that is started meanwhile
 // ever does: their writes fail with EPIPE, an error that names the rank.  Gloo and the store's
-// server write to sockets from threads of their own without MSG_NOSIGNAL; Python ignores the signal,
-// a C++ program does not, and whether the process shall is not for a library to say.
+// server write to sockets from threads of their own without MSG_NOSIGNAL; Python ignores the
+// signal, a C++ program does not, and whether the process shall is not for a library to say.
 class PipeSignalBlocked {
  public:
   PipeSignalBlocked() noexcept;
