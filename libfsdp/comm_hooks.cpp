@@ -14,27 +14,27 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-using Group = std::shared_ptr<ProcessGroup>;
+using GroupPtr = std::shared_ptr<ProcessGroup>;
 
 void divide(at::Tensor& tensor, double divisor) {
   if (divisor > 1) tensor.div_(divisor);
 }
 
-void allreduce(const Group& group, at::Tensor& gradient) {
+void allreduce(const GroupPtr& group, at::Tensor& gradient) {
   const double before = gradient_predivide_factor(group->size());
   divide(gradient, before);
   all_reduce(group, gradient, ReduceOp::kSum, "all-reduce of a communication hook").wait();
   divide(gradient, group->size() / before);
 }
 
-void scatter(const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+void scatter(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
   const double before = gradient_predivide_factor(group->size());
   divide(unsharded, before);
   reduce_scatter(group, sharded, unsharded, "reduce-scatter of a communication hook").wait();
   divide(sharded, group->size() / before);
 }
 
-void reduce(const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+void reduce(const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
   if (sharded.is_same(unsharded)) {
     allreduce(group, unsharded);
   } else {
@@ -51,7 +51,7 @@ int gradient_predivide_factor(int world_size) {
 }
 
 CommHook allreduce_hook() {
-  return [](const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+  return [](const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
     TORCH_CHECK(sharded.is_same(unsharded),
                 "allreduce_hook: expected a module that is not sharded, found gradients to be "
                 "scattered: register reduce_scatter_hook()");
@@ -60,7 +60,7 @@ CommHook allreduce_hook() {
 }
 
 CommHook reduce_scatter_hook() {
-  return [](const Group& group, at::Tensor& unsharded, at::Tensor& sharded) {
+  return [](const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
     // Here one rank has everything, whatever the strategy.
     TORCH_CHECK(!sharded.is_same(unsharded) || group->size() == 1,
                 "reduce_scatter_hook: expected a module that is sharded, found whole gradients: "
@@ -79,7 +79,7 @@ CommHook bf16_compress_hook() {
 
 CommHook compress_hook(c10::ScalarType dtype, CommHook inner) {
   TORCH_CHECK(inner, "compress_hook: expected a hook to wrap, found an empty one");
-  return [dtype, inner = std::move(inner)](const Group& group, at::Tensor& unsharded,
+  return [dtype, inner = std::move(inner)](const GroupPtr& group, at::Tensor& unsharded,
                                            at::Tensor& sharded) {
     if (unsharded.scalar_type() == dtype) return inner(group, unsharded, sharded);
     at::Tensor low = unsharded.to(dtype);

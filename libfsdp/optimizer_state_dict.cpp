@@ -31,9 +31,9 @@ const StateList& list_at(const StateDict& dict, const char* key) {
 }
 
 // Checks everything before anything of the optimizer changes.
-class Load {
+class OptimizerLoad {
  public:
-  Load(Optimizer& optimizer, const StateDict& state_dict)
+  OptimizerLoad(Optimizer& optimizer, const StateDict& state_dict)
       : optimizer_(optimizer),
         schema_(schema_of(optimizer)),
         groups_(list_at(state_dict, "param_groups")),
@@ -177,7 +177,7 @@ StateDict optimizer_state_dict(const Optimizer& optimizer) {
 
 void load_optimizer_state_dict(Optimizer& optimizer, const StateDict& state_dict) {
   const at::NoGradGuard no_grad;
-  Load load(optimizer, state_dict);
+  OptimizerLoad load(optimizer, state_dict);
   load.plan();
   load.run();
 }

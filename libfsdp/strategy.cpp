@@ -17,7 +17,7 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
-bool is_hybrid(ShardingStrategy strategy) {
+bool is_hybrid_strategy(ShardingStrategy strategy) {
   return strategy == ShardingStrategy::kHybridShard ||
          strategy == ShardingStrategy::kHybridShardZero2;
 }
@@ -32,7 +32,7 @@ StrategyOptions checked(StrategyOptions options) {
               name_of(options.state_dict_type),
               "; expected FULL_STATE_DICT (one file) or SHARDED_STATE_DICT (a folder)");
   if (options.device_mesh) {
-    TORCH_CHECK(is_hybrid(options.fsdp.sharding_strategy),
+    TORCH_CHECK(is_hybrid_strategy(options.fsdp.sharding_strategy),
                 "device_mesh is for HYBRID_SHARD, found ", name_of(options.fsdp.sharding_strategy));
     TORCH_CHECK(options.device_mesh->first > 0 && options.device_mesh->second > 0,
                 "device_mesh is (", options.device_mesh->first, ", ", options.device_mesh->second,

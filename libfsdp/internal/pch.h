@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Headers that nearly every file of the library and of its tests includes, compiled once.  Files
-// still include what they use.
+// Headers that nearly every file of the library includes, compiled once.  Files still include what
+// they use.
 #pragma once
 
 #include <torch/csrc/autograd/engine.h>

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 // A rank whose heartbeat, sent once a second, stands still for this long is stopped or gone.
 constexpr milliseconds kSilence(3500);
 // Limits how long diagnosis() observes the others.
-constexpr milliseconds kLook(6000);
+constexpr milliseconds kInquiry(6000);
 // The time needed to read every note twice.
 constexpr milliseconds kFirstLook(2500);
 // The time for which the others are watched after a waiting rank last asked.
@@ -118,7 +118,7 @@ class StoreMonitor final : public RankMonitor {
   StoreMonitor(std::shared_ptr<StoreClient> client, const std::string& prefix, int rank, int size)
       : client_(std::move(client)), board_(std::make_shared<Board>(prefix, rank, size)) {
     client_->set(board_->note_keys[static_cast<std::size_t>(rank)], encode(board_->own),
-                 Clock::now() + kLook);
+                 Clock::now() + kInquiry);
     client_->repeat([board = board_](c10d::Store& store) { board->exchange(store); });
   }
 
@@ -212,7 +212,7 @@ class StoreMonitor final : public RankMonitor {
   }
 
   void linger() noexcept override {
-    const auto deadline = Clock::now() + kLook;
+    const auto deadline = Clock::now() + kInquiry;
     std::unique_lock lock(board_->mutex);
     if (!board_->own.failed && !board_->own.lost) return;
     board_->own.left = true;
@@ -279,7 +279,7 @@ class StoreMonitor final : public RankMonitor {
       std::unique_lock lock(board_->mutex);
       std::string causes = board_->watching_since ? first_causes() : "";
       if (!causes.empty()) return causes;
-      if (all_are_known() || since(began) >= kLook) return symptoms();
+      if (all_are_known() || since(began) >= kInquiry) return symptoms();
       board_->watch_until = Clock::now() + kWatch;
       board_->read.wait_for(lock, milliseconds(200));
     }

@@ -18,8 +18,8 @@
 namespace fsdp::internal {
 namespace {
 
-constexpr std::chrono::milliseconds kFirstPause(1);
-constexpr std::chrono::milliseconds kLongestPause(50);
+constexpr std::chrono::milliseconds kFirstRest(1);
+constexpr std::chrono::milliseconds kLongestRest(50);
 constexpr std::chrono::milliseconds kFarewell(2000);
 
 // Means "no host" in a line.
@@ -75,7 +75,7 @@ std::vector<Newcomer> wait_for_all(StoreClient& store, const std::string& key, c
                                    std::chrono::milliseconds timeout) {
   const auto deadline = StoreClient::Clock::now() + timeout;
   store.append(key, line_of(self), deadline);
-  auto pause = kFirstPause;
+  auto pause = kFirstRest;
   while (true) {
     std::vector<std::optional<Newcomer>> came(static_cast<std::size_t>(self.world_size));
     const auto log = store.get_all({key}, deadline);
@@ -96,7 +96,7 @@ std::vector<Newcomer> wait_for_all(StoreClient& store, const std::string& key, c
       throw_peer_error(missing_ranks(came) + " did not join within " + duration_text(timeout));
     }
     std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, kLongestPause);
+    pause = std::min(pause * 2, kLongestRest);
   }
 }
 
@@ -107,7 +107,7 @@ void give_up(StoreClient& store, const std::string& prefix, bool serves) {
   while (serves && StoreClient::Clock::now() < deadline) {
     const auto log = store.get_all({prefix + "joined"}, deadline);
     if (static_cast<std::size_t>(left) >= read_log(log ? log->front() : "").size()) return;
-    std::this_thread::sleep_for(kLongestPause);
+    std::this_thread::sleep_for(kLongestRest);
     left = store.add(prefix + "gave_up", 0, deadline);
   }
 }

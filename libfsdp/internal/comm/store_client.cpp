@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kPeriod(1000);
 // Limits how long a destructor waits for a server that does not answer.
-constexpr std::chrono::milliseconds kFarewell(1000);
+constexpr std::chrono::milliseconds kServerFarewell(1000);
 // No answer is expected sooner than this, even if the deadline is near.
-constexpr std::chrono::milliseconds kPatience(2000);
+constexpr std::chrono::milliseconds kShortestWait(2000);
 
 }  // namespace
 
@@ -96,7 +96,8 @@ StoreClient::~StoreClient() {
   std::unique_lock lock(shared_->mutex);
   shared_->stop = true;
   shared_->changed.notify_all();
-  const bool ended = shared_->changed.wait_for(lock, kFarewell, [this] { return shared_->ended; });
+  const bool ended =
+      shared_->changed.wait_for(lock, kServerFarewell, [this] { return shared_->ended; });
   lock.unlock();
   if (ended) {
     thread_.join();
@@ -112,7 +113,7 @@ void StoreClient::ask(Request request, Clock::time_point deadline) {
   shared_->waiting.push_back(asked);
   shared_->changed.notify_all();
   const auto began = Clock::now();
-  const bool done = shared_->changed.wait_until(lock, std::max(deadline, began + kPatience),
+  const bool done = shared_->changed.wait_until(lock, std::max(deadline, began + kShortestWait),
                                                 [&] { return asked->done; });
   const std::string& server = shared_->served_by;
   if (!done) {

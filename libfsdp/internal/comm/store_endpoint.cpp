@@ -16,13 +16,13 @@
 namespace fsdp::internal {
 namespace {
 
-using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using TorchStore = c10::intrusive_ptr<c10d::Store>;
 
-StorePtr served_store(const std::string& addr, std::uint16_t port,
-                      const c10d::TCPStoreOptions& options) {
+TorchStore served_store(const std::string& addr, std::uint16_t port,
+                        const c10d::TCPStoreOptions& options) {
   static std::mutex mutex;
   // Never destroyed: other ranks may still read when this process returns from main.
-  static auto* const served = new std::map<std::uint16_t, StorePtr>;
+  static auto* const served = new std::map<std::uint16_t, TorchStore>;
   const std::lock_guard lock(mutex);
   auto& store = (*served)[port];
   if (store) return store;
@@ -48,7 +48,7 @@ StoreEndpoint store_endpoint(const std::string& addr, std::uint16_t port, int ra
   options.isServer = rank == 0 && !of_agent;
   if (options.isServer) return {served_store(addr, port, options), "rank 0", true};
   const std::string served_by = of_agent ? "torchrun's agent" : "rank 0";
-  StorePtr store;
+  TorchStore store;
   try {
     store = c10::make_intrusive<c10d::TCPStore>(addr, options);
   } catch (const std::exception& error) {
