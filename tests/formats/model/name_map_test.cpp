@@ -122,7 +122,7 @@ TEST(ParseNameRule, splits_at_the_first_equals_sign) {
   EXPECT_EQ(parse_name_rule("a=b=c").to, "b=c");
   EXPECT_EQ(parse_name_rule("a.=").to, "");
   expect_error(ErrorCode::kUsage, "'ab': expected FROM=TO", [] { parse_name_rule("ab"); });
-  expect_error(ErrorCode::kUtf8, "no UTF-8", [] { parse_name_rule("a=\xff"); });
+  expect_error(ErrorCode::kUtf8, "is not UTF-8", [] { parse_name_rule("a=\xff"); });
 }
 
 TEST(ParseNameMap, reads_json_and_lines) {
@@ -148,7 +148,7 @@ TEST(ParseNameMap, refuses_what_it_cannot_read) {
       {"{\"a\": \"\\x\"}", ErrorCode::kJson, "byte"},
       {"{\"a\": \"\\ud800\"}", ErrorCode::kJson, "byte"},
       {"a => b\nc\n", ErrorCode::kUsage, "line 2: 'c': expected from<TAB>to"},
-      {"a => \xff\n", ErrorCode::kUtf8, "no UTF-8"},
+      {"a => \xff\n", ErrorCode::kUtf8, "is not UTF-8"},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.text);
