@@ -34,7 +34,7 @@ std::vector<std::string_view> lines_of(std::string_view text) {
 }
 
 // Joins the lines for the comparison: a line break inside one would shift the lines after it.
-std::string joined(const std::vector<std::string>& lines) {
+std::string joined_lines(const std::vector<std::string>& lines) {
   std::string result;
   for (std::string line : lines) {
     std::replace(line.begin(), line.end(), '\n', ' ');
@@ -97,7 +97,7 @@ std::vector<std::string> agree_and_tell(const std::shared_ptr<ProcessGroup>& gro
 void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string& what,
                   const std::vector<std::string>& lines) {
   // Texts travel only if they differ: they may be long, and every rank reads all of them.
-  const std::string text = joined(lines);
+  const std::string text = joined_lines(lines);
   // For an empty text c10::sha1 computes nothing, hence the prefix.
   const auto digests = all_gather_text(group, c10::sha1("lines\n" + text).str(), what);
   const auto differs = [&](const std::string& other) { return other != digests.front(); };
