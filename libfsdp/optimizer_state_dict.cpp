@@ -110,9 +110,8 @@ class Load {
           problems_.add(cat(what, ": step: ", error.what_without_backtrace()));
         }
       } else if (std::find(names.begin(), names.end(), name) == names.end()) {
-        problems_.add(
-            cat(what, ": ", formats::quote(name), " is not a value that ", schema_.name(),
-                " keeps"));
+        problems_.add(cat(what, ": ", formats::quote(name), " is not a value that ", schema_.name(),
+                          " keeps"));
       } else {
         const at::Tensor tensor =
             whole_in(value, cat(what, ": ", name), parameter.sizes(), problems_);

@@ -20,9 +20,9 @@ namespace fsdp {
 struct ShardLayout {
   std::vector<std::int64_t> shape;  // of the whole tensor
   int world_size = 1;
-  int row_dims = 0;       // leading dimensions that rows are counted over; 0 if there are none
-  std::int64_t rows = 0;  // 1 for a 0-dimensional tensor
-  std::int64_t row_numel = 0;   // elements of one row
+  int row_dims = 0;            // leading dimensions that rows are counted over; 0 if there are none
+  std::int64_t rows = 0;       // 1 for a 0-dimensional tensor
+  std::int64_t row_numel = 0;  // elements of one row
   std::int64_t chunk_rows = 0;  // rows of a full share
 
   std::int64_t numel() const noexcept { return rows * row_numel; }
