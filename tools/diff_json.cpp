@@ -6,15 +6,12 @@
 
 #include "formats/base/json.h"
 #include "formats/base/json_writer.h"
+#include "tools/value_text.h"
 
 namespace fsdp::cli {
 namespace {
 
 using formats::Json;
-
-Json text_or_null(const std::string& text) {
-  return text.empty() ? Json() : Json(text);
-}
 
 Json difference_json(const Difference& difference) {
   Json::Object object;

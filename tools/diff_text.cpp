@@ -19,7 +19,7 @@ namespace {
 
 using formats::cat;
 
-constexpr int kDigits = 3;  // of numbers in the table
+constexpr int kSignificantDigits = 3;  // of numbers in the table
 // Differences of rounding are counted in representable numbers; of larger ones that says nothing.
 constexpr std::uint64_t kRoundingUlps = 16;
 
@@ -113,8 +113,9 @@ class ChangeTable {
     const ComparedTensor& tensor = found_.compared[change.tensor];
     const bool one = unit_ == ChangeUnit::kTensor && change.tensors == 1;
     const auto relative = change.relative();
-    table_.add({formats::escape(change.name), relative ? short_number(*relative, kDigits) : "",
-                change.max_abs == 0 ? "" : short_number(change.max_abs, kDigits),
+    table_.add({formats::escape(change.name),
+                relative ? short_number(*relative, kSignificantDigits) : "",
+                change.max_abs == 0 ? "" : short_number(change.max_abs, kSignificantDigits),
                 formats::escape(change.most), one ? "" : part_text(change.changed, change.tensors),
                 part_text(change.different, change.elements), one ? place_text(tensor) : "",
                 unit_ == ChangeUnit::kTensor ? note_text(tensor)

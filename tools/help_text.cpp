@@ -22,7 +22,7 @@ constexpr const char* kFooter =
 
 // Blanks before a name, and the column that its explanation begins in: a smaller one on terminals
 // with fewer columns than kWide.
-constexpr std::size_t kIndent = 2;
+constexpr std::size_t kHelpIndent = 2;
 constexpr std::size_t kColumn = 32;
 constexpr std::size_t kNarrowColumn = 24;
 constexpr std::size_t kWide = 80;
@@ -96,7 +96,7 @@ class HelpText {
   // Returns a line of help: the words to type, and their effect.
   std::string line(const std::string& typed, const std::string& explanation) const {
     std::string above;
-    std::string lead = std::string(kIndent, ' ') + typed;
+    std::string lead = std::string(kHelpIndent, ' ') + typed;
     if (lead.size() + 2 > column_) {
       above = lead + "\n";
       lead.clear();
@@ -107,7 +107,7 @@ class HelpText {
 
   std::string broken(const std::string& text) const {
     const bool fits = columns_ == 0 || text.size() <= columns_;
-    return fits ? text : wrapped(text, columns_ - 2, 2 * kIndent);
+    return fits ? text : wrapped(text, columns_ - 2, 2 * kHelpIndent);
   }
 
   std::size_t columns_;

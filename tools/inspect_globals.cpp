@@ -14,6 +14,7 @@
 #include "tools/selection.h"
 #include "tools/table.h"
 #include "tools/terminal_text.h"
+#include "tools/value_text.h"
 
 namespace fsdp::cli {
 namespace {
@@ -30,10 +31,6 @@ const char* status_name(GlobalUse::Status status) {
     default:
       return "unknown";
   }
-}
-
-formats::Json text_or_null(const std::string& text) {
-  return text.empty() ? formats::Json() : formats::Json(text);
 }
 
 void print_json(const std::string& path, const GlobalScan& scan, std::ostream& out) {

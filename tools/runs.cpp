@@ -12,7 +12,7 @@
 namespace fsdp::cli {
 namespace {
 
-constexpr std::string_view kDigits = "0123456789";
+constexpr std::string_view kDecimalDigits = "0123456789";
 constexpr std::string_view kStep = "step";
 
 // Returns the number at the start of `text`, after at most one separator.
@@ -35,9 +35,9 @@ std::optional<std::uint64_t> step_of(const std::string& path) {
   for (std::size_t at = view.find(kStep); at != view.npos; at = view.find(kStep, at + 1)) {
     if (const auto number = leading_number(view.substr(at + kStep.size()))) return number;
   }
-  const std::size_t last = view.find_last_of(kDigits);
+  const std::size_t last = view.find_last_of(kDecimalDigits);
   if (last == view.npos) return std::nullopt;
-  const std::size_t before = view.find_last_not_of(kDigits, last);
+  const std::size_t before = view.find_last_not_of(kDecimalDigits, last);
   return leading_number(view.substr(before == view.npos ? 0 : before + 1));
 }
 

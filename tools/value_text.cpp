@@ -300,4 +300,8 @@ formats::Json value_json(const Value& value) {
   return json_of(value, parts);
 }
 
+formats::Json text_or_null(const std::string& text) {
+  return text.empty() ? formats::Json() : formats::Json(text);
+}
+
 }  // namespace fsdp::cli

@@ -22,4 +22,7 @@ std::string value_text(const formats::Value& value, std::size_t limit);
 // than 10,000 parts.
 formats::Json value_json(const formats::Value& value);
 
+// Returns the text; null if it is empty.
+formats::Json text_or_null(const std::string& text);
+
 }  // namespace fsdp::cli
