@@ -61,10 +61,10 @@ Json float_json(DType dtype, std::span<const std::byte> element) {
 std::string bytes_text(std::span<const std::byte> element) {
   std::string text = "0x";
   for (std::size_t i = element.size(); i-- > 0;) {
-    constexpr const char* kDigits = "0123456789abcdef";
+    constexpr const char* kHexDigits = "0123456789abcdef";
     const auto byte = static_cast<unsigned>(element[i]);
-    text += kDigits[byte >> 4U];
-    text += kDigits[byte & 15U];
+    text += kHexDigits[byte >> 4U];
+    text += kHexDigits[byte & 15U];
   }
   return text;
 }

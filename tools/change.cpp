@@ -13,7 +13,7 @@
 namespace fsdp::cli {
 namespace {
 
-constexpr const char* kDigits = "0123456789";
+constexpr const char* kDecimal = "0123456789";
 
 std::string module_of(const std::string& key) {
   const std::size_t dot = key.rfind('.');
@@ -24,7 +24,7 @@ std::string module_of(const std::string& key) {
 std::string layer_of(const std::string& key) {
   for (std::size_t begin = 0, end = 0; end < key.size(); begin = end + 1) {
     end = std::min(key.find('.', begin), key.size());
-    const bool number = begin != end && key.find_first_not_of(kDigits, begin) >= end;
+    const bool number = begin != end && key.find_first_not_of(kDecimal, begin) >= end;
     if (number && end != key.size()) return key.substr(0, end);
   }
   return module_of(key);
