@@ -95,7 +95,7 @@ StateValue joined(const std::vector<const StateValue*>& parts) {
 }
 
 void copy(const std::string& from, const std::string& to, int ranks, int replicas) {
-  CheckpointReader reader(from);
+  CheckpointReader reader(from, {});
   std::vector<std::string> left_out;
   const StateValue whole = reader.value(reader.content(), "", left_out);
   for (const std::string& line : left_out) std::cout << "left out: " << line << '\n';

@@ -27,7 +27,8 @@ using fsdp::ProcessGroup;
 
 void gather(const std::shared_ptr<ProcessGroup>& group) {
   auto output = at::empty({group->size()}, at::kLong);
-  all_gather(group, output, at::full({1}, group->rank(), at::kLong), "all-gather of blocks.1")
+  fsdp::internal::all_gather(group, output, at::full({1}, group->rank(), at::kLong),
+                             "all-gather of blocks.1")
       .wait();
   TORCH_CHECK(at::equal(output, at::arange(group->size(), at::kLong)), output);
 }

@@ -26,7 +26,7 @@ constexpr int kSteps = 3;
 constexpr int kRanks = 3;
 
 void print(std::ostream& out, const Tensor& tensor) {
-  out << fsdp::name_of(tensor.scalar_type()) << " [";
+  out << fsdp::internal::name_of(tensor.scalar_type()) << " [";
   for (std::int64_t d = 0; d < tensor.dim(); ++d) out << (d == 0 ? "" : ",") << tensor.size(d);
   out << "] =";
   const Tensor values = tensor.detach().to(torch::kDouble).contiguous();
