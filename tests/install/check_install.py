@@ -132,7 +132,7 @@ def check_headers(checks, include):
         checks.that(f"all that {os.path.relpath(path, include)} includes is installed", wanted <= names, wanted - names)
         spaces = set(re.findall(r"^namespace ([\w:]+)", text, re.M))
         checks.that(f"{os.path.relpath(path, include)} stays in its namespace",
-                    all(space.split("::")[0] in ("fsdp", "torch", "c10", "c10d", "at", "std") for space in spaces), spaces)
+                    all(space.split("::")[0] in ("fsdp", "internal", "torch", "c10", "c10d") for space in spaces), spaces)
 
 
 def check_consumer(checks, arguments, prefix, folder, golden, tool):

@@ -46,7 +46,7 @@ TEST(Errors, only_one_kind_of_ignored_argument_is_taken) {
 TEST(Errors, ignored_states_must_be_parameters_of_the_module) {
   EXPECT_THAT(
       refused([](Gpt&, FsdpOptions& options) { options.ignored_states = {torch::ones({2})}; }),
-      HasSubstr("no parameter of the module"));
+      HasSubstr("not a parameter of the module"));
 }
 
 TEST(Errors, parameters_shared_by_two_units_name_both) {
@@ -71,7 +71,7 @@ TEST(Errors, mixed_precision_takes_floating_dtypes) {
   EXPECT_THAT(refused([](Gpt&, FsdpOptions& options) {
                 options.mixed_precision.param_dtype = torch::kLong;
               }),
-              HasSubstr("no floating-point dtype"));
+              HasSubstr("not a floating-point dtype"));
 }
 
 TEST(Errors, hybrid_strategies_need_to_know_the_nodes) {
