@@ -12,6 +12,7 @@
 #include "tools/inspect_run.h"
 #include "tools/key_tree.h"
 #include "tools/placed.h"
+#include "tools/remedy.h"
 #include "tools/runs.h"
 #include "tools/selection.h"
 #include "tools/table.h"
@@ -175,7 +176,7 @@ formats::Value read_value(const formats::Checkpoint& checkpoint, const formats::
     return checkpoint.value(entry);
   } catch (const Error& error) {
     throw Error(error.code(),
-                cat(error.what(), "; --values never shows what can be told without it"));
+                cat(message_of(error), "; --values never shows what can be told without it"));
   }
 }
 

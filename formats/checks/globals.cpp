@@ -171,7 +171,7 @@ class Scanner {
       if (error.code() == ErrorCode::kInterrupted) throw;
       // Data files are examined without it.
       unread(inside + std::string(central ? dcp::kMetadataName : "*.metadata"), {},
-             Error(error.code(), cat("does not say where items lie: ", error.what())));
+             error.in("does not say where items lie"));
       return;
     }
     items(checkpoint->index(), directory, inside, done);

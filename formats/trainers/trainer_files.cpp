@@ -95,7 +95,8 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
                          .message = cat(error.what(), "; without this file, the rest can be used"),
                          .file = name,
                          .key = {},
-                         .bytes = {}});
+                         .bytes = {},
+                         .hint = error.hint()});
     }
   }
   result.findings = left_out_finding(others);

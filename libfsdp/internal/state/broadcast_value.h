@@ -12,7 +12,7 @@ namespace fsdp::internal {
 
 // Collective.  Sends the value's skeleton (state_skeleton.h) and then tensor after tensor; they
 // arrive on the CPU.  The values that other ranks give are not looked at.
-// Throws: c10::Error for sharded tensors, on every rank.
+// Throws: c10::Error as skeleton_text does, on every rank.
 StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const StateValue& value,
                            int src, const std::string& what);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Encodes a state dict as text, without tensor data, for ranks that receive the data separately.
+// Encodes a state value as text, without tensor data, for ranks that receive the data separately.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace fsdp::internal {
 
-// Throws: c10::Error for sharded tensors.
+// Throws: c10::Error for tensors that are sharded, sparse, quantized or on the meta device.
 std::string skeleton_text(const StateValue& value);
-// Returns the dict with tensors on the meta device, except those without dimensions: they have
-// their value if a double can hold it.
+// Returns the value with its tensors on the meta device; those that travel as text are on the CPU
+// and whole.
 // Requires: text of skeleton_text.
 StateValue skeleton_of(std::string_view text);
 
