@@ -14,7 +14,7 @@ cd "$ROOT"
 FUZZ_SECONDS=20
 [ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
 
-need_packages tool test torch fuzz
+need_packages tool test torch fuzz tidy
 need_cmake
 need_python
 need_frameworks
@@ -53,6 +53,11 @@ run_fuzz() {
   fi
 }
 [ "$FUZZ_SECONDS" = 0 ] || step "fuzzing, $FUZZ_SECONDS s a target" run_fuzz
+
+# One test each; what they find is shown and counted.
+lint() { tests/lint.sh "$1" >&2 && passed=$((passed + 1)) || failed=$((failed + 1)); }
+step "format of the sources" lint format
+step "clang-tidy" lint tidy
 
 closing="$passed passed, $failed failed"
 [ "$skipped" = 0 ] || closing+=", $skipped skipped"
