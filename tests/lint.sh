@@ -7,7 +7,7 @@
 #                                                  with --all-checks also Clang's analyzer, which doubles the time
 #
 # clang-tidy reads a folder as one file, as the build of the preset `ci` does.  $FSDP_CACHE/tidy remembers what passed.
-# Exit: 0 nothing to report, 1 findings, 2 could not run.
+# Exit: 0 nothing to report, 1 findings, 2 could not run, 3 this distribution has no clang-tidy 16.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$ROOT/tests/support/provision.sh"
@@ -29,10 +29,14 @@ need_clang_format() {
 
 format() {
   need_clang_format
-  find formats libfsdp samples tests tools -name '*.h' -o -name '*.cpp' | xargs -n 64 -P "$JOBS" "$CLANG_FORMAT" --dry-run -Werror
+  find formats libfsdp samples tests tools -name '*.h' -o -name '*.cpp' | xargs -n 64 -P "$JOBS" "$CLANG_FORMAT" --dry-run -Werror || return 1
 }
 
 tidy() {
+  if ! command -v clang-tidy-16 >/dev/null && ! offered clang-tidy-16; then
+    say "clang-tidy 16 is not to be had here"
+    exit 3
+  fi
   need_packages tool torch tidy
   need_cmake
   need_python

@@ -48,7 +48,7 @@ step() {
   tick "$title" &
   ticker=$!
   "$@" || status=$?
-  kill "$ticker" 2>/dev/null
+  kill "$ticker" 2>/dev/null || true
   wait "$ticker" 2>/dev/null || true
   ms=$(((${EPOCHREALTIME/[.,]/} - ${begin/[.,]/}) / 1000))
   say "   $(printf '%d.%d s' $((ms / 1000)) $((ms % 1000 / 100))): $title$([ $status = 0 ] || printf ' FAILED')"
