@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,7 @@ inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string
   if (name == "RMSprop") return make<RMSprop>(groups, RMSpropOptions(0.01));
   if (name == "RMSprop all")
     return make<RMSprop>(groups, RMSpropOptions(0.01).momentum(0.5).centered(true));
-  TORCH_CHECK(false, "no optimizer ", name);
+  throw std::invalid_argument("no optimizer " + name);
 }
 
 }  // namespace fsdp::test
