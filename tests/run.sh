@@ -54,6 +54,19 @@ run_fuzz() {
 }
 [ "$FUZZ_SECONDS" = 0 ] || step "fuzzing, $FUZZ_SECONDS s a target" run_fuzz
 
+# One test each.
+lint() {
+  local status=0
+  tests/lint.sh "$1" >&2 || status=$?
+  case $status in
+    0) passed=$((passed + 1)) ;;
+    3) skipped=$((skipped + 1)) ;;
+    *) failed=$((failed + 1)) ;;
+  esac
+}
+step "format of the sources" lint format
+step "clang-tidy" lint tidy
+
 closing="$passed passed, $failed failed"
 [ "$skipped" = 0 ] || closing+=", $skipped skipped"
 echo "$closing"

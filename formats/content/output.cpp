@@ -22,6 +22,7 @@ std::uint64_t OutputPlan::new_bytes() const {
 
 void Output::plan_seal() {
   std::vector<SealedFile> sealed;
+  sealed.reserve(plan_.files.size());
   for (const PlannedFile& file : plan_.files) sealed.push_back({file.name, file.bytes, 0});
   const std::string name =
       plan_.folder ? std::string(kSealName) : sidecar_name(plan_.files.front().name);

@@ -116,7 +116,7 @@ class Hdf5Output : public Output {
     AtomicFile output(destination_, options_);
     OutputFile& out = output.file();
     out.reserve(image_.bytes);
-    const CopyResult result = write_data(out, options);
+    CopyResult result = write_data(out, options);
     write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
     write_structure(out);
     source_.check_unchanged();

@@ -30,9 +30,9 @@ constexpr std::uint64_t kMaxDescriptionBytes = 1U << 30U;
 constexpr std::uint64_t kFreeCells = 1U << 20U;
 
 #if H5_VERSION_GE(2, 0, 0)
-constexpr auto read_chunk = H5Dread_chunk1;
+constexpr auto kReadChunk = H5Dread_chunk1;
 #else
-constexpr auto read_chunk = H5Dread_chunk;
+constexpr auto kReadChunk = H5Dread_chunk;
 #endif
 
 // The file as libhdf5 reads it.  Data are not read: only their places are needed.
@@ -339,7 +339,7 @@ class Walk {
       StoredChunk chunk;
       std::uint32_t mask = 0;
       (void)file_.take_seen();
-      if (found < stored && read_chunk(id, H5P_DEFAULT, at.data(), &mask, file_.chunk()) >= 0) {
+      if (found < stored && kReadChunk(id, H5P_DEFAULT, at.data(), &mask, file_.chunk()) >= 0) {
         if (const auto seen = file_.take_seen()) {
           chunk = *seen;
           chunk.filter_mask = mask;

@@ -112,7 +112,7 @@ class Rekeying {
     report.groups = optimizer.groups.size();
     report.parameters = optimizer.parameter_count();
     report.without_state = report.parameters - optimizer.state.size();
-    const Value result = optimizer.form == options_.to ? source : converted(optimizer, report);
+    Value result = optimizer.form == options_.to ? source : converted(optimizer, report);
     out.optimizers.push_back(std::move(report));
     return result;
   }

@@ -92,7 +92,7 @@ std::string common_prefix(const std::vector<ZipEntry>& entries) {
     throw Error(ErrorCode::kZipName,
                 cat("record ", quote(entries[0].name), " stands in no folder"));
   }
-  const std::string prefix = entries[0].name.substr(0, slash + 1);
+  std::string prefix = entries[0].name.substr(0, slash + 1);
   for (const ZipEntry& entry : entries) {
     if (!entry.name.starts_with(prefix)) {
       throw Error(ErrorCode::kZipName,

@@ -2,12 +2,13 @@
 # Sourced by tests/run.sh, tests/bench/run.sh and samples/quickstart.sh: installs what is missing on Debian 12 or
 # Ubuntu 24.04 and later, once.
 #
-# step TITLE COMMAND...   runs COMMAND, prints how long it took; reports a failure and ends the script
-#   need_packages GROUP...  installs the missing Debian packages of the groups `tool`, `python`, `torch`, `test` and `fuzz`
+#   step TITLE COMMAND...   runs COMMAND, prints each minute that it still runs, then how long it took; reports a failure
+#                           and ends the script
+#   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
-# need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
-# configure PRESET...     cmake --preset, unharmed by an earlier configure that failed
+#   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
+#   configure PRESET...     cmake --preset, unharmed by an earlier configure that failed
 #   FSDP_CACHE              where downloads live, outside the tree; a second clone finds them there
 #   JOBS                    how many commands to run at a time
 
@@ -31,11 +32,24 @@ export FSDP_CACHE
 say() { printf '%s\n' "$*" >&2; }
 die() { say "error: $*"; exit 2; }
 
+# One line a minute until the script ends or kills it.  `read` waits without a process that would outlive both.
+tick() {
+  local minutes=0
+  while read -rt 60 <> <(:) || kill -0 "$$" 2>/dev/null; do
+    minutes=$((minutes + 1))
+    say "   $minutes min: $1 ..."
+  done
+}
+
 step() {
-  local title=$1 begin=$EPOCHREALTIME status=0 ms
+  local title=$1 begin=$EPOCHREALTIME status=0 ms ticker
   shift
   say "== $title"
+  tick "$title" &
+  ticker=$!
   "$@" || status=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
   ms=$(((${EPOCHREALTIME/[.,]/} - ${begin/[.,]/}) / 1000))
   say "   $(printf '%d.%d s' $((ms / 1000)) $((ms % 1000 / 100))): $title$([ $status = 0 ] || printf ' FAILED')"
   [ $status = 0 ] || exit $status
@@ -48,6 +62,8 @@ packages_of() {
     python) echo python3 python3-venv ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
     test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    format) echo clang-format-14 ;;
+    tidy) echo clang-16 clang-tidy-16 ;;
     fuzz) clang_packages "$(clang_version)" ;;
     *) die "no package group '$1'" ;;
   esac
