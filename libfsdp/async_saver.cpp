@@ -73,8 +73,8 @@ class Staging {
     }
     std::int64_t next = 0;
     return mapped(state, [&](const at::Tensor& tensor) {
-      const auto bytes_here = static_cast<std::int64_t>(tensor.numel() * tensor.itemsize());
-      const at::Tensor copy =
+      const auto bytes_here = static_cast<std::int64_t>(tensor.nbytes());
+      at::Tensor copy =
           memory_.narrow(0, next, bytes_here).view(tensor.scalar_type()).view(tensor.sizes());
       next += room_for(tensor);
       fill(copy, tensor);
@@ -86,7 +86,7 @@ class Staging {
   // Each copy begins at a multiple of 64 bytes: LibTorch's memory does, too.
   static std::int64_t room_for(const at::Tensor& tensor) {
     constexpr std::int64_t kAlignment = 64;
-    const auto bytes = static_cast<std::int64_t>(tensor.numel() * tensor.itemsize());
+    const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
 
@@ -117,7 +117,9 @@ class AsyncSaver::Impl {
 
   ~Impl() {
     join();
-    if (error_) TORCH_WARN("a checkpoint was not saved: ", message());
+    if (error_) {
+      TORCH_WARN("a checkpoint was not saved: ", message());
+    }
   }
 
   // `meta`: null if there is none.

@@ -21,6 +21,7 @@
 #include "formats/files/atomic_file.h"
 #include "formats/files/joined_folder.h"
 #include "formats/files/seal.h"
+#include "formats/torch/stream_writer.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/internal/checkpoint/part_writers.h"
@@ -188,7 +189,7 @@ class FolderSave {
 
   void write_meta(const StateContent& content) {
     HostBytes bytes;
-    dcp::write_torch_file(
+    formats::write_torch_file(
         staging_->add_file(std::string(dcp::kLightningMetaName)), content.root,
         [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
         cache_use(options_));
@@ -225,7 +226,7 @@ void save_file(const std::filesystem::path& file, const StateDict& state,
     check_destination(file, options);
     formats::AtomicFile output(file, {options.overwrite, options.sync});
     HostBytes bytes;
-    dcp::write_torch_file(
+    formats::write_torch_file(
         output.file(), content.root,
         [&](std::size_t number) { return bytes.of(content.tensors[number].local); },
         cache_use(options));

@@ -79,7 +79,7 @@ at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
   // The small number avoids a division by zero.
   const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);
   for (const auto& list : {gradients.sharded, gradients.whole}) {
-    for (at::Tensor gradient : list)
+    for (const at::Tensor& gradient : list)
       gradient.mul_(scale.to(gradient.device(), c10::toRealValueType(gradient.scalar_type())));
   }
   return total.to(c10::toRealValueType(dtype));

@@ -44,7 +44,7 @@ std::vector<at::Tensor> managed(const std::vector<at::Tensor>& tensors, const Ig
 void move(torch::nn::Module& module, c10::Device device, const Ignored& ignored) {
   const at::NoGradGuard no_grad;
   for (const auto& tensors : {module.parameters(), module.buffers()}) {
-    for (at::Tensor tensor : managed(tensors, ignored)) {
+    for (const at::Tensor& tensor : managed(tensors, ignored)) {
       if (tensor.device() != device && !tensor.is_meta()) tensor.set_data(tensor.to(device));
     }
   }

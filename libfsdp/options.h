@@ -89,11 +89,13 @@ class IgnoredStates {
   using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 
   IgnoredStates() = default;
+  // Implicit: an argument is either of them.  NOLINTBEGIN(google-explicit-constructor)
   IgnoredStates(std::vector<at::Tensor> parameters) : parameters_(std::move(parameters)) {}
   IgnoredStates(std::initializer_list<at::Tensor> parameters) : parameters_(parameters) {}
   IgnoredStates(Modules modules) : modules_(std::move(modules)) {}
   IgnoredStates(std::initializer_list<std::shared_ptr<torch::nn::Module>> modules)
       : modules_(modules) {}
+  // NOLINTEND(google-explicit-constructor)
 
   void push_back(at::Tensor parameter) { parameters_.push_back(std::move(parameter)); }
   bool empty() const noexcept { return parameters_.empty() && modules_.empty(); }

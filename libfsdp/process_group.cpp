@@ -192,6 +192,7 @@ void Group::leave_backend() noexcept {
   while (busy() && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
   if (!busy()) return;
   static std::mutex mutex;
+  // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory the program may end here
   static auto* const left = new std::vector<c10::intrusive_ptr<c10d::Backend>>;
   const std::lock_guard lock(mutex);
   left->push_back(std::move(backend_));

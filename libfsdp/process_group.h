@@ -85,9 +85,10 @@ class ProcessGroup {
 class StorePtr {
  public:
   StorePtr() = default;
+  // Implicit, as between pointers.
   template <typename S>
-  StorePtr(c10::intrusive_ptr<S> store)
-      : store_(share(std::move(store))) {}  // NOLINT: as pointers are
+  StorePtr(c10::intrusive_ptr<S> store)  // NOLINT(google-explicit-constructor)
+      : store_(share(std::move(store))) {}
   // Returns null if none was given.
   c10::intrusive_ptr<c10d::Store> get() const;
 

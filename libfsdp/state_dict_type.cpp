@@ -59,8 +59,7 @@ StateDictTypeScope::StateDictTypeScope(
     ShardedModule& module, StateDictType type, std::optional<AnyStateDictConfig> state_dict_config,
     std::optional<AnyOptimStateDictConfig> optim_state_dict_config)
     : module_(module),
-      before_(set_state_dict_type(module, type, std::move(state_dict_config),
-                                  std::move(optim_state_dict_config))) {}
+      before_(set_state_dict_type(module, type, state_dict_config, optim_state_dict_config)) {}
 
 StateDictTypeScope::~StateDictTypeScope() {
   set_state_dict_type(module_, before_.state_dict_type, before_.state_dict_config,

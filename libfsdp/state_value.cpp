@@ -66,7 +66,7 @@ StateValue& StateDict::operator[](const StateKey& key) {
   return entries_[place->second].second;
 }
 
-void StateDict::set(StateKey key, StateValue value) {
+void StateDict::set(const StateKey& key, StateValue value) {
   (*this)[key] = std::move(value);
 }
 

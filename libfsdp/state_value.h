@@ -64,7 +64,7 @@ class StateDict {
   StateValue& at(const StateKey& key);
   // Adds None if there is no such key.
   StateValue& operator[](const StateKey& key);
-  void set(StateKey key, StateValue value);
+  void set(const StateKey& key, StateValue value);
   // Returns whether there was such a key.  Takes time linear in the number of entries.
   bool erase(const StateKey& key);
 
@@ -80,6 +80,8 @@ struct StateTuple;
 class StateValue {
  public:
   StateValue();  // None
+  // Implicit, so that a StateDict is written as a Python dict is.
+  // NOLINTBEGIN(google-explicit-constructor)
   StateValue(bool value);
   StateValue(int value);
   StateValue(std::int64_t value);
@@ -91,6 +93,7 @@ class StateValue {
   StateValue(StateList value);
   StateValue(StateTuple value);
   StateValue(StateDict value);
+  // NOLINTEND(google-explicit-constructor)
   StateValue(const StateValue& other);
   StateValue(StateValue&& other) noexcept;
   StateValue& operator=(const StateValue& other);

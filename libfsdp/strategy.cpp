@@ -109,8 +109,9 @@ FsdpOptions StrategyBase::wrap_options(const torch::nn::Module& module) {
   if (options_.device_mesh) result.node_size = options_.device_mesh->second;
   if (root_device() != c10::Device(c10::kCPU)) result.device_id = root_device();
   if (!unit_names(module, wrapped_policy()).empty()) {
-    if (result.auto_wrap_policy)
+    if (result.auto_wrap_policy) {
       TORCH_WARN("modules were marked by wrap(): auto_wrap_policy is ignored");
+    }
     result.auto_wrap_policy = wrapped_policy();
   }
   return result;

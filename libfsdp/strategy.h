@@ -163,10 +163,12 @@ class StrategyBase {
   // Throws: as load() of checkpoint.h.
   StateDict load_checkpoint(const std::filesystem::path& path, bool strict = true);
 
+  // Lightning's names.  NOLINTBEGIN(readability-identifier-naming)
   // Checkpoints are loaded into the sharded module, after setup().
   static constexpr bool restore_checkpoint_after_setup = true;
   // load_checkpoint() has loaded the optimizers.
   static constexpr bool lightning_restore_optimizer = false;
+  // NOLINTEND(readability-identifier-naming)
 
  protected:
   // Returns the options for wrapping `module`.

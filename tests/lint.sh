@@ -6,15 +6,13 @@
 #   tests/lint.sh tidy [--all-checks] [FOLDER...]  clang-tidy 16 over FOLDERs of formats/, tools/ and libfsdp/;
 #                                                  with --all-checks also Clang's analyzer, which doubles the time
 #
-# Without a FOLDER clang-tidy reads those that are held to it, HELD below; a folder joins them once it is without findings.
-# clang-tidy reads a folder as one file, as the build of the preset `ci` does.  $FSDP_CACHE/tidy remembers what passed.
+# Without a FOLDER clang-tidy reads all of them.  It reads a folder as one file, as the build of the preset `ci` does.
+# $FSDP_CACHE/tidy remembers what passed.
 # Exit: 0 nothing to report, 1 findings, 2 could not run, 3 this distribution has no clang-tidy 16.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$ROOT/tests/support/provision.sh"
 cd "$ROOT"
-
-HELD='formats/names formats/pickle formats/safetensors formats/zip'
 
 # Another version formats differently.  A distribution that no longer has it leaves PyPI's package.
 need_clang_format() {
@@ -45,7 +43,7 @@ tidy() {
   need_python
   configure torch -B build/tidy -DCMAKE_CXX_COMPILER=clang++-16 \
     -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')" >/dev/null
-  "$PYTHON" tests/support/tidy.py --build build/tidy --tidy clang-tidy-16 --record "$FSDP_CACHE/tidy" --jobs "$JOBS" ${@:-$HELD}
+  "$PYTHON" tests/support/tidy.py --build build/tidy --tidy clang-tidy-16 --record "$FSDP_CACHE/tidy" --jobs "$JOBS" "$@"
 }
 
 case ${1:-} in

@@ -133,6 +133,9 @@ class Naming {
           known.push_back(typed_[s][at].path);
       }
     }
+  }
+
+  void name_entries() {
     for (std::size_t s = 0; s < 2; ++s) name(s);
   }
 
@@ -212,7 +215,7 @@ Sides open_sides(const DiffOptions& options, SelectionCheck& selection) {
   for (std::size_t s = 0; s < 2; ++s) {
     if (typed[s].size() != sides[s].index().order.size()) typed = {};
   }
-  Naming(options, prefixes, sides, std::move(typed));
+  Naming(options, prefixes, sides, std::move(typed)).name_entries();
   return sides;
 }
 

@@ -22,7 +22,6 @@
 namespace fsdp::cli {
 namespace {
 
-using formats::cat;
 using formats::Leaf;
 using formats::Value;
 

@@ -167,12 +167,11 @@ formats::CopyResult write_into(const Extraction& extraction, TensorFile& layout,
   file.reserve(layout.bytes());
   std::uint64_t at = layout.data_offset();
   std::uint32_t crc = 0;
-  const auto result =
-      read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
-        file.write_at(at, bytes);
-        crc = formats::crc32(crc, bytes);
-        at += bytes.size();
-      });
+  auto result = read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
+    file.write_at(at, bytes);
+    crc = formats::crc32(crc, bytes);
+    at += bytes.size();
+  });
   layout.write_rest(file, crc);
   return result;
 }
@@ -225,7 +224,7 @@ formats::CopyResult write_tensor_file(const Extraction& extraction, TensorFile& 
                                       const formats::OutputOptions& options,
                                       const CommonOptions& common, const Streams& streams) {
   formats::AtomicFile output(destination, options);
-  const auto result = write_into(extraction, layout, output.file(), common, streams);
+  auto result = write_into(extraction, layout, output.file(), common, streams);
   extraction.checkpoint->check_unchanged();
   output.commit();
   return result;
@@ -240,10 +239,9 @@ formats::CopyResult stream_tensor(const Extraction& extraction, const TensorFile
     out.write(bytes, static_cast<std::streamsize>(count));
   };
   write(head->data(), head->size());
-  const auto result =
-      read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
-        write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-      });
+  auto result = read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
+    write(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  });
   extraction.checkpoint->check_unchanged();
   return result;
 }
@@ -258,7 +256,7 @@ formats::CopyResult write_tensor_folder(const std::vector<Extraction>& extractio
   formats::CopyResult total;
   for (std::size_t i = 0; i < extractions.size(); ++i) {
     formats::OutputFile& file = output.add_file(names[i]);
-    const auto result = write_into(extractions[i], *layouts[i], file, common, streams);
+    auto result = write_into(extractions[i], *layouts[i], file, common, streams);
     file.finish(options.sync);  // closes it: there may be more tensors than open files
     total.bytes += result.bytes;
     total.unchecked_bytes += result.unchecked_bytes;

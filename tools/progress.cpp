@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <ostream>
 
@@ -44,7 +45,7 @@ void Progress::update(std::uint64_t bytes) {
     std::snprintf(
         text.data(), text.size(), "  %d %%  %d s left",
         static_cast<int>(100.0 * static_cast<double>(bytes) / static_cast<double>(total_)),
-        static_cast<int>(left + 0.5));
+        static_cast<int>(std::lround(left)));
     line += text.data();
   }
   err_ << kRewrite << line << std::flush;

@@ -57,13 +57,14 @@ std::vector<std::string> listed_checkpoints(const std::string& path,
 void note_folders_apart(const std::string& path, const CommonOptions& common,
                         const Streams& streams) {
   if (common.quiet || common.json) return;
-  constexpr std::size_t kMaxNamed = 5;
+  constexpr std::size_t kMostFolders = 5;
   const std::vector<std::string> apart = formats::folders_apart(path);
   if (apart.empty()) return;
   std::string names;
-  for (std::size_t i = 0; i < apart.size() && i < kMaxNamed; ++i)
+  for (std::size_t i = 0; i < apart.size() && i < kMostFolders; ++i)
     names += (i == 0 ? "" : ", ") + formats::escape(apart[i]);
-  if (apart.size() > kMaxNamed) names += formats::cat(" and ", apart.size() - kMaxNamed, " more");
+  if (apart.size() > kMostFolders)
+    names += formats::cat(" and ", apart.size() - kMostFolders, " more");
   streams.err << "fsdp-ckpt: note: " << formats::escape(path) << ": only its own files were read; "
               << "folders inside are checkpoints too: " << names << '\n';
 }

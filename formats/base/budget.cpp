@@ -14,7 +14,7 @@ constexpr std::int64_t kUntold = 64 << 10;
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
 constinit std::atomic<std::int64_t> taken{0};
-constinit std::atomic<std::int64_t> limit{kNoLimit};
+constinit std::atomic<std::int64_t> memory_limit{kNoLimit};
 constinit thread_local std::int64_t untold = 0;
 
 constinit std::atomic<std::uint64_t> expanded{0};
@@ -36,12 +36,13 @@ BudgetScope::BudgetScope(const Budget& budget) noexcept {
   if (budget.memory_bytes == 0) return;
   const std::int64_t before = taken.load() + untold;
   const auto most = static_cast<std::uint64_t>(kNoLimit - before);
-  limit = budget.memory_bytes >= most ? kNoLimit
-                                      : before + static_cast<std::int64_t>(budget.memory_bytes);
+  memory_limit = budget.memory_bytes >= most
+                     ? kNoLimit
+                     : before + static_cast<std::int64_t>(budget.memory_bytes);
 }
 
 BudgetScope::~BudgetScope() {
-  limit = kNoLimit;
+  memory_limit = kNoLimit;
   current = {};
 }
 
@@ -54,7 +55,7 @@ void charge_memory(std::size_t bytes) {
   const std::int64_t told = untold;
   const std::int64_t sum = taken.fetch_add(told, std::memory_order_relaxed) + told;
   untold = 0;
-  if (sum <= limit.load(std::memory_order_relaxed)) return;
+  if (sum <= memory_limit.load(std::memory_order_relaxed)) return;
   untold = -size;
   throw OverBudget();
 }
@@ -67,7 +68,7 @@ void release_memory(std::size_t bytes) noexcept {
 }
 
 std::uint64_t memory_left() noexcept {
-  const std::int64_t most = limit.load();
+  const std::int64_t most = memory_limit.load();
   if (most == kNoLimit) return UINT64_MAX;
   const std::int64_t sum = taken.load() + untold;
   return sum >= most ? 0 : static_cast<std::uint64_t>(most - sum);

@@ -17,7 +17,8 @@ inline void advise_huge(void* memory, std::size_t bytes) {
   const auto begin = reinterpret_cast<std::uintptr_t>(memory);
   const std::uintptr_t first = (begin + kHugeBytes - 1) / kHugeBytes * kHugeBytes;
   const std::uintptr_t last = (begin + bytes) / kHugeBytes * kHugeBytes;
-  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+  if (first < last)
+    (void)::madvise(static_cast<char*>(memory) + (first - begin), last - first, MADV_HUGEPAGE);
 }
 
 // Reserves room for `count` elements in huge pages: a table of some hundred megabytes then costs a

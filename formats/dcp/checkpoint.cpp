@@ -78,7 +78,7 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
 
 class DcpCheckpoint : public Checkpoint, public TensorObjects {
  public:
-  DcpCheckpoint(Directory folder, std::set<std::string> allowed)
+  DcpCheckpoint(Directory folder, const std::set<std::string>& allowed)
       : folder_(std::move(folder)), pool_(folder_) {
     const std::vector<std::string> names = folder_.list();
     const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();

@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/base/crc32.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
@@ -14,45 +13,11 @@
 #include "formats/dcp/balance.h"
 #include "formats/dcp/sharding.h"
 #include "formats/files/output_stream.h"
+#include "formats/torch/stream_writer.h"
 #include "formats/torch/writer.h"
 
 namespace fsdp::formats::dcp {
 namespace {
-
-// Bytes that are written at once: the checksum, computed just before, brings them into the cache.
-constexpr std::size_t kBlockBytes = 1U << 18U;
-
-// Returns the CRC-32 of `bytes`.
-std::uint32_t write_payload(OutputStream& out, std::span<const std::byte> bytes) {
-  std::uint32_t crc = 0;
-  while (!bytes.empty()) {
-    const auto block = bytes.first(std::min(kBlockBytes, bytes.size()));
-    const std::uint32_t block_crc = crc32(0, block);
-    crc = crc32_combine(crc, block_crc, block.size());
-    out.write(block, block_crc);
-    bytes = bytes.subspan(block.size());
-  }
-  return crc;
-}
-
-void check_bytes(const OutputStream& out, std::uint64_t wanted, std::uint64_t found) {
-  if (found == wanted) return;
-  throw Error(ErrorCode::kShape, cat(out.file().name(), ": a tensor of ", wanted,
-                                     " bytes is to be written, but has ", found));
-}
-
-// Appends an archive in which every storage is a whole tensor, or one that holds a single chunk.
-void write_archive(OutputStream& out, TorchSaveLayout& layout,
-                   const std::function<std::span<const std::byte>(const StorageRef&)>& bytes_of) {
-  layout.write(
-      [&](std::size_t number, std::uint64_t) {
-        const StorageRef& storage = layout.storages()[number];
-        const auto bytes = bytes_of(storage);
-        check_bytes(out, storage.numel * item_bytes(storage.dtype), bytes.size());
-        return write_payload(out, bytes);
-      },
-      [&](std::uint64_t, std::span<const std::byte> bytes) { out.write(bytes); });
-}
 
 // Hands out a tensor's chunks; those of one part follow one another.
 class ChunkBytes {
@@ -64,7 +29,7 @@ class ChunkBytes {
     if (chunk.part != part_) {
       part_ = chunk.part;
       rest_ = bytes_(item_.tensor);
-      check_bytes(out_, item_.numel_of(part_) * item_bytes(item_.dtype), rest_.size());
+      check_tensor_bytes(out_, item_.numel_of(part_) * item_bytes(item_.dtype), rest_.size());
     }
     const auto result = rest_.first(volume(chunk.box.view()) * item_bytes(item_.dtype));
     rest_ = rest_.subspan(result.size());
@@ -182,15 +147,6 @@ void write_metadata_file(OutputFile& file, const FolderPlan& items) {
     file.write_at(at, std::as_bytes(std::span(block)));
     at += block.size();
   });
-}
-
-void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, CacheUse use) {
-  TorchSaveLayout archive(root);
-  file.reserve(archive.bytes());
-  OutputStream out(file, use);
-  write_archive(out, archive,
-                [&](const StorageRef& storage) { return bytes(storage.tensor.value().number); });
-  out.flush();
 }
 
 }  // namespace fsdp::formats::dcp

@@ -61,7 +61,4 @@ void write_rank_file(OutputFile& file, const RankPlan& layout, std::int64_t rank
 // Writes `.metadata`.
 void write_metadata_file(OutputFile& file, const FolderPlan& items);
 
-// Writes `root`, whose tensors are references to whole tensors, as a torch.save file.
-void write_torch_file(OutputFile& file, const Value& root, const PartBytes& bytes, CacheUse use);
-
 }  // namespace fsdp::formats::dcp

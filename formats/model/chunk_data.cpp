@@ -14,7 +14,7 @@ namespace {
 // in this many ...
 constexpr std::uint64_t kMaxReadAmplification = 8;
 // ... unless it is so small that one read is cheaper than several.
-constexpr std::uint64_t kSmallSpanBytes = 64 * 1024;
+constexpr std::uint64_t kSmallSpanBytes = 65536;
 
 // A block of elements to move: sizes, and strides on both sides, in elements.
 struct Block {

@@ -43,7 +43,8 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   blocks.threads = options.threads;
   blocks.max_buffer_bytes = options.max_buffer_bytes - window_bytes;
   // Little memory does not mean fewer threads, as long as blocks stay worth a call.
-  const std::uint64_t share = blocks.max_buffer_bytes / (4 * std::max(1U, options.threads));
+  const std::uint64_t share =
+      blocks.max_buffer_bytes / (std::uint64_t{4} * std::max(1U, options.threads));
   blocks.block_bytes = std::clamp(share, kMinBlockBytes, kRunBlockBytes);
   blocks.max_slab_bytes = kMaxSlabBytes;
   // With one thread there is no other to write the blocks that it leaves.

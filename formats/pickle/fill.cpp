@@ -13,7 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/pickle/back_reference.h"
-#include "formats/pickle/key_index.h"
+#include "formats/pickle/keys.h"
 #include "formats/pickle/node.h"
 
 namespace fsdp::formats {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The nodes that pickle values point to, and access to them for the code that builds values.
-// Only pickle_value, pickle_key_index and pickle_machine include it.
+// Only code of this folder includes it.
 #pragma once
 
 #include <algorithm>

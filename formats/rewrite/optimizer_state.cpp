@@ -166,13 +166,14 @@ class Writer {
       return Value::dict({{Value::string("state"), Value::dict(std::move(state))},
                           {Value::string("param_groups"), Value::list(std::move(groups))}});
     }
+    const Value all_groups = Value::list(std::move(groups));
     std::vector<Value::Entry> entries;
     for (const auto& [key, value] : members_of(optimizer_.source)) {
       const std::string* name = key.as_string();
       if (name != nullptr && *name == "state") {
-        entries.emplace_back(key, mapping_like(value, std::move(state)));
+        entries.emplace_back(key, mapping_like(value, std::exchange(state, {})));
       } else if (name != nullptr && *name == "param_groups") {
-        entries.emplace_back(key, Value::list(std::move(groups)));
+        entries.emplace_back(key, all_groups);
       } else {
         entries.emplace_back(key, value);
       }

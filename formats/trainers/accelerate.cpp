@@ -62,8 +62,9 @@ std::optional<Member> member_named(std::string_view stem) {
 std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* others = nullptr) {
   const Directory folder = Directory::open(path);
   std::map<std::pair<bool, std::int64_t>, Member> found;
-  const auto add = [&](Member member) {
-    return found.try_emplace({member.optimizer, member.number}, std::move(member)).second;
+  const auto add = [&](Member&& member) {
+    const std::pair key(member.optimizer, member.number);
+    return found.try_emplace(key, std::move(member)).second;
   };
   const std::vector<std::string> names = folder.list();
   std::vector<std::string> rest;

@@ -41,7 +41,7 @@ TrainerState state_of(const Checkpoint& source, const Value& content, OptimizerF
 class ParentOutput : public Output {
  public:
   ParentOutput(const Checkpoint& source, std::filesystem::path destination, OutputOptions options)
-      : source_(source), destination_(std::move(destination)), options_(options) {
+      : source_(source), destination_(std::move(destination)), options_(std::move(options)) {
     plan_.format = "accelerate";
     plan_.folder = true;
   }

@@ -16,14 +16,14 @@ c10::Device device_of(const BackendRequest& request) {
 }
 
 void check_device(const BackendRequest& request) {
-  const int count = c10::cuda::device_count();
+  const c10::DeviceIndex count = c10::cuda::device_count();
   TORCH_CHECK(count > 0,
               "backend nccl needs a CUDA device, and this machine shows none; check the "
               "driver and CUDA_VISIBLE_DEVICES, or use backend gloo");
   TORCH_CHECK(request.local_rank < count,
               "backend nccl needs a CUDA device for each rank, and the "
               "one of local rank ",
-              request.local_rank, " is missing: this machine shows ", count);
+              request.local_rank, " is missing: this machine shows ", static_cast<int>(count));
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendRequest& request) {

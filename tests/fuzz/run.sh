@@ -35,9 +35,9 @@ need_packages tool fuzz
 need_fuzz_compiler
 grep -qsx "CMAKE_CXX_COMPILER:[A-Z]*=$FUZZ_CXX" "$build/CMakeCache.txt" || rm -f "$build/build.ninja"
 { [ -f "$build/build.ninja" ] || configure fuzz -DCMAKE_CXX_COMPILER="$FUZZ_CXX"; } > /dev/null || exit 2
-log=$(mktemp) || exit 2
-trap 'rm -f "$log"' EXIT
-cmake --build "$build" -j "$JOBS" --target "${targets[@]/#/fuzz_}" > "$log" 2>&1 || { cat "$log" >&2; exit 2; }
+logs=$(mktemp -d) || exit 2
+trap 'rm -rf "$logs"' EXIT
+cmake --build "$build" -j "$JOBS" --target "${targets[@]/#/fuzz_}" > "$logs/build" 2>&1 || { cat "$logs/build" >&2; exit 2; }
 
 # Twice the largest input of the corpus, at least 4096 bytes.
 max_len() {
@@ -49,19 +49,19 @@ max_len() {
   echo "$most"
 }
 
-# Runs a target with these arguments; leaves its output in $log.
+# Runs a target with these arguments; leaves its output in the log of the target.
 run() {
   local target=$1
   shift
   "$(find "$build" -name "fuzz_$target" -type f)" -timeout=5 -rss_limit_mb=512 -print_final_stats=1 \
-    -artifact_prefix="$build/findings/$target/" "$@" > "$log" 2>&1
+    -artifact_prefix="$build/findings/$target/" "$@" > "$logs/$target" 2>&1
 }
-executions() { sed -n 's/^stat::number_of_executed_units: *//p' "$log"; }
+executions() { sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$1"; }
 
-passed=0 failed=0
-for target in "${targets[@]}"; do
+# Replays the corpus of a target, then fuzzes it.
+fuzz_target() {
+  local target=$1 file corpus=() options folders
   mkdir -p "$build/work/$target" "$build/findings/$target"
-  corpus=()
   for file in "$fuzz/corpus/$target"/*; do [ -f "$file" ] && corpus+=("$file"); done
   options=(-max_len="$(max_len ${corpus[@]+"${corpus[@]}"})")
   [ -f "$fuzz/$target.dict" ] && options+=(-dict="$fuzz/$target.dict")
@@ -69,13 +69,24 @@ for target in "${targets[@]}"; do
   [ ${#corpus[@]} -gt 0 ] && folders+=("$fuzz/corpus/$target")
   if { [ ${#corpus[@]} -eq 0 ] || run "$target" "${corpus[@]}"; } &&
     run "$target" "$limit" "${options[@]}" "${folders[@]}"; then
-    echo "ok   $target: ${#corpus[@]} inputs replayed, $(executions) executions"
-    passed=$((passed + 1))
+    echo "ok   $target: ${#corpus[@]} inputs replayed, $(executions "$target") executions"
   else
     echo "FAIL $target:"
-    grep -E 'ERROR|SUMMARY|runtime error|Test unit written|what\(\)|    #[0-9] ' "$log" | head -20
-    failed=$((failed + 1))
+    grep -E 'ERROR|SUMMARY|runtime error|Test unit written|what\(\)|    #[0-9] ' "$logs/$target" | head -20
+    return 1
   fi
+}
+
+# As many targets at a time as there are cores; each prints in one piece.
+passed=0 failed=0 running=0
+settle() {
+  if wait -n; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  running=$((running - 1))
+}
+for target in "${targets[@]}"; do
+  [ "$running" -lt "$JOBS" ] || settle
+  { text=$(fuzz_target "$target"); status=$?; echo "$text"; exit $status; } &
+  running=$((running + 1))
 done
+while [ "$running" -gt 0 ]; do settle; done
 echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]

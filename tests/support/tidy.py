@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 # The analyzer takes twice the time of all others; the last finds the unity files themselves.
@@ -85,23 +86,25 @@ def main():
         source, command = unit
         stamp = os.path.join(options.record, key_of(source, command, version, checks))
         if os.path.exists(stamp):
-            return source, None
+            return source, None, 0
+        begin = time.monotonic()
         result = subprocess.run([options.tidy, "-p", options.build, "--quiet", f"--checks={checks}", source],
                                 capture_output=True, text=True)
+        seconds = time.monotonic() - begin
         if result.returncode == 0:
             open(stamp, "w").close()
-            return source, ""
-        return source, result.stdout or result.stderr
+            return source, "", seconds
+        return source, result.stdout or result.stderr, seconds
 
     every = list(units(options.build, options.folders))
     known, failed = 0, 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for source, findings in pool.map(check, every):
+        for source, findings, seconds in pool.map(check, every):
             known += findings is None
             failed += bool(findings)
             if findings is not None:
                 name = os.path.relpath(source, ROOT)
-                print(f"{'FAIL' if findings else 'ok  '} {os.path.basename(name)}", flush=True)
+                print(f"{'FAIL' if findings else 'ok  '} {os.path.basename(name)} {seconds:.0f} s", flush=True)
             if findings:
                 print(findings.replace(ROOT + "/", ""), flush=True)
     print(f"clang-tidy: {len(every)} units, {known} of them known from before, {failed} with findings")

@@ -50,7 +50,7 @@ StateValue CheckpointReader::value(const Value& value, const std::string& key,
 at::Tensor CheckpointReader::tensor_of(const formats::TensorValue& tensor) {
   const c10::ScalarType type = scalar_type_of(tensor.dtype);
   if (tensor.storage->tensor) {
-    const auto target = at::empty(tensor.shape, type);
+    at::Tensor target = at::empty(tensor.shape, type);
     want(tensor.storage->tensor->number, target);
     return target;
   }

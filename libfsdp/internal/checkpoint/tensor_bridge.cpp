@@ -217,7 +217,7 @@ class Builder {
         continue;
       }
       if (auto built = build(value, key.empty() ? text_of(own) : key + "." + text_of(own)))
-        result.set(std::move(own), std::move(*built));
+        result.set(own, std::move(*built));
     }
     return result;
   }

@@ -132,7 +132,7 @@ class AllOf final : public c10d::Work {
 };
 
 // Reduces the parts of all ranks.
-void reduce_parts(at::Tensor output, const at::Tensor& parts, ReduceOp op) {
+void reduce_parts(const at::Tensor& output, const at::Tensor& parts, ReduceOp op) {
   auto flat_N = output.view({output.numel()});
   const auto parts_WN = parts.view({-1, output.numel()});
   switch (op) {

@@ -14,7 +14,7 @@ at::Tensor gather_blocks(Engine& engine, const at::Tensor& local, const std::str
   const auto& ranks = engine.shard_group();
   if (ranks->size() == 1) return local.view({1, -1});
   const at::Tensor input = local.to(engine.streams().device()).contiguous();
-  const at::Tensor blocks = at::empty({ranks->size(), local.numel()}, input.options());
+  at::Tensor blocks = at::empty({ranks->size(), local.numel()}, input.options());
   if (local.numel() == 0) return blocks;
   all_gather(ranks, blocks, input, what).wait();
   return blocks;

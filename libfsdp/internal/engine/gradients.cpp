@@ -133,8 +133,7 @@ void set_aside(at::Tensor& reduced, at::Tensor& aside, const at::Tensor& like,
 void put_back(at::Tensor& reduced, at::Tensor& aside) noexcept {
   if (stand_in_of(reduced) == nullptr) return;
   take_off(reduced);
-  reduced = std::move(aside);
-  aside.reset();
+  reduced = std::exchange(aside, {});
 }
 
 void clear(at::Tensor& gradient, bool set_to_none) {
@@ -234,8 +233,7 @@ void hide_from_module(Parameter& parameter) noexcept {
   if (stand_in == nullptr) return;
   *stand_in = {};
   // Keeps it for the next time, if nobody else has it.
-  if (gradient.use_count() == 1 && gradient.storage().use_count() == 1)
-    parameter.spare = std::move(gradient);
+  if (gradient.use_count() == 1 && gradient.storage().use_count() == 1) parameter.spare = gradient;
   gradient.reset();
 }
 

@@ -294,13 +294,12 @@ at::Tensor Reduction::mean_rows() {
   if (world_size == 1) return sent_.view({-1});
   if (reduces_while_scattering(*context_->shard_group))
     return is_16_bit(received_.scalar_type()) ? received_ : received_.div_(world_size);
-  const at::Tensor rows = at::empty({numel_}, received_.options());
-  at::Tensor out = rows;
-  at::mean_out(out, received_, 0);
+  at::Tensor rows = at::empty({numel_}, received_.options());
+  at::mean_out(rows, received_, 0);
   return rows;
 }
 
-at::Tensor Reduction::averaged_over_replicas(at::Tensor rows) {
+at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
   const bool before = is_16_bit(rows.scalar_type());
   const int replicas = context_->replicate_group->size();
   if (context_->shard_group->size() > 1) {

@@ -63,7 +63,7 @@ class Reduction {
  private:
   at::Tensor mean_rows();
   void check_ids() const;
-  at::Tensor averaged_over_replicas(at::Tensor rows);
+  at::Tensor averaged_over_replicas(const at::Tensor& rows);
   void run_hook();
 
   const ReduceContext* context_;

@@ -39,7 +39,7 @@ void point(Parameter& parameter, void* data, c10::Device device) {
   internal::set_locked(*storage, false);
   storage->set_data_ptr_noswap(at::DataPtr(data, &parameter, &keep_parameter, device));
   storage->set_nbytes(static_cast<std::size_t>(parameter.layout.numel()) *
-                      parameter.full.element_size());
+                      static_cast<std::size_t>(parameter.full.element_size()));
 }
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) {

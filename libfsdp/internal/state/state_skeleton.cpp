@@ -157,7 +157,7 @@ class Reader {
     const auto dtype = static_cast<c10::ScalarType>(number());
     std::vector<std::int64_t> shape;
     for (std::int64_t left = number(); left > 0; --left) shape.push_back(number());
-    const at::Tensor like = at::empty(shape, at::TensorOptions().dtype(dtype).device(c10::kMeta));
+    at::Tensor like = at::empty(shape, at::TensorOptions().dtype(dtype).device(c10::kMeta));
     if (!travels_as_text(like)) return like;
     const std::int64_t bits = number();
     return is_integer(dtype) ? at::scalar_tensor(bits, dtype)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/pickle/key_index.h"
+#include "formats/pickle/keys.h"
 
 #include <cmath>
 #include <limits>
@@ -24,7 +24,7 @@ std::size_t add_all(const std::vector<Value>& keys) {
 
 const double kNan = std::numeric_limits<double>::quiet_NaN();
 
-TEST(KeyIndex, keys_are_equal_where_python_finds_them_equal) {
+TEST(Keys, keys_are_equal_where_python_finds_them_equal) {
   const std::vector<std::pair<Value, Value>> equal = {
       {Value(), Value()},
       {Value::integer(1), Value::boolean(true)},
@@ -40,11 +40,11 @@ TEST(KeyIndex, keys_are_equal_where_python_finds_them_equal) {
   };
   for (const auto& [a, b] : equal) {
     EXPECT_TRUE(equal_keys(a, b)) << kind_name(a.kind()) << " and " << kind_name(b.kind());
-    EXPECT_EQ(KeyIndex::hash(a), KeyIndex::hash(b)) << kind_name(a.kind());
+    EXPECT_EQ(hash_of_key(a), hash_of_key(b)) << kind_name(a.kind());
   }
 }
 
-TEST(KeyIndex, keys_differ_where_python_finds_them_different) {
+TEST(Keys, keys_differ_where_python_finds_them_different) {
   const std::vector<std::pair<Value, Value>> different = {
       {Value(), Value::integer(0)},
       {Value::integer(1), Value::integer(2)},
@@ -63,7 +63,7 @@ TEST(KeyIndex, keys_differ_where_python_finds_them_different) {
   }
 }
 
-TEST(KeyIndex, duplicates_are_found_before_and_after_the_index_appears) {
+TEST(Keys, duplicates_are_found_before_and_after_the_index_appears) {
   for (const std::size_t count : {2U, 15U, 16U, 17U, 18U, 100U, 10000U}) {
     std::vector<Value> keys;
     for (std::size_t i = 0; i < count; ++i) {
@@ -91,7 +91,7 @@ TEST(KeyIndex, duplicates_are_found_before_and_after_the_index_appears) {
   }
 }
 
-TEST(KeyIndex, nan_and_tuples_may_occur_twice) {
+TEST(Keys, nan_and_tuples_may_occur_twice) {
   std::vector<Value> keys(40, Value::floating(kNan));
   keys.resize(80, Value::tuple({Value()}));
   EXPECT_EQ(add_all(keys), keys.size());
