@@ -27,8 +27,8 @@ class KeyIndex {
   static std::optional<std::uint64_t> hash(const Value& key) noexcept;
   static std::uint64_t hash(std::string_view text) noexcept;
 
-  // The first position in the index with this hash for which `is_key(position)`, nothing if there
-  // is none.
+  // Returns the first position in the index with this hash for which `is_key(position)`; nothing if
+  // there is no such position.
   template <typename IsKey>
   std::optional<std::uint32_t> find(std::uint64_t hash, const IsKey& is_key) const {
     if (slots_.empty()) return std::nullopt;

@@ -38,12 +38,12 @@ def problems(schema, value, where="$"):
     if types is not None:
         types = [types] if isinstance(types, str) else types
         if not any(TYPES[t](value) for t in types):
-            yield f"{where}: {value!r:.60} is none of {types}"
+            yield f"{where}: {value!r:.60} is not of the types {types}"
             return
     if "const" in schema and value != schema["const"]:
         yield f"{where}: {value!r} is not {schema['const']!r}"
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{where}: {value!r} is none of {schema['enum']}"
+        yield f"{where}: {value!r} is not in {schema['enum']}"
     if "minimum" in schema and value is not None and value < schema["minimum"]:
         yield f"{where}: {value} is below {schema['minimum']}"
     if isinstance(value, dict):
