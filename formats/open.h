@@ -19,7 +19,7 @@ struct OpenOptions {
 
 // Detects the layout from content, never from a name alone, and opens the checkpoint: metadata is
 // read, data is not. Throws: kNotFound; kUnknownFormat naming near misses one level up and down;
-// what the layouts throw.
+// the errors of the layouts.
 std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path,
                                             const OpenOptions& options = {});
 

@@ -168,7 +168,7 @@ struct FirstRun {
 };
 
 struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
-  // `variables`: the defined inputs; if none of them requires a gradient, one more that does.
+  // `variables`: the defined inputs, and one that requires a gradient if no other does.
   static variable_list forward(AutogradContext* context, const FirstRun& run,
                                at::TensorList variables) {
     const auto& call = run.call;

@@ -163,8 +163,8 @@ std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   return result;
 }
 
-// The store ends with this process.  Ranks that have not read the last values in it would assume
-// that the job is broken.
+// The store ends with this process.  Ranks that still need its last values would then assume that
+// the job is broken.
 void Group::wait_for_readers() noexcept {
   try {
     const auto last = calls_.text_count;
@@ -232,7 +232,7 @@ Place place_of(const ProcessGroupOptions& options) {
   return place;
 }
 
-// Returns whether the ranks of a store are threads of this process, none of which can end alone.
+// Returns whether the ranks of a store are threads of this process, which end together.
 bool in_this_process(const c10::intrusive_ptr<c10d::Store>& store) {
   auto* const prefixed = dynamic_cast<c10d::PrefixStore*>(store.get());
   if (prefixed != nullptr) return in_this_process(prefixed->getUnderlyingNonPrefixStore());

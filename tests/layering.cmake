@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Fails where an include points up: between the rooms of formats and of libfsdp/internal, or formats <- tools;
-# where LibTorch leaks in; and where a third party leaves its one file.
+# Fails if an include points up (between the rooms of formats and of libfsdp/internal, or formats <- tools),
+# if LibTorch leaks in, or if a third party leaves its one file.
 # Run: cmake -DROOT=<source folder> -P tests/layering.cmake
 cmake_policy(VERSION 3.25)
 

@@ -70,7 +70,8 @@ Rank rank_of(const Change& change, ChangeOrder order) {
           order == ChangeOrder::kAbsolute ? change.max_abs : change.relative().value_or(0)};
 }
 
-// The keys of the changes, with what alike ones share beside their names.
+// Returns an index with an entry for each change: its name, dtype and shape, by which numbered
+// layers are alike.
 formats::Index index_of(const std::vector<Change>& changes,
                         const std::vector<ComparedTensor>& compared) {
   formats::Index index;

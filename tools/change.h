@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How much tensors changed from one checkpoint to another, one by one or by modules.
+// The changes of tensors from one checkpoint to another, one by one or by modules.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ enum class ChangeOrder {
   kName,
 };
 
-// How much one tensor changed, or all tensors of a module together.
+// The change of one tensor, or of all tensors of a module together.
 struct Change {
   std::string name;
   std::size_t tensor = 0;  // the first, as a position in Comparison::compared

@@ -37,7 +37,7 @@ std::string kind_word(DifferenceKind kind);
 struct Difference {
   DifferenceKind kind;
   std::string key;    // without the prefix that was taken off
-  std::string a, b;   // what each holds: a dtype, a shape, a value
+  std::string a, b;   // the dtype, shape or value on each side
   std::string hint;   // kOnlyA, kOnlyB: the nearest key that only the other one has
   std::string where;  // kValue: the way to the first difference within it
 };

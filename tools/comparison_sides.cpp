@@ -19,7 +19,8 @@ namespace {
 using formats::cat;
 using formats::Index;
 
-// More entries of one name and one type of keys than there are types of keys.
+// Added to the number of an entry for each earlier one of its name and types: larger than the
+// number of types of keys.
 constexpr std::uint32_t kTypesApart = 1U << 10U;
 // Marks a key that is not text.
 constexpr char kTyped = '\x01';
@@ -89,7 +90,8 @@ void take_apart(const Prefixes& prefixes, Sides& sides) {
   }
 }
 
-// An entry's name as its keys read, whatever else reads the same, and its path with their types.
+// An entry's key as people read it, which another entry may have too, and its path with the types
+// of the keys.
 struct TypedPath {
   std::string name;
   std::string path;

@@ -93,7 +93,7 @@ class DiffVerb : public Verb {
 
   void print_text(const Comparison& found, const Streams& streams) const {
     const ChangeUnit unit = kUnits.at(by_);
-    // Layers are what was asked for; modules and tensors of layers are many.
+    // `--by layer` asks for each layer; of modules and tensors there are many.
     const bool fold = fold_ || (streams.columns != 0 && !no_fold_ && unit != ChangeUnit::kLayer);
     auto changes = changes_of(found.compared, unit);
     if (fold) changes = folded(changes, found.compared);

@@ -20,7 +20,8 @@ namespace {
 using formats::cat;
 
 constexpr int kSignificantDigits = 3;  // of numbers in the table
-// Differences of rounding are counted in representable numbers; of larger ones that says nothing.
+// Differences up to this count as rounding and are shown in representable numbers, a count that
+// says nothing about larger ones.
 constexpr std::uint64_t kRoundingUlps = 16;
 
 std::string difference_text(const Difference& difference) {

@@ -125,7 +125,7 @@ class ExtractVerb : public Verb {
     if (!is_glob(word_) && !common.keys.selects(wanted.key)) {
       throw Error(ErrorCode::kNotFound,
                   cat(checkpoint->description().path, ": ", formats::quote(wanted.key, 200),
-                      " is none of the keys that --keys and --exclude choose"));
+                      " is not among the keys that --keys and --exclude choose"));
     }
     const bool is_key = find_key(checkpoint->index().tensors, wanted.key) ||
                         find_key(checkpoint->index().values, wanted.key);

@@ -8,9 +8,9 @@
 
 namespace fsdp::cli {
 
-// Throws the first finding that is not an answer (formats/files/no_answer.h: a file could not be
-// read) as an Error with `path` in front: then the checkpoint is known neither as sound nor as
-// damaged.  Prints the other findings before that, if there are `streams`.
+// Throws the first finding that says that a file could not be read (formats/files/no_answer.h), as
+// an Error with `path` in front: the checkpoint is then known neither as sound nor as damaged.
+// Prints the other findings before that, if there are `streams`.
 void throw_if_unread(const formats::Findings& findings, const std::string& path,
                      const Streams* streams);
 

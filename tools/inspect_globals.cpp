@@ -109,7 +109,7 @@ int inspect_globals(const CommonOptions& common, const Streams& streams) {
   } else if (options.selects && scan.findings.empty()) {
     throw Error(ErrorCode::kUsage,
                 formats::escape(common.path) +
-                    ": --keys and --exclude choose items of a folder, and here is none to choose");
+                    ": --keys and --exclude choose items of a folder, and this path has no items");
   }
   // Without a pickle it must at least be a checkpoint; otherwise the error says what it is.
   if (scan.pickles == 0 && scan.findings.empty())

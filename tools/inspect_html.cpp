@@ -20,7 +20,7 @@ using formats::cat;
 using formats::Json;
 using formats::JsonWriter;
 
-// A browser takes seconds for so many; a person looks at none of them.
+// A browser takes seconds for so many, which are more than a person looks at.
 constexpr std::size_t kMaxTensors = 250'000;
 // The columns of the map: ranks or files, gathered in groups where there are more.
 constexpr std::size_t kMaxColumns = 64;

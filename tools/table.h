@@ -9,7 +9,7 @@
 
 namespace fsdp::cli {
 
-// How the cells of a column stand, and what may be left out of them where a terminal is narrow.
+// The alignment of a column's cells, and the part of them that a narrow terminal may leave out.
 enum class Column {
   kName,    // left; a part within may be left out
   kText,    // left; the end may be left out

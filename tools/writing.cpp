@@ -256,7 +256,7 @@ void check_free(const std::string& destination, std::uint64_t needed) {
 }
 
 void check_globals(const formats::Value& root, const CommonOptions& common) {
-  // Most often there are none: only then is it worth finding out where they are.
+  // Most checkpoints have none, so their places are looked for only if there are some.
   formats::UnknownGlobals unsafe = formats::unknown_globals_in(root);
   std::erase_if(unsafe, [&](const auto& name) { return common.allowed_globals.contains(name); });
   if (unsafe.empty()) return;
@@ -271,7 +271,7 @@ void check_globals(const formats::Value& root, const CommonOptions& common) {
               formats::escape(name)));
     }
   }
-  // In what holds the values: a key, a defaultdict's factory, an OrderedDict's state.
+  // The name is in a container itself: a key, a defaultdict's factory, an OrderedDict's state.
   throw Error(ErrorCode::kGlobal,
               cat(formats::escape(common.path), ": global ", formats::quote(*unsafe.begin()),
                   " is not known to be plain data; it stands in a container's keys or state, which "

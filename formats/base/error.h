@@ -123,8 +123,8 @@ enum class ErrorCode {
 // The name in brackets of an error line: kZipCrc -> "ZIP_CRC".
 std::string_view code_name(ErrorCode code) noexcept;
 
-// A way out of an error.  Whoever shows the error says it in words of its own: the tool names an
-// option, the library a field.
+// A way out of an error.  The code that shows the error words it: the tool names an option, the
+// library a field.
 enum class Remedy {
   kNone,
   kReplace,      // let the output replace what exists

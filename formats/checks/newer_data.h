@@ -28,8 +28,8 @@ struct WrittenFile {
 // ends.  So a data file indicates another save if it was
 // - written to in place: it was there before `.metadata` was finished, and was changed later, or
 // - written afresh after a pause.
-// How long writing a file may have taken is estimated by its size, to allow for copies by several
-// processes at once.  Times that a copy preserved from the original mean the same as in the
+// The time that writing a file may have taken is estimated from its size, to allow for copies by
+// several processes at once.  Times that a copy preserved from the original mean the same as in the
 // original.
 //
 // Returns the names of the data files that are newer in this sense.

@@ -36,7 +36,7 @@ constexpr std::int64_t kSpareDescriptors = 128;
 // Files of the source that may be open at once, beyond those that a single piece needs.
 constexpr std::int64_t kPooledFiles = 256;
 
-// How many files may be open for writing at once, besides those of the source.
+// Returns the number of files that may be open for writing at once, besides those of the source.
 std::int64_t open_files_at_once(std::size_t source_files) {
   const std::int64_t spare =
       static_cast<std::int64_t>(source_files) + kPooledFiles + kSpareDescriptors;

@@ -45,14 +45,15 @@ bool replaceable(int folder, const std::string& name, const std::string& shown,
   });
 }
 
-// Throws kExists naming a member that replacing the folder would lose and that is no part of a
-// checkpoint.
+// Throws kExists naming a member that does not belong to a checkpoint and that replacing the folder
+// would lose.
 void check_replaceable(int folder, const std::string& shown, const Replaced& replaced) {
   for (const std::string& name : names_in(folder, shown)) {
     if (replaceable(folder, name, shown, replaced, false)) continue;
-    throw Error(ErrorCode::kExists,
-                cat(shown, ": holds ", quote(name),
-                    ", which is not a file of a checkpoint; remove it or choose another destination"));
+    throw Error(
+        ErrorCode::kExists,
+        cat(shown, ": holds ", quote(name),
+            ", which is not a file of a checkpoint; remove it or choose another destination"));
   }
 }
 

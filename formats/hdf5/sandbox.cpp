@@ -307,7 +307,7 @@ void check_status(int status, const SandboxLimits& limits) {
   while (at < message.size() && message[at] >= '0' && message[at] <= '9' && at < 6)
     code = code * 10 + (message[at++] - '0');
   if (at == message.size() || message[at] != ' ' || code > static_cast<int>(ErrorCode::kH5Checksum))
-    failed("sent an error that is none");
+    failed("sent a malformed error");
   // The words of a hijacked child must not reach a terminal unescaped; escaping twice only doubles
   // backslashes.
   std::string text;

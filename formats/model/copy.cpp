@@ -47,7 +47,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
       blocks.max_buffer_bytes / (std::uint64_t{4} * std::max(1U, options.threads));
   blocks.block_bytes = std::clamp(share, kMinBlockBytes, kRunBlockBytes);
   blocks.max_slab_bytes = kMaxSlabBytes;
-  // With one thread there is no other to write the blocks that it leaves.
+  // A single thread has to write its blocks itself.
   blocks.kept_blocks = options.threads > 1 ? kKeptBlocks : 0;
   blocks.cancelled = options.cancelled;
   const auto write = [&](const ReadBlock& block) {

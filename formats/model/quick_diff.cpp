@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::uint32_t kExponent = 0x7F800000;
 constexpr std::uint32_t kMagnitude = 0x7FFFFFFF;
-// More than float32 loses in the few operations below, and than float64 loses where it is the one
-// to be asked.
+// A relative slack, larger than the rounding of the few float32 operations below and of the float64
+// ones of compare_elements.
 constexpr double kSlack = 4e-6;
 // Products below this may lose more than a share of themselves.
 constexpr float kTooSmall = 1e-30F;
 
-// A bound that what lies above `most` is above as well, in float32 too.
+// Returns a bound in float32 that every number above `most` exceeds, even after rounding.
 float below(double most) {
   if (std::isinf(most)) return std::numeric_limits<float>::infinity();
   return static_cast<float>(
@@ -37,12 +37,12 @@ struct Bounds {
 struct Seen {
   std::uint32_t unequal = 0;
   std::uint32_t beyond = 0;
-  std::uint32_t undecided = 0;  // not 0: beyond the tolerance or within, nobody knows yet
-  std::uint32_t more = 0;       // not 0: NaN or infinite, or further apart in ulps than known
+  std::uint32_t undecided = 0;  // not 0: may lie beyond the tolerance or within it
+  std::uint32_t more = 0;       // not 0: NaN, infinite, or more ulps apart than `known` has
   std::uint32_t grows = 0;      // not 0: the largest distance may lie here
 };
 
-// Without branches, so that compilers make several elements a step of it.
+// Without branches, so that compilers process several elements in each step.
 template <bool kExact>
 inline __attribute__((always_inline)) Seen look_at(std::span<const std::byte> left,
                                                    std::span<const std::byte> right,
@@ -95,7 +95,7 @@ FSDP_WIDE_VECTORS Seen look_close(std::span<const std::byte> left, std::span<con
   return look_at<false>(left, right, bounds);
 }
 
-// Whether finite elements hold a larger distance than `most` or a larger relative one than
+// Returns whether finite elements lie further apart than `most`, or relatively further than
 // `relative`: in float64, as compare_elements counts them.
 FSDP_WIDE_VECTORS bool grows(std::span<const std::byte> left, std::span<const std::byte> right,
                              double most, double relative) {
@@ -107,7 +107,8 @@ FSDP_WIDE_VECTORS bool grows(std::span<const std::byte> left, std::span<const st
     std::memcpy(&a, left.data() + i * sizeof(a), sizeof(a));
     std::memcpy(&b, right.data() + i * sizeof(b), sizeof(b));
     const double apart = std::fabs(static_cast<double>(a) - static_cast<double>(b));
-    const double ratio = apart / std::fabs(static_cast<double>(b));  // 0 / 0 is no larger
+    const double ratio =
+        apart / std::fabs(static_cast<double>(b));  // NaN, from 0 / 0, is not larger
     found |= (apart > most ? 1U : 0U) | (ratio > relative ? 1U : 0U);
   }
   return found != 0;

@@ -37,7 +37,7 @@ std::vector<Glob> globs_of(const std::vector<std::string>& texts);
 // Returns whether any of them matches.
 bool any_matches(const std::vector<Glob>& globs, std::string_view key);
 
-// Keys matched by any of `include` (all if it is empty) and by none of `exclude`.
+// Keys that a glob of `include` matches (all if it is empty) and no glob of `exclude`.
 struct KeySelection {
   std::vector<Glob> include;
   std::vector<Glob> exclude;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of squares, of which 2-norms are the roots.
+// Sums of squares, for 2-norms.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class SquareSum {
 
   // (sum_ + rest_) * 4^exponent_
   double sum_ = 0;
-  double rest_ = 0;  // what sum_ lost to rounding
+  double rest_ = 0;  // the rounding error of sum_
   int exponent_ = 0;
 };
 

@@ -55,7 +55,7 @@ void to_numbers(DType dtype, std::span<const std::byte> in, Numbers& out) {
   }
 }
 
-// Which elements have unequal bits.
+// Sets the flags of elements with unequal bits.
 template <typename T>
 void unequal_bits(std::span<const std::byte> a, std::span<const std::byte> b, Flags& out) {
   std::array<T, kGroup> x;
@@ -82,9 +82,9 @@ void unequal_bits(std::span<const std::byte> a, std::span<const std::byte> b, st
   }
 }
 
-// Representable numbers from one element to another; codes of a sign and a magnitude, or (e8m0) a
-// magnitude alone.  The largest of those for which `counts` is not 0; where `limit` is given,
-// `beyond` loses the elements that are no further apart.
+// Returns the largest number of representable numbers from one element to the other, over the pairs
+// for which `counts` is not 0.  Elements are codes of a sign and a magnitude, or (e8m0) of a
+// magnitude alone.  If `limit` is given, clears the flags in `beyond` of pairs within it.
 template <typename T>
 std::uint64_t ulps(std::span<const std::byte> a, std::span<const std::byte> b, bool has_sign,
                    const Flags& counts, std::optional<std::uint64_t> limit, Flags& beyond) {
@@ -126,7 +126,7 @@ std::uint64_t ulps(DType dtype, std::span<const std::byte> a, std::span<const st
   }
 }
 
-// How many flags are set.
+// Counts the flags that are set.
 std::uint64_t sum_of(const Flags& flags, std::size_t count) {
   std::uint32_t sum = 0;
   for (std::size_t i = 0; i < count; ++i) sum += flags[i];
@@ -277,7 +277,7 @@ class GroupComparison {
     }
   }
 
-  // Which elements lie beyond the tolerance.
+  // Sets the flags of elements that lie beyond the tolerance.
   void judge() {
     if (tolerance_.exact || !numbers_) {
       beyond_ = unequal_;
@@ -361,7 +361,7 @@ class GroupComparison {
     difference_.max_abs = most;
   }
 
-  // Before NaN and infinities are judged: they are next to numbers only by their codes.
+  // Called before NaN and infinities are judged: their codes are next to those of numbers.
   void measure_ulps() {
     Flags counts = unequal_;
     for (std::size_t i = 0; distances_.special && i < count_; ++i)

@@ -21,8 +21,8 @@ class KeyIndex {
   static std::uint64_t hash_bytes(std::uint64_t kind, std::string_view bytes) noexcept;
   static std::uint64_t hash_number(std::uint64_t bits) noexcept;
 
-  // The first position in the index with this hash for which `is_key(position)`, nothing if there
-  // is none.
+  // Returns the first position in the index with this hash for which `is_key(position)`; nothing if
+  // there is no such position.
   template <typename IsKey>
   std::optional<std::uint32_t> find(std::uint64_t hash, const IsKey& is_key) const {
     if (slots_.empty()) return std::nullopt;

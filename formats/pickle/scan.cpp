@@ -118,7 +118,7 @@ class Scanner {
     }
     protocol_ = reader_.u8();
     if (protocol_ < kMinProtocol || protocol_ > kMaxProtocol) {
-      reader_.fail(ErrorCode::kProto, cat("protocol ", protocol_, " is none of 2 to 5"));
+      reader_.fail(ErrorCode::kProto, cat("protocol ", protocol_, " is outside 2 to 5"));
     }
   }
 

@@ -43,7 +43,7 @@ struct StorageRef {
   bool untyped = false;  // saved as UntypedStorage: `numel` counts bytes
   std::uint64_t numel = 0;
   std::string location = "cpu";  // "cpu", "cuda:0"
-  std::uint64_t archive = 0;     // which archive of a whole the key is in; 0 where there is but one
+  std::uint64_t archive = 0;  // the number of the key's archive in a checkpoint of several; else 0
   // If set, the storage is that whole tensor, dense and row-major, and not a record: `key` and
   // `archive` say nothing.
   std::optional<TensorRef> tensor = {};

@@ -65,7 +65,7 @@ class Parts {
   }
 
  private:
-  static constexpr std::size_t kMaxSteps = 8;  // deeper ones are no parts
+  static constexpr std::size_t kMaxSteps = 8;  // deeper containers are not parts
   std::map<KeyPath, PartKind> kinds_;
 };
 
@@ -99,7 +99,7 @@ std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind kind, std::siz
   return std::nullopt;
 }
 
-// Whether the leaf is a list of parameters of an optimizer's group, or the groups as a whole.
+// Returns whether the leaf is a list of parameters of an optimizer's group, or all groups.
 bool may_list_names(const PlacedLeaf& leaf, PartKind kind, std::size_t part) {
   const auto& path = leaf.path;
   if (kind != PartKind::kOptimizer || path.size() <= part) return false;

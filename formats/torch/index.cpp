@@ -132,7 +132,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
     const bool damaged = std::any_of(
         findings_.begin(), findings_.end(),
         [](const Finding& finding) { return finding.severity == Finding::Severity::kDamage; });
-    if (damaged) return;  // that finding says why
+    if (damaged) return;  // the finding gives the reason
     findings_.push_back(
         {.code = ErrorCode::kIndex,
          .message = cat("total_size is ", *said, ", and the tensors have ", all_bytes_, " bytes",

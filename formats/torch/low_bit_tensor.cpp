@@ -223,7 +223,7 @@ std::optional<LowBitTensor> low_bit_tensor(const Value& value) {
                         : dtype_from_torch_name(dtype->name);
   const auto shape = made.size() < 3 ? std::nullopt : shape_of(made[2]);
   if (!type || !shape || !can_cast(DType::kFloat32, *type))
-    throw refuse(ErrorCode::kMetaType, "says no floating type and no size");
+    throw refuse(ErrorCode::kMetaType, "lacks a floating type or a size");
   tensor.dtype = *type;
   tensor.shape = *shape;
   tensor.nibbles = known->table == kNibbleTable;

@@ -253,12 +253,12 @@ class Search {
       const bool plausible = has_plausible_name(scanner);
       if (!expected && !plausible && !begins_with_proto(*source)) return;
       // Bytes after STOP that are not a pickle: Python ignores them, but their content is unknown.
-      sink_.unread(pickles == 0
-                       ? error
-                       : Error(ErrorCode::kTrailing, cat(source->size() - at,
-                                                         " bytes follow the pickle that ends "
-                                                         "at byte ",
-                                                         at, " and are none: ", error.what())),
+      sink_.unread(pickles == 0 ? error
+                                : Error(ErrorCode::kTrailing,
+                                        cat(source->size() - at,
+                                            " bytes follow the pickle that ends "
+                                            "at byte ",
+                                            at, " and are not a pickle: ", error.what())),
                    place);
     }
     // Bytes that read as a value without names and need not be a pickle: text, for example.

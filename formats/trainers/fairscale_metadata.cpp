@@ -43,7 +43,7 @@ Backing read_backing(const std::string& path, const std::string& name, const Val
   const auto shapes = needed(said, "shapes").items();
   const auto numels = needed(said, "numels").items();
   if (names.size() != shapes.size() || names.size() != numels.size())
-    fail(cat(quote(backing.key, 200), " has not as many shapes as names"));
+    fail(cat(quote(backing.key, 200), " has different numbers of shapes and names"));
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto shape = shape_of(shapes[i]);
     const auto numel = numels[i].as_int();

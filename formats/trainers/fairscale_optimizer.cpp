@@ -39,7 +39,7 @@ std::string why_not_joined(const Value& optimizer, std::size_t count) {
     const auto number = key.as_int();
     if (!number || *number < 0 || static_cast<std::uint64_t>(*number) >= count ||
         !mapping_entries(state))
-      return "it has a state of none of its parameters";
+      return "it has a state of a parameter that it does not list";
   }
   return {};
 }

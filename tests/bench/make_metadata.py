@@ -24,7 +24,7 @@ def name(t):
 
 def main():
     out, ranks, tensors = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    gc.disable()                                      # millions of objects, none of them garbage
+    gc.disable()                                      # there are millions of objects, but no garbage
     os.makedirs(out)
     state, plan, storage, end, lengths = {}, {}, {}, [0] * ranks, []
     for t in range(tensors):

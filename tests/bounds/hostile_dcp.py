@@ -65,7 +65,7 @@ def brick_wall(path):
 
 
 @hostile("")
-def chunks_10_5(path):
+def chunks_of_one_element(path):
     n = 4_500
     dcp_folder(path, dcp_metadata({"a": ([n], [([i], [1]) for i in range(n)])}))
 

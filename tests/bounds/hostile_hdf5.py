@@ -85,7 +85,7 @@ def beyond(f):
 
 
 def small_chunks(f):
-    """A grid of a million cells, none of them stored."""
+    """A grid of a million cells that are not stored."""
     f.create_dataset("w", (1000, 1000), "f4", chunks=(1, 1))
 
 

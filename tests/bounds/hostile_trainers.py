@@ -47,7 +47,7 @@ def bin_index(path):
 
 @hostile("")
 def bin_index_of_other_keys(path):
-    """10,000 keys in each of two files, none of them in the index."""
+    """10,000 keys in each of two files, which the index lacks."""
     os.makedirs(path)
     one = archive(stream(mapping({f"k{i}": number(i % 200) for i in range(10_000)})))
     for name_of_file in ("a.bin", "b.bin"):

@@ -57,10 +57,10 @@ def omegaconf_folder():
     dcp.save(state, checkpoint_id=place("omegaconf/folder"), no_dist=True)
 
 
-def odd_values():
+def python_objects():
     import torch
     torch.save({"w": torch.arange(4.0), "dots": Ellipsis, "chain": collections.ChainMap({"a": 1}, {"b": 2}), "range": range(3),
-                "types": [int, str, range, float, bytes]}, place("odd_values.pt"))
+                "types": [int, str, range, float, bytes]}, place("python_objects.pt"))
     lengths = [torch.arange(6.0).view(2, 3), torch.arange(9.0).view(3, 3)]
     torch.save({"w": torch.arange(4.0), "jagged": torch.nested.nested_tensor(lengths, layout=torch.jagged)}, place("jagged.pt"))
 
@@ -154,7 +154,7 @@ if __name__ == "__main__":
     shutil.rmtree(OUT, ignore_errors=True)
     lightning_with_omegaconf()
     omegaconf_folder()
-    odd_values()
+    python_objects()
     programs()
     torchao()
     megatron()

@@ -4,12 +4,14 @@
 
     check_schemas.py DOCS TOOL GOLDEN
 
+A verb whose help lists --json must have a schema `<verb>-<number>.json` and command lines in `commands`.
 Supports only the parts of JSON Schema that the schemas use: type, const, enum, required, properties, additionalProperties,
 items, minimum.
 """
 import glob
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,12 +38,12 @@ def problems(schema, value, where="$"):
     if types is not None:
         types = [types] if isinstance(types, str) else types
         if not any(TYPES[t](value) for t in types):
-            yield f"{where}: {value!r:.60} is none of {types}"
+            yield f"{where}: {value!r:.60} is not of the types {types}"
             return
     if "const" in schema and value != schema["const"]:
         yield f"{where}: {value!r} is not {schema['const']!r}"
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{where}: {value!r} is none of {schema['enum']}"
+        yield f"{where}: {value!r} is not in {schema['enum']}"
     if "minimum" in schema and value is not None and value < schema["minimum"]:
         yield f"{where}: {value} is below {schema['minimum']}"
     if isinstance(value, dict):
@@ -68,6 +70,17 @@ def member_names(schema):
         yield from member_names(member)
     if "items" in schema:
         yield from member_names(schema["items"])
+
+
+def verbs_with_json(tool):
+    """The verbs in the tool's help whose own help lists --json; aliases are left out."""
+    def help_of(*verb):
+        return subprocess.run([tool, *verb, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    listed = re.search(r"^Verbs:\n((?:  .*\n)+)", help_of(), flags=re.M)
+    names = re.findall(r"^  ([a-z-]+)", listed.group(1), flags=re.M) if listed else []
+    if not names:
+        raise SystemExit(f"{tool} --help lists no verbs")
+    return [name for name in names if re.search(r"^ +--json\b", help_of(name), flags=re.M)]
 
 
 def checkpoints(golden):
@@ -130,6 +143,7 @@ def main():
             if f"`{member}`" not in manual:
                 wrong.append(f"cli.md does not explain `{member}` of schemas/{name}.json")
     seen = dict.fromkeys(schemas, 0)
+    verbs = dict.fromkeys(verbs_with_json(tool), 0)
     with tempfile.TemporaryDirectory() as folder:
         for arguments in commands(golden, folder):
             done = subprocess.run([tool, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
@@ -149,11 +163,19 @@ def main():
                 wrong.append(f"{line}: no schemas/{name}.json")
                 continue
             seen[name] += 1
+            if name.startswith(f"{arguments[0]}-") and arguments[0] in verbs:
+                verbs[arguments[0]] += 1
             wrong.extend(f"{line}: {problem}" for problem in problems(schemas[name], value))
     wrong.extend(f"schemas/{name}.json: nothing of it was printed" for name, count in seen.items() if count == 0)
+    for verb, count in verbs.items():
+        if not any(re.fullmatch(rf"{verb}-\d+", name) for name in schemas):
+            wrong.append(f"{verb}: its help lists --json, but there is no schemas/{verb}-1.json")
+        if count == 0:
+            wrong.append(f"{verb}: its help lists --json, but no command line of `commands` printed its object")
     for problem in wrong[:50]:
         print(problem)
-    print(", ".join(f"{name}: {count} objects" for name, count in seen.items()) + f"; {len(wrong)} problems")
+    print(", ".join(f"{name}: {count} objects" for name, count in seen.items())
+          + f"; {len(verbs)} verbs with --json; {len(wrong)} problems")
     return 1 if wrong or not schemas else 0
 
 

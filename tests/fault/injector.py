@@ -33,7 +33,7 @@ class Ended:
     status: int
     signal: int
     hung: bool
-    reached: int   # how often the fault was injected: 0 if the run made fewer such calls
+    reached: int   # the number of injected faults: 0 if the run made fewer such calls
     calls: dict    # by name, how many calls were counted
     out: str
     err: str

@@ -121,10 +121,10 @@ def of_graphs(tool, tmp):
 def of_producers(tool, tmp, producers):
     """Cases that need only PyTorch."""
     out = os.path.join(tmp, "producer.pt")
-    run(tool, "consolidate", os.path.join(producers, "odd_values.pt"), out)
+    run(tool, "consolidate", os.path.join(producers, "python_objects.pt"), out)
     values = torch.load(out, weights_only=False)
-    source = torch.load(os.path.join(producers, "odd_values.pt"), weights_only=False)
-    check("odd values", repr(values) == repr(source), values, source)
+    source = torch.load(os.path.join(producers, "python_objects.pt"), weights_only=False)
+    check("python objects", repr(values) == repr(source), values, source)
     run(tool, "consolidate", os.path.join(producers, "jagged.pt"), out, "--force")
     a, b = torch.load(out, weights_only=False)["jagged"], torch.load(os.path.join(producers, "jagged.pt"), weights_only=False)["jagged"]
     check("jagged", a.layout == torch.jagged and [x.tolist() for x in a.unbind()] == [x.tolist() for x in b.unbind()], a, b)

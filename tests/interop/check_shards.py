@@ -140,7 +140,7 @@ def names_for_numbers(folder):
 
 def a_state_of_no_parameter(folder):
     folder.edit(lambda saved: saved[folder.key]["state"].update({99: {"step": 1}}))
-    folder.left_out("a state of none of its parameters")
+    folder.left_out("a state of a parameter that it does not list")
 
 
 def more_entries_than_any_optimizer_has(folder):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Shows what check_consolidate.py found for one checkpoint, and fails where that was no success.
+# Shows the result of check_consolidate.py for one checkpoint, and fails unless it is PASS.
 file(READ ${RESULT} text)
 message("${text}")
 if(NOT text MATCHES "^PASS\n")

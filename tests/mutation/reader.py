@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads checkpoints with PyTorch, safetensors and h5py: a server for programs that have none of them loaded.
+"""Reads checkpoints with PyTorch, safetensors and h5py: a server for programs that do not load them.
 
 A request is a line of JSON on standard input, its answer a line on standard output:
 

@@ -15,7 +15,7 @@
 PROVISION_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export LC_ALL=C.UTF-8 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-lo} PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
-JOBS=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)   # which prints the threads asked of OpenMP, if there are any
+JOBS=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)   # nproc prints OMP_NUM_THREADS if that is set
 
 if [ -z "${FSDP_CACHE:-}" ]; then
   if [ -n "${XDG_CACHE_HOME:-}" ]; then

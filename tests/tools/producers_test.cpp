@@ -93,7 +93,7 @@ TEST_F(Producers, an_omegaconf_dictconfig_in_a_folder) {
 }
 
 TEST_F(Producers, names_of_protocol_2_ellipsis_and_chain_maps_are_plain_data) {
-  const std::string source = producer("odd_values.pt");
+  const std::string source = producer("python_objects.pt");
   EXPECT_EQ(verdict(source), "sound") << run_cli({"verify", source}).out;
   consolidated(source);
 }

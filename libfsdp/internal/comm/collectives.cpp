@@ -226,7 +226,7 @@ void Pending::wait_in_slices() {
       work_->wait(kSlice);
       return;
     } catch (const std::exception& error) {
-      // Of several combined collectives one may have failed while others have not ended.
+      // If several collectives were combined, one may have failed while others still run.
       const bool too_early_for_a_timeout = Clock::now() - slice_began < kSlice;
       if (too_early_for_a_timeout || work_->isCompleted()) {
         // It may have succeeded just after the slice.

@@ -40,7 +40,7 @@ TEST(Escape, shows_what_nobody_would_see) {
   EXPECT_EQ(escape("a\u202Eb"), "a\\u202eb") << "right-to-left override";
   EXPECT_EQ(escape("a\u2067b\u2069"), "a\\u2067b\\u2069") << "isolates";
   EXPECT_EQ(escape("a\u200Bb\u200D\uFEFF"), "a\\u200bb\\u200d\\ufeff");
-  EXPECT_EQ(escape("w\u00A0"), "w\\u00a0") << "a blank that is none";
+  EXPECT_EQ(escape("w\u00A0"), "w\\u00a0") << "a no-break space";
   EXPECT_EQ(escape("\u2028\uFE0F"), "\\u2028\\ufe0f");
   EXPECT_EQ(escape("\U000E0041"), "\\U000e0041") << "a tag";
 }

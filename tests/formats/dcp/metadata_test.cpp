@@ -347,10 +347,10 @@ TEST(DcpMetadata, what_is_no_metadata_is_refused) {
                                      {text("length"), "G" + std::string(8, '\0')}}));
        },
        ErrorCode::kBuild, "_StorageInfo: field length: expected an integer"},
-      {"transforms are no list",
+      {"transforms are not a list",
        [](MetadataSpec& m) { m.values[0].item.transforms = text("stream.zstd/1"); },
        ErrorCode::kBuild, "transform_descriptors: expected a list of texts"},
-      {"a transform is no text",
+      {"a transform is not a text",
        [](MetadataSpec& m) { m.values[0].item.transforms = test::list_of({integer(1)}); },
        ErrorCode::kBuild, "transform_descriptors: expected a list of texts"},
   };

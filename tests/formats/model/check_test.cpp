@@ -176,8 +176,7 @@ TEST(CheckCoverage, slabs_that_cross_everywhere_are_overlaps) {
   EXPECT_EQ(findings[0].code, ErrorCode::kOverlap);
 }
 
-// Bars along three axes, none of which meets another: any cut of the tensor splits a third of
-// them.
+// Bars along three axes that do not meet: any cut of the tensor splits a third of them.
 TensorEntry crossing_bars(std::int64_t count) {
   const std::int64_t n = 2 * count;
   TensorEntry entry{"w", {"w"}, DType::kFloat32, {n, n, n}, ChunkList(3)};

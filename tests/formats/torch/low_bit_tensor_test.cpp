@@ -178,11 +178,11 @@ TEST_F(LowBitTensorTest, parts_that_do_not_fit_each_other_are_refused) {
          Value& table = tensor_of(attributes, "qmap");
          table = viewed(table, {255});
        }},
-      {"a type that is none", ErrorCode::kMetaType, "no floating type",
+      {"a type that is not floating-point", ErrorCode::kMetaType, "lacks a floating type or a size",
        [](auto& made, auto&) { made[1] = Value::global("torch", "int64", 0); }},
-      {"a negative size", ErrorCode::kMetaType, "no floating type and no size",
+      {"a negative size", ErrorCode::kMetaType, "lacks a floating type or a size",
        [](auto& made, auto&) { made[2] = Value::tuple({Value::integer(-1)}); }},
-      {"nothing but the class", ErrorCode::kMetaType, "no floating type and no size",
+      {"nothing but the class", ErrorCode::kMetaType, "lacks a floating type or a size",
        [](auto& made, auto&) { made.resize(1); }},
   };
   for (const Case& wrong : cases) {
