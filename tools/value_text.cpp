@@ -240,29 +240,8 @@ std::string type_name(const Value& value) {
   switch (value.kind()) {
     case ValueKind::kNone:
       return "NoneType";
-    case ValueKind::kBool:
-      return "bool";
-    case ValueKind::kInt:
     case ValueKind::kBigInt:
       return "int";
-    case ValueKind::kFloat:
-      return "float";
-    case ValueKind::kString:
-      return "str";
-    case ValueKind::kBytes:
-      return "bytes";
-    case ValueKind::kByteArray:
-      return "bytearray";
-    case ValueKind::kList:
-      return "list";
-    case ValueKind::kTuple:
-      return "tuple";
-    case ValueKind::kDict:
-      return "dict";
-    case ValueKind::kSet:
-      return "set";
-    case ValueKind::kFrozenSet:
-      return "frozenset";
     case ValueKind::kOpaque:
       return formats::back_reference(value) ? "cycle" : "record";
     case ValueKind::kStorage:
@@ -274,6 +253,8 @@ std::string type_name(const Value& value) {
                  : "type";
     case ValueKind::kObject:
       break;
+    default:
+      return std::string(formats::kind_name(value.kind()));
   }
   if (formats::dense_tensor(value)) return "torch.Tensor";
   if (const std::string special = formats::special_tensor(value); !special.empty()) {

@@ -21,8 +21,6 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-// The index of the largest models has a line for each of some 100,000 tensors.
-constexpr std::uint64_t kMaxIndexBytes = 256U << 20U;
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 // "shard-00002-model-00001-of-00001.safetensors" -> 2.
@@ -214,20 +212,6 @@ std::vector<std::string> names_ending(const std::vector<std::string>& names,
     if (name.ends_with(suffix)) out.push_back(name);
   }
   return out;
-}
-
-FileIndex read_index(const Directory& folder, const std::string& name) {
-  const auto file = folder.open_member(name);
-  if (file->size() > kMaxIndexBytes) {
-    throw Error(ErrorCode::kLimitSize,
-                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxIndexBytes));
-  }
-  const auto bytes = read_bytes(*file, 0, file->size());
-  try {
-    return parse_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  } catch (const Error& error) {
-    throw error.in(file->name());
-  }
 }
 
 }  // namespace

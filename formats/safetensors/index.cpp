@@ -15,6 +15,8 @@ namespace {
 
 // The kernel's own limit on a path.
 constexpr std::size_t kMaxPathBytes = 4096;
+// The index of the largest models has a line for each of some 100,000 tensors.
+constexpr std::uint64_t kMaxIndexBytes = 256U << 20U;
 
 constexpr std::string_view kShardingKey = "DCP_SHARDING_INFO";
 constexpr std::string_view kVersionKey = "DCP_VERSION";
@@ -133,6 +135,20 @@ FileIndex parse_index(std::string_view text, std::string_view suffix) {
     check_entry(index.weight_map.back(), suffix);
   }
   return index;
+}
+
+FileIndex read_index(const Directory& folder, const std::string& name, std::string_view suffix) {
+  const auto file = folder.open_member(name);
+  if (file->size() > kMaxIndexBytes) {
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxIndexBytes));
+  }
+  const auto bytes = read_bytes(*file, 0, file->size());
+  try {
+    return parse_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, suffix);
+  } catch (const Error& error) {
+    throw error.in(file->name());
+  }
 }
 
 std::string make_index(const FileIndex& index) {

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/files/file.h"
 #include "formats/safetensors/file.h"
 
 namespace fsdp::formats::safetensors {
@@ -34,6 +35,11 @@ struct FileIndex {
 // `suffix`: indexes of torch.save files (torch/index.h) differ only in it.
 // Throws: kIndex (also for a tensor that is named twice), kJson, kJsonDepth, kName.
 FileIndex parse_index(std::string_view text, std::string_view suffix = ".safetensors");
+
+// Reads and parses the index file `name` of a folder.
+// Throws: as parse_index; kLimitSize for a file above 256 MiB; kIo.
+FileIndex read_index(const Directory& folder, const std::string& name,
+                     std::string_view suffix = ".safetensors");
 
 // Returns the text of an index file, as transformers and PyTorch write it.
 // Throws: kIndex, kName like parse_index.

@@ -23,31 +23,14 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexSuffix = ".bin.index.json";
 constexpr std::string_view kFileSuffix = ".bin";
-// As for safetensors' indexes: a line for each of some 100,000 tensors.
-constexpr std::uint64_t kMaxIndexBytes = 256U << 20U;
 // The most keys that one finding names.
 constexpr std::size_t kMaxNamed = 5;
-
-safetensors::FileIndex read_index(const Directory& folder, const std::string& name) {
-  const auto file = folder.open_member(name);
-  if (file->size() > kMaxIndexBytes) {
-    throw Error(ErrorCode::kLimitSize,
-                cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxIndexBytes));
-  }
-  const auto bytes = read_bytes(*file, 0, file->size());
-  try {
-    return safetensors::parse_index({reinterpret_cast<const char*>(bytes.data()), bytes.size()},
-                                    kFileSuffix);
-  } catch (const Error& error) {
-    throw error.in(file->name());
-  }
-}
 
 class TorchIndexCheckpoint : public TorchFileSet {
  public:
   TorchIndexCheckpoint(Directory opened, const std::string& index_name)
       : TorchFileSet(std::move(opened)), index_name_(index_name) {
-    const safetensors::FileIndex said = read_index(folder(), index_name);
+    const safetensors::FileIndex said = safetensors::read_index(folder(), index_name, kFileSuffix);
     for (const safetensors::IndexEntry& entry : said.weight_map)
       owner_.emplace(entry.tensor, entry.file);
     std::vector<std::string> names = safetensors::files_of(said);
