@@ -87,7 +87,7 @@ void Streams::abandon(at::Tensor&& buffer, Use use) {
   buffer.reset();
 }
 
-void Streams::freed() {
+void Streams::resharded() {
   if (on_cpu() || !throttled_) return;
   freed_.emplace_back(device_.type());
   freed_.back().record(stream(Lane::kCompute));

@@ -60,9 +60,9 @@ class Streams {
   void reset_peak() noexcept { peak_ = lent_; }
   std::size_t free_buffer_count() const noexcept { return free_.size(); }
 
-  // Call when a gathered unit was freed, and before a unit is gathered ahead: makes the CPU wait
-  // until all but the last two freed ones are really out of use.
-  void freed();
+  // Call when a gathered unit was resharded, and before a unit is gathered ahead: makes the CPU
+  // wait until all but the last two of them are really out of use.
+  void resharded();
   void throttle();
 
  private:

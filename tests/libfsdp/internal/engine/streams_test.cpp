@@ -73,12 +73,12 @@ class StreamsOfADevice : public ::testing::Test {
 // limit_all_gathers: the CPU does not run ahead by more than two units that are still in use.
 TEST_F(StreamsOfADevice, a_throttled_one_waits_for_all_freed_units_but_the_last_two) {
   Streams streams({kDevice, 0}, /*throttled=*/true);
-  streams.freed();
-  streams.freed();
+  streams.resharded();
+  streams.resharded();
   streams.throttle();
   EXPECT_THAT(device_log().waited_for, IsEmpty());
-  streams.freed();
-  streams.freed();
+  streams.resharded();
+  streams.resharded();
   streams.throttle();
   EXPECT_THAT(device_log().waited_for, ElementsAre(1, 2));
   streams.throttle();
@@ -87,7 +87,7 @@ TEST_F(StreamsOfADevice, a_throttled_one_waits_for_all_freed_units_but_the_last_
 
 TEST_F(StreamsOfADevice, one_that_is_not_throttled_never_waits) {
   Streams streams({kDevice, 0}, /*throttled=*/false);
-  for (int unit = 0; unit < 8; ++unit) streams.freed();
+  for (int unit = 0; unit < 8; ++unit) streams.resharded();
   streams.throttle();
   EXPECT_THAT(device_log().waited_for, IsEmpty());
 }
