@@ -74,7 +74,8 @@ std::string demangled(const char* name) {
 
 bool is_shown(std::string_view file) {
   return !file.starts_with("tests/support/sim_device/") &&
-         file != "libfsdp/internal/engine/observer.cpp";
+         !file.starts_with("libfsdp/internal/engine/dispatch_key.cpp:") &&
+         !file.starts_with("libfsdp/internal/engine/observer.cpp:");
 }
 
 // Reads addr2line's answers: an address, then pairs of a function and a place, inlined ones first.
