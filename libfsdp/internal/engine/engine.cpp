@@ -101,6 +101,7 @@ void Engine::begin_forward() {
               "other");
   try {
     const std::lock_guard lock(mutex_);
+    streams_.follow_caller();
     TORCH_CHECK(spoiled_.empty(), spoiled_);
     check_taken();
     thread_ = std::this_thread::get_id();
@@ -133,6 +134,7 @@ void Engine::begin_forward() {
 
 void Engine::end_forward() {
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
   check_taken(/*replaceable=*/true);
   TORCH_CHECK(strangers_ == 0,
               "forward of a sharded module ends while another thread uses its "
@@ -200,7 +202,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
   const int task = torch::autograd::get_current_graph_task_id();
   const bool own = task != -1 || thread_.load() == std::this_thread::get_id();
   if (own && units.size() == 1 && units.front() == current_.load() &&
-      task == current_task_.load()) {
+      task == current_task_.load() && streams_.follows_caller()) {
     ++kernels_;
     return true;
   }
@@ -226,6 +228,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
     return false;
   }
   TORCH_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
+  streams_.follow_caller();
   if (phase == Phase::kBackward) enter_backward();
   ++stats_.uses;
   current_ = nullptr;
@@ -245,6 +248,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
       throw;
     }
   }
+  hand_over(units);
   Unit& last = *units.back();
   remember_order(last, phase);
   const bool ahead = phase == Phase::kForward
@@ -257,6 +261,21 @@ bool Engine::use(const std::vector<Unit*>& units) {
   trace_compute(&last, phase);
   ++kernels_;
   return true;
+}
+
+void Engine::hand_over(const std::vector<Unit*>& units) {
+  if (streams_.on_cpu()) return;
+  const c10::StreamId stream = streams_.stream(Lane::kCompute).id();
+  bool is_ordered = false;
+  for (Unit* unit : units) {
+    auto& used_in = unit->used_in;
+    if (unit->resident || std::find(used_in.begin(), used_in.end(), stream) != used_in.end())
+      continue;
+    if (!is_ordered) streams_.order(Lane::kUnshard, Lane::kCompute);
+    is_ordered = true;
+    streams_.used_on(unit->full, Lane::kCompute);
+    used_in.push_back(stream);
+  }
 }
 
 void Engine::make_available(Unit& unit, Phase phase) {
@@ -326,6 +345,7 @@ void Engine::free(Unit& unit) {
   if (unit.state != UnitState::kLive || unit.always_live) return;
   make_freed(unit);
   if (unit.resident) return;
+  unit.used_in.clear();
   streams_.give(std::move(unit.full), Use::kParameters);
   unit.full.reset();
   streams_.freed();
@@ -356,6 +376,7 @@ void Engine::begin_summon(const char* what) {
   TORCH_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
   try {
     const std::lock_guard lock(mutex_);
+    streams_.follow_caller();
     check_taken();
     if (!graph_tasks_.empty()) {
       graph_tasks_.clear();

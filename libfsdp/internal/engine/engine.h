@@ -131,6 +131,8 @@ class Engine {
   void take_replacements();
   void keep_replacements() noexcept;
   void start_gather(Unit& first, Phase phase);
+  // Lets the caller's stream use live units.
+  void hand_over(const std::vector<Unit*>& units);
   void free(Unit& unit);
   void free_unrelated(const std::vector<Unit*>& units, Phase phase);
   void free_all();

@@ -6,6 +6,7 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 namespace fsdp::internal {
 namespace {
@@ -26,15 +27,26 @@ std::int64_t size_class(std::int64_t bytes) {
 Streams::Streams(c10::Device device, bool throttled) : device_(device), throttled_(throttled) {
   if (on_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(device_.type());
-  streams_[static_cast<std::size_t>(Lane::kUnshard)] =
-      guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
-  streams_[static_cast<std::size_t>(Lane::kReduce)] =
-      guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
+  for (const Lane lane : {Lane::kUnshard, Lane::kReduce})
+    streams_[index(lane)] = guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true).id();
+  follow_caller();
+}
+
+void Streams::follow_caller() {
+  if (on_cpu()) return;
+  const c10::StreamId current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).id();
+  TORCH_INTERNAL_ASSERT(current != streams_[index(Lane::kUnshard)] &&
+                        current != streams_[index(Lane::kReduce)]);
+  streams_[index(Lane::kCompute)] = current;
+}
+
+bool Streams::follows_caller() const {
+  return on_cpu() || c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).id() ==
+                         streams_[index(Lane::kCompute)];
 }
 
 c10::Stream Streams::stream(Lane lane) const {
-  const auto& own = streams_[static_cast<std::size_t>(lane)];
-  return own ? *own : c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  return c10::Stream(c10::Stream::UNSAFE, device_, streams_[index(lane)]);
 }
 
 c10::OptionalStreamGuard Streams::enter(Lane lane) {

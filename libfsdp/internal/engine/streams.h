@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -23,7 +24,7 @@
 namespace fsdp::internal {
 
 enum class Lane {
-  kCompute,  // the caller's current stream: forward, backward, optimizer
+  kCompute,  // the caller's: forward, backward, optimizer; see follow_caller()
   kUnshard,  // copies into and out of gathers, overlapping kCompute
   kReduce,   // copies into and out of reductions, overlapping kCompute and kUnshard
 };
@@ -39,6 +40,13 @@ class Streams {
   c10::Device device() const noexcept { return device_; }
   bool on_cpu() const noexcept { return device_.is_cpu(); }
 
+  // Makes kCompute the stream that is current now, and stays so inside of enter().  Call it first
+  // whenever the caller's code or autograd calls the library: they may use several streams.
+  void follow_caller();
+  // Returns whether kCompute is the stream that is current now.  Thread-safe.
+  bool follows_caller() const;
+
+  c10::Stream stream(Lane lane) const;
   // Operators called while the result lives are queued on `lane`.
   c10::OptionalStreamGuard enter(Lane lane);
   // Work queued on `later` from now on runs after the work that is on `earlier` now.
@@ -67,11 +75,11 @@ class Streams {
 
  private:
   static std::size_t index(Use use) noexcept { return static_cast<std::size_t>(use); }
-  c10::Stream stream(Lane lane) const;
+  static std::size_t index(Lane lane) noexcept { return static_cast<std::size_t>(lane); }
 
   const c10::Device device_;
   const bool throttled_;
-  std::array<std::optional<c10::Stream>, 3> streams_;
+  std::array<std::atomic<c10::StreamId>, 3> streams_{};  // by lane
   std::deque<c10::Event> freed_;
   std::multimap<std::int64_t, c10::Storage> free_;  // by size
   std::array<std::int64_t, 2> lent_{};
