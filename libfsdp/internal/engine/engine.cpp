@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "libfsdp/internal/comm/device_wait.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/engine/gradients.h"
@@ -146,11 +147,16 @@ void Engine::end_forward() {
   // stale.
   if (!at::GradMode::is_enabled()) {
     free_all();
+    settle_shards();
   } else {
     // Unused gathers that were started ahead still read the shards.
+    bool in_vain = false;
     for (const auto& unit : units_) {
-      if (unit->state == UnitState::kGathering) free(*unit);
+      if (unit->state != UnitState::kGathering) continue;
+      in_vain = true;
+      free(*unit);
     }
+    if (in_vain) settle_shards();
   }
   take_replacements();
 }
@@ -308,8 +314,13 @@ void Engine::start_gather(Unit& first, Phase phase) {
       break;
     units.push_back(unit);
   }
+  streams_.throttle(
+      [&](const c10::Event& event) { wait_for_event(*shard_group_, event, Gather::title(units)); });
   order_.next(Gather::full_title(units));
-  for (Unit* unit : units) unit->gathered_version = unit->version();
+  for (Unit* unit : units) {
+    unit->gathered_version = unit->version();
+    unit->gather_number = stats_.gathers;
+  }
   Gather::start(shard_group_, streams_, units, units_, trace_.get());
   ++stats_.gathers;
   stats_.gathered_units += static_cast<std::int64_t>(units.size());
@@ -323,7 +334,6 @@ void Engine::prefetch_after(const Unit& unit, Phase phase) {
   Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
   if (next == nullptr || next->state != UnitState::kFreed || shard_group_->size() == 1) return;
   if (phase == Phase::kBackward && next->done()) return;
-  streams_.throttle();
   start_gather(*next, phase);
   next->prefetched = true;
   ++stats_.prefetched_units;
@@ -348,7 +358,7 @@ void Engine::free(Unit& unit) {
   unit.used_in.clear();
   streams_.give(std::move(unit.full), Use::kParameters);
   unit.full.reset();
-  streams_.freed();
+  streams_.freed(unit.gather_number);
 }
 
 void Engine::free_unrelated(const std::vector<Unit*>& units, Phase phase) {
@@ -368,6 +378,14 @@ void Engine::free_all() {
   current_ = nullptr;
 }
 
+void Engine::settle_shards() {
+  if (streams_.on_cpu()) return;
+  streams_.order(Lane::kUnshard, Lane::kCompute);
+  // The host writes shards in its memory, and waits for no stream by itself.
+  if (options_.cpu_offload.offload_params)
+    wait_for_event(*shard_group_, streams_.mark(Lane::kUnshard), "copies of offloaded shards");
+}
+
 // ---- outside of a step
 
 void Engine::begin_summon(const char* what) {
@@ -383,6 +401,7 @@ void Engine::begin_summon(const char* what) {
       drop_abandoned();
     }
     free_all();
+    settle_shards();
     keep_units_ = false;
   } catch (...) {
     summoned_ = false;

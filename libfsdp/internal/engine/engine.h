@@ -136,6 +136,9 @@ class Engine {
   void free(Unit& unit);
   void free_unrelated(const std::vector<Unit*>& units, Phase phase);
   void free_all();
+  // Makes what is written to shards from now on, by the caller's stream or by the host, come after
+  // every gather that reads them.
+  void settle_shards();
   void prefetch_after(const Unit& unit, Phase phase);
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();

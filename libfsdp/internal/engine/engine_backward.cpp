@@ -223,6 +223,7 @@ void Engine::end_backward(int graph_task) {
   graph_tasks_.clear();
   keep_units_ = !sync_ && !frees_after_forward_;
   if (!keep_units_) free_all();
+  settle_shards();
   for (const auto& unit : units_) {
     unit->expected = unit->ready = 0;
     show_gradients(*unit);

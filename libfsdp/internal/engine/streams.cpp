@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kLargePage = std::int64_t{1} << 20;
-// Gathers that may run ahead of the computation: the current unit's and the next one's.
+// Gathers that are in use or wait to be: the current unit's and the next one's.
 constexpr std::size_t kMostInFlight = 2;
 
 // Rounds sizes up, so that gathers and reductions of similar units have equal buffers.
@@ -55,9 +55,7 @@ c10::OptionalStreamGuard Streams::enter(Lane lane) {
 
 void Streams::order(Lane earlier, Lane later) {
   if (on_cpu()) return;
-  c10::Event event(device_.type());
-  event.record(stream(earlier));
-  event.block(stream(later));
+  mark(earlier).block(stream(later));
 }
 
 void Streams::used_on(const at::Tensor& tensor, Lane lane) {
@@ -99,15 +97,22 @@ void Streams::abandon(at::Tensor&& buffer, Use use) {
   buffer.reset();
 }
 
-void Streams::freed() {
-  if (on_cpu() || !throttled_) return;
-  freed_.emplace_back(device_.type());
-  freed_.back().record(stream(Lane::kCompute));
+c10::Event Streams::mark(Lane lane) const {
+  c10::Event event(device_.type());
+  event.record(stream(lane));
+  return event;
 }
 
-void Streams::throttle() {
-  while (freed_.size() > kMostInFlight) {
-    freed_.front().synchronize();
+void Streams::freed(std::int64_t gather) {
+  if (on_cpu() || !throttled_) return;
+  // One event does for the units of a bucket: the last one is after the others.
+  if (!freed_.empty() && freed_.back().gather == gather) freed_.pop_back();
+  freed_.push_back({gather, mark(Lane::kCompute)});
+}
+
+void Streams::throttle(const std::function<void(const c10::Event&)>& wait) {
+  while (freed_.size() >= kMostInFlight) {
+    wait(freed_.front().event);
     freed_.pop_front();
   }
 }

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -68,10 +69,16 @@ class Streams {
   void reset_peak() noexcept { peak_ = lent_; }
   std::size_t free_buffer_count() const noexcept { return free_.size(); }
 
-  // Call when a gathered unit was freed, and before a unit is gathered ahead: makes the CPU wait
-  // until all but the last two freed ones are really out of use.
-  void freed();
-  void throttle();
+  // Returns an event after the work that is on `lane` now.
+  // Requires: not on the CPU.
+  c10::Event mark(Lane lane) const;
+
+  // Call when a unit was freed; `gather` is the number of the gather that it came with.
+  void freed(std::int64_t gather);
+  // Call before a gather: has the CPU wait until the units of all but the last freed gather are
+  // really out of use, so that at most two gathers are in use or wait to be.  `wait` waits for an
+  // event.
+  void throttle(const std::function<void(const c10::Event&)>& wait);
 
  private:
   static std::size_t index(Use use) noexcept { return static_cast<std::size_t>(use); }
@@ -80,7 +87,11 @@ class Streams {
   const c10::Device device_;
   const bool throttled_;
   std::array<std::atomic<c10::StreamId>, 3> streams_{};  // by lane
-  std::deque<c10::Event> freed_;
+  struct Freed {
+    std::int64_t gather = 0;
+    c10::Event event;
+  };
+  std::deque<Freed> freed_;  // gathers whose units were freed, and may still be in use
   std::multimap<std::int64_t, c10::Storage> free_;  // by size
   std::array<std::int64_t, 2> lent_{};
   std::array<std::int64_t, 2> peak_{};

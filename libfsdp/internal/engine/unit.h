@@ -132,7 +132,8 @@ struct Unit {
   // Streams of the caller that may use `full`: they are after its gather, and it outlives their
   // use.
   std::vector<c10::StreamId> used_in;
-  bool prefetched = false;  // gathered ahead of its first use
+  bool prefetched = false;         // gathered ahead of its first use
+  std::int64_t gather_number = 0;  // of its last one: the gathers of the engine before it
 
   const Parameter* last_written = nullptr;  // by a forward of this rank
 

@@ -22,6 +22,7 @@ struct EventState {
   int device = 0;
   int stream = 0;
   Clock clock;
+  bool is_asked = false;
 };
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -92,7 +93,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       ++counters.events_alive;
     }
     ++counters.events_recorded;
-    *static_cast<EventState*>(*event) = {stream.device_index(), place_of(stream), clock_of(stream)};
+    *static_cast<EventState*>(*event) = {stream.device_index(), place_of(stream), clock_of(stream),
+                                         false};
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) wait_on_stream(stream, static_cast<EventState*>(event)->clock);
@@ -100,9 +102,16 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* event) const override {
     if (event == nullptr) return true;
     const Lock lock;
-    const auto& state = *static_cast<EventState*>(event);
-    if (progress() == Progress::kEager) learn(state.device, state.clock);
-    return host_knows(state.device, state.stream, state.clock.at(state.stream));
+    auto& state = *static_cast<EventState*>(event);
+    if (host_knows(state.device, state.stream, state.clock.at(state.stream))) return true;
+    if (progress() == Progress::kEager) {
+      learn(state.device, state.clock);
+    } else if (std::exchange(state.is_asked, true)) {
+      wait_on_host(state.device, state.clock, &Counters::event_waits);
+    } else {
+      return false;
+    }
+    return true;
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;

@@ -24,7 +24,9 @@ namespace fsdp::test::sim {
 
 // How far a device is behind the host.
 enum class Progress {
-  kLate,   // no work is over before the host has waited for it: memory is at its worst
+  // No work is over before the host has waited for it: memory is at its worst.  Who asks about one
+  // event again waits for it.
+  kLate,
   kEager,  // all work is over when somebody asks: memory is at its best
 };
 
