@@ -285,6 +285,7 @@ TEST(OptimStateDict, tied_parameters_go_by_any_name_and_dtypes_stay) {
     spawn_ranks(2, [&](const Group& ranks) {
       FsdpOptions options;
       options.process_group = ranks;
+      options.device_id = test::device_id_of_rank(ranks->rank());
       options.use_orig_params = use_orig_params;
       FullyShardedDataParallel<Mixed> model(Mixed(), options);
       torch::optim::AdamW optimizer(model.parameters(), torch::optim::AdamWOptions(0.1));

@@ -13,6 +13,10 @@ c10::Device device_of_rank(int rank) {
   return on_sim() ? sim::device_at(rank) : c10::Device(c10::kCPU);
 }
 
+std::optional<c10::Device> device_id_of_rank(int rank) {
+  return on_sim() ? std::optional(device_of_rank(rank)) : std::nullopt;
+}
+
 std::string backend_of_devices() {
   return on_sim() ? "sim" : "gloo";
 }

@@ -6,6 +6,7 @@
 //   if (on_sim()) GTEST_SKIP() << "reads parameters through data_ptr()";
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <c10/core/Device.h>
@@ -15,6 +16,8 @@ namespace fsdp::test {
 bool on_sim() noexcept;
 // Returns the device of a rank.
 c10::Device device_of_rank(int rank);
+// Returns the same as an option of a sharded module, which needs none on the CPU.
+std::optional<c10::Device> device_id_of_rank(int rank);
 // Returns the backend for groups whose tensors are on the ranks' devices.
 std::string backend_of_devices();
 

@@ -61,6 +61,7 @@ struct Trained {
     torch::manual_seed(seed);
     fill_parameters(*module);
     options.process_group = group;
+    options.device_id = test::device_id_of_rank(group->rank());
     options.auto_wrap_policy = module_wrap_policy<test::BlockImpl>();
     if (!options.node_size) options.node_size = group->size() % 2 == 0 ? 2 : 1;
     if (seed != 1) {

@@ -28,6 +28,7 @@ struct TrainingCase {
 inline FsdpOptions options_for(const Group& group, const TrainingCase& test) {
   FsdpOptions options;
   options.process_group = group;
+  options.device_id = device_id_of_rank(group->rank());
   options.use_orig_params = test.use_orig_params;
   options.sharding_strategy = test.strategy;
   options.node_size = group->size() % 2 == 0 ? 2 : 1;
