@@ -27,8 +27,12 @@ bool is_plain(const at::Tensor& from, const at::Tensor& to) {
          from.sizes() == to.sizes();
 }
 
+// Between devices, the current streams of both wait for each other.
 void copy_on_device(const at::Tensor& from, const at::Tensor& to, const c10::Stream& stream) {
+  const c10::Stream source_stream = current_stream(from.device().index());
+  order(source_stream, stream);
   const Access work = begin_kernel(stream, "a copy");
+  order(stream, source_stream);
   note_access(work, from, /*write=*/false);
   note_access(work, to, /*write=*/true);
   HostAliases aliases;

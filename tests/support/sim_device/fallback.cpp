@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operator that is not the device's own: the CPU's kernel on the same memory.
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include "tests/support/sim_device/counting.h"
@@ -30,6 +32,19 @@ const char* kept_name(const std::string& name) {
   static auto* const names = new std::set<std::string>;
   const std::lock_guard lock(mutex);
   return names->insert(name).first->c_str();
+}
+
+// Operators whose results have a size that only the device knows: the host waits for it.
+bool sizes_by_values(std::string_view name) {
+  return name == "aten::nonzero" || name == "aten::masked_select" ||
+         name.find("unique") != std::string_view::npos;
+}
+
+// Operators that take tensors of the CPU beside those of a device: indices, and the comparison
+// of tests with what they expect.
+bool mixes_devices(std::string_view name) {
+  return name == "aten::equal" || name == "aten::index" || name == "aten::index_put_" ||
+         name == "aten::_index_put_impl_" || name == "aten::_unsafe_index";
 }
 
 // Operators that write arguments without saying so in their schema: running statistics.
@@ -54,6 +69,7 @@ class HostCall {
     }
     op_.callBoxed(&stack_);
     for (Taken& taken : taken_) give_size(taken, device);
+    wait_for_values(device);
     for (c10::IValue& value : stack_) {
       if (value.isTensor()) {
         value = on_device(value.toTensor(), device);
@@ -76,8 +92,17 @@ class HostCall {
   };
 
   at::Tensor take(const at::Tensor& tensor, bool is_written) {
+    if (!tensor.defined()) return tensor;
+    const bool may_differ =
+        tensor.is_cpu() && (tensor.dim() == 0 || mixes_devices(op_.schema().name()));
+    if (!may_differ) {
+      if (!device_) device_ = tensor.device();
+      TORCH_CHECK(device_->type() == tensor.device().type() &&
+                      (!device_->has_index() || device_->index() == tensor.device().index()),
+                  op_.schema().name(), ": expected all tensors on one device, but found some on ",
+                  *device_, " and on ", tensor.device());
+    }
     if (!is_on_device(tensor)) return tensor;
-    if (!device_) device_ = tensor.device();
     const bool is_list_operator = op_.schema().name().find("_foreach") != std::string::npos;
     Taken taken{tensor, {}, is_written, is_written && tensor.numel() == 0 && !is_list_operator};
     taken.alias = taken.is_sized_by_operator ? at::empty({0}, tensor.options().device(at::kCPU))
@@ -116,6 +141,15 @@ class HostCall {
   c10::Device found_device() const {
     if (device_ && device_->has_index()) return *device_;
     return {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(current_device())};
+  }
+
+  // Numbers that are no tensors are for the host.
+  void wait_for_values(c10::Device device) {
+    const bool has_number = std::any_of(stack_.begin(), stack_.end(), [](const c10::IValue& value) {
+      return value.isBool() || value.isInt() || value.isDouble() || value.isScalar();
+    });
+    if (!has_number && !sizes_by_values(op_.schema().name())) return;
+    wait_on_host(device.index(), clock_of(current_stream(device.index())), &Counters::item_waits);
   }
 
   // Random numbers come from the device's generator.
