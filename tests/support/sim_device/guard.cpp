@@ -104,6 +104,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     const Lock lock;
     auto& state = *static_cast<EventState*>(event);
     if (host_knows(state.device, state.stream, state.clock.at(state.stream))) return true;
+    if (progress() == Progress::kStuck) return false;
     if (progress() == Progress::kEager) {
       learn(state.device, state.clock);
     } else if (std::exchange(state.is_asked, true)) {

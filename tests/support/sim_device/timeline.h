@@ -28,6 +28,8 @@ enum class Progress {
   // event again waits for it.
   kLate,
   kEager,  // all work is over when somebody asks: memory is at its best
+  // No work is ever over for who asks, as behind a collective that another rank never joins.
+  kStuck,
 };
 
 // All functions are thread-safe; the current device and streams are those of the thread.
