@@ -14,7 +14,7 @@
 //   optimizer.step();
 //
 // Note [first touch]: parameters of the wrapped module have no memory between uses.  The first
-// operator that takes one, in forward or backward, gathers its unit; a unit is freed when an
+// operator that takes one, in forward or backward, gathers its unit; a unit is resharded when an
 // operator of an unrelated one runs.  Operators may use parameters only inside forward(), inside a
 // backward of its results, or inside summon_full_params().  Anywhere else they throw, because ranks
 // would not gather together.

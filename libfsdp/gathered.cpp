@@ -12,7 +12,7 @@ using namespace internal;
 Gathered::Gathered(const std::vector<at::Tensor>& parameters) {
   for (const at::Tensor& tensor : parameters) {
     const Parameter* const parameter = parameter_of(tensor);
-    if (parameter == nullptr || parameter->unit->always_live) continue;
+    if (parameter == nullptr || parameter->unit->always_unsharded) continue;
     Unit* const unit = parameter->unit;
     const bool known =
         std::any_of(pins_.begin(), pins_.end(), [&](const Pin& pin) { return pin.unit == unit; });

@@ -30,7 +30,7 @@ bool is_hybrid(ShardingStrategy strategy) {
          strategy == ShardingStrategy::kHybridShardZero2;
 }
 
-bool frees_after_forward(ShardingStrategy strategy) {
+bool reshards_after_forward(ShardingStrategy strategy) {
   return strategy == ShardingStrategy::kFullShard || strategy == ShardingStrategy::kHybridShard;
 }
 
@@ -88,13 +88,13 @@ class TwoLargest {
   std::int64_t second_ = 0;
 };
 
-// Note [peak of the engine's memory]: live units at any time are the root, the units that contain
-// the current operator's unit, that unit, and one other, which is freed when the next operator runs
-// or is gathered ahead.  Strategies that keep units after forward have all.  One gather is in
-// flight, of a unit or of several small ones within bucket_bytes.  In backward the root's gradients
-// are staged from its first to its last operator, together with those of one unit that is being
-// computed and of one that is being reduced; small ones wait for each other within bucket_bytes.
-// The bounds add the worst of each, though these seldom coincide.
+// Note [peak of the engine's memory]: unsharded units at any time are the root, the units that
+// contain the current operator's unit, that unit, and one other, which is resharded when the next
+// operator runs or is gathered ahead.  Strategies that keep units after forward have all.  One
+// gather is in flight, of a unit or of several small ones within bucket_bytes.  In backward the
+// root's gradients are staged from its first to its last operator, together with those of one unit
+// that is being computed and of one that is being reduced; small ones wait for each other within
+// bucket_bytes. The bounds add the worst of each, though these seldom coincide.
 void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<WorkingSet>& sets,
                std::int64_t bucket_bytes) {
   std::int64_t all_full = 0;
@@ -119,14 +119,14 @@ void set_peaks(MemoryEstimate& estimate, const Units& units, const std::vector<W
     deepest = std::max(deepest, chain);
   }
   const WorkingSet& root = sets.front();
-  const auto live = frees_after_forward(estimate.strategy)
+  const auto unsharded = reshards_after_forward(estimate.strategy)
                         ? root.full + std::max(full.sum(), deepest + full.first())
                         : all_full;
   // Several units are combined before they are sent.
   const auto together = units.size() > 1 ? std::min(bucket_bytes, all_gathers) : 0;
   const auto gathering = std::max(gather.first(), together + together / estimate.shard_ranks);
   const auto waiting = std::min(bucket_bytes, all_grads);
-  estimate.gathered = live + gathering;
+  estimate.gathered = unsharded + gathering;
   estimate.reducing =
       root.grads + std::max(reduction.sum(), root.reduced + reduction.first()) + 2 * waiting;
 }

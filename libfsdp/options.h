@@ -27,7 +27,7 @@ namespace fsdp {
 
 enum class ShardingStrategy {
   // Parameters, gradients and optimizer state are sharded; a unit's parameters are gathered before
-  // its forward and again before its backward, and freed after each.
+  // its forward and again before its backward, and resharded after each.
   kFullShard,
   // Like kFullShard, but parameters stay gathered from forward to backward.
   kShardGradOp,

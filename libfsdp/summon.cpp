@@ -67,7 +67,7 @@ class FullParams::Scope {
       if (!shows()) continue;
       summoned_.push_back(parameter);
       // Whole already, and writes to it persist.
-      if (unit.always_live && options_.writeback) continue;
+      if (unit.always_unsharded && options_.writeback) continue;
       at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
       if (options_.offload_to_cpu) full = full.cpu();
       parameter->full.set_data(full);
@@ -131,7 +131,7 @@ class FullParams::Scope {
     }
     for (Parameter* parameter : with_gradient_) parameter->full.mutable_grad().reset();
     for (const auto& unit : engine_.units()) {
-      if (unit->always_live) make_live(*unit);
+      if (unit->always_unsharded) make_unsharded(*unit);
       show_gradients(*unit);
     }
     summoned_.clear();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Selects the submodules that become units: sets of parameters gathered and freed together.
+// Selects the submodules that become units: sets of parameters gathered and resharded together.
 #pragma once
 
 #include <cstdint>

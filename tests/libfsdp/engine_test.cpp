@@ -199,7 +199,7 @@ TEST(Engine, evaluation_between_steps_uses_the_stepped_weights) {
       const double again = next_token_loss(sharded.forward(tokens), tokens).template item<double>();
       EXPECT_EQ(once, again) << step;
       for (const auto& unit : sharded.engine().units())
-        EXPECT_TRUE(unit->resident || unit->state == UnitState::kFreed);
+        EXPECT_TRUE(unit->resident || unit->state == UnitState::kSharded);
     };
     expect_same_training(test, {1, 2, 3});
   }
@@ -261,7 +261,8 @@ TEST(Engine, units_are_gathered_ahead_and_used) {
         options.forward_prefetch = true;
       },
       [](const EngineStats& before, const EngineStats& after) {
-        // Forward: the root and four blocks.  Backward: the root and the last block are still live.
+        // Forward: the root and four blocks.  Backward: the root and the last block are still
+        // unsharded.
         EXPECT_EQ(after.gathers - before.gathers, 5 + 3);
         EXPECT_EQ(after.prefetched_units - before.prefetched_units,
                   after.prefetch_hits - before.prefetch_hits);

@@ -105,7 +105,7 @@ TEST(ForwardCode, a_forward_may_say_that_it_needs_parameters_whole) {
                 HasSubstr("outside of forward"));
     for (const auto& unit : sharded.engine().units()) {
       if (unit->parameters.empty()) continue;
-      EXPECT_EQ(unit->state, UnitState::kFreed) << unit->name << " of rank " << group->rank();
+      EXPECT_EQ(unit->state, UnitState::kSharded) << unit->name << " of rank " << group->rank();
     }
   });
 }

@@ -39,7 +39,7 @@ TEST(LoadStateDict, the_next_forward_sees_what_was_loaded) {
         FsdpOptions options = options_for(group);
         options.sharding_strategy = strategy;
         FullyShardedDataParallel<Gpt> sharded(filled<Gpt>(), options);
-        loss_of(sharded);  // without a backward: units may be live
+        loss_of(sharded);  // without a backward: units may be unsharded
         Gpt other;
         const StateDict state = changed_state(*other);
         sharded.load_state_dict(state);

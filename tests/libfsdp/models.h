@@ -84,7 +84,7 @@ struct CrossedImpl : nn::Module {
 };
 TORCH_MODULE(Crossed);
 
-// Views of a parameter are taken, its unit is freed by others, and the views are used.
+// Views of a parameter are taken, its unit is resharded by others, and the views are used.
 struct ViewedImpl : nn::Module {
   ViewedImpl()
       : a(register_module("a", nn::Linear(6, 6))),

@@ -112,8 +112,8 @@ void train_both(const ShardedCase<Holder>& test, const Group& group) {
       loss.backward();
     }
     for (const auto& unit : sharded.engine().units()) {
-      EXPECT_TRUE(unit->always_live || unit->state == UnitState::kFreed)
-          << "unit '" << unit->name << "' is live after backward";
+      EXPECT_TRUE(unit->always_unsharded || unit->state == UnitState::kSharded)
+          << "unit '" << unit->name << "' is unsharded after backward";
       for (const auto& parameter : unit->parameters) {
         // A stand-in, without memory.
         const torch::Tensor& gradient = parameter->full.grad();

@@ -16,7 +16,7 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::DeferredInit;
 
 // The key is left out while the kernel runs: operators that it calls are its own affair, and
-// everything that it may read was made live before it began.
+// everything that it may read was unsharded before it began.
 void intercept(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (meta_factories_active()) send_factory_to_meta(op.schema(), *stack);
   ObservedCall call(op, *stack);

@@ -19,7 +19,7 @@
 namespace fsdp::internal {
 namespace {
 
-bool frees_after_forward(ShardingStrategy strategy) {
+bool reshards_after_forward(ShardingStrategy strategy) {
   return strategy == ShardingStrategy::kFullShard || strategy == ShardingStrategy::kHybridShard;
 }
 
@@ -31,7 +31,7 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
     : options_(std::move(options)),
       shard_group_(std::move(shard_group)),
       replicate_group_(std::move(replicate_group)),
-      frees_after_forward_(frees_after_forward(options_.sharding_strategy)),
+      reshards_after_forward_(reshards_after_forward(options_.sharding_strategy)),
       units_(std::move(units)),
       streams_(compute_device, options_.limit_all_gathers),
       order_(shard_group_->size() == 1 && replicate_group_ ? replicate_group_ : shard_group_) {
@@ -46,9 +46,10 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
     unit->engine = this;
     // A single rank behaves like any other number of ranks; without sharding the module is left as
     // it is.
-    unit->always_live = unit->resident && options_.sharding_strategy == ShardingStrategy::kNoShard;
-    take_over(*unit, /*observed=*/!unit->always_live);
-    if (unit->always_live) make_live(*unit);
+    unit->always_unsharded =
+        unit->resident && options_.sharding_strategy == ShardingStrategy::kNoShard;
+    take_over(*unit, /*observed=*/!unit->always_unsharded);
+    if (unit->always_unsharded) make_unsharded(*unit);
     for (const auto& parameter : unit->parameters) {
       if (parameter->trainable) hook_gradients(*parameter);
     }
@@ -115,7 +116,7 @@ void Engine::begin_forward() {
     for (const auto& unit : units_) {
       unit->pins = 0;
       // Shards may have been stepped since they were gathered.
-      if (!keep_units_ || unit->version() != unit->gathered_version) free(*unit);
+      if (!keep_units_ || unit->version() != unit->gathered_version) reshard(*unit);
       for (const auto& parameter : unit->parameters) {
         parameter->version = shard_version(*parameter);
         // Graphs that saved it have no other way to know that it was changed.
@@ -143,10 +144,10 @@ void Engine::end_forward() {
   in_forward_ = false;
   current_ = nullptr;
   trace_compute(nullptr, Phase::kForward);
-  // Without a backward nothing would free live units, and an optimizer's step would make them
+  // Without a backward nothing would reshard units, and an optimizer's step would make them
   // stale.
   if (!at::GradMode::is_enabled()) {
-    free_all();
+    reshard_all();
     settle_shards();
   } else {
     // Unused gathers that were started ahead still read the shards.
@@ -154,7 +155,7 @@ void Engine::end_forward() {
     for (const auto& unit : units_) {
       if (unit->state != UnitState::kGathering) continue;
       in_vain = true;
-      free(*unit);
+      reshard(*unit);
     }
     if (in_vain) settle_shards();
   }
@@ -169,9 +170,9 @@ void Engine::abandon_forward(const char* what) noexcept {
   options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
   for (const auto& unit : units_) {
     // Do not wait for a gather in flight: other ranks may never enter it.
-    if (unit->state == UnitState::kLive) free(*unit);
+    if (unit->state == UnitState::kUnsharded) reshard(*unit);
     unit->gather.reset();
-    if (unit->state == UnitState::kGathering) unit->state = UnitState::kFreed;
+    if (unit->state == UnitState::kGathering) unit->state = UnitState::kSharded;
     unit->prefetched = false;
     forget_written(*unit);
   }
@@ -227,7 +228,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
   if (!own) {
     const bool read_by_a_kernel =
         kernels_ > 0 && std::all_of(units.begin(), units.end(), [](const Unit* unit) {
-          return unit->state == UnitState::kLive;
+          return unit->state == UnitState::kUnsharded;
         });
     TORCH_CHECK(read_by_a_kernel, two_threads());
     ++strangers_;
@@ -239,11 +240,11 @@ bool Engine::use(const std::vector<Unit*>& units) {
   ++stats_.uses;
   current_ = nullptr;
   trace_compute(nullptr, phase);
-  free_unrelated(units, phase);
+  reshard_unrelated(units, phase);
   for (Unit* unit : units) {
     if (unit->prefetched) ++stats_.prefetch_hits;
     unit->prefetched = false;
-    if (unit->state == UnitState::kFreed) make_available(*unit, phase);
+    if (unit->state == UnitState::kSharded) make_available(*unit, phase);
   }
   for (Unit* unit : units) {
     if (unit->state != UnitState::kGathering) continue;
@@ -287,7 +288,7 @@ void Engine::hand_over(const std::vector<Unit*>& units) {
 void Engine::make_available(Unit& unit, Phase phase) {
   if (unit.resident) {
     unit.gathered_version = unit.version();
-    make_live(unit);
+    make_unsharded(unit);
   } else {
     start_gather(unit, phase);
   }
@@ -308,7 +309,7 @@ void Engine::start_gather(Unit& first, Phase phase) {
   // Adds the units that followed the last time, as long as all fit together.
   for (Unit* unit = next(&first); world_size > 1 && unit != nullptr; unit = next(unit)) {
     bytes += unit->gather_bytes * world_size;
-    if (unit->state != UnitState::kFreed || bytes > options_.bucket_bytes ||
+    if (unit->state != UnitState::kSharded || bytes > options_.bucket_bytes ||
         (phase == Phase::kBackward && unit->done()) ||
         std::find(units.begin(), units.end(), unit) != units.end())
       break;
@@ -332,7 +333,7 @@ void Engine::start_gather(Unit& first, Phase phase) {
 
 void Engine::prefetch_after(const Unit& unit, Phase phase) {
   Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
-  if (next == nullptr || next->state != UnitState::kFreed || shard_group_->size() == 1) return;
+  if (next == nullptr || next->state != UnitState::kSharded || shard_group_->size() == 1) return;
   if (phase == Phase::kBackward && next->done()) return;
   start_gather(*next, phase);
   next->prefetched = true;
@@ -349,32 +350,32 @@ void Engine::remember_order(Unit& unit, Phase phase) {
   if (unit.parent != nullptr || previous_ == nullptr) previous_ = &unit;
 }
 
-void Engine::free(Unit& unit) {
+void Engine::reshard(Unit& unit) {
   unit.prefetched = false;
   if (unit.state == UnitState::kGathering) unit.gather->discard(unit);
-  if (unit.state != UnitState::kLive || unit.always_live) return;
-  make_freed(unit);
+  if (unit.state != UnitState::kUnsharded || unit.always_unsharded) return;
+  make_sharded(unit);
   if (unit.resident) return;
   unit.used_in.clear();
   streams_.give(std::move(unit.full), Use::kParameters);
   unit.full.reset();
-  streams_.freed(unit.gather_number);
+  streams_.resharded(unit.gather_number);
 }
 
-void Engine::free_unrelated(const std::vector<Unit*>& units, Phase phase) {
-  if (phase == Phase::kForward && !frees_after_forward_) return;
+void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
+  if (phase == Phase::kForward && !reshards_after_forward_) return;
   for (const auto& unit : units_) {
-    if (unit->state != UnitState::kLive || unit->pins > 0) continue;
+    if (unit->state != UnitState::kUnsharded || unit->pins > 0) continue;
     // Units kept from forward on may still have their backward ahead.
-    if (!frees_after_forward_ && !(unit->done() && sync_)) continue;
+    if (!reshards_after_forward_ && !(unit->done() && sync_)) continue;
     const bool used = std::any_of(units.begin(), units.end(),
                                   [&](const Unit* other) { return related(*unit, *other); });
-    if (!used) free(*unit);
+    if (!used) reshard(*unit);
   }
 }
 
-void Engine::free_all() {
-  for (const auto& unit : units_) free(*unit);
+void Engine::reshard_all() {
+  for (const auto& unit : units_) reshard(*unit);
   current_ = nullptr;
 }
 
@@ -400,7 +401,7 @@ void Engine::begin_summon(const char* what) {
       graph_tasks_.clear();
       drop_abandoned();
     }
-    free_all();
+    reshard_all();
     settle_shards();
     keep_units_ = false;
   } catch (...) {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a step of a sharded module: decides when units are gathered, freed and reduced.
+// Runs a step of a sharded module: decides when units are gathered, resharded and reduced.
 //
 // Note [one step]:
-//   begin_forward   leftovers of a failed backward are dropped; every unit is freed
+//   begin_forward   leftovers of a failed backward are dropped; every unit is resharded
 //   use             an operator takes parameters (see observer.h): their units are gathered, the
-//                   next unit's gather is started, units that are neither above nor below are freed
-//   end_forward     without gradients, every unit is freed; else those of the last operators stay
-//   first use or gradient of a backward
+//                   next unit's gather is started, units that are neither above nor below are
+//                   resharded
+//   end_forward     without gradients, every unit is resharded; else those of the last operators
+//   stay first use or gradient of a backward
 //                   counts which gradients each unit will get; asks autograd for a call at the end
 //   gradient_ready  the gradient is staged and dropped; the last of a unit starts its reduction
-//   end_backward    the rest is reduced, every reduction is finished, every unit is freed
+//   end_backward    the rest is reduced, every reduction is finished, every unit is resharded
 //   backward_died   instead, if the backward threw: its leftovers are dropped
 //
 // Note [one thread]: every rank must gather in the same order, and two threads of one forward would
 // not keep one.  Operators of a forward run in the thread that began it; those that a kernel runs
-// in its own threads may read live parameters while the kernel runs.
+// in its own threads may read unsharded parameters while the kernel runs.
 //
 // Thread-safe: one mutex; autograd's threads and the caller's may differ.
 #pragma once
@@ -85,10 +86,10 @@ class Engine {
   // the forward's.
   bool use(const std::vector<Unit*>& units);
   void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
-  // The operator `writer` has written the live parameter, see written_parameters.h.
+  // The operator `writer` has written the unsharded parameter, see written_parameters.h.
   // Throws: c10::Error if the shard cannot take the written values.
   void written(Parameter& parameter, const std::string& writer);
-  // Keeps a live unit live from now on, or lets it be freed when its time comes.
+  // Keeps an unsharded unit so from now on, or lets it be resharded when its time comes.
   void pin(Unit& unit, int pins);
   const std::shared_ptr<EngineLife>& life() const noexcept { return life_; }
 
@@ -133,9 +134,9 @@ class Engine {
   void start_gather(Unit& first, Phase phase);
   // Lets the caller's stream use live units.
   void hand_over(const std::vector<Unit*>& units);
-  void free(Unit& unit);
-  void free_unrelated(const std::vector<Unit*>& units, Phase phase);
-  void free_all();
+  void reshard(Unit& unit);
+  void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
+  void reshard_all();
   // Makes what is written to shards from now on, by the caller's stream or by the host, come after
   // every gather that reads them.
   void settle_shards();
@@ -156,7 +157,7 @@ class Engine {
   const FsdpOptions options_;
   const std::shared_ptr<ProcessGroup> shard_group_;
   const std::shared_ptr<ProcessGroup> replicate_group_;
-  const bool frees_after_forward_;
+  const bool reshards_after_forward_;
   std::vector<std::unique_ptr<Unit>> units_;
   Streams streams_;
   ReduceContext reduce_context_;
@@ -177,7 +178,7 @@ class Engine {
   std::string spoiled_;      // the reason if the module cannot be used; else empty
   bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
   bool failed_ = false;      // other ranks were told of it
-  // The unit the last operator used, live; further operators on it need nothing.
+  // The unit the last operator used, unsharded; further operators on it need nothing.
   std::atomic<Unit*> current_ = nullptr;
   std::atomic<int> current_task_ = -1;  // the graph task it was used in
   Unit* previous_ = nullptr;            // the last unit used in this phase

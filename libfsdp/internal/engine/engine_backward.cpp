@@ -142,9 +142,9 @@ void Engine::gradient_ready(Parameter& parameter) {
     stage_kept(unit);
     reduce(unit);
   }
-  if (unit.state == UnitState::kLive && unit.pins == 0 && (frees_after_forward_ || sync_)) {
+  if (unit.state == UnitState::kUnsharded && unit.pins == 0 && (reshards_after_forward_ || sync_)) {
     if (current_ == &unit) current_ = nullptr;
-    free(unit);
+    reshard(unit);
   }
   if (options_.backward_prefetch == BackwardPrefetch::kBackwardPost)
     prefetch_after(unit, Phase::kBackward);
@@ -221,8 +221,8 @@ void Engine::end_backward(int graph_task) {
     streams_.order(Lane::kReduce, Lane::kCompute);
   }
   graph_tasks_.clear();
-  keep_units_ = !sync_ && !frees_after_forward_;
-  if (!keep_units_) free_all();
+  keep_units_ = !sync_ && !reshards_after_forward_;
+  if (!keep_units_) reshard_all();
   settle_shards();
   for (const auto& unit : units_) {
     unit->expected = unit->ready = 0;

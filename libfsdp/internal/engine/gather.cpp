@@ -118,7 +118,7 @@ void Gather::finish(Unit& unit) {
     throw;
   }
   leave(unit);
-  make_live(unit);
+  make_unsharded(unit);
 }
 
 void Gather::discard(Unit& unit) {
@@ -132,7 +132,7 @@ void Gather::discard(Unit& unit) {
     throw;
   }
   leave(unit);
-  unit.state = UnitState::kFreed;
+  unit.state = UnitState::kSharded;
 }
 
 void Gather::wait() {
@@ -221,7 +221,7 @@ void Gather::fail() noexcept {
   for (Unit* unit : units_) {
     unit->gather.reset();
     unit->prefetched = false;
-    unit->state = UnitState::kFreed;
+    unit->state = UnitState::kSharded;
     streams_.abandon(std::move(unit->full), Use::kParameters);
   }
   units_.clear();

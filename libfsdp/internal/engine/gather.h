@@ -18,7 +18,7 @@ namespace fsdp::internal {
 
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
-  // Collective.  Starts gathering freed units; they are kGathering afterwards.  `units` of the
+  // Collective.  Starts gathering sharded units; they are kGathering afterwards.  `units` of the
   // engine, by id, give other ranks' units their names in errors.
   static void start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
                     const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all,
@@ -30,10 +30,10 @@ class Gather : public std::enable_shared_from_this<Gather> {
   Gather& operator=(const Gather&) = delete;
   ~Gather();
 
-  // Waits, and makes one of its units live.  Its parameters come on kUnshard: a stream that uses
-  // them has to be ordered after that lane.
-  // Throws: c10::Error if the collective fails, or if another rank gathered another unit or wrote
-  // other values to this one (see written_parameters.h); all its units are freed then.
+  // Waits, and makes one of its units unsharded.  Its parameters come on kUnshard: a stream that
+  // uses them has to be ordered after that lane. Throws: c10::Error if the collective fails, or if
+  // another rank gathered another unit or wrote other values to this one (see
+  // written_parameters.h); all its units are sharded again then.
   void finish(Unit& unit);
   // Frees one of its units that will not be used, without copying it.  It still waits, because the
   // shards are read until the collective is over.

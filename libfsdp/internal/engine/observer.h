@@ -21,7 +21,7 @@ struct Unit;
 namespace fsdp::internal {
 
 // One call of an operator.  While it lives, the units of its parameter arguments (or views of
-// parameters) are live.
+// parameters) are unsharded.
 class ObservedCall {
  public:
   // Gathers.  Raises arguments of a unit that mixed precision leaves alone to its dtype.

@@ -103,7 +103,7 @@ c10::Event Streams::mark(Lane lane) const {
   return event;
 }
 
-void Streams::freed(std::int64_t gather) {
+void Streams::resharded(std::int64_t gather) {
   if (on_cpu() || !throttled_) return;
   // One event does for the units of a bucket: the last one is after the others.
   if (!freed_.empty() && freed_.back().gather == gather) freed_.pop_back();

@@ -28,8 +28,9 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// A freed storage is locked, and claims to be on the meta device.  Code that reads it without an
-// operator gets an error, or (a serializer) finds that the tensor and its storage do not fit.
+// The storage of a sharded parameter is locked, and claims to be on the meta device.  Code that
+// reads it without an operator gets an error, or (a serializer) finds that the tensor and its
+// storage do not fit.
 at::DataPtr freed_pointer(Parameter* parameter) {
   return {nullptr, parameter, &keep_parameter, c10::Device(c10::kMeta)};
 }
@@ -194,7 +195,7 @@ void take_over(Unit& unit, bool observed) {
       full.set_data(parameter->home);
     }
   }
-  make_freed(unit);
+  make_sharded(unit);
 }
 
 void let_go(Unit& unit) noexcept {
@@ -211,7 +212,7 @@ void let_go(Unit& unit) noexcept {
   }
 }
 
-void make_live(Unit& unit) {
+void make_unsharded(Unit& unit) {
   for (FlatGroup& group : unit.groups) {
     const auto item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
     for (Parameter* parameter : group.parameters) {
@@ -222,17 +223,17 @@ void make_live(Unit& unit) {
       point(*parameter, base + parameter->offset * item * world_size, parameter->full.device());
     }
   }
-  unit.state = UnitState::kLive;
+  unit.state = UnitState::kUnsharded;
 }
 
-void make_freed(Unit& unit) {
+void make_sharded(Unit& unit) {
   for (const auto& parameter : unit.parameters) {
     c10::StorageImpl* storage = storage_of(parameter->home);
     internal::set_locked(*storage, true);
     storage->set_data_ptr_noswap(freed_pointer(parameter.get()));
     storage->set_nbytes(std::size_t{0});
   }
-  unit.state = UnitState::kFreed;
+  unit.state = UnitState::kSharded;
 }
 
 bool still_taken(const Parameter& parameter) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A unit: parameters that are gathered, freed and reduced together.
+// A unit: parameters that are gathered, resharded and reduced together.
 //
 // Note [layout of a unit]: for each parameter a rank holds the rows that shard_layout gives it, one
 // after another in one byte buffer, grouped by dtype (a FlatGroup each), trainable parameters
@@ -93,9 +93,9 @@ struct FlatGroup {
 };
 
 enum class UnitState {
-  kFreed,      // no memory beyond the shards
+  kSharded,    // no memory beyond the shards
   kGathering,  // a collective is in flight
-  kLive,       // the module's tensors are full
+  kUnsharded,  // the module's tensors are full
 };
 
 // The end of a rank's block in a gather.
@@ -119,16 +119,17 @@ struct Unit {
   std::int64_t gather_bytes = 0;  // a rank's block, with the trailer
   at::Tensor local;               // bytes
   bool flat = false;              // the optimizer gets FlatGroup::flat
-  // True if the shards are whole and in the dtype of compute: then the live tensors lie in `local`.
+  // True if the shards are whole and in the dtype of compute: then the unsharded tensors lie in
+  // `local`.
   bool resident = false;
-  bool always_live = false;            // resident and not sharded: operators are not observed
-  int pins = 0;                        // Gathered scopes that keep it live
-  std::uint32_t gathered_version = 0;  // value of version() when it was last made live
+  bool always_unsharded = false;       // resident and not sharded: operators are not observed
+  int pins = 0;                        // Gathered scopes that keep it unsharded
+  std::uint32_t gathered_version = 0;  // value of version() when it was last unsharded
 
-  UnitState state = UnitState::kFreed;
+  UnitState state = UnitState::kSharded;
   std::shared_ptr<Gather> gather;    // while gathering
   std::int64_t gather_position = 0;  // of its block in the gather's blocks, in bytes
-  at::Tensor full;                   // bytes, while live
+  at::Tensor full;                   // bytes, while unsharded
   // Streams of the caller that may use `full`: they are after its gather, and it outlives their
   // use.
   std::vector<c10::StreamId> used_in;
@@ -184,8 +185,8 @@ void let_go(Unit& unit) noexcept;
 
 // Points the module's tensors into `full` (see Note [layout of a unit]), or into the local buffer
 // if the unit is resident.
-void make_live(Unit& unit);
-void make_freed(Unit& unit);
+void make_unsharded(Unit& unit);
+void make_sharded(Unit& unit);
 // Returns whether the module's tensor is still the one taken over.
 bool still_taken(const Parameter& parameter) noexcept;
 // Call after a write to the shard that autograd does not know about.

@@ -75,7 +75,7 @@ void take_replacement(Parameter& parameter, int rank) {
   const OwnWork own;
   const at::Tensor whole = parameter.full.detach();
   parameter.full.set_data(parameter.home);
-  if (parameter.unit->state == UnitState::kLive) parameter.home.copy_(whole);
+  if (parameter.unit->state == UnitState::kUnsharded) parameter.home.copy_(whole);
   take_written(parameter, whole, rank, "set_data");
   parameter.replaced_at = parameter.unit->version();
 }

@@ -43,26 +43,26 @@ class StreamsOfADevice : public ::testing::Test {
 TEST_F(StreamsOfADevice, a_throttled_one_waits_for_all_freed_gathers_but_the_last) {
   Streams streams(device_, /*throttled=*/true);
   EXPECT_EQ(waits_of(streams), 0);
-  streams.freed(1);
+  streams.resharded(1);
   EXPECT_EQ(waits_of(streams), 0);
-  streams.freed(2);
-  streams.freed(3);
+  streams.resharded(2);
+  streams.resharded(3);
   EXPECT_EQ(waits_of(streams), 2);
   EXPECT_EQ(waits_of(streams), 0);
 }
 
 TEST_F(StreamsOfADevice, units_of_one_gather_count_as_one) {
   Streams streams(device_, true);
-  for (int unit = 0; unit < 8; ++unit) streams.freed(1);
+  for (int unit = 0; unit < 8; ++unit) streams.resharded(1);
   EXPECT_EQ(waits_of(streams), 0);
-  streams.freed(2);
+  streams.resharded(2);
   EXPECT_EQ(waits_of(streams), 1);
 }
 
 TEST_F(StreamsOfADevice, one_that_is_not_throttled_never_waits_and_keeps_no_event) {
   const auto before = sim::counters(0).events_alive;
   Streams streams(device_, /*throttled=*/false);
-  for (int unit = 0; unit < 8; ++unit) streams.freed(unit);
+  for (int unit = 0; unit < 8; ++unit) streams.resharded(unit);
   EXPECT_EQ(waits_of(streams), 0);
   EXPECT_EQ(sim::counters(0).events_alive, before);
 }
