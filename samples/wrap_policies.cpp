@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shows which modules become units, the sets of parameters that are gathered and resharded together:
-// one GPT under each policy, a model that marks its own, and one built without memory.
+// Shows which modules become units, the sets of parameters that are gathered and resharded
+// together: one GPT under each policy, a model that marks its own, and one built without memory.
 //
 //   wrap_policies
 #include <iostream>

@@ -38,6 +38,11 @@ TEST(CommHooks, divide_before_the_sum_by_what_pytorch_does) {
   }
 }
 
+// Returns a tensor on the device of this rank.
+at::Tensor placed(const Group& group, const at::Tensor& tensor) {
+  return tensor.to(test::device_of_rank(group->rank()));
+}
+
 // Returns rank r's gradient; whole numbers, whose means over up to four ranks are exact in float32.
 at::Tensor gradient_of(int rank, int world_size) {
   return torch::arange(3.0 * world_size).mul_(12).add_(12 * rank * rank);
@@ -54,23 +59,23 @@ TEST(CommHooks, every_rank_gets_its_rows_of_the_mean) {
     spawn_ranks(world_size, [&](const Group& group) {
       const auto expected = mean_gradient(world_size);
       for (const auto& hook : {allreduce_hook(), fp16_compress_hook(), bf16_compress_hook()}) {
-        auto whole = gradient_of(group->rank(), world_size);
+        auto whole = placed(group, gradient_of(group->rank(), world_size));
         auto same = whole;
         hook(group, whole, same);
-        EXPECT_TRUE(torch::allclose(whole, expected, 1e-2));
+        EXPECT_TRUE(torch::allclose(whole.cpu(), expected, 1e-2));
         EXPECT_EQ(whole.scalar_type(), torch::kFloat);
       }
       for (const auto& hook : {reduce_scatter_hook(), fp16_compress_hook(), bf16_compress_hook()}) {
-        auto unsharded = gradient_of(group->rank(), world_size);
-        auto sharded = torch::empty({3});
+        auto unsharded = placed(group, gradient_of(group->rank(), world_size));
+        auto sharded = placed(group, torch::empty({3}));
         hook(group, unsharded, sharded);
-        EXPECT_TRUE(torch::allclose(sharded, expected.narrow(0, 3 * group->rank(), 3), 1e-2));
+        EXPECT_TRUE(torch::allclose(sharded.cpu(), expected.narrow(0, 3 * group->rank(), 3), 1e-2));
         EXPECT_EQ(sharded.scalar_type(), torch::kFloat);
       }
-      auto whole = gradient_of(group->rank(), world_size);
+      auto whole = placed(group, gradient_of(group->rank(), world_size));
       auto same = whole;
       allreduce_hook()(group, whole, same);
-      EXPECT_TRUE(torch::allclose(whole, expected, 1e-6, 1e-6));
+      EXPECT_TRUE(torch::allclose(whole.cpu(), expected, 1e-6, 1e-6));
     });
   }
 }
@@ -81,8 +86,8 @@ TEST(CommHooks, compression_rounds_to_the_dtype_it_says) {
     const auto gradient = torch::full({2}, 1 + 1.0 / 1024);
     for (const auto& [hook, expected] : std::vector<std::pair<CommHook, double>>{
              {fp16_compress_hook(), 1 + 1.0 / 1024}, {bf16_compress_hook(), 1.0}}) {
-      auto unsharded = gradient.clone();
-      auto sharded = torch::empty({1});
+      auto unsharded = placed(group, gradient.clone());
+      auto sharded = placed(group, torch::empty({1}));
       hook(group, unsharded, sharded);
       EXPECT_EQ(sharded.item<float>(), static_cast<float>(expected));
     }
@@ -92,8 +97,8 @@ TEST(CommHooks, compression_rounds_to_the_dtype_it_says) {
 TEST(CommHooks, large_and_small_gradients_survive_float16) {
   spawn_ranks(4, [](const Group& group) {
     for (const double value : {30000.0, 1e-7}) {  // the plain sum of the first is infinite
-      auto unsharded = torch::full({4}, value);
-      auto sharded = torch::empty({1});
+      auto unsharded = placed(group, torch::full({4}, value));
+      auto sharded = placed(group, torch::empty({1}));
       fp16_compress_hook()(group, unsharded, sharded);
       EXPECT_NEAR(sharded.item<double>(), value, 0.5 * value);
     }

@@ -239,6 +239,7 @@ void expect_of_a_step(
     auto test = gpt(4);
     FsdpOptions options = test.options;
     options.process_group = group;
+    options.device_id = test::device_id_of_rank(group->rank());
     set(options);
     FullyShardedDataParallel<Gpt> sharded(test.build(), options);
     const auto step = [&](int seed) {

@@ -255,6 +255,7 @@ TEST(Errors, one_communication_hook_and_none_for_hybrid_strategies) {
 }
 
 TEST(Errors, sparse_gradients_are_refused_by_name) {
+  if (on_sim()) GTEST_SKIP() << "sparse tensors are not simulated";
   spawn_ranks(2, [](const Group& group) {
     nn::Embedding module(nn::EmbeddingOptions(10, 3).sparse(true));
     FullyShardedDataParallel<nn::Embedding> sharded(module, options_over(group));

@@ -78,6 +78,7 @@ TEST(ForwardCode, memory_of_a_parameter_that_is_not_there_cannot_be_asked_for) {
 }
 
 TEST(ForwardCode, a_forward_may_say_that_it_needs_parameters_whole) {
+  if (test::on_sim()) GTEST_SKIP() << "reads parameters through data_ptr() and accessor()";
   on_worlds([](Sharded& sharded, Does&, const Group& group) {
     const Does whole;
     const auto reads = [&](DoesImpl& inside, const Tensor& x) {
@@ -248,7 +249,7 @@ struct BranchImpl : nn::Module {
   }
   Tensor forward(const Tensor& x, bool with_embedding) {
     Tensor y = torch::tanh(a(x));
-    if (with_embedding) y = y + emb(torch::tensor({3, 5, 7}));
+    if (with_embedding) y = y + emb(torch::tensor({3, 5, 7}).to(x.device()));
     return b(y).sum();
   }
   nn::Linear a;
@@ -406,8 +407,10 @@ TEST(ForwardCode, mixed_precision_may_leave_any_class_alone) {
       expected.sum().backward();
       const FullParams scope = sharded.summon_full_params({.writeback = false, .with_grads = true});
       for (const char* name : {"norm.weight", "norm.bias", "mid.weight", "mid.bias"}) {
-        EXPECT_TRUE(torch::equal(module->named_parameters()[name].grad(),
-                                 whole->named_parameters()[name].grad()))
+        // Kernels round as the layout of what comes from autograd has it, which differs by device.
+        EXPECT_LE(distance(module->named_parameters()[name].grad(),
+                           whole->named_parameters()[name].grad()),
+                  test::on_sim() ? 1e-5 : 0)
             << name;
       }
     });
@@ -427,6 +430,8 @@ TEST(ForwardCode, modules_of_units_are_given) {
 TEST(ForwardCode, ignored_states_may_be_modules) {
   spawn_ranks(2, [](const Group& group) {
     Does module;
+    // What is ignored stays where it is.
+    module->a->to(test::device_of_rank(group->rank()));
     FsdpOptions options = options_over(group, module_wrap_policy<nn::LinearImpl>());
     options.ignored_states = {module->a.ptr()};
     Sharded sharded(module, options);

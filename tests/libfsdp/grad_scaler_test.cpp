@@ -16,6 +16,7 @@
 
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"
+#include "tests/support/test_device.h"
 
 namespace fsdp {
 namespace {
@@ -87,12 +88,14 @@ TEST(GradScaler, an_infinity_on_one_rank_makes_all_skip) {
   for (const int world_size : {1, 2, 3, 4}) {
     test::spawn_ranks(world_size, [&](const std::shared_ptr<ProcessGroup>& group) {
       GradScaler scaler({.init_scale = 8, .growth_interval = 1, .process_group = group});
+      const c10::Device device = test::device_of_rank(group->rank());
+      scaler.scale(torch::ones({}, device));
       const bool is_last = group->rank() == group->size() - 1;
       for (const bool bad : {false, true, false}) {
         // The last rank has a gradient that is not finite; rank 0 may have no gradient.
-        std::vector<at::Tensor> parameters{torch::zeros({2})};
+        std::vector<at::Tensor> parameters{torch::zeros({2}, device)};
         if (is_last || group->rank() != 0) {
-          parameters = {with_grad(torch::full({2}, bad && is_last ? kInfinity : 16.0F))};
+          parameters = {with_grad(torch::full({2}, bad && is_last ? kInfinity : 16.0F, device))};
         }
         Sgd optimizer(parameters);
         EXPECT_EQ(scaler.step(optimizer), !bad);

@@ -169,6 +169,7 @@ void expect_estimated(FsdpOptions options, int world_size) {
   spawn_ranks(world_size, [&](const Group& group) {
     FsdpOptions with_group = options;
     with_group.process_group = group;
+    with_group.device_id = test::device_id_of_rank(group->rank());
     FullyShardedDataParallel<test::Gpt> sharded(test::Gpt(6, false, 96), with_group);
     torch::optim::AdamW optimizer(sharded.parameters());
     Engine& engine = sharded.engine();

@@ -14,7 +14,8 @@ namespace nn = torch::nn;
 using torch::Tensor;
 
 inline Tensor next_token_loss(const Tensor& logits, const Tensor& tokens) {
-  return nn::functional::cross_entropy(logits.view({-1, logits.size(-1)}), tokens.view({-1}));
+  return nn::functional::cross_entropy(logits.view({-1, logits.size(-1)}),
+                                       tokens.to(logits.device()).view({-1}));
 }
 
 struct BlockImpl : nn::Module {

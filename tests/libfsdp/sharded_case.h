@@ -16,6 +16,7 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "tests/support/spawn_ranks.h"
+#include "tests/support/test_device.h"
 
 namespace fsdp {
 using namespace internal;
@@ -64,8 +65,9 @@ struct ShardedCase {
   std::function<void(Sharded&, int step)> after_step = [](Sharded&, int) {};
 };
 
+// Of tensors of any device.
 inline double distance(const torch::Tensor& a, const torch::Tensor& b) {
-  return a.numel() == 0 ? 0 : (a - b).abs().max().item<double>();
+  return a.numel() == 0 ? 0 : (a.cpu() - b.cpu()).abs().max().item<double>();
 }
 
 template <typename Holder>
@@ -76,6 +78,7 @@ void train_both(const ShardedCase<Holder>& test, const Group& group) {
   Holder module = test.build();
   FsdpOptions options = test.options;
   options.process_group = group;
+  options.device_id = test::device_id_of_rank(group->rank());
   if (!options.node_size) options.node_size = world_size % 2 == 0 ? 2 : 1;
   Sharded sharded(module, options);
   const auto sgd = torch::optim::SGDOptions(test.learning_rate).momentum(0.5);
@@ -90,7 +93,7 @@ void train_both(const ShardedCase<Holder>& test, const Group& group) {
   torch::optim::SGD reference_optimizer(trained, sgd);
   torch::optim::SGD optimizer(sharded.parameters(), sgd);
   const auto plain = [&](const torch::Tensor& input) { return reference->forward(input); };
-  const auto through = [&](const torch::Tensor& input) { return sharded.forward(input); };
+  const auto through = [&](const torch::Tensor& input) { return sharded.forward(input).cpu(); };
   for (int step = 0; step < test.steps; ++step) {
     for (int micro = 0; micro < test.micro_steps; ++micro) {
       const int seed = step * test.micro_steps + micro;

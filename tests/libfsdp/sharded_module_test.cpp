@@ -93,6 +93,8 @@ TEST(ShardedModule, ignored_modules_and_states_stay_whole_and_unreduced) {
   for (const bool states : {false, true}) {
     spawn_ranks(2, [&](const Group& group) {
       Gpt module = filled_gpt();
+      // What is ignored stays where it is.
+      module->ln->to(test::device_of_rank(group->rank()));
       FsdpOptions options = block_options(group);
       if (states) {
         options.ignored_states = module->ln->parameters();

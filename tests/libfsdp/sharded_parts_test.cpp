@@ -74,6 +74,7 @@ Net filled_net(double dropout = 0) {
 FsdpOptions options_for(const Group& group) {
   FsdpOptions options;
   options.process_group = group;
+  options.device_id = test::device_id_of_rank(group->rank());
   options.auto_wrap_policy = module_wrap_policy<Layer>();
   options.use_orig_params = true;
   return options;

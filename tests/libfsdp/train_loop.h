@@ -17,6 +17,7 @@ namespace fsdp {
 inline FsdpOptions options_over(const Group& group, WrapPolicy policy = nullptr) {
   FsdpOptions options;
   options.process_group = group;
+  options.device_id = test::device_id_of_rank(group->rank());
   options.auto_wrap_policy = std::move(policy);
   options.use_orig_params = true;
   return options;

@@ -6,10 +6,12 @@
 #include <thread>
 #include <vector>
 
+#include <c10/core/DeviceGuard.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
+#include "tests/support/test_device.h"
 
 namespace fsdp::test {
 using namespace internal;
@@ -23,6 +25,7 @@ struct Outcome {
 Outcome run_rank(const ProcessGroupOptions& options, const RankBody& body) {
   std::shared_ptr<ProcessGroup> group;
   Outcome outcome;
+  const c10::OptionalDeviceGuard device(device_of_rank(*options.rank));
   try {
     group = init_process_group(options);
     body(group);
@@ -42,6 +45,7 @@ Outcome run_rank(const ProcessGroupOptions& options, const RankBody& body) {
 
 void spawn_ranks(int world_size, const RankBody& body, std::chrono::milliseconds timeout) {
   ProcessGroupOptions options;
+  options.backend = backend_of_devices();
   options.timeout = timeout;
   options.world_size = world_size;
   options.store = c10::make_intrusive<c10d::HashStore>();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads of the test: Gloo over loopback, and a store in memory.
+// Ranks as threads of the test, each with a device (see test_device.h): Gloo over loopback, and a
+// store in memory.
 #pragma once
 
 #include <chrono>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSlice(1000);
+constexpr milliseconds kBetweenQuestions(1);
 
 // Backends run their tensor operations in their own threads, with the thread-local state of the
 // thread that issued the collective.  No autograd, observers or InferenceMode tensors there.
@@ -209,7 +211,12 @@ void Pending::wait() {
 }
 
 void Pending::wait_on_stream() {
-  if (group_->monitor().any_failed()) throw_lost(*group_, what_, "another rank failed");
+  // A rank whose forward threw may go on: it gets the time that it gets where the thread waits.
+  const auto began = Clock::now();
+  while (group_->monitor().any_failed() && !work_->isCompleted()) {
+    if (Clock::now() - began >= kSlice) throw_lost(*group_, what_, "another rank failed");
+    std::this_thread::sleep_for(kBetweenQuestions);
+  }
   try {
     work_->wait();
   } catch (const std::exception& error) {

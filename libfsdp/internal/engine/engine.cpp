@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include "libfsdp/internal/comm/device_wait.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/engine/gradients.h"
@@ -102,6 +103,7 @@ void Engine::begin_forward() {
               "other");
   try {
     const std::lock_guard lock(mutex_);
+    streams_.follow_caller();
     TORCH_CHECK(spoiled_.empty(), spoiled_);
     check_taken();
     thread_ = std::this_thread::get_id();
@@ -134,6 +136,7 @@ void Engine::begin_forward() {
 
 void Engine::end_forward() {
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
   check_taken(/*replaceable=*/true);
   TORCH_CHECK(strangers_ == 0,
               "forward of a sharded module ends while another thread uses its "
@@ -145,11 +148,16 @@ void Engine::end_forward() {
   // stale.
   if (!at::GradMode::is_enabled()) {
     reshard_all();
+    settle_shards();
   } else {
     // Unused gathers that were started ahead still read the shards.
+    bool in_vain = false;
     for (const auto& unit : units_) {
-      if (unit->state == UnitState::kGathering) reshard(*unit);
+      if (unit->state != UnitState::kGathering) continue;
+      in_vain = true;
+      reshard(*unit);
     }
+    if (in_vain) settle_shards();
   }
   take_replacements();
 }
@@ -201,7 +209,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
   const int task = torch::autograd::get_current_graph_task_id();
   const bool own = task != -1 || thread_.load() == std::this_thread::get_id();
   if (own && units.size() == 1 && units.front() == current_.load() &&
-      task == current_task_.load()) {
+      task == current_task_.load() && streams_.follows_caller()) {
     ++kernels_;
     return true;
   }
@@ -227,6 +235,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
     return false;
   }
   TORCH_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
+  streams_.follow_caller();
   if (phase == Phase::kBackward) enter_backward();
   ++stats_.uses;
   current_ = nullptr;
@@ -246,6 +255,7 @@ bool Engine::use(const std::vector<Unit*>& units) {
       throw;
     }
   }
+  hand_over(units);
   Unit& last = *units.back();
   remember_order(last, phase);
   const bool ahead = phase == Phase::kForward
@@ -258,6 +268,21 @@ bool Engine::use(const std::vector<Unit*>& units) {
   trace_compute(&last, phase);
   ++kernels_;
   return true;
+}
+
+void Engine::hand_over(const std::vector<Unit*>& units) {
+  if (streams_.on_cpu()) return;
+  const c10::StreamId stream = streams_.stream(Lane::kCompute).id();
+  bool is_ordered = false;
+  for (Unit* unit : units) {
+    auto& used_in = unit->used_in;
+    if (unit->resident || std::find(used_in.begin(), used_in.end(), stream) != used_in.end())
+      continue;
+    if (!is_ordered) streams_.order(Lane::kUnshard, Lane::kCompute);
+    is_ordered = true;
+    streams_.used_on(unit->full, Lane::kCompute);
+    used_in.push_back(stream);
+  }
 }
 
 void Engine::make_available(Unit& unit, Phase phase) {
@@ -290,8 +315,13 @@ void Engine::start_gather(Unit& first, Phase phase) {
       break;
     units.push_back(unit);
   }
+  streams_.throttle(
+      [&](const c10::Event& event) { wait_for_event(*shard_group_, event, Gather::title(units)); });
   order_.next(Gather::full_title(units));
-  for (Unit* unit : units) unit->gathered_version = unit->version();
+  for (Unit* unit : units) {
+    unit->gathered_version = unit->version();
+    unit->gather_number = stats_.gathers;
+  }
   Gather::start(shard_group_, streams_, units, units_, trace_.get());
   ++stats_.gathers;
   stats_.gathered_units += static_cast<std::int64_t>(units.size());
@@ -305,7 +335,6 @@ void Engine::prefetch_after(const Unit& unit, Phase phase) {
   Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
   if (next == nullptr || next->state != UnitState::kSharded || shard_group_->size() == 1) return;
   if (phase == Phase::kBackward && next->done()) return;
-  streams_.throttle();
   start_gather(*next, phase);
   next->prefetched = true;
   ++stats_.prefetched_units;
@@ -327,9 +356,10 @@ void Engine::reshard(Unit& unit) {
   if (unit.state != UnitState::kUnsharded || unit.always_unsharded) return;
   make_sharded(unit);
   if (unit.resident) return;
+  unit.used_in.clear();
   streams_.give(std::move(unit.full), Use::kParameters);
   unit.full.reset();
-  streams_.resharded();
+  streams_.resharded(unit.gather_number);
 }
 
 void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
@@ -349,6 +379,14 @@ void Engine::reshard_all() {
   current_ = nullptr;
 }
 
+void Engine::settle_shards() {
+  if (streams_.on_cpu()) return;
+  streams_.order(Lane::kUnshard, Lane::kCompute);
+  // The host writes shards in its memory, and waits for no stream by itself.
+  if (options_.cpu_offload.offload_params)
+    wait_for_event(*shard_group_, streams_.mark(Lane::kUnshard), "copies of offloaded shards");
+}
+
 // ---- outside of a step
 
 void Engine::begin_summon(const char* what) {
@@ -357,12 +395,14 @@ void Engine::begin_summon(const char* what) {
   TORCH_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
   try {
     const std::lock_guard lock(mutex_);
+    streams_.follow_caller();
     check_taken();
     if (!graph_tasks_.empty()) {
       graph_tasks_.clear();
       drop_abandoned();
     }
     reshard_all();
+    settle_shards();
     keep_units_ = false;
   } catch (...) {
     summoned_ = false;

@@ -132,9 +132,14 @@ class Engine {
   void take_replacements();
   void keep_replacements() noexcept;
   void start_gather(Unit& first, Phase phase);
+  // Lets the caller's stream use live units.
+  void hand_over(const std::vector<Unit*>& units);
   void reshard(Unit& unit);
   void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
   void reshard_all();
+  // Makes what is written to shards from now on, by the caller's stream or by the host, come after
+  // every gather that reads them.
+  void settle_shards();
   void prefetch_after(const Unit& unit, Phase phase);
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();

@@ -127,6 +127,7 @@ void Engine::gradient_comes(Parameter& parameter) noexcept {
 
 void Engine::gradient_ready(Parameter& parameter) {
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
   enter_backward();
   Unit& unit = *parameter.unit;
   TORCH_CHECK(!parameter.replaced_at || parameter.replaced_at == unit.version(),
@@ -204,6 +205,7 @@ void Engine::finish_reductions(std::size_t left) {
 
 void Engine::end_backward(int graph_task) {
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
   if (graph_tasks_.size() > 1) {
     std::erase(graph_tasks_, graph_task);
     return;
@@ -221,6 +223,7 @@ void Engine::end_backward(int graph_task) {
   graph_tasks_.clear();
   keep_units_ = !sync_ && !reshards_after_forward_;
   if (!keep_units_) reshard_all();
+  settle_shards();
   for (const auto& unit : units_) {
     unit->expected = unit->ready = 0;
     show_gradients(*unit);

@@ -48,6 +48,7 @@ void Engine::keep_replacements() noexcept {
 
 void Engine::written(Parameter& parameter, const std::string& writer) {
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
   const OwnWork own;
   // Uses the parameter's own tensor, not one that may be in its place by now.
   take_written(parameter, parameter.home.detach(), shard_group_->rank(), writer);

@@ -183,8 +183,6 @@ void Gather::copy_out(Unit& unit) {
   const std::int64_t world_size = group_->size();
   if (world_size == 1) {
     unit.full = std::move(blocks_);
-    streams_.order(Lane::kUnshard, Lane::kCompute);
-    streams_.used_on(unit.full, Lane::kCompute);
     return;
   }
   unit.full = streams_.take((unit.gather_bytes - kTrailerBytes) * world_size, Use::kParameters);
@@ -209,8 +207,6 @@ void Gather::copy_out(Unit& unit) {
       }
     }
   }
-  streams_.order(Lane::kUnshard, Lane::kCompute);
-  streams_.used_on(unit.full, Lane::kCompute);
 }
 
 void Gather::leave(Unit& unit) {

@@ -30,7 +30,8 @@ class Gather : public std::enable_shared_from_this<Gather> {
   Gather& operator=(const Gather&) = delete;
   ~Gather();
 
-  // Waits, and makes one of its units unsharded.
+  // Waits, and makes one of its units unsharded.  Its parameters come on kUnshard: a stream that
+  // uses them has to be ordered after that lane.
   // Throws: c10::Error if the collective fails, or if another rank gathered another unit or wrote
   // other values to this one (see written_parameters.h); all its units are sharded again then.
   void finish(Unit& unit);

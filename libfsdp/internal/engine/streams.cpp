@@ -6,13 +6,14 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 namespace fsdp::internal {
 namespace {
 
 constexpr std::int64_t kPage = 4096;
 constexpr std::int64_t kLargePage = std::int64_t{1} << 20;
-// Gathers that may run ahead of the computation: the current unit's and the next one's.
+// Gathers that are in use or wait to be: the current unit's and the next one's.
 constexpr std::size_t kMostInFlight = 2;
 
 // Rounds sizes up, so that gathers and reductions of similar units have equal buffers.
@@ -26,15 +27,26 @@ std::int64_t size_class(std::int64_t bytes) {
 Streams::Streams(c10::Device device, bool throttled) : device_(device), throttled_(throttled) {
   if (on_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(device_.type());
-  streams_[static_cast<std::size_t>(Lane::kUnshard)] =
-      guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
-  streams_[static_cast<std::size_t>(Lane::kReduce)] =
-      guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true);
+  for (const Lane lane : {Lane::kUnshard, Lane::kReduce})
+    streams_[index(lane)] = guard.getStreamFromGlobalPool(device_, /*isHighPriority=*/true).id();
+  follow_caller();
+}
+
+void Streams::follow_caller() {
+  if (on_cpu()) return;
+  const c10::StreamId current = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).id();
+  TORCH_INTERNAL_ASSERT(current != streams_[index(Lane::kUnshard)] &&
+                        current != streams_[index(Lane::kReduce)]);
+  streams_[index(Lane::kCompute)] = current;
+}
+
+bool Streams::follows_caller() const {
+  return on_cpu() || c10::impl::VirtualGuardImpl(device_.type()).getStream(device_).id() ==
+                         streams_[index(Lane::kCompute)];
 }
 
 c10::Stream Streams::stream(Lane lane) const {
-  const auto& own = streams_[static_cast<std::size_t>(lane)];
-  return own ? *own : c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
+  return c10::Stream(c10::Stream::UNSAFE, device_, streams_[index(lane)]);
 }
 
 c10::OptionalStreamGuard Streams::enter(Lane lane) {
@@ -43,9 +55,7 @@ c10::OptionalStreamGuard Streams::enter(Lane lane) {
 
 void Streams::order(Lane earlier, Lane later) {
   if (on_cpu()) return;
-  c10::Event event(device_.type());
-  event.record(stream(earlier));
-  event.block(stream(later));
+  mark(earlier).block(stream(later));
 }
 
 void Streams::used_on(const at::Tensor& tensor, Lane lane) {
@@ -87,15 +97,22 @@ void Streams::abandon(at::Tensor&& buffer, Use use) {
   buffer.reset();
 }
 
-void Streams::resharded() {
-  if (on_cpu() || !throttled_) return;
-  freed_.emplace_back(device_.type());
-  freed_.back().record(stream(Lane::kCompute));
+c10::Event Streams::mark(Lane lane) const {
+  c10::Event event(device_.type());
+  event.record(stream(lane));
+  return event;
 }
 
-void Streams::throttle() {
-  while (freed_.size() > kMostInFlight) {
-    freed_.front().synchronize();
+void Streams::resharded(std::int64_t gather) {
+  if (on_cpu() || !throttled_) return;
+  // One event does for the units of a bucket: the last one is after the others.
+  if (!freed_.empty() && freed_.back().gather == gather) freed_.pop_back();
+  freed_.push_back({gather, mark(Lane::kCompute)});
+}
+
+void Streams::throttle(const std::function<void(const c10::Event&)>& wait) {
+  while (freed_.size() >= kMostInFlight) {
+    wait(freed_.front().event);
     freed_.pop_front();
   }
 }

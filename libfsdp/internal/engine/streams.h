@@ -7,9 +7,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -23,7 +25,7 @@
 namespace fsdp::internal {
 
 enum class Lane {
-  kCompute,  // the caller's current stream: forward, backward, optimizer
+  kCompute,  // the caller's: forward, backward, optimizer; see follow_caller()
   kUnshard,  // copies into and out of gathers, overlapping kCompute
   kReduce,   // copies into and out of reductions, overlapping kCompute and kUnshard
 };
@@ -39,6 +41,13 @@ class Streams {
   c10::Device device() const noexcept { return device_; }
   bool on_cpu() const noexcept { return device_.is_cpu(); }
 
+  // Makes kCompute the stream that is current now, and stays so inside of enter().  Call it first
+  // whenever the caller's code or autograd calls the library: they may use several streams.
+  void follow_caller();
+  // Returns whether kCompute is the stream that is current now.  Thread-safe.
+  bool follows_caller() const;
+
+  c10::Stream stream(Lane lane) const;
   // Operators called while the result lives are queued on `lane`.
   c10::OptionalStreamGuard enter(Lane lane);
   // Work queued on `later` from now on runs after the work that is on `earlier` now.
@@ -60,19 +69,29 @@ class Streams {
   void reset_peak() noexcept { peak_ = lent_; }
   std::size_t free_buffer_count() const noexcept { return free_.size(); }
 
-  // Call when a gathered unit was resharded, and before a unit is gathered ahead: makes the CPU
-  // wait until all but the last two of them are really out of use.
-  void resharded();
-  void throttle();
+  // Returns an event after the work that is on `lane` now.
+  // Requires: not on the CPU.
+  c10::Event mark(Lane lane) const;
+
+  // Call when a unit was freed; `gather` is the number of the gather that it came with.
+  void freed(std::int64_t gather);
+  // Call before a gather: has the CPU wait until the units of all but the last freed gather are
+  // really out of use, so that at most two gathers are in use or wait to be.  `wait` waits for an
+  // event.
+  void throttle(const std::function<void(const c10::Event&)>& wait);
 
  private:
   static std::size_t index(Use use) noexcept { return static_cast<std::size_t>(use); }
-  c10::Stream stream(Lane lane) const;
+  static std::size_t index(Lane lane) noexcept { return static_cast<std::size_t>(lane); }
 
   const c10::Device device_;
   const bool throttled_;
-  std::array<std::optional<c10::Stream>, 3> streams_;
-  std::deque<c10::Event> freed_;
+  std::array<std::atomic<c10::StreamId>, 3> streams_{};  // by lane
+  struct Freed {
+    std::int64_t gather = 0;
+    c10::Event event;
+  };
+  std::deque<Freed> freed_;  // gathers whose units were freed, and may still be in use
   std::multimap<std::int64_t, c10::Storage> free_;  // by size
   std::array<std::int64_t, 2> lent_{};
   std::array<std::int64_t, 2> peak_{};

@@ -25,6 +25,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/Stream.h>
 
 #include "libfsdp/shard_layout.h"
 
@@ -129,7 +130,11 @@ struct Unit {
   std::shared_ptr<Gather> gather;    // while gathering
   std::int64_t gather_position = 0;  // of its block in the gather's blocks, in bytes
   at::Tensor full;                   // bytes, while unsharded
-  bool prefetched = false;           // gathered ahead of its first use
+  // Streams of the caller that may use `full`: they are after its gather, and it outlives their
+  // use.
+  std::vector<c10::StreamId> used_in;
+  bool prefetched = false;         // gathered ahead of its first use
+  std::int64_t gather_number = 0;  // of its last one: the gathers of the engine before it
 
   const Parameter* last_written = nullptr;  // by a forward of this rank
 

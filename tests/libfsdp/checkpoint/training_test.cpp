@@ -61,6 +61,7 @@ struct Trained {
     torch::manual_seed(seed);
     fill_parameters(*module);
     options.process_group = group;
+    options.device_id = test::device_id_of_rank(group->rank());
     options.auto_wrap_policy = module_wrap_policy<test::BlockImpl>();
     if (!options.node_size) options.node_size = group->size() % 2 == 0 ? 2 : 1;
     if (seed != 1) {
@@ -79,7 +80,7 @@ void expect_same(const StateValue& a, const StateValue& b, const std::string& ke
       expect_same(value, b.as_dict()->at(name), key + "." + text_of(name));
   } else if (const auto* tensor = a.as_tensor()) {
     EXPECT_EQ(tensor->scalar_type(), b.as_tensor()->scalar_type()) << key;
-    EXPECT_TRUE(at::equal(*tensor, *b.as_tensor())) << key;
+    EXPECT_TRUE(at::equal(tensor->cpu(), b.as_tensor()->cpu())) << key;
   } else if (const auto* list = a.as_list()) {
     ASSERT_EQ(list->size(), b.as_list()->size()) << key;
     for (std::size_t i = 0; i < list->size(); ++i)

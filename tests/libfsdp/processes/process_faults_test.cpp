@@ -73,6 +73,20 @@ TEST_F(ProcessFaults, ranks_that_do_well_end_well) {
   }
 }
 
+// The other tests are about waits of the host for Gloo, and run on the CPU alone.
+TEST_F(ProcessFaults, ranks_with_simulated_devices_end_well) {
+  const int port = free_port();
+  for (int rank = 0; rank < 3; ++rank) {
+    Variables variables = torchrun(rank, 3, port);
+    variables["FSDP_TEST_DEVICE"] = "sim";
+    ranks_.start(program("nothing", 0, 20'000), variables);
+  }
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ranks_.wait(rank), 0) << ranks_.output(rank);
+    EXPECT_THAT(ranks_.output(rank), Not(HasSubstr("finding")));
+  }
+}
+
 TEST_F(ProcessFaults, a_killed_rank_is_named) {
   hit("hang", 1, 600'000, SIGKILL);
   expect_others_say(1, "all-gather of blocks.1: .*; rank 1 failed: its process has ended: .*");

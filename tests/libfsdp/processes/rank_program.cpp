@@ -11,6 +11,7 @@
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include <torch/torch.h>
@@ -20,17 +21,23 @@
 #include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/process_group.h"
+#include "tests/support/sim_device/arena.h"
+#include "tests/support/sim_device/device.h"
+#include "tests/support/sim_device/findings.h"
+#include "tests/support/test_device.h"
 
 namespace {
 
 using fsdp::ProcessGroup;
 
 void gather(const std::shared_ptr<ProcessGroup>& group) {
-  auto output = at::empty({group->size()}, at::kLong);
-  fsdp::internal::all_gather(group, output, at::full({1}, group->rank(), at::kLong),
+  const auto options =
+      at::TensorOptions().dtype(at::kLong).device(fsdp::test::device_of_rank(group->rank()));
+  auto output = at::empty({group->size()}, options);
+  fsdp::internal::all_gather(group, output, at::full({1}, group->rank(), options),
                              "all-gather of blocks.1")
       .wait();
-  TORCH_CHECK(at::equal(output, at::arange(group->size(), at::kLong)), output);
+  TORCH_CHECK(at::equal(output.cpu(), at::arange(group->size(), at::kLong)), output.cpu());
 }
 
 // Returns whether a thread of /proc blocks a signal.
@@ -107,7 +114,11 @@ void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   at::set_num_threads(1);
+  if (const char* const device = std::getenv("FSDP_TEST_DEVICE");
+      device != nullptr && std::string_view(device) == "sim")
+    fsdp::test::sim::install(fsdp::test::sim::kMostDevices);
   fsdp::ProcessGroupOptions options;
+  options.backend = fsdp::test::backend_of_devices();
   options.timeout = std::chrono::milliseconds(std::atoi(argv[3]));
   options.warn_after = std::chrono::seconds(2);
   try {
@@ -116,6 +127,8 @@ int main(int argc, char** argv) {
     std::cout << "error: " << fsdp::internal::message_of(error) << std::endl;
     return 1;
   }
+  for (const std::string& finding : fsdp::test::sim::take_findings())
+    std::cout << "finding: " << finding << std::endl;
   std::cout << "done" << std::endl;
   return 0;
 }

@@ -28,6 +28,7 @@ struct TrainingCase {
 inline FsdpOptions options_for(const Group& group, const TrainingCase& test) {
   FsdpOptions options;
   options.process_group = group;
+  options.device_id = device_id_of_rank(group->rank());
   options.use_orig_params = test.use_orig_params;
   options.sharding_strategy = test.strategy;
   options.node_size = group->size() % 2 == 0 ? 2 : 1;
@@ -58,7 +59,8 @@ inline Odd odd_module() {
 }
 
 inline Tensor odd_loss(const Tensor& output, int step) {
-  return (output - random_values({4, 1}, 500 + static_cast<std::uint64_t>(step))).pow(2).mean();
+  const Tensor wanted = random_values({4, 1}, 500 + static_cast<std::uint64_t>(step));
+  return (output - wanted.to(output.device())).pow(2).mean();
 }
 inline Tensor odd_input(int step) {
   return random_values({4, 7}, 100 + static_cast<std::uint64_t>(step));
@@ -108,7 +110,7 @@ struct Sharded {
 inline void expect_close(const Tensor& found, const Tensor& expected, const std::string& what) {
   ASSERT_EQ(found.sizes(), expected.sizes()) << what;
   EXPECT_EQ(found.scalar_type(), expected.scalar_type()) << what;
-  EXPECT_TRUE(torch::allclose(found, expected.detach(), /*rtol=*/1e-5, /*atol=*/2e-6))
+  EXPECT_TRUE(torch::allclose(found.cpu(), expected.detach().cpu(), /*rtol=*/1e-5, /*atol=*/2e-6))
       << what << ": off by " << distance(found, expected.detach());
 }
 

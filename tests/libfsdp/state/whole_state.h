@@ -20,6 +20,7 @@ inline constexpr ShardingStrategy kStrategies[] = {
 inline FsdpOptions options_for(const Group& group, bool use_orig_params = false) {
   FsdpOptions options;
   options.process_group = group;
+  options.device_id = device_id_of_rank(group->rank());
   options.use_orig_params = use_orig_params;
   options.node_size = group->size() % 2 == 0 ? 2 : 1;
   options.auto_wrap_policy = size_based_auto_wrap_policy(20);

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a program may do between steps, and beside them, on simulated devices.
+#include <string>
+#include <tuple>
+
+#include "libfsdp/grad_scaler.h"
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/state_dict.h"
+#include "tests/libfsdp/sim/scene.h"
+#include "tests/libfsdp/sim/stack.h"
+
+namespace fsdp::test {
+namespace {
+
+void evaluate(ShardedGpt& sharded, const Group& group, int step) {
+  const torch::NoGradGuard no_grad;
+  sharded.forward(device_tokens(group->rank(), step));
+}
+
+void train_steps(ShardedGpt& sharded, const Group& group, int steps) {
+  torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+  for (int step = 0; step < steps; ++step) {
+    token_loss(sharded, group->rank(), step).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
+// ---- after an evaluation
+
+// Whether shards are offloaded, and whether forwards gather ahead.
+class SimEvaluation : public testing::TestWithParam<std::tuple<bool, bool>> {
+ protected:
+  Scene scene() const {
+    Scene result;
+    std::tie(result.options.cpu_offload.offload_params, result.options.forward_prefetch) =
+        GetParam();
+    return result;
+  }
+};
+
+TEST_P(SimEvaluation, then_a_load) {
+  run(scene(), [](ShardedGpt& sharded, const Group& group) {
+    const StateDict state = sharded.state_dict();
+    for (int i = 0; i < 3; ++i) {
+      evaluate(sharded, group, i);
+      StateDict other;
+      for (const auto& [key, value] : state.entries())
+        other.set(key, *value.as_tensor() * (1 + 0.1 * i));
+      sharded.load_state_dict(other);
+    }
+  });
+}
+
+TEST_P(SimEvaluation, then_a_write_to_shards) {
+  run(scene(), [](ShardedGpt& sharded, const Group& group) {
+    for (int i = 0; i < 3; ++i) {
+      evaluate(sharded, group, i);
+      const torch::NoGradGuard no_grad;
+      for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+    }
+  });
+}
+
+TEST_P(SimEvaluation, then_a_summon) {
+  run(scene(), [](ShardedGpt& sharded, const Group& group) {
+    for (int i = 0; i < 3; ++i) {
+      evaluate(sharded, group, i);
+      FullParams full = sharded.summon_full_params();
+      {
+        const torch::NoGradGuard no_grad;
+        for (Tensor& parameter : sharded.module()->parameters()) parameter.add_(0.01);
+      }
+      full.close();
+    }
+  });
+}
+
+std::string name_of_case(const testing::TestParamInfo<std::tuple<bool, bool>>& info) {
+  const auto [offloaded, ahead] = info.param;
+  return std::string(offloaded ? "offloaded" : "on_the_device") + (ahead ? "_ahead" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Shards, SimEvaluation, testing::Combine(testing::Bool(), testing::Bool()),
+                         name_of_case);
+
+// ---- gradients and state
+
+TEST(SimSteps, gradients_outlive_their_step) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    std::vector<Tensor> kept;
+    for (int step = 0; step < 4; ++step) {
+      token_loss(sharded, group->rank(), step).backward();
+      std::vector<Tensor> now;
+      for (const Tensor& shard : sharded.parameters()) now.push_back(shard.grad());
+      for (std::size_t i = 0; i < kept.size(); ++i) kept[i] + now[i];
+      kept = now;
+      for (Tensor& shard : sharded.parameters()) shard.mutable_grad() = Tensor();
+    }
+  });
+}
+
+TEST(SimSteps, forwards_without_backwards) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    for (int step = 0; step < 3; ++step) sharded.forward(device_tokens(group->rank(), step));
+  });
+}
+
+TEST(SimSteps, scaled_gradients) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    GradScaler scaler({.init_scale = 8, .process_group = group});
+    torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+    for (int step = 0; step < 4; ++step) {
+      scaler.scale(token_loss(sharded, group->rank(), step)).backward();
+      scaler.unscale_(optimizer);
+      sharded.clip_grad_norm_(1.0);
+      scaler.step(optimizer);
+      scaler.update();
+      optimizer.zero_grad();
+    }
+  });
+}
+
+TEST(SimSteps, a_communication_hook) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    sharded.register_comm_hook([](const Group& ranks, Tensor& unsharded, Tensor& mean) {
+      reduce_scatter(ranks, mean, unsharded, "hook").wait();
+      mean.div_(ranks->size());
+    });
+    train_steps(sharded, group, 3);
+  });
+}
+
+TEST(SimSteps, a_trace) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    sharded.start_trace();
+    train_steps(sharded, group, 2);
+  });
+}
+
+// ---- modules
+
+TEST(SimModule, on_its_device_while_another_one_is_current) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<torch::nn::LinearImpl>();
+  constexpr int kOther = 3;
+  sim::reset_counters(kOther);
+  run(scene, [](const Group& group, FsdpOptions options) {
+    const c10::Device device = *options.device_id;
+    options.device_id = std::nullopt;
+    sim::set_current_device(kOther);
+    Stack module;
+    fill_parameters(*module);
+    module->to(device);
+    FullyShardedDataParallel<Stack> sharded(module, options);
+    name_lanes(sharded);
+    torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+    for (int step = 0; step < 3; ++step) {
+      const Tensor x = random_values({3, 16}, static_cast<std::uint64_t>(step + group->rank()));
+      sharded.forward(x).square().mean().backward();
+      sharded.clip_grad_norm_(1.0);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  });
+  EXPECT_EQ(sim::counters(kOther).kernels, 0);
+  EXPECT_EQ(sim::counters(kOther).memory.allocations, 0);
+}
+
+TEST(SimModule, that_is_destroyed_with_work_in_flight) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<torch::nn::LinearImpl>();
+  scene.options.forward_prefetch = true;
+  run(scene, [](const Group& group, const FsdpOptions& options) {
+    for (int i = 0; i < 3; ++i) {
+      Stack module;
+      fill_parameters(*module);
+      FullyShardedDataParallel<Stack> sharded(module, options);
+      sharded.forward(device_values({3, 16}, group->rank(), i)).square().mean().backward();
+      module->order = {0, 1, 2};
+      sharded.forward(device_values({3, 16}, group->rank(), i)).square().mean();
+    }
+  });
+}
+
+// Recovery is the same on every device: all ranks throw, none of them leaves.
+TEST(SimModule, whose_forward_throws_is_trained_on) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<torch::nn::LinearImpl>();
+  scene.options.forward_prefetch = true;
+  run(scene, [](const Group& group, const FsdpOptions& options) {
+    Stack module;
+    fill_parameters(*module);
+    FullyShardedDataParallel<Stack> sharded(module, options);
+    name_lanes(sharded);
+    torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+    for (int i = 0; i < 12; ++i) {
+      module->throws = i % 3 == 1;
+      module->order = module->throws ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      const auto step = [&] {
+        sharded.forward(device_values({3, 16}, group->rank(), i)).square().mean().backward();
+        optimizer.step();
+        optimizer.zero_grad();
+      };
+      if (module->throws) {
+        EXPECT_THROW(step(), std::runtime_error);
+      } else {
+        step();
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace fsdp::test

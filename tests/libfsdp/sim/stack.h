@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Linear layers, of which each forward takes some, in an order that is set from outside.
+#pragma once
+
+#include <cstddef>
+#include <stdexcept>
+#include <vector>
+
+#include <torch/torch.h>
+
+namespace fsdp::test {
+
+using Order = std::vector<int>;
+
+struct StackImpl : torch::nn::Module {
+  explicit StackImpl(int depth = 6) {
+    layers = register_module("layers", torch::nn::ModuleList());
+    for (int i = 0; i < depth; ++i) {
+      layers->push_back(torch::nn::Linear(16, 16));
+      order.push_back(i);
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const int i : order) {
+      auto& layer = *layers[static_cast<std::size_t>(i)]->as<torch::nn::LinearImpl>();
+      x = torch::tanh(layer.forward(x));
+    }
+    if (throws) throw std::runtime_error("the model throws");
+    return x;
+  }
+  torch::nn::ModuleList layers;
+  Order order;
+  bool throws = false;
+};
+TORCH_MODULE(Stack);
+
+}  // namespace fsdp::test

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/sim_device/device_allocator.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/util/Exception.h>
+
+#include "tests/support/sim_device/arena.h"
+#include "tests/support/sim_device/counting.h"
+#include "tests/support/sim_device/findings.h"
+#include "tests/support/sim_device/lock.h"
+#include "tests/support/sim_device/timeline.h"
+
+namespace fsdp::test::sim {
+namespace {
+
+constexpr std::size_t kGranule = 512;  // as in CUDA's caching allocator
+// A strided tensor of more runs of memory counts as its whole extent.
+constexpr std::int64_t kMostRuns = 512;
+
+struct Block {
+  char* address = nullptr;
+  std::size_t bytes = 0;
+  int device = 0;
+  int stream = 0;  // that it was allocated on
+  bool is_live = false;
+  std::map<int, std::uint32_t> used_on;  // by other streams; a time once it is freed
+  Shadow shadow;
+};
+
+struct Pool {
+  std::map<int, std::multimap<std::size_t, Block*>> free;  // by stream, by bytes
+  std::vector<Block*> waiting;
+};
+
+Pool& pool_of(int device) {
+  static auto* const pools = new std::array<Pool, kMostDevices>;
+  return pools->at(static_cast<std::size_t>(device));
+}
+
+// All blocks, by address.  They are never given back.
+std::map<const char*, Block*>& blocks() {
+  static auto* const instance = new std::map<const char*, Block*>;
+  return *instance;
+}
+
+Block* block_at(const void* address) {
+  const auto* const at = static_cast<const char*>(address);
+  auto found = blocks().upper_bound(at);
+  if (found == blocks().begin()) return nullptr;
+  --found;
+  return at < found->second->address + found->second->bytes ? found->second : nullptr;
+}
+
+std::int64_t counted(const Block& block) {
+  return static_cast<std::int64_t>(block.bytes);
+}
+
+void make_free(Block& block) {
+  pool_of(block.device).free[block.stream].emplace(block.bytes, &block);
+  block.used_on.clear();
+  count_memory(block.device, block.stream, 0, -counted(block));
+}
+
+void free_block(void* context) {
+  const Lock lock;
+  auto& block = *static_cast<Block*>(context);
+  block.is_live = false;
+  count_memory(block.device, block.stream, -counted(block), 0);
+  std::memset(on_host(block.address), kPoison, block.bytes);
+  for (auto& [stream, time] : block.used_on) time = clock_of(stream).at(stream);
+  if (block.used_on.empty()) {
+    make_free(block);
+  } else {
+    pool_of(block.device).waiting.push_back(&block);
+  }
+}
+
+const char* text_of(Conflict conflict) {
+  switch (conflict) {
+    case Conflict::kReadAfterWrite:
+      return "reads what is written by";
+    case Conflict::kWriteAfterWrite:
+      return "writes what is written by";
+    case Conflict::kWriteAfterRead:
+      break;
+  }
+  return "writes what is read by";
+}
+
+void touch(Block& block, std::size_t begin, std::size_t end, bool write, const Access& now) {
+  block.shadow.touch(
+      begin, end, write, now, clock_of(now.stream), [&](Conflict conflict, const Access& earlier) {
+        report(std::string("race: ") + now.name + " on " + full_stream_name(now.stream) + ' ' +
+                   text_of(conflict) + ' ' + earlier.name + " on " +
+                   full_stream_name(earlier.stream) + ", and no event orders them (" +
+                   std::to_string(block.bytes) + " bytes of " + stream_name(block.stream) + ")",
+               {{"now", now.chain}, {"earlier", earlier.chain}});
+      });
+}
+
+// Returns a free block of the stream, removed from the free ones; null if none fits.
+Block* reused(Pool& pool, int stream, std::size_t bytes) {
+  auto& free = pool.free[stream];
+  const auto found = free.lower_bound(bytes);
+  if (found == free.end() || found->first > bytes + bytes / 4) return nullptr;
+  Block* const block = found->second;
+  free.erase(found);
+  return block;
+}
+
+Block* fresh(int device, std::size_t bytes) {
+  auto* const block = new Block;
+  block->address = take_addresses(device, bytes);
+  block->bytes = bytes;
+  block->device = device;
+  blocks().emplace(block->address, block);
+  ++counting(device).fresh_blocks;
+  return block;
+}
+
+class DeviceAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(std::size_t bytes) override {
+    const int device = current_device();
+    const c10::Device where(c10::kPrivateUse1, static_cast<c10::DeviceIndex>(device));
+    if (bytes == 0) return {nullptr, where};
+    const Lock lock;
+    release_waiting_blocks(device);
+    const c10::Stream stream = current_stream(device);
+    const int place = place_of(stream);
+    const std::size_t rounded = (bytes + kGranule - 1) / kGranule * kGranule;
+    Block* block = reused(pool_of(device), place, rounded);
+    if (block == nullptr) block = fresh(device, rounded);
+    block->stream = place;
+    block->is_live = true;
+    count_memory(device, place, counted(*block), counted(*block));
+    count_allocation(device, place);
+    // From now on the memory belongs to this stream, which may write it at any time.
+    touch(*block, 0, block->bytes, true, begin_kernel(stream, "the allocation"));
+    std::memset(on_host(block->address), kPoison, block->bytes);
+    return {block->address, block, &free_block, where};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void*, const void*, std::size_t) const override {
+    TORCH_CHECK(false, "memory of a simulated device is copied by operators alone");
+  }
+};
+
+// The dimensions that a tensor's memory has beyond its innermost dense run.
+struct Runs {
+  std::int64_t numel = 1;                                      // of a run
+  std::vector<std::pair<std::int64_t, std::int64_t>> outside;  // stride and size
+  std::int64_t count = 1;
+  std::int64_t extent = 1;  // from the first element to the last
+};
+
+Runs runs_of(const at::Tensor& tensor) {
+  Runs result;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.size(d) > 1 && tensor.stride(d) != 0)
+      result.outside.emplace_back(tensor.stride(d), tensor.size(d));
+  }
+  std::sort(result.outside.begin(), result.outside.end());
+  auto dimension = result.outside.begin();
+  while (dimension != result.outside.end() && dimension->first <= result.numel) {
+    result.numel += (dimension->second - 1) * dimension->first;
+    ++dimension;
+  }
+  result.outside.erase(result.outside.begin(), dimension);
+  result.extent = result.numel;
+  for (const auto& [stride, size] : result.outside) {
+    result.count *= size;
+    result.extent += (size - 1) * stride;
+  }
+  return result;
+}
+
+}  // namespace
+
+c10::Allocator* device_allocator() {
+  static DeviceAllocator instance;
+  return &instance;
+}
+
+void record_on_stream(const c10::DataPtr& memory, const c10::Stream& stream) {
+  if (memory.get_deleter() != &free_block) return;
+  const Lock lock;
+  auto& block = *static_cast<Block*>(memory.get_context());
+  ++counting(block.device).recorded_on_streams;
+  const int place = place_of(stream);
+  if (place != block.stream) block.used_on.emplace(place, 0);
+}
+
+void note_access(const Access& access, const void* memory, std::size_t bytes, bool write) {
+  if (bytes == 0) return;
+  const Lock lock;
+  Block* const block = block_at(memory);
+  if (block == nullptr) {
+    report(std::string(access.name) + " uses a tensor without memory on the device",
+           {{"now", access.chain}});
+    return;
+  }
+  if (!block->is_live)
+    report(std::string("use after free: ") + access.name + " on " +
+               full_stream_name(access.stream) + " uses memory that was freed",
+           {{"now", access.chain}});
+  const auto begin = static_cast<std::size_t>(static_cast<const char*>(memory) - block->address);
+  touch(*block, begin, std::min(begin + bytes, block->bytes), write, access);
+}
+
+void note_access(const Access& access, const at::Tensor& tensor, bool write) {
+  if (!tensor.defined() || !tensor.is_privateuseone() || tensor.numel() == 0) return;
+  const auto item = static_cast<std::int64_t>(tensor.itemsize());
+  const auto* base = static_cast<const char*>(tensor.storage().data_ptr().get());
+  if (base != nullptr) base += tensor.storage_offset() * item;
+  const Runs runs = runs_of(tensor);
+  if (base == nullptr || runs.count > kMostRuns) {
+    note_access(access, base, static_cast<std::size_t>(runs.extent * item), write);
+    return;
+  }
+  const Lock lock;
+  for (std::int64_t run = 0; run < runs.count; ++run) {
+    std::int64_t rest = run;
+    std::int64_t offset = 0;
+    for (const auto& [stride, size] : runs.outside) {
+      offset += rest % size * stride;
+      rest /= size;
+    }
+    note_access(access, base + offset * item, static_cast<std::size_t>(runs.numel * item), write);
+  }
+}
+
+void release_waiting_blocks(int device) {
+  const Lock lock;
+  std::vector<Block*> still;
+  for (Block* const block : std::exchange(pool_of(device).waiting, {})) {
+    const bool is_over =
+        progress() == Progress::kEager ||
+        std::all_of(block->used_on.begin(), block->used_on.end(),
+                    [&](const auto& use) { return host_knows(device, use.first, use.second); });
+    if (!is_over) {
+      still.push_back(block);
+      continue;
+    }
+    // Whoever gets it next is after what those streams did.
+    for (const auto& [stream, time] : block->used_on) block->shadow.settle(stream, time);
+    make_free(*block);
+  }
+  auto& waiting = pool_of(device).waiting;
+  waiting.insert(waiting.end(), still.begin(), still.end());
+}
+
+}  // namespace fsdp::test::sim

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every operator that is not the device's own: the CPU's kernel on the same memory.
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <ATen/Context.h>
+#include <ATen/Functions.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+#include "tests/support/sim_device/counting.h"
+#include "tests/support/sim_device/device_allocator.h"
+#include "tests/support/sim_device/host_alias.h"
+#include "tests/support/sim_device/timeline.h"
+
+namespace fsdp::test::sim {
+namespace {
+
+// Returns a name that lives forever.
+const char* kept_name(const std::string& name) {
+  static std::mutex mutex;
+  static auto* const names = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names->insert(name).first->c_str();
+}
+
+// Operators whose results have a size that only the device knows: the host waits for it.
+bool sizes_by_values(std::string_view name) {
+  return name == "aten::nonzero" || name == "aten::masked_select" ||
+         name.find("unique") != std::string_view::npos;
+}
+
+// Operators that take tensors of the CPU beside those of a device: indices, and the comparison
+// of tests with what they expect.
+bool mixes_devices(std::string_view name) {
+  return name == "aten::equal" || name == "aten::index" || name == "aten::index_put_" ||
+         name == "aten::_index_put_impl_" || name == "aten::_unsafe_index";
+}
+
+// Operators that write arguments without saying so in their schema: running statistics.
+bool writes_silently(std::string_view name, std::size_t argument) {
+  return name == "aten::native_batch_norm" && (argument == 3 || argument == 4);
+}
+
+class HostCall {
+ public:
+  HostCall(const c10::OperatorHandle& op, torch::jit::Stack arguments)
+      : op_(op), stack_(std::move(arguments)) {}
+
+  // Returns the results.
+  torch::jit::Stack run() {
+    take_arguments();
+    const c10::Device device = found_device();
+    draw_from(device);
+    work_ = begin_kernel(current_stream(device.index()), kept_name(op_.schema().name()));
+    count_kernel(device.index());
+    for (const Taken& taken : taken_) {
+      if (!taken.is_sized_by_operator) note_access(work_, taken.tensor, taken.is_written);
+    }
+    op_.callBoxed(&stack_);
+    for (Taken& taken : taken_) give_size(taken, device);
+    wait_for_values(device);
+    for (c10::IValue& value : stack_) {
+      if (value.isTensor()) {
+        value = on_device(value.toTensor(), device);
+      } else if (value.isTensorList()) {
+        auto tensors = value.toTensorVector();
+        for (at::Tensor& tensor : tensors) tensor = on_device(tensor, device);
+        value = tensors;
+      }
+    }
+    return std::move(stack_);
+  }
+
+ private:
+  // An argument that is on the device.
+  struct Taken {
+    at::Tensor tensor;
+    at::Tensor alias;
+    bool is_written = false;
+    bool is_sized_by_operator = false;  // an output without elements
+  };
+
+  at::Tensor take(const at::Tensor& tensor, bool is_written) {
+    if (!tensor.defined()) return tensor;
+    const bool may_differ =
+        tensor.is_cpu() && (tensor.dim() == 0 || mixes_devices(op_.schema().name()));
+    if (!may_differ) {
+      if (!device_) device_ = tensor.device();
+      TORCH_CHECK(device_->type() == tensor.device().type() &&
+                      (!device_->has_index() || device_->index() == tensor.device().index()),
+                  op_.schema().name(), ": expected all tensors on one device, but found some on ",
+                  *device_, " and on ", tensor.device());
+    }
+    if (!is_on_device(tensor)) return tensor;
+    const bool is_list_operator = op_.schema().name().find("_foreach") != std::string::npos;
+    Taken taken{tensor, {}, is_written, is_written && tensor.numel() == 0 && !is_list_operator};
+    taken.alias = taken.is_sized_by_operator ? at::empty({0}, tensor.options().device(at::kCPU))
+                                             : aliases_.of(tensor);
+    taken_.push_back(taken);
+    return taken.alias;
+  }
+
+  void take_arguments() {
+    const auto& arguments = op_.schema().arguments();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      c10::IValue& value = stack_[i];
+      const auto* const alias = arguments[i].alias_info();
+      const bool is_written =
+          (alias != nullptr && alias->isWrite()) || writes_silently(op_.schema().name(), i);
+      if (value.isTensor()) {
+        value = take(value.toTensor(), is_written);
+      } else if (value.isTensorList()) {
+        auto tensors = value.toTensorVector();
+        for (at::Tensor& tensor : tensors) tensor = take(tensor, is_written);
+        value = tensors;
+      } else if (value.isOptionalTensorList()) {
+        auto tensors = value.toOptionalTensorList().copy();
+        for (std::size_t k = 0; k < tensors.size(); ++k) {
+          const std::optional<at::Tensor> tensor = tensors.get(k);
+          if (tensor) tensors.set(k, take(*tensor, is_written));
+        }
+        value = tensors;
+      } else if (value.isDevice() && value.toDevice().is_privateuseone()) {
+        if (!device_) device_ = value.toDevice();
+        value = c10::Device(c10::kCPU);
+      }
+    }
+  }
+
+  c10::Device found_device() const {
+    if (device_ && device_->has_index()) return *device_;
+    return {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(current_device())};
+  }
+
+  // Numbers that are no tensors are for the host.
+  void wait_for_values(c10::Device device) {
+    const bool has_number = std::any_of(stack_.begin(), stack_.end(), [](const c10::IValue& value) {
+      return value.isBool() || value.isInt() || value.isDouble() || value.isScalar();
+    });
+    if (!has_number && !sizes_by_values(op_.schema().name())) return;
+    wait_on_host(device.index(), clock_of(current_stream(device.index())), &Counters::item_waits);
+  }
+
+  // Random numbers come from the device's generator.
+  void draw_from(c10::Device device) {
+    const auto& arguments = op_.schema().arguments();
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const bool is_generator = arguments[i].type()->str().find("Generator") != std::string::npos;
+      if (is_generator && stack_[i].isNone())
+        stack_[i] = at::globalContext().defaultGenerator(device);
+    }
+  }
+
+  void give_size(Taken& taken, c10::Device device) {
+    if (!taken.is_sized_by_operator || taken.alias.numel() == 0) return;
+    const at::Tensor made = moved_to_device(taken.alias, device, work_);
+    c10::TensorImpl& impl = *taken.tensor.unsafeGetTensorImpl();
+    impl.set_storage_keep_dtype(made.storage());
+    impl.set_sizes_and_strides(made.sizes(), made.strides(), 0);
+  }
+
+  // Returns the argument that a result is, a view of the argument that it lies in, or new memory.
+  at::Tensor on_device(const at::Tensor& result, c10::Device device) {
+    if (!result.defined() || !result.device().is_cpu()) return result;
+    for (const Taken& taken : taken_) {
+      if (taken.alias.is_same(result)) return taken.tensor;
+    }
+    at::Tensor& made = results_[result.unsafeGetTensorImpl()];
+    if (made.defined()) return made;
+    for (const Taken& taken : taken_) {
+      if (taken.is_sized_by_operator || result.numel() == 0 ||
+          !result.storage().is_alias_of(taken.alias.storage()))
+        continue;
+      made = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW,
+                                                      c10::Storage(taken.tensor.storage()),
+                                                      taken.tensor.key_set(), result.dtype());
+      made.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides(),
+                                                        result.storage_offset());
+      return made;
+    }
+    made = moved_to_device(result, device, work_);
+    return made;
+  }
+
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack stack_;
+  HostAliases aliases_;
+  std::vector<Taken> taken_;
+  std::optional<c10::Device> device_;
+  Access work_;
+  std::map<const c10::TensorImpl*, at::Tensor> results_;
+};
+
+void fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const std::size_t count = op.schema().arguments().size();
+  HostCall call(op, torch::jit::last(*stack, count).vec());
+  torch::jit::drop(*stack, count);
+  for (c10::IValue& value : call.run()) stack->push_back(std::move(value));
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
+}
+
+}  // namespace
+}  // namespace fsdp::test::sim

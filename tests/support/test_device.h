@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device that tests of libfsdp train on: the CPU, or a simulated one for each rank (see
+// sim_device/device.h) if the environment has FSDP_TEST_DEVICE=sim.
+//
+// A test that cannot run on a device of its own skips itself and says why:
+//   if (on_sim()) GTEST_SKIP() << "reads parameters through data_ptr()";
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <c10/core/Device.h>
+
+namespace fsdp::test {
+
+bool on_sim() noexcept;
+// Returns the device of a rank.
+c10::Device device_of_rank(int rank);
+// Returns the same as an option of a sharded module, which needs none on the CPU.
+std::optional<c10::Device> device_id_of_rank(int rank);
+// Returns the backend for groups whose tensors are on the ranks' devices.
+std::string backend_of_devices();
+
+}  // namespace fsdp::test
