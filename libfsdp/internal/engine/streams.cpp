@@ -106,14 +106,14 @@ c10::Event Streams::mark(Lane lane) const {
 void Streams::resharded(std::int64_t gather) {
   if (on_cpu() || !throttled_) return;
   // One event does for the units of a bucket: the last one is after the others.
-  if (!freed_.empty() && freed_.back().gather == gather) freed_.pop_back();
-  freed_.push_back({gather, mark(Lane::kCompute)});
+  if (!resharded_.empty() && resharded_.back().gather == gather) resharded_.pop_back();
+  resharded_.push_back({gather, mark(Lane::kCompute)});
 }
 
 void Streams::throttle(const std::function<void(const c10::Event&)>& wait) {
-  while (freed_.size() >= kMostInFlight) {
-    wait(freed_.front().event);
-    freed_.pop_front();
+  while (resharded_.size() >= kMostInFlight) {
+    wait(resharded_.front().event);
+    resharded_.pop_front();
   }
 }
 

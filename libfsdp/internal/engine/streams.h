@@ -73,9 +73,9 @@ class Streams {
   // Requires: not on the CPU.
   c10::Event mark(Lane lane) const;
 
-  // Call when a unit was freed; `gather` is the number of the gather that it came with.
-  void freed(std::int64_t gather);
-  // Call before a gather: has the CPU wait until the units of all but the last freed gather are
+  // Call when a unit was resharded; `gather` is the number of the gather that it came with.
+  void resharded(std::int64_t gather);
+  // Call before a gather: has the CPU wait until the units of all but the last resharded gather are
   // really out of use, so that at most two gathers are in use or wait to be.  `wait` waits for an
   // event.
   void throttle(const std::function<void(const c10::Event&)>& wait);
@@ -87,11 +87,11 @@ class Streams {
   const c10::Device device_;
   const bool throttled_;
   std::array<std::atomic<c10::StreamId>, 3> streams_{};  // by lane
-  struct Freed {
+  struct Resharded {
     std::int64_t gather = 0;
     c10::Event event;
   };
-  std::deque<Freed> freed_;  // gathers whose units were freed, and may still be in use
+  std::deque<Resharded> resharded_;  // gathers whose units were resharded, and may still be in use
   std::multimap<std::int64_t, c10::Storage> free_;  // by size
   std::array<std::int64_t, 2> lent_{};
   std::array<std::int64_t, 2> peak_{};

@@ -40,7 +40,7 @@ class StreamsOfADevice : public ::testing::Test {
 };
 
 // limit_all_gathers: the CPU does not run ahead by more than two gathers that are still in use.
-TEST_F(StreamsOfADevice, a_throttled_one_waits_for_all_freed_gathers_but_the_last) {
+TEST_F(StreamsOfADevice, a_throttled_one_waits_for_all_resharded_gathers_but_the_last) {
   Streams streams(device_, /*throttled=*/true);
   EXPECT_EQ(waits_of(streams), 0);
   streams.resharded(1);
