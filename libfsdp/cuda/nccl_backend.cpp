@@ -58,7 +58,7 @@ BackendKind nccl_backend() {
   return kind;
 }
 
-[[maybe_unused]] const bool registered = [] {
+[[maybe_unused]] const bool kRegistered = [] {
   register_backend("nccl", nccl_backend());
   return true;
 }();
