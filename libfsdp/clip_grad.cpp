@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ShardedModule::clip_grad_norm_: the norm of all gradients taken as one vector, though each rank
 // holds only some of its elements.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -24,18 +25,29 @@ struct Gradients {
   std::vector<at::Tensor> whole;
 };
 
+// Returns gradients that one operator may take together.
+std::vector<std::vector<at::Tensor>> by_device_and_dtype(const std::vector<at::Tensor>& gradients) {
+  std::vector<std::vector<at::Tensor>> result;
+  for (const at::Tensor& gradient : gradients) {
+    const auto found = std::find_if(result.begin(), result.end(), [&](const auto& list) {
+      return list.front().device() == gradient.device() &&
+             list.front().scalar_type() == gradient.scalar_type();
+    });
+    (found == result.end() ? result.emplace_back() : *found).push_back(gradient.detach());
+  }
+  return result;
+}
+
 // Returns a 0-dimensional tensor, in float32, or in float64 if gradients are.
 at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double p, const at::Tensor& like) {
-  if (gradients.empty()) return at::zeros({}, like.options());
   std::vector<at::Tensor> norms;
-  norms.reserve(gradients.size());
-  for (const at::Tensor& gradient : gradients) {
-    norms.push_back(at::linalg_vector_norm(
-                        gradient.detach(), p, {}, false,
-                        gradient.is_complex() ? std::nullopt : std::optional(like.scalar_type()))
-                        .to(like.device(), like.scalar_type()));
+  for (const auto& list : by_device_and_dtype(gradients)) {
+    const auto dtype = list.front().is_complex() ? std::nullopt : std::optional(like.scalar_type());
+    const at::Tensor norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(list, p, dtype)), p);
+    norms.push_back(norm.to(like.device(), like.scalar_type(), /*non_blocking=*/true));
   }
-  return at::linalg_vector_norm(at::stack(norms), p);
+  if (norms.empty()) return at::zeros({}, like.options());
+  return norms.size() == 1 ? norms.front() : at::linalg_vector_norm(at::stack(norms), p);
 }
 
 }  // namespace
@@ -78,9 +90,10 @@ at::Tensor ShardedModule::clip_grad_norm_(double max_norm, double norm_type) {
                   : (total.pow(norm_type) + whole.pow(norm_type)).pow(1 / norm_type);
   // The small number avoids a division by zero.
   const at::Tensor scale = (max_norm / (total + 1e-6)).clamp_max(1.0);
-  for (const auto& list : {gradients.sharded, gradients.whole}) {
-    for (const at::Tensor& gradient : list)
-      gradient.mul_(scale.to(gradient.device(), c10::toRealValueType(gradient.scalar_type())));
+  for (const auto& all : {gradients.sharded, gradients.whole}) {
+    for (const auto& list : by_device_and_dtype(all))
+      at::_foreach_mul_(
+          list, scale.to(list.front().device(), c10::toRealValueType(list.front().scalar_type())));
   }
   return total.to(c10::toRealValueType(dtype));
 }

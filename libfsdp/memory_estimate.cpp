@@ -21,10 +21,6 @@ namespace {
 
 using Units = std::vector<std::unique_ptr<Unit>>;
 
-std::int64_t item_bytes(c10::ScalarType dtype) {
-  return static_cast<std::int64_t>(c10::elementSize(dtype));
-}
-
 bool is_hybrid(ShardingStrategy strategy) {
   return strategy == ShardingStrategy::kHybridShard ||
          strategy == ShardingStrategy::kHybridShardZero2;

@@ -190,10 +190,10 @@ void expect_estimated(FsdpOptions options, int world_size) {
     EXPECT_EQ(gradients, estimate.gradients);
     EXPECT_EQ(2 * gradients, estimate.optimizer_state);
     // Buffers are rounded up, and reused if they are up to a quarter too large.
-    const auto gathered = engine.streams().peak_bytes(Use::kParameters);
+    const auto gathered = engine.buffers().peak_bytes(Use::kParameters);
     EXPECT_LE(gathered, estimate.gathered + estimate.gathered / 4);
     EXPECT_GE(3 * gathered, estimate.gathered);
-    const auto reducing = engine.streams().peak_bytes(Use::kGradients);
+    const auto reducing = engine.buffers().peak_bytes(Use::kGradients);
     EXPECT_LE(reducing, estimate.reducing + estimate.reducing / 4);
     EXPECT_GE(4 * reducing, estimate.reducing);
   });

@@ -97,8 +97,8 @@ TEST(Pitfalls, a_backward_that_threw_leaves_nothing_behind) {
       for (auto& parameter : sharded.parameters()) parameter.mutable_grad().reset();
       sharded.forward(x, order).sum().backward();
       expect_equal(taken_gradients(sharded), expected);
-      EXPECT_EQ(sharded.engine().streams().lent_bytes(Use::kParameters), 0);
-      EXPECT_EQ(sharded.engine().streams().lent_bytes(Use::kGradients), 0);
+      EXPECT_EQ(sharded.engine().buffers().lent_bytes(Use::kParameters), 0);
+      EXPECT_EQ(sharded.engine().buffers().lent_bytes(Use::kGradients), 0);
     });
   }
 }
@@ -139,15 +139,15 @@ TEST(Pitfalls, buffers_are_used_again) {
   spawn_ranks(2, [](const Group& group) {
     FullyShardedDataParallel<Gpt> sharded(filled_gpt(4),
                                           options_over(group, module_wrap_policy<BlockImpl>()));
-    Streams& streams = sharded.engine().streams();
+    Buffers& buffers = sharded.engine().buffers();
     for (int step = 0; step < 3; ++step) gpt_loss(sharded, group->rank(), step).backward();
-    streams.reset_peak();
+    buffers.reset_peak();
     gpt_loss(sharded, group->rank(), 3).backward();
-    const auto once = streams.peak_bytes(Use::kParameters);
-    const auto free_buffers = streams.free_buffer_count();
+    const auto once = buffers.peak_bytes(Use::kParameters);
+    const auto free_buffers = buffers.free_count();
     for (int step = 4; step < 8; ++step) gpt_loss(sharded, group->rank(), step).backward();
-    EXPECT_EQ(streams.peak_bytes(Use::kParameters), once);
-    EXPECT_EQ(streams.free_buffer_count(), free_buffers);
+    EXPECT_EQ(buffers.peak_bytes(Use::kParameters), once);
+    EXPECT_EQ(buffers.free_count(), free_buffers);
   });
 }
 

@@ -451,7 +451,7 @@ TEST(ShardedModule, at_most_two_units_are_gathered_beside_the_root) {
       options.bucket_bytes = 0;
       options.forward_prefetch = ahead;
       Sharded sharded(module, options);
-      Streams& streams = sharded.engine().streams();
+      Buffers& buffers = sharded.engine().buffers();
       for (int step = 0; step < 3; ++step) gpt_loss(sharded, group->rank(), step).backward();
       std::int64_t root = 0;
       std::int64_t largest = 0;
@@ -460,10 +460,10 @@ TEST(ShardedModule, at_most_two_units_are_gathered_beside_the_root) {
         bytes = std::max(bytes, unit->gather_bytes * group->size());
       }
       // A page of rounding for each buffer.
-      EXPECT_LE(streams.peak_bytes(Use::kParameters), root + 2 * largest + 5 * 4096);
-      EXPECT_GE(streams.peak_bytes(Use::kParameters), root + largest);
-      EXPECT_EQ(streams.lent_bytes(Use::kParameters), 0);
-      EXPECT_EQ(streams.lent_bytes(Use::kGradients), 0);
+      EXPECT_LE(buffers.peak_bytes(Use::kParameters), root + 2 * largest + 5 * 4096);
+      EXPECT_GE(buffers.peak_bytes(Use::kParameters), root + largest);
+      EXPECT_EQ(buffers.lent_bytes(Use::kParameters), 0);
+      EXPECT_EQ(buffers.lent_bytes(Use::kGradients), 0);
     });
   }
 }

@@ -98,6 +98,27 @@ TEST_F(SimChecker, an_event_of_which_the_host_knows_is_over) {
   EXPECT_EQ(counters(0).event_waits, 1);
 }
 
+TEST_F(SimChecker, who_asks_again_at_once_waits) {
+  torch::Tensor x = values({8});
+  double_it(x);
+  c10::Event event(c10::kPrivateUse1);
+  event.record(main_);
+  EXPECT_FALSE(event.query());
+  EXPECT_TRUE(event.query());
+  EXPECT_EQ(counters(0).event_waits, 1);
+}
+
+TEST_F(SimChecker, who_asks_between_other_work_does_not_wait) {
+  torch::Tensor x = values({8});
+  c10::Event event(c10::kPrivateUse1);
+  event.record(main_);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(event.query());
+    double_it(x);
+  }
+  EXPECT_EQ(counters(0).host_waits(), 0);
+}
+
 TEST_F(SimChecker, an_eager_device_is_done_when_it_is_asked) {
   set_progress(Progress::kEager);
   torch::Tensor x = values({8});

@@ -2,6 +2,7 @@
 #include "tests/support/test_device.h"
 
 #include "tests/support/sim_device/device.h"
+#include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test {
 
@@ -15,6 +16,10 @@ c10::Device device_of_rank(int rank) {
 
 std::optional<c10::Device> device_id_of_rank(int rank) {
   return on_sim() ? std::optional(device_of_rank(rank)) : std::nullopt;
+}
+
+void let_devices_keep_up() {
+  if (on_sim()) sim::set_progress(sim::Progress::kEager);
 }
 
 std::string backend_of_devices() {

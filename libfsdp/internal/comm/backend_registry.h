@@ -40,6 +40,9 @@ struct BackendKind {
   // Returns whether the backend has sums, minima and maxima of this dtype itself; else they are
   // computed from gathered parts.
   std::function<bool(int scalar_type, bool is_sum)> reduces;
+  // Returns whether the work of the current stream is being captured in a graph, so that nobody may
+  // ask or wait for the device.  Null: there are no graphs.
+  std::function<bool()> is_capturing;
 };
 
 void register_backend(const std::string& name, BackendKind kind);

@@ -378,4 +378,9 @@ bool reduces_while_scattering(const ProcessGroup& group) {
   return kind_of(group).reduces_while_scattering;
 }
 
+bool is_capturing(const ProcessGroup& group) {
+  const BackendKind& kind = kind_of(group);
+  return kind.is_capturing && kind.is_capturing();
+}
+
 }  // namespace fsdp::internal

@@ -77,5 +77,7 @@ std::vector<std::string> all_gather_text(const std::shared_ptr<ProcessGroup>& gr
 // Returns whether the backend adds while it scatters.  Gloo's reduce_scatter is a copy and an
 // all-reduce of everything: all_to_all and a mean are faster there.
 bool reduces_while_scattering(const ProcessGroup& group);
+// Returns whether the caller captures a graph: see BackendKind::is_capturing.
+bool is_capturing(const ProcessGroup& group);
 
 }  // namespace fsdp::internal

@@ -34,6 +34,9 @@
 #include <ATen/core/Tensor.h>
 
 #include "libfsdp/internal/comm/collective_order.h"
+#include "libfsdp/internal/engine/buffers.h"
+#include "libfsdp/internal/engine/gather.h"
+#include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/reduction.h"
 #include "libfsdp/internal/engine/streams.h"
 #include "libfsdp/internal/engine/trace.h"
@@ -74,6 +77,7 @@ class Engine {
   const std::shared_ptr<ProcessGroup>& shard_group() const noexcept { return shard_group_; }
   const std::shared_ptr<ProcessGroup>& replicate_group() const noexcept { return replicate_group_; }
   Streams& streams() noexcept { return streams_; }
+  Buffers& buffers() noexcept { return buffers_; }
   const EngineStats& stats() const noexcept { return stats_; }
   void begin_forward();
   void end_forward();
@@ -138,13 +142,16 @@ class Engine {
   void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
   void reshard_all();
   // Makes what is written to shards from now on, by the caller's stream or by the host, come after
-  // every gather that reads them.
-  void settle_shards();
+  // every gather that reads them.  The host writes shards in its memory after the work that is on
+  // `lane` now.
+  void settle_shards(Lane lane);
   void prefetch_after(const Unit& unit, Phase phase);
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();
   void begin_backward(int graph_task);
-  void stage_kept(Unit& unit);
+  // On an accelerator: compares what gathers brought (see gather_check.h), unless the caller
+  // captures a graph, in which nobody may ask the device.
+  void check_gathers();
   void reduce(Unit& unit);
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
@@ -160,6 +167,9 @@ class Engine {
   const bool reshards_after_forward_;
   std::vector<std::unique_ptr<Unit>> units_;
   Streams streams_;
+  Buffers buffers_;
+  GatherChecks gather_checks_;
+  GatherContext gather_context_;
   ReduceContext reduce_context_;
   CollectiveOrder order_;
   // Orders reductions, which copies of the parameters share; each copy gathers for itself.
@@ -187,6 +197,7 @@ class Engine {
   std::vector<Reduction::Part> pending_;  // to be reduced together
   std::int64_t pending_bytes_ = 0;
   std::deque<Reduction> in_flight_;
+  std::vector<Arriving> arriving_;
   std::string computing_;  // the name of the open span; empty: none is open
   Trace::Clock::time_point computing_since_;
 };

@@ -17,6 +17,8 @@
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
+#include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/engine/staging.h"
 #include "libfsdp/internal/engine/written_parameters.h"
 
 namespace fsdp::internal {
@@ -133,13 +135,13 @@ void Engine::gradient_ready(Parameter& parameter) {
   TORCH_CHECK(!parameter.replaced_at || parameter.replaced_at == unit.version(),
               changed_since_forward(unit));
   ++unit.ready;
-  if (sync_)
-    stage_gradient(reduce_context_, parameter);
-  else
+  if (!sync_)
     keep_gradient(parameter);
+  else if (streams_.on_cpu())
+    stage_gradient(reduce_context_, parameter);
   if (!unit.done()) return;
   if (sync_) {
-    stage_kept(unit);
+    stage_gradients(reduce_context_, unit);
     reduce(unit);
   }
   if (unit.state == UnitState::kUnsharded && unit.pins == 0 && (reshards_after_forward_ || sync_)) {
@@ -148,14 +150,6 @@ void Engine::gradient_ready(Parameter& parameter) {
   }
   if (options_.backward_prefetch == BackwardPrefetch::kBackwardPost)
     prefetch_after(unit, Phase::kBackward);
-}
-
-// Stages gradients of backwards without synchronization that this backward did not add to.
-void Engine::stage_kept(Unit& unit) {
-  for (const auto& parameter : unit.parameters) {
-    if (parameter->kept.defined() && !parameter->kept_sent)
-      stage_gradient(reduce_context_, *parameter);
-  }
 }
 
 void Engine::reduce(Unit& unit) {
@@ -195,7 +189,7 @@ void Engine::finish_reductions(std::size_t left) {
     Reduction reduction = std::move(in_flight_.front());
     in_flight_.pop_front();
     try {
-      reduction.finish();
+      reduction.finish(arriving_);
     } catch (...) {
       forget_order();
       throw;
@@ -213,7 +207,7 @@ void Engine::end_backward(int graph_task) {
   trace_compute(nullptr, Phase::kBackward);
   if (sync_) {
     for (const auto& unit : units_) {
-      stage_kept(*unit);
+      stage_gradients(reduce_context_, *unit);
       reduce(*unit);
     }
     start_pending_reductions();
@@ -223,7 +217,11 @@ void Engine::end_backward(int graph_task) {
   graph_tasks_.clear();
   keep_units_ = !sync_ && !reshards_after_forward_;
   if (!keep_units_) reshard_all();
-  settle_shards();
+  check_gathers();
+  // After the order above this lane is after the copies of gradients, too.
+  settle_shards(Lane::kCompute);
+  for (const Arriving& more : std::exchange(arriving_, {}))
+    add_to_gradients(reduce_context_, *more.group, more.gradients);
   for (const auto& unit : units_) {
     unit->expected = unit->ready = 0;
     show_gradients(*unit);
@@ -241,6 +239,7 @@ void Engine::backward_died(int graph_task) noexcept {
   options_.process_group->monitor().failed("its backward threw");
   trace_compute(nullptr, Phase::kBackward);
   drop_abandoned();
+  streams_.order(Lane::kUnshard, Lane::kCompute);
   for (const auto& unit : units_) forget_written(*unit);
   keep_replacements();
   current_ = nullptr;

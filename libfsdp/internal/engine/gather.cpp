@@ -26,8 +26,7 @@ void fill(const Unit& unit, const at::Tensor& block, bool cast) {
     return;
   }
   for (const FlatGroup& group : unit.groups) {
-    const auto bytes =
-        group.numel * static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    const auto bytes = group.numel * item_bytes(group.compute_dtype);
     block.narrow(0, group.gather_offset, bytes)
         .view(group.compute_dtype)
         .copy_(group.local, /*non_blocking=*/true);
@@ -54,26 +53,23 @@ std::string Gather::full_title(const std::vector<Unit*>& units) {
   return text;
 }
 
-Gather::Gather(std::shared_ptr<ProcessGroup> group, Streams& streams, std::vector<Unit*> units,
-               const std::vector<std::unique_ptr<Unit>>& all, Trace* trace)
-    : group_(std::move(group)),
-      streams_(streams),
+Gather::Gather(const GatherContext& context, std::vector<Unit*> units)
+    : context_(context),
+      streams_(*context.streams),
       units_(std::move(units)),
-      all_(all),
-      trace_(trace),
       started_(Trace::Clock::now()) {}
 
 Gather::~Gather() {
-  streams_.abandon(std::move(staging_), Use::kParameters);
-  streams_.abandon(std::move(blocks_), Use::kParameters);
+  context_.buffers->abandon(std::move(staging_), Use::kParameters, Lane::kUnshard);
+  context_.buffers->abandon(std::move(blocks_), Use::kParameters, Lane::kUnshard);
 }
 
-void Gather::start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
-                   const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all,
-                   Trace* trace) {
+void Gather::start(const GatherContext& context, const std::vector<Unit*>& units) {
   const OwnWork own;
-  const auto lane = streams.enter(Lane::kUnshard);
-  const std::shared_ptr<Gather> gather(new Gather(group, streams, units, all, trace));
+  Buffers& buffers = *context.buffers;
+  const auto& group = context.group;
+  const auto lane = context.streams->enter(Lane::kUnshard);
+  const std::shared_ptr<Gather> gather(new Gather(context, units));
   std::vector<std::int64_t> positions;
   for (const Unit* unit : units) {
     positions.push_back(gather->block_bytes_);
@@ -82,17 +78,18 @@ void Gather::start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
   at::Tensor input;
   const Unit& first = *units.front();
   const bool as_it_is = units.size() == 1 && !casts(first) &&
-                        first.local.device() == streams.device() && group->size() > 1;
+                        first.local.device() == context.streams->device() && group->size() > 1;
   if (as_it_is) {
     input = first.local;
   } else {
-    gather->staging_ = streams.take(gather->block_bytes_, Use::kParameters);
+    gather->staging_ = buffers.take(gather->block_bytes_, Use::kParameters, Lane::kUnshard);
     input = gather->staging_;
     for (std::size_t i = 0; i < units.size(); ++i)
       fill(*units[i], input.narrow(0, positions[i], units[i]->gather_bytes), casts(*units[i]));
   }
   if (group->size() > 1) {
-    gather->blocks_ = streams.take(gather->block_bytes_ * group->size(), Use::kParameters);
+    gather->blocks_ =
+        buffers.take(gather->block_bytes_ * group->size(), Use::kParameters, Lane::kUnshard);
     gather->pending_ = all_gather(group, gather->blocks_, input, title(units));
   } else {
     gather->blocks_ = std::move(gather->staging_);
@@ -107,7 +104,7 @@ void Gather::start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
 void Gather::finish(Unit& unit) {
   // The unit may hold the last reference.
   const std::shared_ptr<Gather> self = shared_from_this();
-  const TraceSpan span(trace_, TraceLane::kCopy, "unshard", unit.name);
+  const TraceSpan span(context_.trace, TraceLane::kCopy, "unshard", unit.name);
   const OwnWork own;
   const auto lane = streams_.enter(Lane::kUnshard);
   try {
@@ -138,83 +135,90 @@ void Gather::discard(Unit& unit) {
 void Gather::wait() {
   if (waited_) return;
   pending_.wait();
-  check_trailers();
-  waited_ = true;
-  if (trace_ != nullptr)
-    trace_->add(TraceLane::kUnshard, title(units_), started_, Trace::Clock::now());
-}
-
-Trailer Gather::trailer(const Unit& unit, int rank) const {
-  Trailer result;
-  std::memcpy(&result,
-              static_cast<const char*>(blocks_.const_data_ptr()) + rank * block_bytes_ +
-                  unit.gather_position + unit.gather_bytes - kTrailerBytes,
-              sizeof(result));
-  return result;
-}
-
-// On an accelerator the blocks are not here yet, and waiting would hold up the caller.
-void Gather::check_trailers() const {
-  if (!streams_.on_cpu()) return;
-  for (const Unit* unit : units_) {
-    const std::uint64_t written = trailer(*unit, group_->rank()).written;
-    for (int rank = 0; rank < group_->size(); ++rank) {
-      const Trailer theirs = trailer(*unit, rank);
-      const std::int64_t id = theirs.unit_id;
-      const bool known = id >= 0 && id < static_cast<std::int64_t>(all_.size());
-      TORCH_CHECK(id == unit->id, "rank ", group_->global_rank(rank), " gathers ",
-                  known ? "'" + all_[static_cast<std::size_t>(id)]->name + "'" : "something else",
-                  " where this rank gathers '", unit->name,
-                  "': the ranks run different operators, but every rank must use the units of the "
-                  "module in one order");
-      TORCH_CHECK(
-          theirs.written == written, "forward of rank ", group_->global_rank(rank),
-          " wrote other values than that of this rank to parameters of unit '", unit->name, "'",
-          unit->last_written == nullptr ? std::string()
-                                        : ", here '" + unit->last_written->name() + "' last",
-          ": each rank keeps its rows of what it writes, so that what forward writes to a "
-          "parameter must not depend on the rank or on its data; leave such parameters "
-          "whole with ignored_states");
-    }
+  // On an accelerator the blocks are not here yet.
+  if (streams_.on_cpu()) {
+    const auto* blocks = static_cast<const char*>(blocks_.const_data_ptr());
+    for (const Unit* unit : units_)
+      context_.checks->check(
+          *unit, blocks + unit->gather_position + unit->gather_bytes - kTrailerBytes, block_bytes_);
   }
+  waited_ = true;
+  if (context_.trace != nullptr)
+    context_.trace->add(TraceLane::kUnshard, title(units_), started_, Trace::Clock::now());
 }
 
 void Gather::copy_out(Unit& unit) {
-  const std::int64_t world_size = group_->size();
+  const std::int64_t world_size = context_.group->size();
   if (world_size == 1) {
     unit.full = std::move(blocks_);
     return;
   }
-  unit.full = streams_.take((unit.gather_bytes - kTrailerBytes) * world_size, Use::kParameters);
+  unit.full =
+      context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
+  if (streams_.on_cpu()) {
+    copy_out_on_cpu(unit);
+  } else {
+    copy_out_on_device(unit);
+    context_.checks->check_later(unit,
+                                 unit.full.narrow(0, unit.full.numel() - world_size * kTrailerBytes,
+                                                  world_size * kTrailerBytes));
+  }
+}
+
+void Gather::copy_out_on_cpu(Unit& unit) const {
+  const std::int64_t world_size = context_.group->size();
+  const auto* blocks = static_cast<const char*>(blocks_.const_data_ptr()) + unit.gather_position;
+  auto* target = static_cast<char*>(unit.full.mutable_data_ptr());
   for (const FlatGroup& group : unit.groups) {
-    const auto item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    const auto item = item_bytes(group.compute_dtype);
     for (const Parameter* parameter : group.parameters) {
       const std::int64_t share = parameter->layout.padded_numel() * item;
-      const std::int64_t from =
-          unit.gather_position + group.gather_offset + parameter->offset * item;
-      const std::int64_t to = (group.gather_offset + parameter->offset * item) * world_size;
-      if (share == 0) continue;
-      if (streams_.on_cpu()) {
-        const auto* source = static_cast<const char*>(blocks_.const_data_ptr()) + from;
-        auto* target = static_cast<char*>(unit.full.mutable_data_ptr()) + to;
-        for (std::int64_t rank = 0; rank < world_size; ++rank)
-          std::memcpy(target + rank * share, source + rank * block_bytes_,
-                      static_cast<std::size_t>(share));
-      } else {
-        unit.full.narrow(0, to, share * world_size)
-            .view({world_size, share})
-            .copy_(blocks_.view({world_size, block_bytes_}).narrow(1, from, share));
-      }
+      const std::int64_t from = group.gather_offset + parameter->offset * item;
+      for (std::int64_t rank = 0; share != 0 && rank < world_size; ++rank)
+        std::memcpy(target + from * world_size + rank * share, blocks + rank * block_bytes_ + from,
+                    static_cast<std::size_t>(share));
     }
   }
+}
+
+// One operator for all parameters, in the widest elements that all parts have: CUDA has one kernel
+// for it.
+void Gather::copy_out_on_device(Unit& unit) const {
+  const std::int64_t world_size = context_.group->size();
+  const auto is_whole = [&](std::int64_t item) {
+    return block_bytes_ % item == 0 && unit.gather_position % item == 0 &&
+           std::all_of(unit.gather_parts.begin(), unit.gather_parts.end(),
+                       [&](std::int64_t bytes) { return bytes % item == 0; });
+  };
+  const c10::ScalarType dtype = is_whole(8)   ? c10::kLong
+                                : is_whole(4) ? c10::kInt
+                                : is_whole(2) ? c10::kShort
+                                              : c10::kByte;
+  const auto item = item_bytes(dtype);
+  const at::Tensor full = unit.full.view(dtype);
+  std::vector<at::Tensor> parts;
+  std::vector<std::int64_t> sizes;
+  std::int64_t position = 0;
+  for (const std::int64_t bytes : unit.gather_parts) {
+    const std::int64_t size = bytes / item;
+    parts.push_back(
+        full.narrow(0, position * world_size, size * world_size).view({world_size, size}));
+    sizes.push_back(size);
+    position += size;
+  }
+  at::split_with_sizes_copy_out(parts,
+                                blocks_.view(dtype)
+                                    .view({world_size, block_bytes_ / item})
+                                    .narrow(1, unit.gather_position / item, position),
+                                sizes, 1);
 }
 
 void Gather::leave(Unit& unit) {
   std::erase(units_, &unit);
   unit.gather.reset();
   if (!units_.empty()) return;
-  streams_.give(std::move(staging_), Use::kParameters);
-  streams_.give(std::move(blocks_), Use::kParameters);
+  context_.buffers->give(std::move(staging_), Use::kParameters, Lane::kUnshard);
+  context_.buffers->give(std::move(blocks_), Use::kParameters, Lane::kUnshard);
 }
 
 void Gather::fail() noexcept {
@@ -222,7 +226,7 @@ void Gather::fail() noexcept {
     unit->gather.reset();
     unit->prefetched = false;
     unit->state = UnitState::kSharded;
-    streams_.abandon(std::move(unit->full), Use::kParameters);
+    context_.buffers->abandon(std::move(unit->full), Use::kParameters, Lane::kUnshard);
   }
   units_.clear();
 }

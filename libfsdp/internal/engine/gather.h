@@ -10,19 +10,27 @@
 #include <ATen/core/Tensor.h>
 
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/engine/buffers.h"
+#include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/streams.h"
 #include "libfsdp/internal/engine/trace.h"
 #include "libfsdp/internal/engine/unit.h"
 
 namespace fsdp::internal {
 
+// What the gathers of an engine share.
+struct GatherContext {
+  std::shared_ptr<ProcessGroup> group;
+  Streams* streams = nullptr;
+  Buffers* buffers = nullptr;
+  GatherChecks* checks = nullptr;
+  Trace* trace = nullptr;
+};
+
 class Gather : public std::enable_shared_from_this<Gather> {
  public:
-  // Collective.  Starts gathering sharded units; they are kGathering afterwards.  `units` of the
-  // engine, by id, give other ranks' units their names in errors.
-  static void start(const std::shared_ptr<ProcessGroup>& group, Streams& streams,
-                    const std::vector<Unit*>& units, const std::vector<std::unique_ptr<Unit>>& all,
-                    Trace* trace);
+  // Collective.  Starts gathering sharded units; they are kGathering afterwards.
+  static void start(const GatherContext& context, const std::vector<Unit*>& units);
   // Returns "all-gather of blocks.0 and 1 more units", for errors.
   static std::string title(const std::vector<Unit*>& units);
   static std::string full_title(const std::vector<Unit*>& units);
@@ -32,33 +40,30 @@ class Gather : public std::enable_shared_from_this<Gather> {
 
   // Waits, and makes one of its units unsharded.  Its parameters come on kUnshard: a stream that
   // uses them has to be ordered after that lane.
-  // Throws: c10::Error if the collective fails, or if another rank gathered another unit or wrote
-  // other values to this one (see written_parameters.h); all its units are sharded again then.
+  // Throws: c10::Error if the collective fails, or what GatherChecks throws; all its units are
+  // sharded again then.
   void finish(Unit& unit);
   // Frees one of its units that will not be used, without copying it.  It still waits, because the
   // shards are read until the collective is over.
   void discard(Unit& unit);
 
  private:
-  Gather(std::shared_ptr<ProcessGroup> group, Streams& streams, std::vector<Unit*> units,
-         const std::vector<std::unique_ptr<Unit>>& all, Trace* trace);
+  Gather(const GatherContext& context, std::vector<Unit*> units);
   void wait();
-  Trailer trailer(const Unit& unit, int rank) const;
-  void check_trailers() const;
   void copy_out(Unit& unit);
+  void copy_out_on_cpu(Unit& unit) const;
+  void copy_out_on_device(Unit& unit) const;
   void leave(Unit& unit);
   void fail() noexcept;
 
-  std::shared_ptr<ProcessGroup> group_;
+  const GatherContext& context_;
   Streams& streams_;
-  std::vector<Unit*> units_;  // still waiting for their parameters
-  const std::vector<std::unique_ptr<Unit>>& all_;
+  std::vector<Unit*> units_;      // still waiting for their parameters
   std::int64_t block_bytes_ = 0;  // of a rank
   at::Tensor staging_;            // [block_bytes_], if the blocks had to be put together
   at::Tensor blocks_;             // [W, block_bytes_]
   Pending pending_;
   bool waited_ = false;
-  Trace* const trace_;
   const Trace::Clock::time_point started_;
 };
 

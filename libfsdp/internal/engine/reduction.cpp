@@ -3,35 +3,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <utility>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/comm_hooks.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/engine/staging.h"
 
 namespace fsdp::internal {
 namespace {
-
-std::int64_t item_bytes(c10::ScalarType dtype) {
-  return static_cast<std::int64_t>(c10::elementSize(dtype));
-}
-
-// The unit's id follows every group's rows in a rank's block, like the trailer of a gather.
-std::int64_t trailer_numel(c10::ScalarType dtype) {
-  return kTrailerBytes / item_bytes(dtype);
-}
-
-std::int64_t block_numel(const FlatGroup& group) {
-  return group.trainable_numel + trailer_numel(group.reduce_dtype);
-}
-
-bool is_16_bit(c10::ScalarType dtype) {
-  return dtype == c10::kHalf || dtype == c10::kBFloat16;
-}
 
 std::string title(const std::vector<Reduction::Part>& parts) {
   const std::string& name = parts.front().first->name;
@@ -41,58 +25,20 @@ std::string title(const std::vector<Reduction::Part>& parts) {
   return text;
 }
 
-// Returns the columns of `parameter` in a group's staging buffer [W, block_numel], including those
-// that only align the next parameter.
-at::Tensor columns_of(const FlatGroup& group, const Parameter& parameter) {
-  return group.staging.narrow(1, parameter.offset, parameter.reserved);
+// Returns what gradients are divided by before a backend adds those of `ranks`.
+int divisor_before(c10::ScalarType dtype, int ranks) {
+  const bool is_16_bit = dtype == c10::kHalf || dtype == c10::kBFloat16;
+  return is_16_bit ? gradient_predivide_factor(ranks) : 1;
 }
 
-// Copies on the CPU without operators, because small gradients are many.
-void copy_rows(const at::Tensor& gradient, const FlatGroup& group, const Parameter& parameter) {
-  const ShardLayout& layout = parameter.layout;
-  const auto item = static_cast<std::size_t>(item_bytes(group.reduce_dtype));
-  const auto share = static_cast<std::size_t>(layout.padded_numel()) * item;
-  const auto* source = static_cast<const char*>(gradient.const_data_ptr());
-  auto* target = static_cast<char*>(group.staging.mutable_data_ptr()) +
-                 static_cast<std::size_t>(parameter.offset) * item;
-  const auto reserved = static_cast<std::size_t>(parameter.reserved) * item;
-  const auto stride = static_cast<std::size_t>(block_numel(group)) * item;
-  for (int rank = 0; rank < layout.world_size; ++rank) {
-    const auto r = static_cast<std::size_t>(rank);
-    const auto have = static_cast<std::size_t>(layout.numel_of(rank)) * item;
-    if (have != 0) std::memcpy(target + r * stride, source + r * share, have);
-    std::memset(target + r * stride + have, 0, reserved - have);
-  }
+void divide_before(const at::Tensor& tensor, int ranks) {
+  const int divisor = divisor_before(tensor.scalar_type(), ranks);
+  if (divisor != 1) tensor.div_(divisor);
 }
 
-void copy_rows_by_operators(const at::Tensor& gradient, const FlatGroup& group,
-                            const Parameter& parameter) {
-  const ShardLayout& layout = parameter.layout;
-  const at::Tensor columns = columns_of(group, parameter);
-  columns.zero_();
-  const at::Tensor flat = gradient.reshape({-1});
-  const std::int64_t share = layout.padded_numel();
-  const std::int64_t whole = share == 0 ? 0 : flat.numel() / share;  // ranks with full shares
-  if (whole != 0)
-    columns.narrow(0, 0, whole)
-        .narrow(1, 0, share)
-        .copy_(flat.narrow(0, 0, whole * share).view({whole, share}));
-  const std::int64_t rest = flat.numel() - whole * share;
-  if (rest != 0)
-    columns.select(0, whole).narrow(0, 0, rest).copy_(flat.narrow(0, whole * share, rest));
-}
-
-void add_rows(const at::Tensor& gradient, const FlatGroup& group, const Parameter& parameter) {
-  const ShardLayout& layout = parameter.layout;
-  const at::Tensor flat = gradient.reshape({-1});
-  const at::Tensor columns = columns_of(group, parameter);
-  for (int rank = 0; rank < layout.world_size; ++rank) {
-    const std::int64_t have = layout.numel_of(rank);
-    if (have != 0)
-      columns.select(0, rank)
-          .narrow(0, 0, have)
-          .add_(flat.narrow(0, rank * layout.padded_numel(), have));
-  }
+void divide_after(const at::Tensor& tensor, int ranks) {
+  const int divisor = divisor_before(tensor.scalar_type(), ranks);
+  if (divisor != ranks) tensor.div_(static_cast<double>(ranks) / divisor);
 }
 
 // Computes the mean over rows of a tensor on the CPU in one pass: at::mean_out adds in one pass and
@@ -117,85 +63,7 @@ void mean_of_rows(float* out, const at::Tensor& rows_WN) {
   }
 }
 
-// Adds gradients to the shards of a group; `fill` writes them to a [trainable_numel]
-// tensor.
-void publish(const ReduceContext& context, FlatGroup& group,
-             const std::function<void(at::Tensor&)>& fill) {
-  take_back_reduced(group, context.flat);
-  const auto dtype = context.keep_low_precision ? group.reduce_dtype : group.dtype;
-  const auto options = group.local.options().dtype(dtype).requires_grad(false);
-  const bool accumulates =
-      context.flat ? group.flat.grad().defined()
-                   : std::any_of(group.parameters.begin(), group.parameters.end(),
-                                 [](const Parameter* p) { return p->shard.grad().defined(); });
-  if (!accumulates) {
-    // Do not reuse the memory of gradients that somebody has kept.
-    if (!group.grad.defined() || group.grad.storage().use_count() > 1)
-      group.grad = at::empty({group.trainable_numel}, options);
-    fill(group.grad);
-    if (context.flat) group.flat.mutable_grad() = group.grad.detach();
-  }
-  at::Tensor more;
-  if (accumulates) {
-    more = at::empty({group.trainable_numel}, options);
-    fill(more);
-    if (context.flat) group.flat.mutable_grad().add_(more);
-  }
-  if (context.flat) return;
-  for (const Parameter* parameter : group.parameters) {
-    if (!parameter->trainable) continue;
-    at::Tensor& gradient = parameter->shard.mutable_grad();
-    const at::Tensor rows = (accumulates ? more : group.grad)
-                                .narrow(0, parameter->offset, parameter->shard.numel())
-                                .view(parameter->shard.sizes());
-    if (gradient.defined()) {
-      gradient.add_(rows);
-    } else {
-      gradient = accumulates ? rows.clone() : rows;
-    }
-  }
-}
-
 }  // namespace
-
-void stage_gradient(const ReduceContext& context, Parameter& parameter) {
-  hide_from_module(parameter);
-  at::Tensor& made = parameter.full.mutable_grad();
-  const bool with_kept = parameter.kept.defined() && !parameter.kept_sent;
-  if (!made.defined() && !with_kept) return;
-  if (made.defined()) check_dense(parameter, made);
-  const OwnWork own;
-  // Kept gradients grow as they would without sharding, in case this backward throws.
-  at::Tensor gradient = made;
-  if (parameter.kept.defined() && made.defined()) parameter.kept.add_(made);
-  if (with_kept) {
-    gradient = parameter.kept;
-    parameter.kept_sent = true;
-  }
-  Streams& streams = *context.streams;
-  FlatGroup& group = parameter.unit->groups[parameter.group];
-  streams.order(Lane::kCompute, Lane::kReduce);
-  const auto lane = streams.enter(Lane::kReduce);
-  const std::int64_t world_size = parameter.layout.world_size;
-  if (!group.staging.defined()) {
-    const std::int64_t numel = block_numel(group);
-    group.staging =
-        streams.take(world_size * numel * item_bytes(group.reduce_dtype), Use::kGradients)
-            .view(group.reduce_dtype)
-            .view({world_size, numel});
-  }
-  if (parameter.staged) {
-    // Used in several backwards inside one: the earlier gradient still waits to be reduced.
-    add_rows(gradient, group, parameter);
-  } else if (streams.on_cpu() && gradient.scalar_type() == group.reduce_dtype) {
-    copy_rows(gradient.contiguous(), group, parameter);
-  } else {
-    copy_rows_by_operators(gradient, group, parameter);
-  }
-  streams.used_on(gradient, Lane::kReduce);
-  made.reset();
-  parameter.staged = true;
-}
 
 std::string Reduction::full_title(const std::vector<Part>& parts) {
   std::string text = "gradient reduction of ";
@@ -207,65 +75,90 @@ std::string Reduction::full_title(const std::vector<Part>& parts) {
   return text;
 }
 
+bool Reduction::is_exchanged() const {
+  return context_->shard_group->size() > 1 && !reduces_while_scattering(*context_->shard_group);
+}
+
 Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
     : context_(&context), parts_(std::move(parts)), started_(Trace::Clock::now()) {
   const OwnWork own;
+  Buffers& buffers = *context.buffers;
   Streams& streams = *context.streams;
-  const auto lane = streams.enter(Lane::kReduce);
-  const int world_size = context.shard_group->size();
   for (const auto& [unit, group] : parts_) {
-    for (Parameter* parameter : group->parameters) {
-      if (parameter->trainable && !parameter->staged) columns_of(*group, *parameter).zero_();
-      parameter->staged = false;
-    }
-    const at::Tensor trailer =
-        group->staging.narrow(1, group->trainable_numel, trailer_numel(group->reduce_dtype));
-    if (streams.on_cpu() && world_size > 1 && !reduces_while_scattering(*context.shard_group)) {
-      for (int rank = 0; rank < world_size; ++rank)
-        std::memcpy(trailer.select(0, rank).mutable_data_ptr(), &unit->id, sizeof(unit->id));
-    } else {
-      trailer.zero_();
-    }
-    numel_ += block_numel(*group);
+    complete_staging(context, *unit, *group);
+    numel_ += block_numel(context, *group);
   }
-  const c10::ScalarType dtype = parts_.front().second->reduce_dtype;
+  streams.order(Lane::kCompute, Lane::kReduce);
+  const auto lane = streams.enter(Lane::kReduce);
   if (parts_.size() == 1) {
     sent_ = std::move(parts_.front().second->staging);
     parts_.front().second->staging.reset();
   } else {
-    sent_ = streams.take(world_size * numel_ * item_bytes(dtype), Use::kGradients)
+    const std::int64_t ranks = context.shard_group->size();
+    const c10::ScalarType dtype = parts_.front().second->reduce_dtype;
+    sent_ = buffers.take(ranks * numel_ * item_bytes(dtype), Use::kGradients, Lane::kReduce)
                 .view(dtype)
-                .view({world_size, numel_});
-    std::int64_t position = 0;
+                .view({ranks, numel_});
+    std::vector<at::Tensor> blocks;
+    for (const auto& [unit, group] : parts_) blocks.push_back(group->staging);
+    at::cat_out(sent_, blocks, 1);
+    blocks.clear();
     for (const auto& [unit, group] : parts_) {
-      sent_.narrow(1, position, block_numel(*group)).copy_(group->staging);
-      position += block_numel(*group);
-      streams.give(std::move(group->staging), Use::kGradients);
+      buffers.give(std::move(group->staging), Use::kGradients, Lane::kCompute,
+                   {streams.id(Lane::kReduce)});
       group->staging.reset();
     }
   }
-  if (context.hook) return;
-  const std::string what = title(parts_);
+  if (!context.hook) send(title(parts_));
+}
+
+void Reduction::send(const std::string& what) {
+  const ReduceContext& context = *context_;
+  const int world_size = context.shard_group->size();
+  const c10::ScalarType dtype = sent_.scalar_type();
+  const auto receive = [&](std::int64_t ranks) {
+    const std::int64_t bytes = ranks * numel_ * item_bytes(dtype);
+    received_ = context.buffers->take(bytes, Use::kGradients, Lane::kReduce).view(dtype);
+  };
   if (world_size == 1) {
     if (!context.replicate_group) return;
-    if (is_16_bit(dtype)) sent_.div_(context.replicate_group->size());
+    divide_before(sent_, context.replicate_group->size());
     pending_ = all_reduce(context.replicate_group, sent_, ReduceOp::kSum, what);
-  } else if (reduces_while_scattering(*context.shard_group)) {
-    if (is_16_bit(dtype)) sent_.div_(world_size);
-    received_ = streams.take(numel_ * item_bytes(dtype), Use::kGradients).view(dtype);
-    pending_ = reduce_scatter(context.shard_group, received_, sent_, what);
-  } else {
-    received_ = streams.take(world_size * numel_ * item_bytes(dtype), Use::kGradients)
-                    .view(dtype)
-                    .view({world_size, numel_});
+  } else if (is_exchanged()) {
+    receive(world_size);
+    received_ = received_.view({world_size, numel_});
     pending_ = all_to_all(context.shard_group, received_, sent_, what);
+  } else {
+    FlatGroup& group = *parts_.front().second;
+    receives_in_grad_ = parts_.size() == 1 && !accumulates(context, group) &&
+                        !group.receives_in_grad &&
+                        memory_of_gradients(context, group).device() == sent_.device() &&
+                        group.grad.scalar_type() == dtype;
+    if (receives_in_grad_) {
+      received_ = group.grad;
+      group.receives_in_grad = true;
+    } else {
+      receive(1);
+    }
+    divide_before(sent_, world_size);
+    pending_ = reduce_scatter(context.shard_group, received_, sent_, what);
   }
 }
 
 Reduction::~Reduction() {
   // After a move there is nothing left to give up.
-  if (sent_.defined()) context_->streams->abandon(std::move(sent_), Use::kGradients);
-  if (received_.defined()) context_->streams->abandon(std::move(received_), Use::kGradients);
+  if (receives_in_grad_ && received_.defined()) {
+    // The collective may still write it.
+    FlatGroup& group = *parts_.front().second;
+    group.receives_in_grad = false;
+    group.grad_rows.clear();
+    group.grad.reset();
+    received_.reset();
+  }
+  const Lane lane = parts_.size() == 1 ? Lane::kCompute : Lane::kReduce;
+  if (sent_.defined()) context_->buffers->abandon(std::move(sent_), Use::kGradients, lane);
+  if (received_.defined())
+    context_->buffers->abandon(std::move(received_), Use::kGradients, Lane::kReduce);
 }
 
 void Reduction::check_ids() const {
@@ -284,7 +177,7 @@ void Reduction::check_ids() const {
                   " reduces gradients of another unit where this rank reduces those of '",
                   unit->name, "': the ranks run different backwards");
     }
-    position += block_numel(*flat);
+    position += block_numel(*context_, *flat);
   }
 }
 
@@ -292,77 +185,100 @@ void Reduction::check_ids() const {
 at::Tensor Reduction::mean_rows() {
   const int world_size = context_->shard_group->size();
   if (world_size == 1) return sent_.view({-1});
-  if (reduces_while_scattering(*context_->shard_group))
-    return is_16_bit(received_.scalar_type()) ? received_ : received_.div_(world_size);
+  if (!is_exchanged()) {
+    divide_after(received_, world_size);
+    return received_;
+  }
   at::Tensor rows = at::empty({numel_}, received_.options());
   at::mean_out(rows, received_, 0);
   return rows;
 }
 
 at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
-  const bool before = is_16_bit(rows.scalar_type());
   const int replicas = context_->replicate_group->size();
   if (context_->shard_group->size() > 1) {
-    if (before) rows.div_(replicas);
+    divide_before(rows, replicas);
     all_reduce(context_->replicate_group, rows, ReduceOp::kSum, title(parts_) + " over replicas")
         .wait();
   }
-  return before ? rows : rows.div_(replicas);
+  divide_after(rows, replicas);
+  return rows;
 }
 
-void Reduction::run_hook() {
-  Streams& streams = *context_->streams;
+void Reduction::run_hook(std::vector<Arriving>& arriving) {
   const auto& [unit, group] = parts_.front();
   at::Tensor unsharded = sent_.narrow(1, 0, group->trainable_numel).reshape({-1}).clone();
-  streams.give(std::move(sent_), Use::kGradients);
-  sent_.reset();
   const bool replicated = context_->shard_group->size() == 1;
   at::Tensor sharded =
       replicated ? unsharded : at::empty({group->trainable_numel}, unsharded.options());
   const auto& ranks =
       replicated && context_->replicate_group ? context_->replicate_group : context_->shard_group;
   context_->hook(ranks, unsharded, sharded);
-  publish(*context_, *group, [&](at::Tensor& out) { out.copy_(replicated ? unsharded : sharded); });
+  publish(*context_, *group, replicated ? unsharded : sharded, arriving);
 }
 
-void Reduction::finish() {
+// Publishes the mean of all ranks' rows, without a copy of it in between.
+void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_WN,
+                                  std::vector<Arriving>& arriving) {
+  const auto dtype = context_->keep_low_precision ? group.reduce_dtype : group.dtype;
+  if (group.local.device() != received_WN.device())
+    return publish(*context_, group, at::mean(received_WN, 0, false, dtype), arriving);
+  take_back_reduced(group, context_->flat);
+  const bool adds = accumulates(*context_, group);
+  at::Tensor out = adds ? at::empty({group.trainable_numel}, received_WN.options().dtype(dtype))
+                        : memory_of_gradients(*context_, group);
+  if (out.is_cpu() && dtype == at::kFloat && received_WN.scalar_type() == at::kFloat)
+    mean_of_rows(out.mutable_data_ptr<float>(), received_WN);
+  else
+    at::mean_out(out, received_WN, 0, false, dtype);
+  if (adds)
+    add_to_gradients(*context_, group, out);
+  else
+    show_grad(*context_, group);
+}
+
+void Reduction::finish(std::vector<Arriving>& arriving) {
   const TraceSpan span(context_->trace, TraceLane::kCopy, "reduce", parts_.front().first->name);
   const OwnWork own;
   Streams& streams = *context_->streams;
   const auto lane = streams.enter(Lane::kReduce);
-  if (context_->hook) return run_hook();
   if (pending_) pending_.wait();
-  if (context_->trace != nullptr)
+  if (context_->trace != nullptr && !context_->hook)
     context_->trace->add(TraceLane::kReduce, title(parts_), started_, Trace::Clock::now());
-  const int world_size = context_->shard_group->size();
-  const bool exchanged = world_size > 1 && !reduces_while_scattering(*context_->shard_group);
-  if (exchanged) check_ids();
-  at::Tensor rows;
-  if (context_->replicate_group) {
-    rows = averaged_over_replicas(mean_rows());
-  } else if (!exchanged) {
-    rows = mean_rows();
-  }
-  std::int64_t position = 0;
-  for (const auto& [unit, group] : parts_) {
-    const std::int64_t at = position;
-    const std::int64_t numel = group->trainable_numel;
-    publish(*context_, *group, [&](at::Tensor& out) {
-      if (rows.defined()) {
-        out.copy_(rows.narrow(0, at, numel));
-      } else if (streams.on_cpu() && out.scalar_type() == at::kFloat &&
-                 received_.scalar_type() == at::kFloat) {
-        mean_of_rows(out.mutable_data_ptr<float>(), received_.narrow(1, at, numel));
-      } else if (out.device() == received_.device()) {
-        at::mean_out(out, received_.narrow(1, at, numel), 0, false, out.scalar_type());
+  if (context_->hook) {
+    run_hook(arriving);
+  } else if (is_exchanged() && !context_->replicate_group) {
+    check_ids();
+    std::int64_t position = 0;
+    for (const auto& [unit, group] : parts_) {
+      publish_exchanged(*group, received_.narrow(1, position, group->trainable_numel), arriving);
+      position += block_numel(*context_, *group);
+    }
+  } else {
+    if (is_exchanged()) check_ids();
+    at::Tensor rows = mean_rows();
+    if (context_->replicate_group) rows = averaged_over_replicas(rows);
+    std::int64_t position = 0;
+    for (const auto& [unit, group] : parts_) {
+      if (receives_in_grad_) {
+        take_back_reduced(*group, context_->flat);
+        show_grad(*context_, *group);
+        group->receives_in_grad = false;
+        received_.reset();
       } else {
-        out.copy_(at::mean(received_.narrow(1, at, numel), 0, false, out.scalar_type()));
+        publish(*context_, *group, rows.narrow(0, position, group->trainable_numel), arriving);
       }
-    });
-    position += block_numel(*group);
+      position += block_numel(*context_, *group);
+    }
   }
-  streams.give(std::move(sent_), Use::kGradients);
-  streams.give(std::move(received_), Use::kGradients);
+  // Staged on kCompute, and sent from here.
+  const bool was_staged = parts_.size() == 1;
+  if (was_staged)
+    context_->buffers->give(std::move(sent_), Use::kGradients, Lane::kCompute,
+                            {streams.id(Lane::kReduce)});
+  else
+    context_->buffers->give(std::move(sent_), Use::kGradients, Lane::kReduce);
+  context_->buffers->give(std::move(received_), Use::kGradients, Lane::kReduce);
   sent_.reset();
   received_.reset();
 }

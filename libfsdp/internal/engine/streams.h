@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queues of work on an accelerator, and the buffers that cross them.  On the CPU, work runs
-// where it is called, and this class only lends buffers.
+// The queues of work on an accelerator.  On the CPU, work runs where it is called, and nothing here
+// does anything.
 //
 // Written against c10's device-generic streams and events, so it needs no CUDA header: the CUDA
 // part of LibTorch implements them if a program links it.
@@ -10,15 +10,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
-#include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
@@ -27,16 +25,19 @@ namespace fsdp::internal {
 enum class Lane {
   kCompute,  // the caller's: forward, backward, optimizer; see follow_caller()
   kUnshard,  // copies into and out of gathers, overlapping kCompute
-  kReduce,   // copies into and out of reductions, overlapping kCompute and kUnshard
+  kReduce,   // reductions, overlapping kCompute and kUnshard
 };
 
-// The purpose of a lent buffer.
-enum class Use { kParameters, kGradients };
+// A place in the work of a stream: everything that was on it when it was marked.
+struct StreamPoint {
+  c10::StreamId stream = 0;
+  std::int64_t number = 0;  // grows along a stream
+  c10::Event event;
+};
 
 class Streams {
  public:
-  // `throttled`: throttle() waits.
-  Streams(c10::Device device, bool throttled);
+  explicit Streams(c10::Device device);
 
   c10::Device device() const noexcept { return device_; }
   bool on_cpu() const noexcept { return device_.is_cpu(); }
@@ -47,54 +48,37 @@ class Streams {
   // Returns whether kCompute is the stream that is current now.  Thread-safe.
   bool follows_caller() const;
 
-  c10::Stream stream(Lane lane) const;
+  c10::Stream stream(Lane lane) const { return stream(id(lane)); }
+  c10::StreamId id(Lane lane) const { return streams_[static_cast<std::size_t>(lane)]; }
   // Operators called while the result lives are queued on `lane`.
   c10::OptionalStreamGuard enter(Lane lane);
   // Work queued on `later` from now on runs after the work that is on `earlier` now.
   void order(Lane earlier, Lane later);
-  // The memory of `tensor`, made on another lane, is not reused before the work that is on `lane`
-  // now has run.
-  void used_on(const at::Tensor& tensor, Lane lane);
+  // The memory of `tensor`, made on another stream, is not given to others before the work that is
+  // on the stream now has run.
+  void used_on(const at::Tensor& tensor, c10::StreamId stream) const;
 
-  // Lends a contiguous buffer of `bytes` uint8 elements, 64-byte aligned, with any content.
-  at::Tensor take(std::int64_t bytes, Use use);
-  // Takes the buffer back.  On an accelerator the caching allocator keeps it; on the CPU a free
-  // list does, because fresh pages cost more than the copies made into them.
-  void give(at::Tensor&& buffer, Use use);
-  // Drops it without lending it again, because a collective that failed may still write it.
-  void abandon(at::Tensor&& buffer, Use use);
-  // Returns the bytes lent now, and the most ever at once since reset_peak.
-  std::int64_t lent_bytes(Use use) const noexcept { return lent_[index(use)]; }
-  std::int64_t peak_bytes(Use use) const noexcept { return peak_[index(use)]; }
-  void reset_peak() noexcept { peak_ = lent_; }
-  std::size_t free_buffer_count() const noexcept { return free_.size(); }
-
-  // Returns an event after the work that is on `lane` now.
-  // Requires: not on the CPU.
-  c10::Event mark(Lane lane) const;
-
-  // Call when a unit was resharded; `gather` is the number of the gather that it came with.
-  void resharded(std::int64_t gather);
-  // Call before a gather: has the CPU wait until the units of all but the last resharded gather are
-  // really out of use, so that at most two gathers are in use or wait to be.  `wait` waits for an
-  // event.
-  void throttle(const std::function<void(const c10::Event&)>& wait);
+  // Marks where the stream is now.  Requires: not on the CPU.
+  StreamPoint mark(c10::StreamId stream);
+  // Work queued on `later` from now on runs after the point.  Needs no event if it does so already:
+  // steps end and begin with order(), so no step waits for a point of the one before, which could
+  // not be captured in a graph.
+  void pass(StreamPoint&& point, Lane later);
+  // Gives up the point.
+  void forget(StreamPoint&& point) { spare_events_.push_back(std::move(point.event)); }
 
  private:
-  static std::size_t index(Use use) noexcept { return static_cast<std::size_t>(use); }
-  static std::size_t index(Lane lane) noexcept { return static_cast<std::size_t>(lane); }
+  c10::Stream stream(c10::StreamId id) const {
+    return c10::Stream(c10::Stream::UNSAFE, device_, id);
+  }
 
   const c10::Device device_;
-  const bool throttled_;
   std::array<std::atomic<c10::StreamId>, 3> streams_{};  // by lane
-  struct Resharded {
-    std::int64_t gather = 0;
-    c10::Event event;
-  };
-  std::deque<Resharded> resharded_;  // gathers whose units were resharded, and may still be in use
-  std::multimap<std::int64_t, c10::Storage> free_;  // by size
-  std::array<std::int64_t, 2> lent_{};
-  std::array<std::int64_t, 2> peak_{};
+  std::map<c10::StreamId, std::int64_t> numbers_;        // of each stream's last point
+  // For a later and an earlier stream: the last point of the earlier one that the later one passed.
+  std::map<std::pair<c10::StreamId, c10::StreamId>, std::int64_t> passed_;
+  // Making an event costs more than recording one again.
+  std::vector<c10::Event> spare_events_;
 };
 
 }  // namespace fsdp::internal

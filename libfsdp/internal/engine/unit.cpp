@@ -47,6 +47,21 @@ std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
 }
 
+// Adds a group's parts to the unit's: see Unit::gather_parts.
+void add_parts(Unit& unit, const FlatGroup& group, std::int64_t item) {
+  std::int64_t end = group.gather_offset;
+  const auto add = [&](std::int64_t bytes) {
+    if (bytes != 0) unit.gather_parts.push_back(bytes);
+    end += bytes;
+  };
+  for (const Parameter* parameter : group.parameters) {
+    const std::int64_t share = parameter->layout.padded_numel() * item;
+    add(share);
+    add(parameter->reserved * item - share);
+  }
+  add(unit.gather_bytes - end);
+}
+
 // One counter for the whole unit, because every operator asks whether any of it was written.
 void share_version(Unit& unit) {
   const auto& version = unit.parameters.front()->shard.unsafeGetTensorImpl()->version_counter();
@@ -119,8 +134,8 @@ Parameter* parameter_of(const at::Tensor& tensor) noexcept {
 std::int64_t set_offsets(Unit& unit) {
   std::int64_t local_bytes = 0;
   for (FlatGroup& group : unit.groups) {
-    const auto local_item = static_cast<std::int64_t>(c10::elementSize(group.dtype));
-    const auto compute_item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    const auto local_item = item_bytes(group.dtype);
+    const auto compute_item = item_bytes(group.compute_dtype);
     const std::int64_t step = kAlignment / std::min({local_item, compute_item, kAlignment});
     std::stable_partition(group.parameters.begin(), group.parameters.end(),
                           [](const Parameter* parameter) { return parameter->trainable; });
@@ -134,8 +149,10 @@ std::int64_t set_offsets(Unit& unit) {
     group.gather_offset = unit.gather_bytes;
     local_bytes += rounded_up(group.numel * local_item, kAlignment);
     unit.gather_bytes += rounded_up(group.numel * compute_item, kAlignment);
+    add_parts(unit, group, compute_item);
   }
   unit.gather_bytes += kTrailerBytes;
+  unit.gather_parts.push_back(kTrailerBytes);
   return local_bytes + kTrailerBytes;
 }
 
@@ -148,7 +165,7 @@ void lay_out(Unit& unit, int rank, c10::Device device) {
   const at::Tensor id = at::tensor({unit.id}, at::kLong).view(at::kByte);
   unit.local.narrow(0, local_bytes, id.numel()).copy_(id);
   for (FlatGroup& group : unit.groups) {
-    const auto item = static_cast<std::int64_t>(c10::elementSize(group.dtype));
+    const auto item = item_bytes(group.dtype);
     group.local = unit.local.narrow(0, group.local_offset, group.numel * item).view(group.dtype);
     for (Parameter* parameter : group.parameters) {
       const ShardLayout& layout = parameter->layout;
@@ -214,7 +231,7 @@ void let_go(Unit& unit) noexcept {
 
 void make_unsharded(Unit& unit) {
   for (FlatGroup& group : unit.groups) {
-    const auto item = static_cast<std::int64_t>(c10::elementSize(group.compute_dtype));
+    const auto item = item_bytes(group.compute_dtype);
     for (Parameter* parameter : group.parameters) {
       const int world_size = parameter->layout.world_size;
       char* base = unit.resident ? static_cast<char*>(unit.local.data_ptr()) + group.local_offset

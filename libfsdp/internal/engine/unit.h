@@ -10,9 +10,9 @@
 // All ranks' buffers have one size, so an all-gather of bytes moves a unit of any dtypes.  A
 // gathered unit is laid out parameter by parameter: the ranks' shares of one parameter follow each
 // other, and because all but the last are full, the parameter is contiguous with its padding at the
-// end.
+// end.  What only aligns the next parameter follows in the same way, and so do the trailers.
 //
-//   full    [ w of rank 0, 1, ... | b of rank 0, 1, ... | ... ]
+//   full    [ w of rank 0, 1, ... | b of rank 0, 1, ... | ... | trailers of rank 0, 1, ... ]
 //
 // If the unit computes in another dtype, offsets in elements stay the same.
 #pragma once
@@ -71,6 +71,11 @@ struct Parameter {
   const std::string& name() const noexcept { return names.front(); }
 };
 
+// Returns the bytes of an element.
+inline std::int64_t item_bytes(c10::ScalarType dtype) noexcept {
+  return static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
 // The parameters of one dtype in a unit.
 struct FlatGroup {
   c10::ScalarType dtype{};             // of the shards
@@ -86,10 +91,14 @@ struct FlatGroup {
   // The tensor that the optimizer gets if use_orig_params is false: [trainable_numel], or [numel]
   // if every parameter is frozen.
   at::Tensor flat;
-  at::Tensor grad;   // [trainable_numel]: gradients of shards are views of it
+  // [trainable_numel]: the reduced gradients, in the same memory in every step; see published.h.
+  at::Tensor grad;
+  std::vector<at::Tensor> grad_rows;  // of each trainable parameter: views of it
+  bool receives_in_grad = false;      // a reduction in flight writes `grad`
   at::Tensor aside;  // the reduced gradient of `flat`, while a stand-in holds its place
-  // [W, trainable_numel], reduce_dtype, rank-major: the full gradients of this backward.
+  // [W, block_numel], reduce_dtype, rank-major: the full gradients of this backward.
   at::Tensor staging;
+  at::Tensor zeros;  // what staging on an accelerator puts between gradients
 };
 
 enum class UnitState {
@@ -117,8 +126,11 @@ struct Unit {
   std::vector<std::unique_ptr<Parameter>> parameters;
   std::vector<FlatGroup> groups;
   std::int64_t gather_bytes = 0;  // a rank's block, with the trailer
-  at::Tensor local;               // bytes
-  bool flat = false;              // the optimizer gets FlatGroup::flat
+  // The block's parts that stay contiguous when it is copied out: shares of parameters, what aligns
+  // them, the trailer.  In bytes; they add up to gather_bytes.
+  std::vector<std::int64_t> gather_parts;
+  at::Tensor local;   // bytes
+  bool flat = false;  // the optimizer gets FlatGroup::flat
   // True if the shards are whole and in the dtype of compute: then the unsharded tensors lie in
   // `local`.
   bool resident = false;
@@ -133,8 +145,7 @@ struct Unit {
   // Streams of the caller that may use `full`: they are after its gather, and it outlives their
   // use.
   std::vector<c10::StreamId> used_in;
-  bool prefetched = false;         // gathered ahead of its first use
-  std::int64_t gather_number = 0;  // of its last one: the gathers of the engine before it
+  bool prefetched = false;  // gathered ahead of its first use
 
   const Parameter* last_written = nullptr;  // by a forward of this rank
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
@@ -14,10 +15,34 @@
 namespace fsdp::internal {
 namespace {
 
+// Returns a 0-dimensional int64 tensor on the device: a sum in which every element counts by its
+// place.
+at::Tensor sum_of(const at::Tensor& whole) {
+  const at::Tensor real = whole.is_complex() ? at::view_as_real(whole) : whole;
+  const auto dtype = real.element_size() == 8   ? c10::kLong
+                     : real.element_size() == 4 ? c10::kInt
+                     : real.element_size() == 2 ? c10::kShort
+                                                : c10::kChar;
+  const at::Tensor bits = real.contiguous().view({-1}).view(dtype).to(c10::kLong);
+  const at::Tensor weights = at::arange(1, 2 * bits.numel(), 2, bits.options());
+  return bits.mul_(weights).sum();
+}
+
+at::Tensor written_in_trailer(const Unit& unit) {
+  const auto offset = unit.local.numel() - kTrailerBytes + std::int64_t{offsetof(Trailer, written)};
+  return unit.local.narrow(0, offset, sizeof(Trailer::written)).view(c10::kLong);
+}
+
 void note_written(const Parameter& parameter, const at::Tensor& whole) {
   Unit& unit = *parameter.unit;
   unit.last_written = &parameter;
-  if (parameter.layout.world_size == 1 || !unit.local.is_cpu() || !whole.is_cpu()) return;
+  if (parameter.layout.world_size == 1) return;
+  // Offloaded shards: the host would have to wait for the values.
+  if (unit.local.device() != whole.device()) return;
+  if (!unit.local.is_cpu()) {
+    written_in_trailer(unit).mul_(31).add_(sum_of(whole)).add_(parameter.offset);
+    return;
+  }
   Trailer& trailer = trailer_of(unit);
   const at::Tensor dense = whole.contiguous();
   const auto sum = [&](const void* bytes, std::size_t count) {
@@ -81,8 +106,13 @@ void take_replacement(Parameter& parameter, int rank) {
 }
 
 void forget_written(Unit& unit) noexcept {
-  unit.last_written = nullptr;
-  if (unit.local.defined() && unit.local.is_cpu()) trailer_of(unit).written = 0;
+  if (std::exchange(unit.last_written, nullptr) == nullptr || !unit.local.defined()) return;
+  if (unit.local.is_cpu()) {
+    trailer_of(unit).written = 0;
+    return;
+  }
+  const OwnWork own;
+  written_in_trailer(unit).zero_();
 }
 
 }  // namespace fsdp::internal

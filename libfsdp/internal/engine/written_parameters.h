@@ -11,9 +11,10 @@
 // graph has saved, at the module's tensor, with sharding as without.
 //
 // Every rank must write the same values, because it computed with all of them but keeps only its
-// rows.  So the trailer of a unit's block holds a CRC-32 of all that a rank wrote since it was
-// wrapped, and ranks that share a copy of the parameters compare it at the unit's next gather.  On
-// an accelerator the trailers are not compared.
+// rows.  So the trailer of a unit's block holds a sum of all that a rank wrote since it was wrapped
+// (a CRC-32; on an accelerator one that the device computes), and ranks that share a copy of the
+// parameters compare it at the unit's next gather.  Writes to offloaded parameters are not
+// compared.
 //
 // If the unit computes in another dtype than that of its shards, the written copy was rounded
 // before.  Zeros are exact in any dtype, and elements that were not zeroed keep their value in the

@@ -85,10 +85,10 @@ TEST_F(SimMemoryOfSteps, gathers_that_nobody_asked_for_ahead_are_limited_too) {
 }
 
 TEST_F(SimMemoryOfSteps, no_event_is_left_by_a_step) {
-  std::int64_t after_2 = 0;
-  expect(2, [&](const sim::Counters& counters, const Sizes&) { after_2 = counters.events_alive; });
-  expect(8, [&](const sim::Counters& counters, const Sizes&) {
-    EXPECT_LE(counters.events_alive, after_2);
+  std::int64_t after_6 = 0;
+  expect(6, [&](const sim::Counters& counters, const Sizes&) { after_6 = counters.events_alive; });
+  expect(12, [&](const sim::Counters& counters, const Sizes&) {
+    EXPECT_LE(counters.events_alive, after_6);
   });
 }
 
@@ -96,19 +96,39 @@ TEST_F(SimMemoryOfSteps, evaluations_leave_no_event) {
   run(scene_, [](ShardedGpt& sharded, const Group& group) {
     const torch::NoGradGuard no_grad;
     const Tensor tokens = device_tokens(group->rank(), 0);
-    sharded.forward(tokens);
+    for (int i = 0; i < 8; ++i) sharded.forward(tokens);
     const auto before = sim::counters(group->rank()).events_alive;
     for (int i = 0; i < 8; ++i) sharded.forward(tokens);
     EXPECT_LE(sim::counters(group->rank()).events_alive, before);
   });
 }
 
-// The host waits for gathers that are too far ahead, and for nothing else.
-TEST_F(SimMemoryOfSteps, without_a_limit_the_host_waits_for_nothing) {
-  scene_.options.limit_all_gathers = false;
-  expect(4, [](const sim::Counters& counters, const Sizes&) {
-    EXPECT_EQ(counters.host_waits(), 0) << counters.wait_places.begin()->first;
-  });
+TEST_F(SimMemoryOfSteps, the_host_waits_for_nothing) {
+  for (const bool limited : {true, false}) {
+    scene_.options.limit_all_gathers = limited;
+    expect(4, [](const sim::Counters& counters, const Sizes&) {
+      EXPECT_EQ(counters.host_waits(), 0) << counters.wait_places.begin()->first;
+    });
+  }
+}
+
+// Also in whichever order units are gathered.
+TEST_F(SimMemoryOfSteps, the_engine_allocates_nothing_after_its_first_steps) {
+  for (const bool forward : {false, true}) {
+    for (const auto backward : {BackwardPrefetch::kBackwardPre, BackwardPrefetch::kBackwardPost,
+                                BackwardPrefetch::kNone}) {
+      scene_.options.forward_prefetch = forward;
+      scene_.options.backward_prefetch = backward;
+      expect(4, [](const sim::Counters& counters, const Sizes&) {
+        for (const auto& [stream, memory] : counters.memory_of) {
+          const bool is_lane = stream == "unshard" || stream == "reduce";
+          EXPECT_TRUE(!is_lane || memory.allocations == 0) << stream << ' ' << memory.allocations;
+        }
+        EXPECT_EQ(counters.fresh_blocks, 0);
+        EXPECT_EQ(counters.recorded_on_streams, 0);
+      });
+    }
+  }
 }
 
 }  // namespace

@@ -214,5 +214,13 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
 }
 
+// Operators that LibTorch composes of others for most devices, and has one kernel for on CUDA.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  for (const char* const name :
+       {"_chunk_cat.out", "split_with_sizes_copy.out", "_foreach_add_.List", "_foreach_mul_.Tensor",
+        "_foreach_norm.Scalar"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&fall_back>());
+}
+
 }  // namespace
 }  // namespace fsdp::test::sim

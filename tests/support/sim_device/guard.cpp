@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Current devices, streams and events of the simulated device, as c10 asks for them.
 #include <array>
+#include <cstdint>
 #include <utility>
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -22,7 +23,7 @@ struct EventState {
   int device = 0;
   int stream = 0;
   Clock clock;
-  bool is_asked = false;
+  std::int64_t asked_at = -1;  // kernels queued when somebody asked about it
 };
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
@@ -94,7 +95,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     }
     ++counters.events_recorded;
     *static_cast<EventState*>(*event) = {stream.device_index(), place_of(stream), clock_of(stream),
-                                         false};
+                                         -1};
   }
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) wait_on_stream(stream, static_cast<EventState*>(event)->clock);
@@ -107,7 +108,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     if (progress() == Progress::kStuck) return false;
     if (progress() == Progress::kEager) {
       learn(state.device, state.clock);
-    } else if (std::exchange(state.is_asked, true)) {
+    } else if (std::exchange(state.asked_at, counting(state.device).kernels) ==
+               counting(state.device).kernels) {
       wait_on_host(state.device, state.clock, &Counters::event_waits);
     } else {
       return false;

@@ -25,7 +25,7 @@ namespace fsdp::test::sim {
 // How far a device is behind the host.
 enum class Progress {
   // No work is over before the host has waited for it: memory is at its worst.  Who asks about one
-  // event again waits for it.
+  // event again, and queued nothing in between, waits for it.
   kLate,
   kEager,  // all work is over when somebody asks: memory is at its best
   // No work is ever over for who asks, as behind a collective that another rank never joins.

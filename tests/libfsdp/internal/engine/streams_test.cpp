@@ -2,6 +2,8 @@
 // The queues of an accelerator, on a simulated one.
 #include "libfsdp/internal/engine/streams.h"
 
+#include <utility>
+
 #include <ATen/Functions.h>
 #include <c10/core/StreamGuard.h>
 #include <gmock/gmock.h>
@@ -23,12 +25,6 @@ using ::testing::IsEmpty;
 
 class StreamsOfADevice : public ::testing::Test {
  protected:
-  // Returns how many events throttle() waits for.
-  static int waits_of(Streams& streams) {
-    int count = 0;
-    streams.throttle([&](const c10::Event&) { ++count; });
-    return count;
-  }
   // Writes a tensor on a lane.
   void write(Streams& streams, Lane lane) {
     const auto entered = streams.enter(lane);
@@ -39,36 +35,8 @@ class StreamsOfADevice : public ::testing::Test {
   at::Tensor tensor_ = at::ones({8}, at::TensorOptions().device(device_));
 };
 
-// limit_all_gathers: the CPU does not run ahead by more than two gathers that are still in use.
-TEST_F(StreamsOfADevice, a_throttled_one_waits_for_all_resharded_gathers_but_the_last) {
-  Streams streams(device_, /*throttled=*/true);
-  EXPECT_EQ(waits_of(streams), 0);
-  streams.resharded(1);
-  EXPECT_EQ(waits_of(streams), 0);
-  streams.resharded(2);
-  streams.resharded(3);
-  EXPECT_EQ(waits_of(streams), 2);
-  EXPECT_EQ(waits_of(streams), 0);
-}
-
-TEST_F(StreamsOfADevice, units_of_one_gather_count_as_one) {
-  Streams streams(device_, true);
-  for (int unit = 0; unit < 8; ++unit) streams.resharded(1);
-  EXPECT_EQ(waits_of(streams), 0);
-  streams.resharded(2);
-  EXPECT_EQ(waits_of(streams), 1);
-}
-
-TEST_F(StreamsOfADevice, one_that_is_not_throttled_never_waits_and_keeps_no_event) {
-  const auto before = sim::counters(0).events_alive;
-  Streams streams(device_, /*throttled=*/false);
-  for (int unit = 0; unit < 8; ++unit) streams.resharded(unit);
-  EXPECT_EQ(waits_of(streams), 0);
-  EXPECT_EQ(sim::counters(0).events_alive, before);
-}
-
 TEST_F(StreamsOfADevice, order_holds_up_the_later_lane_alone) {
-  Streams streams(device_, true);
+  Streams streams(device_);
   streams.order(Lane::kCompute, Lane::kUnshard);
   write(streams, Lane::kUnshard);
   EXPECT_THAT(sim::take_findings(), IsEmpty());
@@ -77,8 +45,41 @@ TEST_F(StreamsOfADevice, order_holds_up_the_later_lane_alone) {
   EXPECT_EQ(sim::counters(0).host_waits(), 0);
 }
 
+TEST_F(StreamsOfADevice, a_point_holds_up_the_lane_that_passes_it) {
+  Streams streams(device_);
+  streams.order(Lane::kCompute, Lane::kReduce);
+  write(streams, Lane::kReduce);
+  StreamPoint point = streams.mark(streams.id(Lane::kReduce));
+  streams.pass(std::move(point), Lane::kUnshard);
+  write(streams, Lane::kUnshard);
+  EXPECT_THAT(sim::take_findings(), IsEmpty());
+}
+
+// A graph could not wait for an event from before it was captured.
+TEST_F(StreamsOfADevice, nothing_waits_for_a_point_that_it_is_after_already) {
+  Streams streams(device_);
+  StreamPoint before = streams.mark(streams.id(Lane::kCompute));
+  streams.order(Lane::kCompute, Lane::kUnshard);
+  write(streams, Lane::kCompute);
+  StreamPoint after = streams.mark(streams.id(Lane::kCompute));
+  streams.pass(std::move(before), Lane::kUnshard);
+  write(streams, Lane::kUnshard);
+  EXPECT_THAT(sim::take_findings(), ElementsAre(HasSubstr("writes what is written by")));
+  streams.pass(std::move(after), Lane::kUnshard);
+  write(streams, Lane::kUnshard);
+  EXPECT_THAT(sim::take_findings(), IsEmpty());
+}
+
+TEST_F(StreamsOfADevice, events_are_recorded_again) {
+  Streams streams(device_);
+  streams.order(Lane::kCompute, Lane::kUnshard);
+  const auto alive = sim::counters(0).events_alive;
+  for (int i = 0; i < 8; ++i) streams.order(Lane::kCompute, Lane::kUnshard);
+  EXPECT_EQ(sim::counters(0).events_alive, alive);
+}
+
 TEST_F(StreamsOfADevice, inside_of_a_lane_the_compute_lane_is_still_the_callers) {
-  Streams streams(device_, true);
+  Streams streams(device_);
   {
     const auto entered = streams.enter(Lane::kUnshard);
     EXPECT_FALSE(streams.follows_caller());
@@ -92,7 +93,7 @@ TEST_F(StreamsOfADevice, inside_of_a_lane_the_compute_lane_is_still_the_callers)
 }
 
 TEST_F(StreamsOfADevice, the_compute_lane_follows_the_caller_when_it_is_told_to) {
-  Streams streams(device_, true);
+  Streams streams(device_);
   const c10::Stream side = sim::new_stream(0, "side");
   const c10::StreamGuard entered(side);
   EXPECT_FALSE(streams.follows_caller());

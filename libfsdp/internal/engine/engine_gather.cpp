@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of an engine that gathers and reshards units: see Note [one step] in engine.h.
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/device_wait.h"
+#include "libfsdp/internal/engine/engine.h"
+
+namespace fsdp::internal {
+
+bool Engine::use(const std::vector<Unit*>& units) {
+  const int task = torch::autograd::get_current_graph_task_id();
+  const bool own = task != -1 || thread_.load() == std::this_thread::get_id();
+  if (own && units.size() == 1 && units.front() == current_.load() &&
+      task == current_task_.load() && streams_.follows_caller()) {
+    ++kernels_;
+    return true;
+  }
+  const std::lock_guard lock(mutex_);
+  const Phase phase = task == -1 ? Phase::kForward : Phase::kBackward;
+  TORCH_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '",
+              units.front()->name,
+              "' is used outside of forward and backward of its sharded module, where it has no "
+              "memory; read or write parameters inside summon_full_params, and call submodules "
+              "through the forward of the module that was wrapped");
+  const auto two_threads = [&] {
+    return c10::str("parameters of unit '", units.front()->name, "' (", units.front()->first_name(),
+                    ") are used in another thread than the one that called forward: ranks would "
+                    "gather in different orders; run all of forward in one thread");
+  };
+  if (!own) {
+    const bool read_by_a_kernel =
+        kernels_ > 0 && std::all_of(units.begin(), units.end(), [](const Unit* unit) {
+          return unit->state == UnitState::kUnsharded;
+        });
+    TORCH_CHECK(read_by_a_kernel, two_threads());
+    ++strangers_;
+    return false;
+  }
+  TORCH_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
+  streams_.follow_caller();
+  if (phase == Phase::kBackward) enter_backward();
+  ++stats_.uses;
+  current_ = nullptr;
+  trace_compute(nullptr, phase);
+  reshard_unrelated(units, phase);
+  for (Unit* unit : units) {
+    if (unit->prefetched) ++stats_.prefetch_hits;
+    unit->prefetched = false;
+    if (unit->state == UnitState::kSharded) make_available(*unit, phase);
+  }
+  for (Unit* unit : units) {
+    if (unit->state != UnitState::kGathering) continue;
+    try {
+      unit->gather->finish(*unit);
+    } catch (...) {
+      forget_order();
+      throw;
+    }
+  }
+  hand_over(units);
+  Unit& last = *units.back();
+  remember_order(last, phase);
+  const bool ahead = phase == Phase::kForward
+                         ? options_.forward_prefetch
+                         : options_.backward_prefetch == BackwardPrefetch::kBackwardPre;
+  // Only a unit that has a place in the order tells which one comes next.
+  if (ahead && previous_ == &last) prefetch_after(last, phase);
+  current_task_ = task;
+  current_ = &last;
+  trace_compute(&last, phase);
+  ++kernels_;
+  return true;
+}
+
+void Engine::hand_over(const std::vector<Unit*>& units) {
+  if (streams_.on_cpu()) return;
+  const c10::StreamId stream = streams_.id(Lane::kCompute);
+  bool is_ordered = false;
+  for (Unit* unit : units) {
+    auto& used_in = unit->used_in;
+    if (unit->resident || std::find(used_in.begin(), used_in.end(), stream) != used_in.end())
+      continue;
+    if (!is_ordered) streams_.order(Lane::kUnshard, Lane::kCompute);
+    is_ordered = true;
+    used_in.push_back(stream);
+  }
+}
+
+void Engine::make_available(Unit& unit, Phase phase) {
+  if (unit.resident) {
+    unit.gathered_version = unit.version();
+    make_unsharded(unit);
+  } else {
+    start_gather(unit, phase);
+  }
+}
+
+void Engine::pin(Unit& unit, int pins) {
+  const std::lock_guard lock(mutex_);
+  unit.pins = std::max(unit.pins + pins, 0);
+}
+
+void Engine::start_gather(Unit& first, Phase phase) {
+  std::vector<Unit*> units{&first};
+  const std::int64_t world_size = shard_group_->size();
+  std::int64_t bytes = first.gather_bytes * world_size;
+  const auto next = [&](const Unit* unit) {
+    return phase == Phase::kForward ? unit->next_in_forward : unit->next_in_backward;
+  };
+  // Adds the units that followed the last time, as long as all fit together.
+  for (Unit* unit = next(&first); world_size > 1 && unit != nullptr; unit = next(unit)) {
+    bytes += unit->gather_bytes * world_size;
+    if (unit->state != UnitState::kSharded || bytes > options_.bucket_bytes ||
+        (phase == Phase::kBackward && unit->done()) ||
+        std::find(units.begin(), units.end(), unit) != units.end())
+      break;
+    units.push_back(unit);
+  }
+  check_gathers();
+  order_.next(Gather::full_title(units));
+  for (Unit* unit : units) unit->gathered_version = unit->version();
+  Gather::start(gather_context_, units);
+  ++stats_.gathers;
+  stats_.gathered_units += static_cast<std::int64_t>(units.size());
+  for (std::size_t i = 1; i < units.size(); ++i) {
+    units[i]->prefetched = true;
+    ++stats_.prefetched_units;
+  }
+}
+
+void Engine::prefetch_after(const Unit& unit, Phase phase) {
+  Unit* next = phase == Phase::kForward ? unit.next_in_forward : unit.next_in_backward;
+  if (next == nullptr || next->state != UnitState::kSharded || shard_group_->size() == 1) return;
+  if (phase == Phase::kBackward && next->done()) return;
+  start_gather(*next, phase);
+  next->prefetched = true;
+  ++stats_.prefetched_units;
+}
+
+// The root's parameters are used between those of other units, so it has no place in their order,
+// except as the first.
+void Engine::remember_order(Unit& unit, Phase phase) {
+  if (previous_phase_ != phase) previous_ = nullptr;
+  previous_phase_ = phase;
+  if (previous_ != nullptr && previous_ != &unit && unit.parent != nullptr)
+    (phase == Phase::kForward ? previous_->next_in_forward : previous_->next_in_backward) = &unit;
+  if (unit.parent != nullptr || previous_ == nullptr) previous_ = &unit;
+}
+
+void Engine::reshard(Unit& unit) {
+  unit.prefetched = false;
+  if (unit.state == UnitState::kGathering) unit.gather->discard(unit);
+  if (unit.state != UnitState::kUnsharded || unit.always_unsharded) return;
+  make_sharded(unit);
+  if (unit.resident) return;
+  buffers_.give(std::move(unit.full), Use::kParameters, Lane::kUnshard, unit.used_in);
+  unit.full.reset();
+  unit.used_in.clear();
+}
+
+void Engine::reshard_unrelated(const std::vector<Unit*>& units, Phase phase) {
+  if (phase == Phase::kForward && !reshards_after_forward_) return;
+  for (const auto& unit : units_) {
+    if (unit->state != UnitState::kUnsharded || unit->pins > 0) continue;
+    // Units kept from forward on may still have their backward ahead.
+    if (!reshards_after_forward_ && !(unit->done() && sync_)) continue;
+    const bool used = std::any_of(units.begin(), units.end(),
+                                  [&](const Unit* other) { return related(*unit, *other); });
+    if (!used) reshard(*unit);
+  }
+}
+
+void Engine::reshard_all() {
+  for (const auto& unit : units_) reshard(*unit);
+  current_ = nullptr;
+}
+
+void Engine::settle_shards(Lane lane) {
+  if (streams_.on_cpu()) return;
+  streams_.order(Lane::kUnshard, Lane::kCompute);
+  if (!options_.cpu_offload.offload_params) return;
+  StreamPoint point = streams_.mark(streams_.id(lane));
+  wait_for_event(*shard_group_, point.event, "copies of offloaded shards");
+  streams_.forget(std::move(point));
+}
+
+void Engine::check_gathers() {
+  if (!streams_.on_cpu() && !is_capturing(*shard_group_)) gather_checks_.check_arrived();
+}
+
+}  // namespace fsdp::internal

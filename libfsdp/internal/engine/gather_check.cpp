@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/engine/gather_check.h"
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <c10/util/Exception.h>
+
+namespace fsdp::internal {
+namespace {
+
+constexpr std::size_t kMostLater = 32;
+
+}  // namespace
+
+GatherChecks::GatherChecks(std::shared_ptr<ProcessGroup> group, Streams& streams,
+                           const std::vector<std::unique_ptr<Unit>>& all)
+    : group_(std::move(group)), streams_(streams), all_(all) {}
+
+void GatherChecks::check(const Unit& unit, const char* trailer, std::int64_t stride) const {
+  const auto trailer_of_rank = [&](int rank) {
+    Trailer result;
+    std::memcpy(&result, trailer + rank * stride, sizeof(result));
+    return result;
+  };
+  const std::uint64_t written = trailer_of_rank(group_->rank()).written;
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const Trailer theirs = trailer_of_rank(rank);
+    const std::int64_t id = theirs.unit_id;
+    const bool known = id >= 0 && id < static_cast<std::int64_t>(all_.size());
+    TORCH_CHECK(id == unit.id, "rank ", group_->global_rank(rank), " gathers ",
+                known ? "'" + all_[static_cast<std::size_t>(id)]->name + "'" : "something else",
+                " where this rank gathers '", unit.name,
+                "': the ranks run different operators, but every rank must use the units of the "
+                "module in one order");
+    TORCH_CHECK(theirs.written == written, "forward of rank ", group_->global_rank(rank),
+                " wrote other values than that of this rank to parameters of unit '", unit.name,
+                "'",
+                unit.last_written == nullptr ? std::string()
+                                             : ", here '" + unit.last_written->name() + "' last",
+                ": each rank keeps its rows of what it writes, so that what forward writes to a "
+                "parameter must not depend on the rank or on its data; leave such parameters "
+                "whole with ignored_states");
+  }
+}
+
+void GatherChecks::check_later(const Unit& unit, const at::Tensor& trailers) {
+  if (later_.size() == kMostLater) return;
+  if (spare_.empty())
+    spare_.push_back(
+        at::empty({trailers.numel()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true)));
+  at::Tensor on_host = std::move(spare_.back());
+  spare_.pop_back();
+  on_host.copy_(trailers, /*non_blocking=*/true);
+  later_.push_back({&unit, std::move(on_host), streams_.mark(streams_.id(Lane::kUnshard))});
+}
+
+void GatherChecks::check_arrived() {
+  while (!later_.empty() && later_.front().copied.event.query()) {
+    Later later = std::move(later_.front());
+    later_.pop_front();
+    streams_.forget(std::move(later.copied));
+    spare_.push_back(later.trailers);
+    check(*later.unit, static_cast<const char*>(later.trailers.const_data_ptr()), kTrailerBytes);
+  }
+}
+
+}  // namespace fsdp::internal

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gives reduced gradients to the shards, where an optimizer finds them.
+//
+// Note [memory of gradients]: a group's gradients lie in one tensor, FlatGroup::grad, which every
+// step writes again: its addresses do not change, and a backend may reduce right into it.  If
+// somebody has kept gradients of an earlier step, they keep that memory, and the group gets new.
+//
+// Note [offloaded gradients]: shards in host memory have their gradients there.  They are copied to
+// pinned memory while the device goes on, and nobody may read them before the host has waited for
+// the copies, once in a backward.  Gradients that are added to existing ones arrive beside them,
+// and are added after that wait.
+#pragma once
+
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "libfsdp/internal/engine/reduce_context.h"
+#include "libfsdp/internal/engine/unit.h"
+
+namespace fsdp::internal {
+
+// Gradients in pinned memory that come before the host's next wait for kReduce.
+struct Arriving {
+  FlatGroup* group = nullptr;
+  at::Tensor gradients;  // [trainable_numel], to be added to the present ones
+};
+
+// Returns whether the group has gradients that reduced ones are added to.
+bool accumulates(const ReduceContext& context, const FlatGroup& group);
+
+// Returns FlatGroup::grad, in new memory if somebody else has the old.
+at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group);
+
+// Makes what lies in FlatGroup::grad the gradients of the shards.
+void show_grad(const ReduceContext& context, FlatGroup& group);
+
+// Adds `gradients` [trainable_numel], of the shards' device and of any dtype, to the gradients of
+// the shards.
+void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::Tensor& gradients);
+
+// Publishes `reduced` [trainable_numel], on the device, of any dtype.  Queues work on kReduce.
+void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& reduced,
+             std::vector<Arriving>& arriving);
+
+}  // namespace fsdp::internal

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies full gradients into the buffer that a reduction sends, and drops them.
+//
+// On the CPU each gradient is copied when autograd has made it, while it is in the cache.  On an
+// accelerator the gradients of a unit are copied together, by one operator on the caller's stream:
+// so their memory is the caller's own, and may be reused by it at once.
+#pragma once
+
+#include <cstdint>
+
+#include "libfsdp/internal/engine/reduce_context.h"
+#include "libfsdp/internal/engine/unit.h"
+
+namespace fsdp::internal {
+
+// Returns the elements of a group's block for each rank.  If ranks exchange blocks, or are on the
+// CPU, a block ends with the unit's id, so that who receives it can tell that others reduce the
+// same unit.
+std::int64_t block_numel(const ReduceContext& context, const FlatGroup& group);
+// Returns the elements of a block that are not gradients.
+std::int64_t trailer_numel(const ReduceContext& context, const FlatGroup& group);
+
+// Stages one gradient, which autograd has just made.  Adds the parameter's kept gradient (see
+// gradients.h), which stays until the reduction is done.
+// Requires: the CPU.
+// Throws: c10::Error for a sparse gradient.
+void stage_gradient(const ReduceContext& context, Parameter& parameter);
+
+// Stages all gradients of the unit that are not staged yet, and those that were kept.
+// Throws: c10::Error for a sparse gradient.
+void stage_gradients(const ReduceContext& context, Unit& unit);
+
+// Completes the blocks before they are sent: zeros for parameters without a gradient, and the id.
+void complete_staging(const ReduceContext& context, const Unit& unit, FlatGroup& group);
+
+}  // namespace fsdp::internal
