@@ -341,6 +341,16 @@ TEST_F(SimCapture, an_event_of_a_capture_is_of_no_use_after_it) {
   EXPECT_THAT(take_findings(), ElementsAre(HasSubstr("that was recorded in a capture")));
 }
 
+TEST_F(SimCapture, the_default_stream_in_a_capture_is_reported) {
+  Tensor x = side_values({4});
+  captured([&] {
+    order_by_event(side_, main_);
+    on(main_, [&] { x.add_(1); });
+    order_by_event(main_, side_);
+  });
+  EXPECT_THAT(take_findings(), ElementsAre(HasSubstr("the default stream cannot be part of")));
+}
+
 TEST_F(SimCapture, races_in_a_capture_are_reported) {
   const c10::Stream third = new_stream(0, "third");
   Tensor x = side_values({4});

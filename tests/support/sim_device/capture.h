@@ -10,7 +10,8 @@
 // device's memory, and pinned memory, is what it was at the beginning.
 //
 // Streams.  A stream is part of a capture from when it waits for an event of it, and has to be
-// waited for by the stream that the capture began on before it ends.  Reported: work and
+// waited for by the stream that the capture began on before it ends.  Reported: the default stream
+// as a part; work and
 // allocations on other streams of the device, by whatever thread; waits in a capture for events of
 // outside, and outside for events of a capture.  Races are looked for among the work of a capture;
 // what its streams did before is compared at replays.

@@ -208,6 +208,7 @@ void wait_on_stream(const c10::Stream& stream, const Mark& mark) {
     found("that was recorded outside of the capture");
   } else if (const Recording* const recording = recording_of(state.device);
              recording != nullptr && recording->number == mark.capture) {
+    if (stream.id() == 0) found("of the capture, which the default stream cannot be part of");
     enter_capture(place, mark.capture, mark.clock);
   } else {
     found("that was recorded in a capture, and is not part of it");
