@@ -2,6 +2,7 @@
 // NCCL: collectives of CUDA tensors.  Programs that link fsdp::cuda have it under the name "nccl".
 #include <c10/core/Device.h>
 #include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
@@ -55,6 +56,9 @@ BackendKind nccl_backend() {
   kind.reduces_while_scattering = true;
   kind.waits_on_stream = true;
   kind.reduces = nccl_reduces;
+  kind.is_capturing = [] {
+    return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
+  };
   return kind;
 }
 

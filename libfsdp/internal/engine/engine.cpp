@@ -148,7 +148,7 @@ void Engine::end_forward() {
   in_forward_ = false;
   current_ = nullptr;
   trace_compute(nullptr, Phase::kForward);
-  check_gathers();
+  gather_checks_.check_arrived();
   // Without a backward nothing would reshard units, and an optimizer's step would make them
   // stale.
   if (!at::GradMode::is_enabled()) {

@@ -149,9 +149,6 @@ class Engine {
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();
   void begin_backward(int graph_task);
-  // On an accelerator: compares what gathers brought (see gather_check.h), unless the caller
-  // captures a graph, in which nobody may ask the device.
-  void check_gathers();
   void reduce(Unit& unit);
   void start_pending_reductions();
   void finish_reductions(std::size_t left);

@@ -217,7 +217,7 @@ void Engine::end_backward(int graph_task) {
   graph_tasks_.clear();
   keep_units_ = !sync_ && !reshards_after_forward_;
   if (!keep_units_) reshard_all();
-  check_gathers();
+  gather_checks_.check_arrived();
   // After the order above this lane is after the copies of gradients, too.
   settle_shards(Lane::kCompute);
   for (const Arriving& more : std::exchange(arriving_, {}))

@@ -7,7 +7,6 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/device_wait.h"
 #include "libfsdp/internal/engine/engine.h"
 
@@ -122,7 +121,7 @@ void Engine::start_gather(Unit& first, Phase phase) {
       break;
     units.push_back(unit);
   }
-  check_gathers();
+  gather_checks_.check_arrived();
   order_.next(Gather::full_title(units));
   for (Unit* unit : units) unit->gathered_version = unit->version();
   Gather::start(gather_context_, units);
@@ -188,10 +187,6 @@ void Engine::settle_shards(Lane lane) {
   StreamPoint point = streams_.mark(streams_.id(lane));
   wait_for_event(*shard_group_, point.event, "copies of offloaded shards");
   streams_.forget(std::move(point));
-}
-
-void Engine::check_gathers() {
-  if (!streams_.on_cpu() && !is_capturing(*shard_group_)) gather_checks_.check_arrived();
 }
 
 }  // namespace fsdp::internal

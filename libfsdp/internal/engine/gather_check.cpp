@@ -9,6 +9,8 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/collectives.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -48,7 +50,7 @@ void GatherChecks::check(const Unit& unit, const char* trailer, std::int64_t str
 }
 
 void GatherChecks::check_later(const Unit& unit, const at::Tensor& trailers) {
-  if (later_.size() == kMostLater) return;
+  if (later_.size() == kMostLater || is_capturing(*group_)) return;
   if (spare_.empty())
     spare_.push_back(
         at::empty({trailers.numel()}, at::TensorOptions().dtype(at::kByte).pinned_memory(true)));
@@ -59,6 +61,7 @@ void GatherChecks::check_later(const Unit& unit, const at::Tensor& trailers) {
 }
 
 void GatherChecks::check_arrived() {
+  if (later_.empty() || is_capturing(*group_)) return;
   while (!later_.empty() && later_.front().copied.event.query()) {
     Later later = std::move(later_.front());
     later_.pop_front();

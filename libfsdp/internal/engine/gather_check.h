@@ -4,7 +4,8 @@
 // On an accelerator the trailers of the blocks are copied to the host without waiting for them, and
 // compared when an event says that they are there: by a later gather, or at the end of a forward or
 // backward.  An error comes some units late then.  A device that is far behind the host has some
-// gathers unchecked; ranks that go different ways stay apart, so that a later one tells.
+// gathers unchecked; ranks that go different ways stay apart, so that a later one tells.  Gathers
+// of a graph that is being captured are not checked: no host code runs in its replays.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,8 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "libfsdp/internal/state/device_step.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -134,6 +136,8 @@ class Schema : public OptimizerSchema {
     State own = dynamic_cast<const State&>(state);
     ParamState result;
     if (step_) result.step = step_(own);
+    if (const auto* const counted = dynamic_cast<const HasDeviceStep*>(&state))
+      result.step = counted->count();
     for (const auto& buffer : buffers_) {
       const at::Tensor& tensor = buffer.member(own);
       if (tensor.defined()) result.tensors.emplace_back(buffer.name, tensor);

@@ -11,7 +11,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "libfsdp/optim_state_dict.h"
 #include "tests/libfsdp/error_of.h"
+#include "tests/support/test_device.h"
 
 namespace fsdp::optim {
 namespace {
@@ -218,6 +220,164 @@ TEST(AdamW, refuses_what_the_kernel_would_get_wrong) {
               HasSubstr("dense in memory"));
   EXPECT_THAT(error_of([] { AdamW(parameters(), AdamWOptions(-1)); }),
               HasSubstr("Invalid learning rate"));
+}
+
+// ---- steps in graphs: optim/captured_adamw_test.cpp captures and replays them
+
+// On the device that the tests run on.
+std::vector<at::Tensor> device_parameters() {
+  std::vector<at::Tensor> result = parameters();
+  for (at::Tensor& parameter : result) parameter = parameter.to(test::device_of_rank(0));
+  return result;
+}
+
+std::int64_t step_of(const AdamW& optimizer, const at::Tensor& parameter) {
+  return static_cast<const torch::optim::AdamWParamState&>(
+             *optimizer.state().at(parameter.unsafeGetTensorImpl()))
+      .step();
+}
+
+std::stringstream archive_of(const torch::optim::Optimizer& optimizer) {
+  std::stringstream result;
+  torch::save(optimizer, result);
+  return result;
+}
+
+TEST(CapturableAdamW, steps_are_the_same_bit_by_bit) {
+  for (const bool amsgrad : {false, true}) {
+    for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kBFloat16}) {
+      std::vector<at::Tensor> all = device_parameters();
+      for (at::Tensor& parameter : all) parameter = parameter.to(dtype);
+      Pair pair(all);
+      const auto options = AdamWOptions(3e-2).amsgrad(amsgrad).betas({0.8, 0.95});
+      AdamW expected(pair.expected, options);
+      AdamW actual(pair.actual, options);
+      actual.capturable();
+      for (int step = 0; step < 10; ++step) {
+        pair.set_grads();
+        // One parameter counts fewer steps.
+        if (step % 3 == 0)
+          pair.expected[1].mutable_grad() = pair.actual[1].mutable_grad() = at::Tensor();
+        expected.step();
+        actual.step();
+        pair.compare(0);
+      }
+      actual.refresh_steps();
+      for (std::size_t i = 0; i < pair.actual.size(); ++i)
+        EXPECT_EQ(step_of(actual, pair.actual[i]), step_of(expected, pair.expected[i])) << i;
+    }
+  }
+}
+
+TEST(CapturableAdamW, may_be_turned_on_and_off_between_steps) {
+  Pair pair(device_parameters());
+  AdamW expected(pair.expected, AdamWOptions(1e-2));
+  AdamW actual(pair.actual, AdamWOptions(1e-2));
+  for (int step = 0; step < 9; ++step) {
+    pair.set_grads();
+    actual.capturable(step / 3 % 2 == 1);
+    expected.step();
+    actual.step();
+    pair.compare(0);
+  }
+  EXPECT_FALSE(actual.is_capturable());
+  EXPECT_EQ(step_of(actual, pair.actual[0]), 9);
+}
+
+TEST(CapturableAdamW, the_learning_rate_on_the_device_is_the_rounded_one) {
+  Pair pair(device_parameters());
+  const auto rounded = [](double lr) { return static_cast<double>(static_cast<float>(lr)); };
+  AdamW expected(pair.expected, AdamWOptions(rounded(0.1)));
+  AdamW actual(pair.actual, AdamWOptions(0.1));
+  actual.capturable().lr_on_device();
+  for (int step = 1; step <= 6; ++step) {
+    pair.set_grads();
+    expected.param_groups()[0].options().set_lr(rounded(0.1 / step));
+    actual.param_groups()[0].options().set_lr(0.1 / step);
+    actual.upload_lr();
+    expected.step();
+    actual.step();
+    pair.compare(0);
+  }
+}
+
+TEST(CapturableAdamW, a_learning_rate_that_was_not_uploaded_is_refused) {
+  Pair pair(device_parameters());
+  AdamW optimizer(pair.actual, AdamWOptions(0.5));
+  EXPECT_THAT(error_of([&] { optimizer.lr_on_device(); }), HasSubstr("expected capturable()"));
+  optimizer.capturable().lr_on_device();
+  pair.set_grads();
+  optimizer.step();
+  optimizer.param_groups()[0].options().set_lr(0.25);
+  EXPECT_THAT(error_of([&] { optimizer.step(); }),
+              HasSubstr("the learning rate of group 0 is 0.25, but 0.5 on the device: call "
+                        "upload_lr()"));
+  optimizer.upload_lr();
+  optimizer.step();
+}
+
+TEST(CapturableAdamW, scaled_steps_are_those_of_unscaled_gradients) {
+  Pair pair(device_parameters());
+  AdamW expected(pair.expected, AdamWOptions(1e-2));
+  AdamW actual(pair.actual, AdamWOptions(1e-2));
+  actual.capturable();
+  const auto on_device = torch::TensorOptions().device(test::device_of_rank(0));
+  for (const double infinities : {0.0, 0.0, 1.0, 2.0, 0.0}) {
+    pair.set_grads();
+    for (auto& parameter : pair.actual) parameter.mutable_grad().mul_(1024);
+    if (infinities == 0) expected.step();
+    actual.scale_next_step(torch::full({1}, 1024.0, on_device),
+                           torch::full({1}, infinities, on_device));
+    actual.step();
+    pair.compare(0);
+  }
+  actual.refresh_steps();
+  for (std::size_t i = 0; i < pair.actual.size(); ++i)
+    EXPECT_EQ(step_of(actual, pair.actual[i]), 3) << i;
+}
+
+TEST(CapturableAdamW, archives_have_the_count_and_either_kind_goes_on) {
+  Pair pair(device_parameters());
+  AdamW plain(pair.expected, AdamWOptions(1e-2).amsgrad(true));
+  AdamW capturable(pair.actual, AdamWOptions(1e-2).amsgrad(true));
+  capturable.capturable();
+  for (int step = 0; step < 3; ++step) {
+    pair.set_grads();
+    plain.step();
+    capturable.step();
+  }
+  auto from_capturable = archive_of(capturable);
+  auto from_plain = archive_of(plain);
+  AdamW plain_again(pair.expected, AdamWOptions(0.5));
+  AdamW capturable_again(pair.actual, AdamWOptions(0.5));
+  capturable_again.capturable();
+  torch::load(plain_again, from_capturable);
+  torch::load(capturable_again, from_plain);
+  EXPECT_EQ(step_of(plain_again, pair.expected[0]), 3);
+  pair.set_grads();
+  plain_again.step();
+  capturable_again.step();
+  pair.compare(0);
+}
+
+TEST(CapturableAdamW, state_dicts_have_the_count) {
+  Pair pair(device_parameters());
+  AdamW optimizer(pair.actual, AdamWOptions(1e-2));
+  optimizer.capturable();
+  for (int step = 0; step < 4; ++step) {
+    pair.set_grads();
+    optimizer.step();
+  }
+  const StateDict dict = optimizer_state_dict(optimizer);
+  for (const auto& [id, state] : dict.at("state").dict().entries())
+    EXPECT_EQ(state.dict().at("step").as_tensor()->item<float>(), 4);
+  // A loaded state is counted on the device from then on.
+  AdamW other(pair.actual, AdamWOptions(1e-2));
+  other.capturable();
+  load_optimizer_state_dict(other, dict);
+  other.step();
+  other.refresh_steps();
+  EXPECT_EQ(step_of(other, pair.actual[0]), 5);
 }
 
 }  // namespace

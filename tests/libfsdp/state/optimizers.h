@@ -14,8 +14,9 @@
 namespace fsdp::test {
 
 inline const std::vector<std::string>& optimizer_names() {
-  static const std::vector<std::string> names = {
-      "SGD", "SGD momentum", "Adam", "AdamW", "fused AdamW", "Adagrad", "RMSprop", "RMSprop all"};
+  static const std::vector<std::string> names = {"SGD",     "SGD momentum", "Adam",
+                                                 "AdamW",   "fused AdamW",  "capturable AdamW",
+                                                 "Adagrad", "RMSprop",      "RMSprop all"};
   return names;
 }
 
@@ -43,6 +44,11 @@ inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string
   const auto adamw = AdamWOptions(0.01).betas({0.8, 0.95}).weight_decay(0.1);
   if (name == "AdamW") return make<torch::optim::AdamW>(groups, adamw);
   if (name == "fused AdamW") return make<fsdp::optim::AdamW>(groups, adamw);
+  if (name == "capturable AdamW") {
+    auto result = make<fsdp::optim::AdamW>(groups, adamw);
+    static_cast<fsdp::optim::AdamW&>(*result).capturable();
+    return result;
+  }
   if (name == "Adagrad")
     return make<Adagrad>(groups, AdagradOptions(0.05).lr_decay(0.1).initial_accumulator_value(0.2));
   if (name == "RMSprop") return make<RMSprop>(groups, RMSpropOptions(0.01));

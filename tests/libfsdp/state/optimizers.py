@@ -49,6 +49,7 @@ def optimizers():
         "Adam": (optim.Adam, dict(lr=0.01, amsgrad=True, eps=1e-7)),
         "AdamW": (optim.AdamW, adamw),
         "fused AdamW": (optim.AdamW, adamw),
+        "capturable AdamW": (optim.AdamW, adamw),
         "Adagrad": (optim.Adagrad, dict(lr=0.05, lr_decay=0.1, initial_accumulator_value=0.2)),
         "RMSprop": (optim.RMSprop, dict(lr=0.01)),
         "RMSprop all": (optim.RMSprop, dict(lr=0.01, momentum=0.5, centered=True)),

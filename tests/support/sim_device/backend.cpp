@@ -18,6 +18,8 @@
 #include "tests/support/sim_device/device.h"
 #include "tests/support/sim_device/device_allocator.h"
 #include "tests/support/sim_device/host_alias.h"
+#include "tests/support/sim_device/lock.h"
+#include "tests/support/sim_device/recording.h"
 #include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test::sim {
@@ -40,6 +42,7 @@ struct Collective {
   const char* name;
   Tensors reads;
   Tensors writes;
+  // Both may be called again later, by replays of a graph.
   std::function<WorkPtr()> move;  // starts to move the bytes
   std::function<void()> reduce;   // once they are here; may be empty
   bool host_waits = false;        // also the host, in wait()
@@ -50,7 +53,7 @@ class SimWork final : public c10d::Work {
   SimWork(WorkPtr moving, c10::Stream stream, Collective collective)
       : moving_(std::move(moving)),
         stream_(stream),
-        done_(clock_of(stream)),
+        done_(mark_of(stream)),
         reduce_(std::move(collective.reduce)),
         host_waits_(collective.host_waits),
         tensors_(std::move(collective.reads)) {
@@ -60,16 +63,15 @@ class SimWork final : public c10d::Work {
     if (!is_waited_) keep(std::move(moving_), std::move(tensors_));
   }
 
-  bool isCompleted() override { return moving_->isCompleted(); }
+  bool isCompleted() override { return refuse_question(done_) || moving_->isCompleted(); }
   bool isSuccess() const override { return moving_->isSuccess(); }
   void synchronize() override { wait(kNoTimeout); }
   bool wait(std::chrono::milliseconds) override {
     const std::lock_guard lock(mutex_);
     moving_->wait();
     if (reduce_) std::exchange(reduce_, nullptr)();
-    const int device = stream_.device_index();
-    wait_on_stream(current_stream(device), done_);
-    if (host_waits_) wait_on_host(device, done_, &Counters::stream_waits);
+    wait_on_stream(current_stream(stream_.device_index()), done_);
+    if (host_waits_) wait_on_host(done_, &Counters::stream_waits);
     is_waited_ = true;
     tensors_.clear();
     return true;
@@ -79,7 +81,7 @@ class SimWork final : public c10d::Work {
   std::mutex mutex_;
   WorkPtr moving_;
   const c10::Stream stream_;
-  const Clock done_;
+  const Mark done_;
   std::function<void()> reduce_;
   const bool host_waits_;
   Tensors tensors_;
@@ -115,16 +117,22 @@ class SimBackend final : public c10d::Backend {
     Collective collective("broadcast", is_root ? tensors : Tensors(),
                           is_root ? Tensors() : tensors);
     Tensors bytes{bytes_of(tensors.front())};
-    collective.move = [&] { return gloo_->broadcast(bytes, options); };
+    collective.move = [gloo = gloo_, bytes, options]() mutable {
+      return gloo->broadcast(bytes, options);
+    };
     return issue(std::move(collective));
   }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     const at::Tensor out = host_of(tensors.front());
-    at::Tensor mine = bytes_of(tensors.front()).clone();
+    const at::Tensor from = bytes_of(tensors.front());
+    at::Tensor mine = at::empty_like(from);
     at::Tensor parts = at::empty({getSize() * mine.numel()}, at::kByte);
     Collective collective("all_reduce", tensors, tensors);
-    collective.move = [&] { return gloo_->_allgather_base(parts, mine); };
+    collective.move = [gloo = gloo_, parts, mine, from]() mutable {
+      mine.copy_(from);
+      return gloo->_allgather_base(parts, mine);
+    };
     collective.reduce = [out, parts, ranks = getSize(), op = options.reduceOp] {
       reduce_parts(out, parts, ranks, op);
     };
@@ -136,7 +144,9 @@ class SimBackend final : public c10d::Backend {
     at::Tensor to = bytes_of(output);
     at::Tensor from = bytes_of(input);
     Collective collective("all_gather", {input}, {output});
-    collective.move = [&] { return gloo_->_allgather_base(to, from); };
+    collective.move = [gloo = gloo_, to, from]() mutable {
+      return gloo->_allgather_base(to, from);
+    };
     return issue(std::move(collective));
   }
 
@@ -145,9 +155,11 @@ class SimBackend final : public c10d::Backend {
     const at::Tensor out = host_of(output);
     at::Tensor from = bytes_of(input);
     at::Tensor parts = at::empty_like(from);
-    std::vector<std::int64_t> even;
     Collective collective("reduce_scatter", {input}, {output});
-    collective.move = [&] { return gloo_->alltoall_base(parts, from, even, even); };
+    collective.move = [gloo = gloo_, parts, from]() mutable {
+      std::vector<std::int64_t> even;
+      return gloo->alltoall_base(parts, from, even, even);
+    };
     collective.reduce = [out, parts, ranks = getSize(), op = options.reduceOp] {
       reduce_parts(out, parts, ranks, op);
     };
@@ -161,14 +173,16 @@ class SimBackend final : public c10d::Backend {
     at::Tensor to = bytes_of(output);
     at::Tensor from = bytes_of(input);
     Collective collective("all_to_all", {input}, {output});
-    collective.move = [&] { return gloo_->alltoall_base(to, from, output_sizes, input_sizes); };
+    collective.move = [gloo = gloo_, to, from, output_sizes, input_sizes]() mutable {
+      return gloo->alltoall_base(to, from, output_sizes, input_sizes);
+    };
     return issue(std::move(collective));
   }
 
   WorkPtr barrier(const c10d::BarrierOptions& options) override {
     Collective collective("barrier", {}, {});
     collective.host_waits = true;
-    collective.move = [&] { return gloo_->barrier(options); };
+    collective.move = [gloo = gloo_, options] { return gloo->barrier(options); };
     return issue(std::move(collective));
   }
 
@@ -186,10 +200,16 @@ class SimBackend final : public c10d::Backend {
   WorkPtr issue(Collective collective) {
     order(current_stream(device_), stream_);
     const Access work = begin_kernel(stream_, collective.name);
-    count_kernel(device_);
+    count_kernel(work);
     for (const at::Tensor& tensor : collective.reads) note_access(work, tensor, false);
     for (const at::Tensor& tensor : collective.writes) note_access(work, tensor, true);
     WorkPtr moving = collective.move();
+    if (is_recorded(work)) {
+      record(work, [move = collective.move, reduce = collective.reduce](const Access&) {
+        move()->wait();
+        if (reduce) reduce();
+      });
+    }
     return c10::make_intrusive<SimWork>(std::move(moving), stream_, std::move(collective));
   }
 
@@ -213,6 +233,10 @@ void register_backend_sim() {
   kind.for_one_rank = true;
   kind.reduces_while_scattering = true;
   kind.waits_on_stream = true;
+  kind.is_capturing = [] {
+    const Lock lock;
+    return recording_of(current_device()) != nullptr;
+  };
   kind.reduces = [](int scalar_type, bool is_sum) {
     const auto type = static_cast<c10::ScalarType>(scalar_type);
     return c10::isFloatingType(type) ? is_sum : c10::isIntegralType(type, /*includeBool=*/false);

@@ -17,6 +17,7 @@
 #include "tests/support/sim_device/device_allocator.h"
 #include "tests/support/sim_device/host_alias.h"
 #include "tests/support/sim_device/host_copies.h"
+#include "tests/support/sim_device/recording.h"
 #include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test::sim {
@@ -33,11 +34,30 @@ void copy_on_device(const at::Tensor& from, const at::Tensor& to, const c10::Str
   order(source_stream, stream);
   const Access work = begin_kernel(stream, "a copy");
   order(stream, source_stream);
+  count_kernel(work);
   note_access(work, from, /*write=*/false);
   note_access(work, to, /*write=*/true);
   HostAliases aliases;
   const at::Tensor source = aliases.of(from);
-  aliases.of(to).copy_(source);
+  const at::Tensor target = aliases.of(to);
+  target.copy_(source);
+  if (is_recorded(work)) record(work, [=](const Access&) { target.copy_(source); });
+}
+
+// The source is read when the work is done, if it is pinned and still there.
+void record_copy_from_host(const Access& work, const at::Tensor& from, const at::Tensor& target,
+                           bool is_pinned) {
+  if (is_pinned) {
+    record(work, [target, pinned = PinnedBytes(from)](const Access& now) {
+      const at::Tensor source = pinned.tensor(now);
+      if (!source.defined()) return;
+      target.copy_(source);
+      queue_copy_from_host(now, source);
+    });
+    return;
+  }
+  refuse_in_capture(device_of_stream(work.stream), "a copy from memory that is not pinned");
+  record(work, [target, kept = from.clone()](const Access&) { target.copy_(kept); });
 }
 
 void copy_to_device(const at::Tensor& from, const at::Tensor& to, const c10::Stream& stream,
@@ -45,13 +65,16 @@ void copy_to_device(const at::Tensor& from, const at::Tensor& to, const c10::Str
   const bool unwaited = non_blocking && is_plain(from, to) && is_pinned(from.const_data_ptr());
   const Access work =
       begin_kernel(stream, unwaited ? "a copy from pinned memory" : "a copy from the host");
+  count_kernel(work);
   note_access(work, to, /*write=*/true);
-  HostAliases().of(to).copy_(from);
-  if (unwaited) {
+  const at::Tensor target = HostAliases().of(to);
+  target.copy_(from);
+  if (is_recorded(work)) {
+    record_copy_from_host(work, from, target, unwaited);
+  } else if (unwaited) {
     queue_copy_from_host(work, from);
-  } else if (!non_blocking) {
-    wait_on_host(stream.device_index(), clock_of(stream), &Counters::copy_waits);
   }
+  if (!non_blocking) wait_on_host(mark_of(stream), &Counters::copy_waits);
 }
 
 void copy_to_host(const at::Tensor& from, const at::Tensor& to, const c10::Stream& stream,
@@ -59,12 +82,23 @@ void copy_to_host(const at::Tensor& from, const at::Tensor& to, const c10::Strea
   const bool unwaited = non_blocking && is_plain(from, to) && is_pinned(to.const_data_ptr());
   const Access work =
       begin_kernel(stream, unwaited ? "a copy to pinned memory" : "a copy to the host");
+  count_kernel(work);
   note_access(work, from, /*write=*/false);
-  to.copy_(HostAliases().of(from));
+  const at::Tensor source = HostAliases().of(from);
+  if (unwaited && is_recorded(work)) {
+    record(work, [source, pinned = PinnedBytes(to)](const Access& now) {
+      const at::Tensor target = pinned.tensor(now);
+      if (!target.defined()) return;
+      target.copy_(source);
+      queue_copy_to_host(now, target);
+    });
+    return;
+  }
+  to.copy_(source);
   if (unwaited) {
     queue_copy_to_host(work, to);
   } else {
-    wait_on_host(stream.device_index(), clock_of(stream), &Counters::copy_waits);
+    wait_on_host(mark_of(stream), &Counters::copy_waits);
   }
 }
 
@@ -73,7 +107,6 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   if (to.numel() == 0) return to;
   const int device = (is_on_device(to) ? to : from).device().index();
   const c10::Stream stream = current_stream(device);
-  count_kernel(device);
   if (!is_on_device(from)) {
     copy_to_device(from, to, stream, non_blocking);
   } else if (!is_on_device(to)) {
@@ -93,7 +126,7 @@ at::Scalar item(const at::Tensor& self) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::Stream stream = current_stream(self.device().index());
   note_access(begin_kernel(stream, "item()"), self, /*write=*/false);
-  wait_on_host(stream.device_index(), clock_of(stream), &Counters::item_waits);
+  wait_on_host(mark_of(stream), &Counters::item_waits);
   return HostAliases().of(self).item();
 }
 

@@ -19,8 +19,10 @@ struct MemoryCounters {
 };
 
 struct Counters {
-  std::int64_t kernels = 0;       // operators, copies and collectives
-  std::int64_t fresh_blocks = 0;  // allocations that found no free block: cudaMalloc
+  std::int64_t kernels = 0;           // operators, copies and collectives
+  std::int64_t captured_kernels = 0;  // the same in captures, which only record them
+  std::int64_t replays = 0;           // of graphs
+  std::int64_t fresh_blocks = 0;      // allocations that found no free block: cudaMalloc
   std::int64_t events_recorded = 0;
   std::int64_t events_alive = 0;
   std::int64_t event_waits = 0;      // of the host

@@ -54,9 +54,15 @@ void count_allocation(int device, int stream) {
   ++counting(device).memory_of[stream_name(stream)].allocations;
 }
 
-void count_kernel(int device) {
+void count_kernel(const Access& work) {
   const Lock lock;
-  ++counting(device).kernels;
+  Counters& counters = counting(device_of_stream(work.stream));
+  ++(work.capture == 0 ? counters.kernels : counters.captured_kernels);
+}
+
+void count_replay(int device) {
+  const Lock lock;
+  ++counting(device).replays;
 }
 
 void count_wait(int device, std::int64_t Counters::*kind) {

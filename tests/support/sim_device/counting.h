@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "tests/support/sim_device/counters.h"
+#include "tests/support/sim_device/shadow.h"
 
 namespace fsdp::test::sim {
 
@@ -13,7 +14,8 @@ Counters& counting(int device);
 // Changes the memory of a stream and of the device.
 void count_memory(int device, int stream, std::int64_t live_bytes, std::int64_t held_bytes);
 void count_allocation(int device, int stream);
-void count_kernel(int device);
+void count_kernel(const Access& work);
+void count_replay(int device);
 // The host waits for the device: counts it, also by its place.
 void count_wait(int device, std::int64_t Counters::*kind);
 

@@ -5,7 +5,8 @@
 // Operators run when they are called, on the CPU, so that results are those of the CPU and the same
 // in every run.  The checker reports every access to memory that no event orders after an earlier
 // one (timeline.h), use of freed memory (device_allocator.h), and pinned memory that changes under
-// a copy (host_copies.h).  Host code that reads a device address dies (arena.h).
+// a copy (host_copies.h).  Host code that reads a device address dies (arena.h).  Work can be
+// captured and replayed (capture.h).
 //
 // Not simulated: time, overlap, NCCL's own behaviour, sparse tensors.
 #pragma once

@@ -16,6 +16,7 @@
 #include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/findings.h"
 #include "tests/support/sim_device/lock.h"
+#include "tests/support/sim_device/recording.h"
 #include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test::sim {
@@ -25,18 +26,23 @@ constexpr std::size_t kGranule = 512;  // as in CUDA's caching allocator
 // A strided tensor of more runs of memory counts as its whole extent.
 constexpr std::int64_t kMostRuns = 512;
 
+std::uint64_t loans = 0;  // so far
+
 struct Block {
   char* address = nullptr;
   std::size_t bytes = 0;
   int device = 0;
   int stream = 0;  // that it was allocated on
   bool is_live = false;
+  std::uint64_t loan = 0;
+  int graph = 0;                         // whose own memory it is
   std::map<int, std::uint32_t> used_on;  // by other streams; a time once it is freed
   Shadow shadow;
 };
 
 struct Pool {
-  std::map<int, std::multimap<std::size_t, Block*>> free;  // by stream, by bytes
+  // By graph (0: none) and stream, by bytes.
+  std::map<std::pair<int, int>, std::multimap<std::size_t, Block*>> free;
   std::vector<Block*> waiting;
 };
 
@@ -64,9 +70,20 @@ std::int64_t counted(const Block& block) {
 }
 
 void make_free(Block& block) {
-  pool_of(block.device).free[block.stream].emplace(block.bytes, &block);
+  pool_of(block.device).free[{block.graph, block.stream}].emplace(block.bytes, &block);
   block.used_on.clear();
-  count_memory(block.device, block.stream, 0, -counted(block));
+  // A graph holds its memory as long as it lives.
+  if (block.graph == 0) count_memory(block.device, block.stream, 0, -counted(block));
+}
+
+void poison(const Block& block) {
+  std::memset(on_host(block.address), kPoison, block.bytes);
+}
+
+// Returns the capture that the block is memory of, as long as it goes on.
+Recording* recording_into(const Block& block) {
+  Recording* const recording = recording_of(block.device);
+  return recording != nullptr && recording->number == block.graph ? recording : nullptr;
 }
 
 void free_block(void* context) {
@@ -74,10 +91,18 @@ void free_block(void* context) {
   auto& block = *static_cast<Block*>(context);
   block.is_live = false;
   count_memory(block.device, block.stream, -counted(block), 0);
-  std::memset(on_host(block.address), kPoison, block.bytes);
+  poison(block);
+  if (Recording* const recording = recording_into(block)) {
+    const int node = recording->add({block.stream, 0, "the end of a tensor"});
+    recording->work.at(static_cast<std::size_t>(node)).run = [&block](const Access&) {
+      poison(block);
+    };
+  }
   for (auto& [stream, time] : block.used_on) time = clock_of(stream).at(stream);
   if (block.used_on.empty()) {
     make_free(block);
+  } else if (block.graph != 0) {
+    // Only events could tell when it is free, and a capture cannot ask them.
   } else {
     pool_of(block.device).waiting.push_back(&block);
   }
@@ -96,8 +121,11 @@ const char* text_of(Conflict conflict) {
 }
 
 void touch(Block& block, std::size_t begin, std::size_t end, bool write, const Access& now) {
-  block.shadow.touch(
-      begin, end, write, now, clock_of(now.stream), [&](Conflict conflict, const Access& earlier) {
+  Recording* const recording =
+      now.capture == 0 ? nullptr : recording_of(device_of_stream(now.stream));
+  Shadow& shadow = recording == nullptr ? block.shadow : recording->shadow_of(block.address);
+  shadow.touch(
+      begin, end, write, now, known_to(now), [&](Conflict conflict, const Access& earlier) {
         report(std::string("race: ") + now.name + " on " + full_stream_name(now.stream) + ' ' +
                    text_of(conflict) + ' ' + earlier.name + " on " +
                    full_stream_name(earlier.stream) + ", and no event orders them (" +
@@ -107,8 +135,8 @@ void touch(Block& block, std::size_t begin, std::size_t end, bool write, const A
 }
 
 // Returns a free block of the stream, removed from the free ones; null if none fits.
-Block* reused(Pool& pool, int stream, std::size_t bytes) {
-  auto& free = pool.free[stream];
+Block* reused(Pool& pool, int graph, int stream, std::size_t bytes) {
+  auto& free = pool.free[{graph, stream}];
   const auto found = free.lower_bound(bytes);
   if (found == free.end() || found->first > bytes + bytes / 4) return nullptr;
   Block* const block = found->second;
@@ -137,15 +165,19 @@ class DeviceAllocator final : public c10::Allocator {
     const c10::Stream stream = current_stream(device);
     const int place = place_of(stream);
     const std::size_t rounded = (bytes + kGranule - 1) / kGranule * kGranule;
-    Block* block = reused(pool_of(device), place, rounded);
+    const int graph = capture_of(place);
+    Block* block = reused(pool_of(device), graph, place, rounded);
+    const bool is_held = block != nullptr && graph != 0;
     if (block == nullptr) block = fresh(device, rounded);
     block->stream = place;
     block->is_live = true;
-    count_memory(device, place, counted(*block), counted(*block));
+    block->loan = ++loans;
+    block->graph = graph;
+    count_memory(device, place, counted(*block), is_held ? 0 : counted(*block));
     count_allocation(device, place);
     // From now on the memory belongs to this stream, which may write it at any time.
-    touch(*block, 0, block->bytes, true, begin_kernel(stream, "the allocation"));
-    std::memset(on_host(block->address), kPoison, block->bytes);
+    touch(*block, 0, block->bytes, true, begin_allocation(stream));
+    poison(*block);
     return {block->address, block, &free_block, where};
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -153,6 +185,17 @@ class DeviceAllocator final : public c10::Allocator {
     TORCH_CHECK(false, "memory of a simulated device is copied by operators alone");
   }
 };
+
+// Work of a capture uses memory.
+void note_recorded(const Access& access, const Block& block, const void* memory, std::size_t bytes,
+                   bool write) {
+  Recording* const recording = recording_of(device_of_stream(access.stream));
+  if (recording == nullptr || !is_recorded(access)) return;
+  const bool is_own = block.graph == recording->number;
+  recording->work.at(static_cast<std::size_t>(access.node))
+      .uses.push_back({static_cast<const char*>(memory), bytes, block.loan, is_own, write});
+  if (write && !is_own) recording->save(block.address, block.bytes, block.loan);
+}
 
 // The dimensions that a tensor's memory has beyond its innermost dense run.
 struct Runs {
@@ -212,8 +255,42 @@ void note_access(const Access& access, const void* memory, std::size_t bytes, bo
     report(std::string("use after free: ") + access.name + " on " +
                full_stream_name(access.stream) + " uses memory that was freed",
            {{"now", access.chain}});
+  if (access.capture != 0) note_recorded(access, *block, memory, bytes, write);
   const auto begin = static_cast<std::size_t>(static_cast<const char*>(memory) - block->address);
   touch(*block, begin, std::min(begin + bytes, block->bytes), write, access);
+}
+
+bool note_access_again(const Access& access, const MemoryUse& use) {
+  const Lock lock;
+  Block* const block = block_at(use.memory);
+  const auto begin = static_cast<std::size_t>(use.memory - block->address);
+  touch(*block, begin, std::min(begin + use.bytes, block->bytes), use.write, access);
+  return use.is_own || (block->is_live && block->loan == use.loan);
+}
+
+bool is_lent(const char* block, std::uint64_t loan) {
+  const Lock lock;
+  const Block* const found = block_at(block);
+  return found != nullptr && found->is_live && found->loan == loan;
+}
+
+void poison_memory_of_graph(int graph) {
+  const Lock lock;
+  for (const auto& [address, block] : blocks()) {
+    if (block->graph == graph) poison(*block);
+  }
+}
+
+void give_back_memory_of_graph(int graph) {
+  const Lock lock;
+  for (const auto& [address, block] : blocks()) {
+    if (block->graph != graph) continue;
+    pool_of(block->device).free.erase({graph, block->stream});
+    block->graph = 0;
+    if (block->is_live) continue;
+    block->shadow = Shadow();
+    make_free(*block);
+  }
 }
 
 void note_access(const Access& access, const at::Tensor& tensor, bool write) {

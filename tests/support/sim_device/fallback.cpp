@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -21,6 +22,8 @@
 #include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/device_allocator.h"
 #include "tests/support/sim_device/host_alias.h"
+#include "tests/support/sim_device/recorded_call.h"
+#include "tests/support/sim_device/recording.h"
 #include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test::sim {
@@ -63,21 +66,20 @@ class HostCall {
     const c10::Device device = found_device();
     draw_from(device);
     work_ = begin_kernel(current_stream(device.index()), kept_name(op_.schema().name()));
-    count_kernel(device.index());
+    count_kernel(work_);
     for (const Taken& taken : taken_) {
       if (!taken.is_sized_by_operator) note_access(work_, taken.tensor, taken.is_written);
     }
+    if (is_recorded(work_)) begin_to_record();
     op_.callBoxed(&stack_);
     for (Taken& taken : taken_) give_size(taken, device);
     wait_for_values(device);
-    for (c10::IValue& value : stack_) {
-      if (value.isTensor()) {
-        value = on_device(value.toTensor(), device);
-      } else if (value.isTensorList()) {
-        auto tensors = value.toTensorVector();
-        for (at::Tensor& tensor : tensors) tensor = on_device(tensor, device);
-        value = tensors;
-      }
+    const torch::jit::Stack results = stack_;
+    for (c10::IValue& value : stack_)
+      change_tensors(value, [&](const at::Tensor& tensor) { return on_device(tensor, device); });
+    if (recorded_) {
+      recorded_->set_results(results);
+      record(work_, [call = std::move(recorded_)](const Access&) { call->run(); });
     }
     return std::move(stack_);
   }
@@ -102,7 +104,10 @@ class HostCall {
                   op_.schema().name(), ": expected all tensors on one device, but found some on ",
                   *device_, " and on ", tensor.device());
     }
-    if (!is_on_device(tensor)) return tensor;
+    if (!is_on_device(tensor)) {
+      takes_from_host_ = takes_from_host_ || tensor.dim() != 0;
+      return tensor;
+    }
     const bool is_list_operator = op_.schema().name().find("_foreach") != std::string::npos;
     Taken taken{tensor, {}, is_written, is_written && tensor.numel() == 0 && !is_list_operator};
     taken.alias = taken.is_sized_by_operator ? at::empty({0}, tensor.options().device(at::kCPU))
@@ -118,20 +123,8 @@ class HostCall {
       const auto* const alias = arguments[i].alias_info();
       const bool is_written =
           (alias != nullptr && alias->isWrite()) || writes_silently(op_.schema().name(), i);
-      if (value.isTensor()) {
-        value = take(value.toTensor(), is_written);
-      } else if (value.isTensorList()) {
-        auto tensors = value.toTensorVector();
-        for (at::Tensor& tensor : tensors) tensor = take(tensor, is_written);
-        value = tensors;
-      } else if (value.isOptionalTensorList()) {
-        auto tensors = value.toOptionalTensorList().copy();
-        for (std::size_t k = 0; k < tensors.size(); ++k) {
-          const std::optional<at::Tensor> tensor = tensors.get(k);
-          if (tensor) tensors.set(k, take(*tensor, is_written));
-        }
-        value = tensors;
-      } else if (value.isDevice() && value.toDevice().is_privateuseone()) {
+      change_tensors(value, [&](const at::Tensor& tensor) { return take(tensor, is_written); });
+      if (value.isDevice() && value.toDevice().is_privateuseone()) {
         if (!device_) device_ = value.toDevice();
         value = c10::Device(c10::kCPU);
       }
@@ -143,13 +136,27 @@ class HostCall {
     return {c10::kPrivateUse1, static_cast<c10::DeviceIndex>(current_device())};
   }
 
+  void begin_to_record() {
+    const int device = device_of_stream(work_.stream);
+    std::vector<at::Tensor> aliases;
+    std::vector<at::Tensor> outputs;
+    for (const Taken& taken : taken_)
+      (taken.is_sized_by_operator ? outputs : aliases).push_back(taken.alias);
+    recorded_ = std::make_shared<RecordedCall>(op_, stack_, aliases, outputs);
+    for (const c10::IValue& value : stack_) {
+      if (value.isGenerator()) record_draws(device, value.toGenerator());
+    }
+    if (takes_from_host_)
+      refuse_in_capture(device, std::string(work_.name) + " copies a tensor of the host");
+  }
+
   // Numbers that are no tensors are for the host.
   void wait_for_values(c10::Device device) {
     const bool has_number = std::any_of(stack_.begin(), stack_.end(), [](const c10::IValue& value) {
       return value.isBool() || value.isInt() || value.isDouble() || value.isScalar();
     });
     if (!has_number && !sizes_by_values(op_.schema().name())) return;
-    wait_on_host(device.index(), clock_of(current_stream(device.index())), &Counters::item_waits);
+    wait_on_host(mark_of(current_stream(device.index())), &Counters::item_waits);
   }
 
   // Random numbers come from the device's generator.
@@ -168,6 +175,7 @@ class HostCall {
     c10::TensorImpl& impl = *taken.tensor.unsafeGetTensorImpl();
     impl.set_storage_keep_dtype(made.storage());
     impl.set_sizes_and_strides(made.sizes(), made.strides(), 0);
+    if (recorded_) recorded_->moves(taken.alias, HostAliases().of(made));
   }
 
   // Returns the argument that a result is, a view of the argument that it lies in, or new memory.
@@ -190,6 +198,7 @@ class HostCall {
       return made;
     }
     made = moved_to_device(result, device, work_);
+    if (recorded_) recorded_->moves(result, HostAliases().of(made));
     return made;
   }
 
@@ -200,6 +209,8 @@ class HostCall {
   std::optional<c10::Device> device_;
   Access work_;
   std::map<const c10::TensorImpl*, at::Tensor> results_;
+  bool takes_from_host_ = false;  // memory, and not a number
+  std::shared_ptr<RecordedCall> recorded_;
 };
 
 void fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {

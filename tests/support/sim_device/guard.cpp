@@ -20,9 +20,7 @@ namespace {
 constexpr c10::StreamId kPooled = 32;  // of each priority, as on CUDA
 
 struct EventState {
-  int device = 0;
-  int stream = 0;
-  Clock clock;
+  Mark mark;
   std::int64_t asked_at = -1;  // kernels queued when somebody asked about it
 };
 
@@ -74,12 +72,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   bool queryStream(const c10::Stream& stream) const override {
     const Lock lock;
+    if (refuse_question(mark_of(stream))) return true;
     const int place = place_of(stream);
     if (progress() == Progress::kEager) learn(stream.device_index(), clock_of(place));
     return host_knows(stream.device_index(), place, clock_of(place).at(place));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    wait_on_host(stream.device_index(), clock_of(stream), &Counters::stream_waits);
+    wait_on_host(mark_of(stream), &Counters::stream_waits);
   }
   void recordDataPtrOnStream(const c10::DataPtr& memory, const c10::Stream& stream) const override {
     record_on_stream(memory, stream);
@@ -94,23 +93,25 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
       ++counters.events_alive;
     }
     ++counters.events_recorded;
-    *static_cast<EventState*>(*event) = {stream.device_index(), place_of(stream), clock_of(stream),
-                                         -1};
+    *static_cast<EventState*>(*event) = {mark_of(stream), -1};
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) wait_on_stream(stream, static_cast<EventState*>(event)->clock);
+    if (event != nullptr) wait_on_stream(stream, static_cast<EventState*>(event)->mark);
   }
   bool queryEvent(void* event) const override {
     if (event == nullptr) return true;
     const Lock lock;
     auto& state = *static_cast<EventState*>(event);
-    if (host_knows(state.device, state.stream, state.clock.at(state.stream))) return true;
+    if (refuse_question(state.mark)) return true;
+    const auto& [stream, clock, capture] = state.mark;
+    const int device = device_of_stream(stream);
+    if (host_knows(device, stream, clock.at(stream))) return true;
     if (progress() == Progress::kStuck) return false;
     if (progress() == Progress::kEager) {
-      learn(state.device, state.clock);
-    } else if (std::exchange(state.asked_at, counting(state.device).kernels) ==
-               counting(state.device).kernels) {
-      wait_on_host(state.device, state.clock, &Counters::event_waits);
+      learn(device, clock);
+    } else if (std::exchange(state.asked_at, counting(device).kernels) ==
+               counting(device).kernels) {
+      wait_on_host(state.mark, &Counters::event_waits);
     } else {
       return false;
     }
@@ -118,14 +119,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   void synchronizeEvent(void* event) const override {
     if (event == nullptr) return;
-    const auto& state = *static_cast<EventState*>(event);
-    wait_on_host(state.device, state.clock, &Counters::event_waits);
+    wait_on_host(static_cast<EventState*>(event)->mark, &Counters::event_waits);
   }
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
     if (event == nullptr) return;
     const Lock lock;
     auto* const state = static_cast<EventState*>(event);
-    --counting(state->device).events_alive;
+    --counting(device_of_stream(state->mark.stream)).events_alive;
     delete state;
   }
 

@@ -13,6 +13,7 @@
 #include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/device_allocator.h"
 #include "tests/support/sim_device/lock.h"
+#include "tests/support/sim_device/recording.h"
 #include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test::sim {
@@ -62,7 +63,7 @@ Tensors run_kernel(const char* name, const Tensors& inputs,
   }
   TORCH_INTERNAL_ASSERT(device, name, " without a tensor of a device");
   const Access work = begin_kernel(current_stream(device->index()), name);
-  count_kernel(device->index());
+  count_kernel(work);
   HostAliases aliases;
   Tensors on_cpu;
   for (const at::Tensor& input : inputs) {
@@ -70,9 +71,19 @@ Tensors run_kernel(const char* name, const Tensors& inputs,
     on_cpu.push_back(is_on_device(input) ? aliases.of(input) : input);
   }
   Tensors results = compute(on_cpu);
+  Tensors moved;
   for (at::Tensor& result : results) {
-    if (result.defined()) result = moved_to_device(result, *device, work);
+    if (!result.defined()) continue;
+    result = moved_to_device(result, *device, work);
+    moved.push_back(aliases.of(result));
   }
+  if (is_recorded(work))
+    record(work, [=](const Access&) {
+      auto to = moved.begin();
+      for (const at::Tensor& result : compute(on_cpu)) {
+        if (result.defined()) (to++)->copy_(result);
+      }
+    });
   return results;
 }
 

@@ -7,13 +7,18 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
+
+#include <ATen/ops/from_blob.h>
 
 #include "tests/support/sim_device/arena.h"
 #include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/findings.h"
 #include "tests/support/sim_device/lock.h"
+#include "tests/support/sim_device/recording.h"
 #include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test::sim {
@@ -28,7 +33,8 @@ struct HostCopy {
 
 struct PinnedBlock {
   std::size_t bytes = 0;
-  int copies = 0;  // that are not over
+  std::uint64_t number = 0;  // each block has another one
+  int copies = 0;            // that are not over
   bool is_freed = false;
 };
 
@@ -70,11 +76,13 @@ class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_nothing, c10::Device(c10::kCPU)};
+    refuse_in_capture(current_device(), "pinned memory is allocated");
     const Lock lock;
+    static std::uint64_t numbers = 0;
     constexpr std::size_t kAlignment = 64;
     void* const memory =
         std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-    pinned().emplace(reinterpret_cast<std::uintptr_t>(memory), PinnedBlock{bytes});
+    pinned().emplace(reinterpret_cast<std::uintptr_t>(memory), PinnedBlock{bytes, ++numbers});
     return {memory, memory, &free_pinned, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &free_pinned; }
@@ -124,6 +132,24 @@ void queue_copy_to_host(const Access& copy, const at::Tensor& host) {
 
 void queue_copy_from_host(const Access& copy, const at::Tensor& host) {
   queue(copy, host, false);
+}
+
+PinnedBytes::PinnedBytes(const at::Tensor& host)
+    : memory_(host.mutable_data_ptr()),
+      sizes_(host.sizes().vec()),
+      options_(host.options().pinned_memory(std::nullopt)) {
+  const Lock lock;
+  number_ = block_of(memory_)->second.number;
+}
+
+at::Tensor PinnedBytes::tensor(const Access& now) const {
+  const Lock lock;
+  const auto block = block_of(memory_);
+  if (block != pinned().end() && block->second.number == number_ && !block->second.is_freed)
+    return at::from_blob(memory_, sizes_, options_);
+  report(std::string("a graph uses pinned memory that was freed after its capture: ") + now.name,
+         {{"captured", now.chain}});
+  return {};
 }
 
 void deliver_host_copies(int device) {

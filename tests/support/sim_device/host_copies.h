@@ -3,8 +3,11 @@
 //
 // The bytes of a copy to the host arrive when the host has waited; before, the memory holds NaN.
 // The source of a copy to the device is compared when the host has waited: it must not have changed
-// since the copy was queued.
+// since the copy was queued.  In a capture no pinned memory is allocated.
 #pragma once
+
+#include <cstdint>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
@@ -19,6 +22,22 @@ bool is_pinned(const void* address);
 // `host`: contiguous, in pinned memory, with the bytes that were copied.
 void queue_copy_to_host(const Access& copy, const at::Tensor& host);
 void queue_copy_from_host(const Access& copy, const at::Tensor& host);
+// The memory of a contiguous tensor in pinned memory, for copies that come later.  Does not keep
+// it.
+class PinnedBytes {
+ public:
+  explicit PinnedBytes(const at::Tensor& host);
+  // Returns a tensor of the memory.  If it was freed, reports the work, and returns an undefined
+  // one.
+  at::Tensor tensor(const Access& now) const;
+
+ private:
+  void* memory_;
+  std::uint64_t number_;  // of the block
+  std::vector<std::int64_t> sizes_;
+  at::TensorOptions options_;
+};
+
 // Ends the copies that the host knows to be over.
 void deliver_host_copies(int device);
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators for which LibTorch looks for a device's own kernel, where the CPU has another one or
-// none: convolutions, the fused cells of LSTM and GRU, and the choice of an attention.
+// none: convolutions, the fused cells of LSTM and GRU, dropout, and the choice of an attention.
 #include <array>
 #include <cstdint>
 #include <optional>
 #include <tuple>
+#include <vector>
 
+#include <ATen/Context.h>
 #include <ATen/Functions.h>
 #include <torch/library.h>
 
 #include "tests/support/sim_device/host_alias.h"
+#include "tests/support/sim_device/recording.h"
 
 namespace fsdp::test::sim {
 namespace {
@@ -31,11 +34,13 @@ MaybeTensor or_none(const Tensor& tensor) {
 Tensor convolution(const Tensor& input, const Tensor& weight, const MaybeTensor& bias, Sizes stride,
                    Sizes padding, Sizes dilation, bool transposed, Sizes output_padding,
                    std::int64_t groups) {
-  return run_kernel("aten::convolution", {input, weight, or_undefined(bias)},
-                    [&](const Tensors& in) -> Tensors {
-                      return {at::convolution(in[0], in[1], or_none(in[2]), stride, padding,
-                                              dilation, transposed, output_padding, groups)};
-                    })
+  return run_kernel(
+             "aten::convolution", {input, weight, or_undefined(bias)},
+             [stride = stride.vec(), padding = padding.vec(), dilation = dilation.vec(), transposed,
+              output_padding = output_padding.vec(), groups](const Tensors& in) -> Tensors {
+               return {at::convolution(in[0], in[1], or_none(in[2]), stride, padding, dilation,
+                                       transposed, output_padding, groups)};
+             })
       .front();
 }
 
@@ -45,9 +50,11 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(const Tensor& grad, cons
                                                         bool transposed, Sizes output_padding,
                                                         std::int64_t groups,
                                                         std::array<bool, 3> mask) {
-  const std::vector<std::int64_t> bias_sizes{grad.size(1)};
   const Tensors grads = run_kernel(
-      "aten::convolution_backward", {grad, input, weight}, [&](const Tensors& in) -> Tensors {
+      "aten::convolution_backward", {grad, input, weight},
+      [bias_sizes = std::vector<std::int64_t>{grad.size(1)}, stride = stride.vec(),
+       padding = padding.vec(), dilation = dilation.vec(), transposed,
+       output_padding = output_padding.vec(), groups, mask](const Tensors& in) -> Tensors {
         auto [of_input, of_weight, of_bias] =
             at::convolution_backward(in[0], in[1], in[2], bias_sizes, stride, padding, dilation,
                                      transposed, output_padding, groups, mask);
@@ -89,7 +96,7 @@ std::tuple<Tensor, Tensor, Tensor> lstm_cell_backward(const MaybeTensor& grad_hi
   const Tensors out =
       run_kernel("aten::_thnn_fused_lstm_cell_backward",
                  {cell, next, workspace, or_undefined(grad_hidden), or_undefined(grad_cell)},
-                 [&](const Tensors& in) -> Tensors {
+                 [has_bias](const Tensors& in) -> Tensors {
                    const Tensors gates = in[2].chunk(4, 1);
                    const Tensor &i = gates[0], &f = gates[1], &g = gates[2], &o = gates[3];
                    const Tensor of_hidden = in[3].defined() ? in[3] : at::zeros_like(in[0]);
@@ -130,7 +137,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
                                                                      bool has_bias) {
   const Tensors out =
       run_kernel("aten::_thnn_fused_gru_cell_backward", {grad_hidden, workspace},
-                 [&](const Tensors& in) -> Tensors {
+                 [has_bias](const Tensors& in) -> Tensors {
                    const Tensors kept = in[1].chunk(5, 1);
                    const Tensor &r = kept[0], &z = kept[1], &n = kept[2];
                    const Tensor of_z = in[0] * (kept[3] - n) * z * (1 - z);
@@ -142,6 +149,23 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
                            has_bias ? of_hidden.sum(0) : Tensor()};
                  });
   return {out[0], out[1], out[2], out[3], out[4]};
+}
+
+// ---- dropout
+
+// LibTorch's own draws from the generator of the CPU.
+std::tuple<Tensor, Tensor> dropout(const Tensor& input, double rate, std::optional<bool> training) {
+  at::Generator generator = at::globalContext().defaultGenerator(input.device());
+  const bool draws = training.value_or(true);
+  if (draws) record_draws(input.device().index(), generator);
+  const Tensors out =
+      run_kernel("aten::native_dropout", {input}, [rate, generator, draws](const Tensors& in) {
+        Tensor kept = at::ones_like(in[0], in[0].options().dtype(at::kBool));
+        if (!draws) return Tensors{in[0].clone(), kept};
+        kept.bernoulli_(1 - rate, generator);
+        return Tensors{in[0] * kept * (rate == 1 ? 0 : 1 / (1 - rate)), kept};
+      });
+  return {out[0], out[1]};
 }
 
 // ---- attention
@@ -160,6 +184,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);
   library.impl("_thnn_fused_gru_cell", &gru_cell);
   library.impl("_thnn_fused_gru_cell_backward", &gru_cell_backward);
+  library.impl("native_dropout", &dropout);
   library.impl("_fused_sdp_choice", &choose_attention);
 }
 

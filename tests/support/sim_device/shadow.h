@@ -19,6 +19,8 @@ struct Access {
   std::uint32_t time = 0;  // of the stream; 0: there was none
   const char* name = "";   // of the operator, collective or copy; lives forever
   int chain = -1;          // see call_chain.h
+  int capture = 0;         // that records it; 0: none, it happens now
+  int node = -1;           // its place in the recording; -1: it is not work (an allocation)
 };
 
 enum class Conflict { kReadAfterWrite, kWriteAfterWrite, kWriteAfterRead };

@@ -12,7 +12,10 @@
 #include <torch/library.h>
 
 #include "tests/support/sim_device/arena.h"
+#include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/device_allocator.h"
+#include "tests/support/sim_device/recording.h"
+#include "tests/support/sim_device/timeline.h"
 
 namespace fsdp::test::sim {
 namespace {
@@ -48,6 +51,16 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, std::int64_t offse
   return self;
 }
 
+void copy_bytes(const void* from, void* to, std::size_t bytes) {
+  const Access work = begin_kernel(current_stream(current_device()), "aten::resize_");
+  count_kernel(work);
+  note_access(work, from, bytes, /*write=*/false);
+  note_access(work, to, bytes, /*write=*/true);
+  const auto copy = [=] { std::memcpy(on_host(to), on_host(from), bytes); };
+  copy();
+  if (is_recorded(work)) record(work, [copy](const Access&) { copy(); });
+}
+
 const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
                          std::optional<at::MemoryFormat>) {
   const std::int64_t numel = c10::multiply_integers(size);
@@ -57,8 +70,7 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size,
   if (bytes > storage.nbytes()) {
     const c10::DeviceGuard guard(self.device());
     c10::DataPtr memory = device_allocator()->allocate(bytes);
-    if (storage.nbytes() != 0)
-      std::memcpy(on_host(memory.get()), on_host(storage.data()), storage.nbytes());
+    if (storage.nbytes() != 0) copy_bytes(storage.data(), memory.get(), storage.nbytes());
     storage.set_data_ptr_noswap(std::move(memory));
     storage.set_nbytes(bytes);
   }

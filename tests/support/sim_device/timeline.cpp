@@ -10,8 +10,10 @@
 #include "tests/support/sim_device/call_chain.h"
 #include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/device.h"
+#include "tests/support/sim_device/findings.h"
 #include "tests/support/sim_device/host_copies.h"
 #include "tests/support/sim_device/lock.h"
+#include "tests/support/sim_device/recording.h"
 
 namespace fsdp::test::sim {
 namespace {
@@ -22,7 +24,10 @@ constexpr c10::StreamId kFirstNewStream = 1000;
 struct StreamState {
   int device = 0;
   std::string name;
-  Clock clock;
+  Clock clock = {};
+  int capture = 0;                  // that it is part of
+  Clock captured = {};              // its clock there
+  std::uint32_t captured_work = 0;  // the time of its last work there
 };
 
 struct Timeline {
@@ -53,6 +58,44 @@ c10::Stream stream_with(int device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, device_at(device), id);
 }
 
+Access begin(const c10::Stream& stream, const char* name, bool is_work) {
+  const int chain = call_chain();
+  const Lock lock;
+  const int place = place_of(stream);
+  StreamState& state = state_of(place);
+  Recording* const recording = recording_of(state.device);
+  if (state.capture == 0) {
+    if (recording != nullptr)
+      report("in a capture: " + std::string(name) + " on " + full_stream_name(place) +
+                 ", which is not part of it",
+             {{"now", chain}});
+    state.clock.merge(host_clock(state.device));
+    return {place, state.clock.tick(place), name, chain};
+  }
+  Access access{place, state.captured.tick(place), name, chain, state.capture, -1};
+  if (is_work) {
+    access.node = recording->add(access);
+    state.captured_work = access.time;
+  }
+  return access;
+}
+
+const char* waited_for(std::int64_t Counters::*kind) {
+  if (kind == &Counters::event_waits) return "an event";
+  if (kind == &Counters::stream_waits) return "a stream";
+  if (kind == &Counters::copy_waits) return "a copy";
+  return "a number";
+}
+
+// Reports that the host looks at a mark which no work will ever reach.
+bool is_of_ended_capture(const Mark& mark) {
+  if (mark.capture == 0) return false;
+  report("the host waits for, or asks about, an event of " + full_stream_name(mark.stream) +
+             " that was recorded in a capture",
+         {{"now", call_chain()}});
+  return true;
+}
+
 }  // namespace
 
 void set_progress(Progress progress) {
@@ -73,7 +116,7 @@ int place_of(const c10::Stream& stream) {
   if (fresh) {
     const std::string name =
         stream.id() == 0 ? "the default stream" : "stream " + std::to_string(stream.id());
-    timeline().streams.push_back({stream.device_index(), name, {}});
+    timeline().streams.push_back({stream.device_index(), name});
   }
   return found->second;
 }
@@ -122,19 +165,17 @@ void set_current_stream(const c10::Stream& stream) {
 }
 
 Access begin_kernel(const c10::Stream& stream, const char* name) {
-  const int chain = call_chain();
-  const Lock lock;
-  const int place = place_of(stream);
-  Clock& clock = state_of(place).clock;
-  clock.merge(host_clock(stream.device_index()));
-  return {place, clock.tick(place), name, chain};
+  return begin(stream, name, /*is_work=*/true);
 }
 
-Clock clock_of(const c10::Stream& stream) {
+Access begin_allocation(const c10::Stream& stream) {
+  return begin(stream, "the allocation", /*is_work=*/false);
+}
+
+Clock known_to(const Access& access) {
   const Lock lock;
-  Clock result = state_of(place_of(stream)).clock;
-  result.merge(host_clock(stream.device_index()));
-  return result;
+  const StreamState& state = state_of(access.stream);
+  return access.capture == 0 ? state.clock : state.captured;
 }
 
 Clock clock_of(int stream) {
@@ -142,28 +183,65 @@ Clock clock_of(int stream) {
   return state_of(stream).clock;
 }
 
-void wait_on_stream(const c10::Stream& stream, const Clock& clock) {
+Mark mark_of(const c10::Stream& stream) {
   const Lock lock;
-  state_of(place_of(stream)).clock.merge(clock);
+  const int place = place_of(stream);
+  const StreamState& state = state_of(place);
+  if (state.capture != 0) return {place, state.captured, state.capture};
+  Mark result{place, state.clock, 0};
+  result.clock.merge(host_clock(state.device));
+  return result;
+}
+
+void wait_on_stream(const c10::Stream& stream, const Mark& mark) {
+  const Lock lock;
+  const int place = place_of(stream);
+  StreamState& state = state_of(place);
+  const auto found = [&](const std::string& what) {
+    report("in a capture: " + full_stream_name(place) + " waits for an event of " +
+               full_stream_name(mark.stream) + ' ' + what,
+           {{"now", call_chain()}});
+  };
+  if (state.capture == mark.capture) {
+    (mark.capture == 0 ? state.clock : state.captured).merge(mark.clock);
+  } else if (mark.capture == 0) {
+    found("that was recorded outside of the capture");
+  } else if (const Recording* const recording = recording_of(state.device);
+             recording != nullptr && recording->number == mark.capture) {
+    if (stream.id() == 0) found("of the capture, which the default stream cannot be part of");
+    enter_capture(place, mark.capture, mark.clock);
+  } else {
+    found("that was recorded in a capture, and is not part of it");
+  }
 }
 
 void order(const c10::Stream& earlier, const c10::Stream& later) {
   const Lock lock;
-  wait_on_stream(later, clock_of(earlier));
+  wait_on_stream(later, mark_of(earlier));
 }
 
-void wait_on_host(int device, const Clock& clock, std::int64_t Counters::*kind) {
+void wait_on_host(const Mark& mark, std::int64_t Counters::*kind) {
+  const int device = device_of_stream(mark.stream);
   count_wait(device, kind);
-  learn(device, clock);
+  if (refuse_in_capture(device, std::string("the host waits for ") + waited_for(kind)) ||
+      is_of_ended_capture(mark))
+    return;
+  learn(device, mark.clock);
 }
 
 void synchronize(int device) {
+  refuse_in_capture(device, "the host waits for the device");
   const Lock lock;
   Clock all;
   for (const StreamState& stream : timeline().streams) {
     if (stream.device == device) all.merge(stream.clock);
   }
   learn(device, all);
+}
+
+bool refuse_question(const Mark& mark) {
+  return refuse_in_capture(device_of_stream(mark.stream), "the host asks whether work is over") ||
+         is_of_ended_capture(mark);
 }
 
 void learn(int device, const Clock& clock) {
@@ -175,6 +253,32 @@ void learn(int device, const Clock& clock) {
 bool host_knows(int device, int stream, std::uint32_t time) {
   const Lock lock;
   return host_clock(device).at(stream) >= time;
+}
+
+int capture_of(int stream) {
+  const Lock lock;
+  return state_of(stream).capture;
+}
+
+void enter_capture(int stream, int capture, const Clock& clock) {
+  const Lock lock;
+  StreamState& state = state_of(stream);
+  state.capture = capture;
+  state.captured = clock;
+  state.captured_work = 0;
+}
+
+std::vector<int> leave_capture(int capture, int into) {
+  const Lock lock;
+  const Clock known = state_of(into).captured;
+  std::vector<int> result;
+  for (int stream = 0; stream < static_cast<int>(timeline().streams.size()); ++stream) {
+    StreamState& state = state_of(stream);
+    if (state.capture != capture) continue;
+    if (known.at(stream) < state.captured_work) result.push_back(stream);
+    enter_capture(stream, 0, {});
+  }
+  return result;
 }
 
 }  // namespace fsdp::test::sim

@@ -6,12 +6,16 @@
 //   an event            a copy of its stream's clock
 //   a wait for it       the later stream, or the host, learns the event's clock
 //
+// A stream in a capture (capture.h) has a clock of the capture's own: nothing that is recorded is
+// ordered after what happens meanwhile.
+//
 // Work is ordered after other work exactly if its stream had learned of it.  So a missing wait is
 // found whenever the code that lacks it runs, and not only when timing is unlucky.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
@@ -30,6 +34,13 @@ enum class Progress {
   kEager,  // all work is over when somebody asks: memory is at its best
   // No work is ever over for who asks, as behind a collective that another rank never joins.
   kStuck,
+};
+
+// A point in the work of a stream: an event.
+struct Mark {
+  int stream = 0;
+  Clock clock;
+  int capture = 0;  // that the stream was part of
 };
 
 // All functions are thread-safe; the current device and streams are those of the thread.
@@ -54,19 +65,34 @@ void set_current_stream(const c10::Stream& stream);
 
 // Puts the next work on a stream.  `name` lives forever.
 Access begin_kernel(const c10::Stream& stream, const char* name);
-// Returns what the work that is on the stream now was ordered after, and itself.
-Clock clock_of(const c10::Stream& stream);
+// The stream gets memory, which is not work but has a time.
+Access begin_allocation(const c10::Stream& stream);
+// Returns what an access that has begun is ordered after, and itself.
+Clock known_to(const Access& access);
+// Returns what the stream has done and was ordered after, without a capture.
 Clock clock_of(int stream);
-// What comes on the stream from now on is after what the clock knows.
-void wait_on_stream(const c10::Stream& stream, const Clock& clock);
+// Returns the point that the stream has come to.
+Mark mark_of(const c10::Stream& stream);
+// What comes on the stream from now on is after the mark.  A mark of a capture makes the stream
+// part of it.
+void wait_on_stream(const c10::Stream& stream, const Mark& mark);
 void order(const c10::Stream& earlier, const c10::Stream& later);
 
 // The host waits.  `kind`: the counter that counts it.
-void wait_on_host(int device, const Clock& clock, std::int64_t Counters::*kind);
+void wait_on_host(const Mark& mark, std::int64_t Counters::*kind);
 // The host waits for all streams of the device, which no counter counts.
 void synchronize(int device);
+// The host asks whether work is over.  Returns true if it must not, because of a capture.
+bool refuse_question(const Mark& mark);
 // The host learns of it without waiting.
 void learn(int device, const Clock& clock);
 bool host_knows(int device, int stream, std::uint32_t time);
+
+// Returns the capture that the stream is part of; 0: none.
+int capture_of(int stream);
+// Makes a stream part of a capture, after what the clock of the capture knows.
+void enter_capture(int stream, int capture, const Clock& clock);
+// Ends a capture on all streams.  Returns those whose work the stream `into` was not ordered after.
+std::vector<int> leave_capture(int capture, int into);
 
 }  // namespace fsdp::test::sim
