@@ -194,8 +194,9 @@ void Pending::abandon() noexcept {
   work_.reset();
 }
 
-void Pending::wait() {
+void Pending::wait(CallSite site) {
   if (!work_) return;
+  if (kind_of(*group_).waits_on_stream && is_left_out("wait", site)) return;
   // Whatever happens, nothing is left to wait for afterwards.
   Pending ending = std::move(*this);
   if (kind_of(*ending.group_).waits_on_stream) {

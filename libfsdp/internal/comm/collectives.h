@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "libfsdp/internal/comm/call_site.h"
 #include "libfsdp/process_group.h"
 
 namespace c10d {
@@ -38,7 +39,7 @@ class Pending {
   // whether a rank failed.
   // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>" if a peer is lost, hangs until the
   // timeout, or reported a failure.
-  void wait();
+  void wait(CallSite site = CallSite::current());
 
  private:
   void wait_in_slices();

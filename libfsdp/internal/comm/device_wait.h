@@ -7,6 +7,7 @@
 
 #include <c10/core/Event.h>
 
+#include "libfsdp/internal/comm/call_site.h"
 #include "libfsdp/process_group.h"
 
 namespace fsdp::internal {
@@ -15,6 +16,7 @@ namespace fsdp::internal {
 // blocks.1".
 // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>" if a rank failed, or if the wait
 // takes longer than the group's timeout.
-void wait_for_event(ProcessGroup& group, const c10::Event& event, const std::string& what);
+void wait_for_event(ProcessGroup& group, const c10::Event& event, const std::string& what,
+                    CallSite site = CallSite::current());
 
 }  // namespace fsdp::internal

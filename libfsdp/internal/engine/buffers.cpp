@@ -114,28 +114,29 @@ at::Tensor Buffers::take(std::int64_t bytes, Use use, Lane lane) {
 }
 
 void Buffers::give(at::Tensor&& buffer, Use use, Lane lane,
-                   const std::vector<c10::StreamId>& others) {
+                   const std::vector<c10::StreamId>& others, CallSite site) {
   if (!buffer.defined()) return;
+  const bool is_named = !others.empty() && !is_left_out("give", site);
   Pool& pool = pool_of(lane);
   const std::int64_t bytes = bytes_of(buffer.storage());
   note_returned(pool, use, bytes);
   if (reuses(use)) {
     Free& free = pool.free.emplace_back(Free{buffer.storage(), {}});
     pool.free_bytes += bytes;
-    if (!streams_.on_cpu()) {
+    if (!streams_.on_cpu() && is_named) {
       for (const c10::StreamId other : others) free.until.push_back(streams_.mark(other));
     }
-  } else {
+  } else if (is_named) {
     for (const c10::StreamId other : others) streams_.used_on(buffer, other);
   }
   buffer.reset();
 }
 
-void Buffers::abandon(at::Tensor&& buffer, Use use, Lane lane) {
+void Buffers::abandon(at::Tensor&& buffer, Use use, Lane lane, CallSite site) {
   if (!buffer.defined()) return;
   note_returned(pool_of(lane), use, bytes_of(buffer.storage()));
   for (const Lane user : {Lane::kCompute, Lane::kUnshard, Lane::kReduce})
-    streams_.used_on(buffer, streams_.id(user));
+    streams_.used_on(buffer, streams_.id(user), site);
   buffer.reset();
 }
 

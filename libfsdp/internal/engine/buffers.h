@@ -37,10 +37,11 @@ class Buffers {
   at::Tensor take(std::int64_t bytes, Use use, Lane lane);
   // Takes the buffer back.  On an accelerator it is lent to `lane` next, to come after the work
   // that is on `lane` now, and on `others`, streams of the device.
-  void give(at::Tensor&& buffer, Use use, Lane lane, const std::vector<c10::StreamId>& others = {});
+  void give(at::Tensor&& buffer, Use use, Lane lane, const std::vector<c10::StreamId>& others = {},
+            CallSite site = CallSite::current());
   // Drops what was taken for `lane` without lending it again, because a collective that failed may
   // still write it.
-  void abandon(at::Tensor&& buffer, Use use, Lane lane);
+  void abandon(at::Tensor&& buffer, Use use, Lane lane, CallSite site = CallSite::current());
 
   // Returns the bytes lent now, and the most ever at once since reset_peak.
   std::int64_t lent_bytes(Use use) const noexcept { return lent_[index(use)]; }

@@ -20,20 +20,27 @@ bool casts(const Unit& unit) {
 }
 
 // Writes a unit's block: its shards in the dtype of compute, and the trailer.
-void fill(const Unit& unit, const at::Tensor& block, bool cast) {
+void fill(Buffers& buffers, const Unit& unit, const at::Tensor& block, bool cast) {
   if (!cast) {
     block.copy_(unit.local, /*non_blocking=*/true);
     return;
   }
+  at::Tensor local = unit.local;
+  const bool is_offloaded = local.device() != block.device();
+  if (is_offloaded) {
+    // Else the host would cast, and the copy wait for it.
+    local = buffers.take(unit.local.numel(), Use::kParameters, Lane::kUnshard);
+    local.copy_(unit.local, /*non_blocking=*/true);
+  }
   for (const FlatGroup& group : unit.groups) {
-    const auto bytes = group.numel * item_bytes(group.compute_dtype);
-    block.narrow(0, group.gather_offset, bytes)
+    block.narrow(0, group.gather_offset, group.numel * item_bytes(group.compute_dtype))
         .view(group.compute_dtype)
-        .copy_(group.local, /*non_blocking=*/true);
+        .copy_(local.narrow(0, group.local_offset, group.numel * item_bytes(group.dtype))
+                   .view(group.dtype));
   }
   block.narrow(0, unit.gather_bytes - kTrailerBytes, kTrailerBytes)
-      .copy_(unit.local.narrow(0, unit.local.numel() - kTrailerBytes, kTrailerBytes),
-             /*non_blocking=*/true);
+      .copy_(local.narrow(0, local.numel() - kTrailerBytes, kTrailerBytes));
+  if (is_offloaded) buffers.give(std::move(local), Use::kParameters, Lane::kUnshard);
 }
 
 }  // namespace
@@ -85,7 +92,8 @@ void Gather::start(const GatherContext& context, const std::vector<Unit*>& units
     gather->staging_ = buffers.take(gather->block_bytes_, Use::kParameters, Lane::kUnshard);
     input = gather->staging_;
     for (std::size_t i = 0; i < units.size(); ++i)
-      fill(*units[i], input.narrow(0, positions[i], units[i]->gather_bytes), casts(*units[i]));
+      fill(buffers, *units[i], input.narrow(0, positions[i], units[i]->gather_bytes),
+           casts(*units[i]));
   }
   if (group->size() > 1) {
     gather->blocks_ =

@@ -20,6 +20,8 @@
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
 
+#include "libfsdp/internal/comm/call_site.h"
+
 namespace fsdp::internal {
 
 enum class Lane {
@@ -44,26 +46,27 @@ class Streams {
 
   // Makes kCompute the stream that is current now, and stays so inside of enter().  Call it first
   // whenever the caller's code or autograd calls the library: they may use several streams.
-  void follow_caller();
+  void follow_caller(CallSite site = CallSite::current());
   // Returns whether kCompute is the stream that is current now.  Thread-safe.
   bool follows_caller() const;
 
   c10::Stream stream(Lane lane) const { return stream(id(lane)); }
   c10::StreamId id(Lane lane) const { return streams_[static_cast<std::size_t>(lane)]; }
   // Operators called while the result lives are queued on `lane`.
-  c10::OptionalStreamGuard enter(Lane lane);
+  c10::OptionalStreamGuard enter(Lane lane, CallSite site = CallSite::current());
   // Work queued on `later` from now on runs after the work that is on `earlier` now.
-  void order(Lane earlier, Lane later);
+  void order(Lane earlier, Lane later, CallSite site = CallSite::current());
   // The memory of `tensor`, made on another stream, is not given to others before the work that is
   // on the stream now has run.
-  void used_on(const at::Tensor& tensor, c10::StreamId stream) const;
+  void used_on(const at::Tensor& tensor, c10::StreamId stream,
+               CallSite site = CallSite::current()) const;
 
   // Marks where the stream is now.  Requires: not on the CPU.
   StreamPoint mark(c10::StreamId stream);
   // Work queued on `later` from now on runs after the point.  Needs no event if it does so already:
   // steps end and begin with order(), so no step waits for a point of the one before, which could
   // not be captured in a graph.
-  void pass(StreamPoint&& point, Lane later);
+  void pass(StreamPoint&& point, Lane later, CallSite site = CallSite::current());
   // Gives up the point.
   void forget(StreamPoint&& point) { spare_events_.push_back(std::move(point.event)); }
 

@@ -26,12 +26,6 @@ Tensor tokens_of(int rank, int step) {
   return random_tokens({2, 9}, 53, static_cast<std::uint64_t>(100 * step + rank));
 }
 
-Gpt build(const Scene& scene) {
-  Gpt module(scene.layers, scene.checkpointed, 32);
-  fill_parameters(*module);
-  return module;
-}
-
 // Trains without sharding, on the CPU, with the data of all ranks.  Returns the losses of one.
 std::vector<Tensor> train_reference(const Scene& scene, Gpt& module, const Group& group) {
   const auto optimizer = make_optimizer(scene, module->parameters());
@@ -85,6 +79,12 @@ FsdpOptions complete(const Scene& scene, const Group& group) {
 }
 
 }  // namespace
+
+Gpt build(const Scene& scene) {
+  Gpt module(scene.layers, scene.checkpointed, 32);
+  fill_parameters(*module);
+  return module;
+}
 
 Tensor device_tokens(int rank, int step) {
   return tokens_of(rank, step).to(device_of_rank(rank));

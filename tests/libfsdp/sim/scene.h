@@ -55,6 +55,9 @@ struct Scene {
   std::function<void(ShardedGpt&, const Group&)> at_end = [](ShardedGpt&, const Group&) {};
 };
 
+// Returns the module that it trains, on the CPU.
+Gpt build(const Scene& scene);
+
 void train(const Scene& scene);
 
 // Runs `body` on every rank of a scene without its training.  Its options are complete.
