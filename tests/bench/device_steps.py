@@ -24,13 +24,13 @@ def number(value):
 
 
 def row(case):
-    gathers = case["gathered_held"] > 0
+    gathers = case["gathered_estimate"] > 0
     ahead = {"backward": "backward", "both": "both", "none": "-"}[case["prefetch"]]
     added = max(case["lane_allocations"], case["added_allocations"])
     cells = [
         f"`{case['strategy']}`", ahead, case["layers"], number(added), number(case["host_waits"]),
         number(case["events"]), number(case["kernels"]), number(case["kernels"] - case["plain_kernels"]),
-        number(case["live"] // 1024), number(case["held"] // 1024), number(case["gathered_held"] // 1024),
+        number(case["live"] // 1024), number(case["held"] // 1024), number(case["gathered_held"] // 1024 if gathers else 0),
         number(case["gathered_estimate"] // 1024), f"{case['units_held']:.1f}" if gathers else "-",
     ]
     return "| " + " | ".join(str(cell) for cell in cells) + " |\n"

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaves out, one after the other, the calls that order libfsdp's work on an accelerator, and expects a test to notice.
+
+    run.py PROGRAM... [--kept FILE] [--jobs N] [--only PLACE]
+
+PROGRAM: test programs on simulated devices, quick ones first, built with FSDP_LEAVE_OUT_CALLS.  A first run of each lists the
+calls that it makes; then each call is left out until a program fails.  Calls in the file of those that cannot matter, with the
+reason, are expected to pass all programs.  Every call in the source has to be made by some program, or to be in that file.
+"""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CALLS = re.compile(r"(?:streams_?|\*context\.streams|context\.streams|engine\.streams\(\))(?:\.|->)(order|pass|used_on|follow_caller|enter)\("
+                   r"|\b(wait_for_event)\(\*|(?:pending_|\)|^ *)\.(wait)\(\)|buffers_?(?:\.|->)(abandon)\(")
+LIMIT = 300  # seconds; a program that takes longer waits for something that was left out
+
+
+def environment(**more):
+    return {**os.environ, "FSDP_TEST_DEVICE": "sim", "OMP_NUM_THREADS": "1", "GTEST_BRIEF": "1", **more}
+
+
+def calls_in_source():
+    """Returns the places of calls in libfsdp, as "file:line"."""
+    places = set()
+    for path in sorted((ROOT / "libfsdp").rglob("*.cpp")):
+        if "cuda" in path.parts or path.name in ("streams.cpp", "collectives.cpp", "async_saver.cpp"):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if CALLS.search(line) and not line.strip().startswith("//"):
+                places.add(f"{path.name}:{number}")
+    return places
+
+
+def calls_made(programs):
+    with tempfile.TemporaryDirectory() as folder:
+        listed = pathlib.Path(folder, "calls")
+        for program in programs:
+            subprocess.run([program], env=environment(FSDP_LIST_CALLS=str(listed)), check=True, stdout=subprocess.DEVNULL)
+        made = dict(line.split(" ", 1) for line in listed.read_text().splitlines())
+    if not made:
+        sys.exit("no call was listed: build with FSDP_LEAVE_OUT_CALLS")
+    return made
+
+
+def first_that_fails(programs, place):
+    for program in programs:
+        try:
+            run = subprocess.run([program], env=environment(FSDP_LEAVE_OUT=place, GTEST_FAIL_FAST="1"), timeout=LIMIT,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            return f"{pathlib.Path(program).name} hangs"
+        if run.returncode != 0:
+            return pathlib.Path(program).name
+    return None
+
+
+def read_kept(path):
+    """Returns the reasons of calls that cannot matter, by "file: text of the line"."""
+    kept = {}
+    for line in path.read_text().splitlines():
+        if line and not line.startswith("#"):
+            call, reason = line.split("  # ")
+            kept[call.strip()] = reason
+    return kept
+
+
+def text_of(place):
+    name, number = place.split(":")
+    path = next((ROOT / "libfsdp").rglob(name), None)
+    return f"{name}: {path.read_text().splitlines()[int(number) - 1].strip()}" if path else place
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs", nargs="+")
+    parser.add_argument("--kept", type=pathlib.Path, default=pathlib.Path(__file__).with_name("kept.txt"))
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only")
+    options = parser.parse_args()
+    kept = read_kept(options.kept)
+    source = calls_in_source()
+    files = {place.split(":")[0] for place in source}
+    made = {place: what for place, what in calls_made(options.programs).items() if place.split(":")[0] in files}
+    # A call of several lines is listed by one of them.
+    near = {f"{place.split(':')[0]}:{int(place.split(':')[1]) + by}" for place in made for by in range(-3, 4)}
+    problems = [f"no program makes the call {text_of(place)}" for place in sorted(source - near) if text_of(place) not in kept]
+    places = [place for place in sorted(made) if options.only in (None, place)]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for place, failed in zip(places, pool.map(lambda place: first_that_fails(options.programs, place), places)):
+            text = text_of(place)
+            print(f"{place} {made[place]}: {failed or 'nothing fails'}", flush=True)
+            if failed is None and text not in kept:
+                problems.append(f"no test fails without {text}")
+            if failed is not None and text in kept:
+                problems.append(f"{failed} fails without {text}, which {options.kept.name} says cannot matter")
+    print(f"{len(places)} calls left out")
+    sys.exit("\n".join(problems) if problems else 0)
+
+
+if __name__ == "__main__":
+    main()
