@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts what sharding costs a step on simulated devices into docs/performance.md.
 
-    device_steps.py SCENES [DOCUMENT]
+    device_steps.py COSTS [DOCUMENT]
 
-SCENES: the program tests_libfsdp_scenes, whose SimCosts writes a line of JSON for each case.
+COSTS: the program tests_libfsdp_costs, whose SimCosts writes a line of JSON for each case.
 """
 import json
 import os

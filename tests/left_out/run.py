@@ -5,7 +5,8 @@
 
 PROGRAM: test programs on simulated devices, quick ones first, built with FSDP_LEAVE_OUT_CALLS.  A first run of each lists the
 calls that it makes; then each call is left out until a program fails.  Calls in the file of those that cannot matter, with the
-reason, are expected to pass all programs.  Every call in the source has to be made by some program, or to be in that file.
+reason, are left out with --all, and expected to pass all programs.  Every call in the source has to be made by some program, or
+to be in that file.
 """
 import argparse
 import concurrent.futures
@@ -82,7 +83,8 @@ def main():
     parser.add_argument("programs", nargs="+")
     parser.add_argument("--kept", type=pathlib.Path, default=pathlib.Path(__file__).with_name("kept.txt"))
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only")
+    parser.add_argument("--only", help="leave out this call alone")
+    parser.add_argument("--all", action="store_true", help="leave out those that cannot matter, too")
     options = parser.parse_args()
     kept = read_kept(options.kept)
     source = calls_in_source()
@@ -91,7 +93,7 @@ def main():
     # A call of several lines is listed by one of them.
     near = {f"{place.split(':')[0]}:{int(place.split(':')[1]) + by}" for place in made for by in range(-3, 4)}
     problems = [f"no program makes the call {text_of(place)}" for place in sorted(source - near) if text_of(place) not in kept]
-    places = [place for place in sorted(made) if options.only in (None, place)]
+    places = [place for place in sorted(made) if options.only in (None, place) and (options.all or text_of(place) not in kept)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for place, failed in zip(places, pool.map(lambda place: first_that_fails(options.programs, place), places)):
             text = text_of(place)

@@ -58,6 +58,7 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
       if (parameter->trainable) hook_gradients(*parameter);
     }
   }
+  gradient_stream_ = streams_.id(Lane::kCompute);
 }
 
 Engine::~Engine() {
@@ -110,6 +111,7 @@ void Engine::begin_forward() {
     streams_.follow_caller();
     TORCH_CHECK(spoiled_.empty(), spoiled_);
     check_taken();
+    follow_with_gradients();
     thread_ = std::this_thread::get_id();
     if (!graph_tasks_.empty()) {
       graph_tasks_.clear();

@@ -149,6 +149,9 @@ class Engine {
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();
   void begin_backward(int graph_task);
+  // Autograd adds gradients in the stream in which it was first asked where to: has it ask again if
+  // the caller uses another one now.
+  void follow_with_gradients();
   void reduce(Unit& unit);
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
@@ -183,6 +186,7 @@ class Engine {
   std::atomic<int> strangers_ = 0;       // and of other threads
   const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
   std::string spoiled_;      // the reason if the module cannot be used; else empty
+  c10::StreamId gradient_stream_ = 0;
   bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
   bool failed_ = false;      // other ranks were told of it
   // The unit the last operator used, unsharded; further operators on it need nothing.

@@ -91,6 +91,18 @@ void Engine::hook_gradients(Parameter& parameter) {
                                                  std::make_unique<AfterGradient>(this, &parameter));
 }
 
+void Engine::follow_with_gradients() {
+  if (streams_.id(Lane::kCompute) == gradient_stream_) return;
+  gradient_stream_ = streams_.id(Lane::kCompute);
+  for (const auto& unit : units_) {
+    for (const auto& parameter : unit->parameters) {
+      if (!parameter->trainable) continue;
+      parameter->accumulator.reset();
+      hook_gradients(*parameter);
+    }
+  }
+}
+
 // Reentrant backwards (checkpointing) come as separate graph tasks, inside another one.
 void Engine::enter_backward() {
   const int task = torch::autograd::get_current_graph_task_id();

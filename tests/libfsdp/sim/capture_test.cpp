@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps of a sharded Gpt that are captured whole on simulated devices, and replayed.  The module is
-// wrapped on the stream of its training, because autograd accumulates gradients on the stream that
-// was current when a parameter was first used: the default stream cannot be captured.
+// Steps of a sharded Gpt that are captured whole on simulated devices, and replayed.
 #include "tests/support/sim_device/capture.h"
 
 #include <memory>
@@ -33,13 +31,13 @@ class Steps {
  public:
   Steps(Gpt module, const FsdpOptions& options)
       : rank_(options.process_group->rank()), stream_(sim::new_stream(rank_, "training")) {
-    const c10::StreamGuard entered(stream_);
     sharded_ = std::make_unique<ShardedGpt>(std::move(module), options);
     name_lanes(*sharded_);
     optimizer_ =
         std::make_unique<optim::AdamW>(sharded_->parameters(), torch::optim::AdamWOptions(1e-3));
     optimizer_->capturable();
     input_ = device_tokens(rank_, 0);
+    sim::order(c10::Stream(c10::Stream::DEFAULT, device_of_rank(rank_)), stream_);
   }
 
   void step(int number) {

@@ -18,7 +18,7 @@ namespace fsdp::test {
 namespace {
 
 constexpr int kWarmSteps = 2;
-constexpr int kSteps = 4;
+constexpr int kSteps = 2;
 
 struct CostCase {
   std::string strategy;
