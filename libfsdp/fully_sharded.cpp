@@ -9,6 +9,7 @@
 
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/mesh.h"
 #include "libfsdp/internal/engine/module_units.h"
@@ -83,7 +84,8 @@ void take_states_of_rank_0(torch::nn::Module& module, const Mesh& mesh, const Ig
 
 c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& options,
                            const Ignored& ignored) {
-  if (options.device_id) return *options.device_id;
+  const auto device = device_to_compute_on(options.device_id, options.process_group->device());
+  if (device) return *device;
   for (const at::Tensor& tensor : managed(module.parameters(), ignored)) {
     if (!tensor.is_meta()) return tensor.device();
   }

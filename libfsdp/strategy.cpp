@@ -10,6 +10,7 @@
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/internal/checkpoint/lightning_meta.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/state/broadcast_value.h"
 #include "libfsdp/optim_state_dict.h"
 
@@ -61,15 +62,18 @@ void StrategyBase::setup_environment() {
   ProcessGroupOptions group = options_.cluster_environment;
   group.timeout = options_.timeout;
   const auto& devices = options_.parallel_devices;
-  const bool cuda = !devices.empty() && devices.front().is_cuda();
-  group.backend = options_.process_group_backend.value_or(cuda ? "nccl" : "gloo");
-  if (const auto environment = rank_environment(); environment && !group.rank)
+  const c10::DeviceType type = devices.empty() ? c10::DeviceType::CPU : devices.front().type();
+  group.backend = options_.process_group_backend.value_or(default_backend(type));
+  if (group.local_rank)
+    local_rank_ = *group.local_rank;
+  else if (const auto environment = rank_environment(); environment && !group.rank)
     local_rank_ = environment->local_rank;
   else
     local_rank_ = group.rank.value_or(0);
   TORCH_CHECK(devices.empty() || static_cast<std::size_t>(local_rank_) < devices.size(),
               "parallel_devices names ", devices.size(), " devices; this is rank ", local_rank_,
               " of its node, counted from 0");
+  if (!devices.empty()) group.device_id = root_device();
   group_ = init_process_group(group);
   if (options_.device_mesh) {
     const auto [copies, sharing] = *options_.device_mesh;
@@ -107,7 +111,7 @@ FsdpOptions StrategyBase::wrap_options(const torch::nn::Module& module) {
   FsdpOptions result = options_.fsdp;
   result.process_group = process_group();
   if (options_.device_mesh) result.node_size = options_.device_mesh->second;
-  if (root_device() != c10::Device(c10::kCPU)) result.device_id = root_device();
+  if (!is_host(root_device())) result.device_id = root_device();
   if (!unit_names(module, wrapped_policy()).empty()) {
     if (result.auto_wrap_policy) {
       TORCH_WARN("modules were marked by wrap(): auto_wrap_policy is ignored");

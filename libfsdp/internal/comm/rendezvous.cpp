@@ -129,6 +129,14 @@ std::string network_id() {
   return (boot.empty() ? host_name() : boot) + (error ? "" : "/" + space);
 }
 
+int local_rank_of(const std::vector<Newcomer>& newcomers, int rank) {
+  const Newcomer& self = newcomers[static_cast<std::size_t>(rank)];
+  return static_cast<int>(
+      std::count_if(newcomers.begin(), newcomers.begin() + rank, [&](const Newcomer& other) {
+        return other.host == self.host && other.network == self.network;
+      }));
+}
+
 std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,
                            bool serves, std::chrono::milliseconds timeout) {
   try {

@@ -24,6 +24,9 @@ struct Newcomer {
 std::string host_name();
 std::string network_id();
 
+// Returns the number of ranks before `rank` on the machine that it runs on.
+int local_rank_of(const std::vector<Newcomer>& newcomers, int rank);
+
 // Returns every rank's record, by rank, once all have come.  If the store ends with this process
 // (`serves`), a failure is thrown once those who came know of it too, or after two seconds.
 // Throws: PeerError naming the ranks that do not come by the deadline; c10::Error naming both
