@@ -131,7 +131,7 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
     cast_buffers(*module_, *options.mixed_precision.buffer_dtype, ignored, units);
 
   const MixedPrecision& precision = options.mixed_precision;
-  if (!device.is_cpu()) input_cast_.device = device;
+  if (!is_host(device)) input_cast_.device = device;
   if (precision.cast_root_forward_inputs || precision.cast_forward_inputs)
     input_cast_.dtype = precision.param_dtype;
   if (options.activation_checkpointing_policy)

@@ -113,7 +113,6 @@ BackendRequest Group::request(const Group* parent) const {
   result.group = name_;
   result.rank = rank_;
   result.size = size();
-  result.local_rank = job_->local_rank;
   result.device = job_->device;
   result.nccl = job_->nccl;
   result.flight_record = job_->flight_record;
@@ -277,21 +276,24 @@ void watch_others(Job& job, const std::vector<Newcomer>& newcomers, const Newcom
 // Returns the backend's name.
 std::string backend_of(const ProcessGroupOptions& options) {
   const auto& device = options.device_id;
-  if (options.backend.empty()) return device ? default_backend(device->type()) : "gloo";
+  if (options.backend.empty()) return default_backend(device.value_or(c10::kCPU).type());
   const auto needed = backend_kind(options.backend).device_type;
-  TORCH_CHECK(needed == c10::DeviceType::CPU || !device || device->type() == needed, "backend ",
-              options.backend, " needs a device of type ",
-              c10::DeviceTypeName(needed, /*lower_case=*/true), ", but device_id is ",
+  TORCH_CHECK(is_host(needed) || !device || device->type() == needed, "backend ", options.backend,
+              " needs a device of type ", name_of_type(needed), ", but device_id is ",
               device.value_or(c10::kCPU).str(), ": leave one of them out");
   return options.backend;
 }
 
-// Collective.  Chooses the device of this rank.
-void choose_device(const std::shared_ptr<ProcessGroup>& group, Job& job,
+c10::DeviceType device_type_of(const ProcessGroupOptions& options, const BackendKind& kind) {
+  return options.device_id ? options.device_id->type() : kind.device_type;
+}
+
+// Collective.  Chooses the device of this rank.  `type` is that of all ranks.
+void choose_device(const std::shared_ptr<ProcessGroup>& group, Job& job, c10::DeviceType type,
                    const std::optional<c10::Device>& given) {
+  if (is_host(type)) return;
   DeviceChoice choice;
-  choice.type = given ? given->type() : backend_kind(job.backend).device_type;
-  if (choice.type == c10::DeviceType::CPU) return;
+  choice.type = type;
   choice.local_rank = job.local_rank;
   if (given && given->has_index()) choice.given = given->index();
   agree(group, "choosing a device for each rank", [&] {
@@ -323,6 +325,7 @@ bool is_backend_available(const std::string& name) {
 std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options) {
   const std::string backend = backend_of(options);
   const auto& kind = backend_kind(backend);
+  const c10::DeviceType type = device_type_of(options, kind);
   check_nccl_options(options.nccl);
   TORCH_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
               options.timeout.count(), " ms");
@@ -350,7 +353,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
     const auto count = job->client->add("fsdp/jobs_of/" + std::to_string(place.rank), 1, deadline);
     name += "/" + std::to_string(count);
     job->monitor = make_rank_monitor(job->client, name + "/", place.rank, place.world_size);
-    Newcomer self{place.rank, place.world_size, backend, host_name(), network_id(), {}};
+    Newcomer self{place.rank,  place.world_size, backend, name_of_type(type),
+                  host_name(), network_id(),     {}};
     if (!in_this_process(job->place.store)) {
       job->lifeline = std::make_unique<Lifeline>();
       self.lifeline = {place.master_addr.empty() ? "" : address_towards(place.master_addr),
@@ -363,7 +367,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
     if (job->lifeline) watch_others(*job, newcomers, self);
   }
   auto group = std::make_shared<Group>(job, name, all_of(place.world_size), place.rank);
-  choose_device(group, *job, options.device_id);
+  choose_device(group, *job, type, options.device_id);
   if (!options.flight_record_prefix.empty() && kind.flight_record) {
     job->flight_record = std::make_shared<FlightRecord>(
         flight_record_file(options.flight_record_prefix, place.rank), kind.flight_record);

@@ -53,12 +53,13 @@ struct RankEnvironment {
 // PMI_LOCAL_SIZE of PALS; Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE,
 // SLURM_NODELIST; PMI_RANK and PMI_SIZE alone.  The first of them counts, so that ranks of an
 // mpirun inside a job of Slurm are mpirun's.  PMIX_RANK is set beside Open MPI's or Slurm's
-// variables. MASTER_ADDR and MASTER_PORT are used under every launcher; without them one node uses
+// variables.  MASTER_ADDR and MASTER_PORT are used under every launcher; without them one node uses
 // loopback, and several nodes of Slurm use the first node of the list.  `get` is std::getenv except
-// in tests. Returns nullopt if no launcher's variables are set. Throws: c10::Error naming the
-// variable if one of a launcher's variables is missing, is not a number, or contradicts another (a
-// rank outside the world); if PMIX_RANK alone is set, because each process would be a world of its
-// own.
+// in tests.  Returns nullopt if no launcher's variables are set.
+// Throws: c10::Error naming the variable if one of a launcher's variables is missing, is not a
+// number, or contradicts another (a rank outside the world); naming both launchers if two of them
+// cannot both have started this process (WORLD_SIZE=1 in each rank of `mpirun -n 4`); if PMIX_RANK
+// alone is set, because each process would be a world of its own.
 std::optional<RankEnvironment> rank_environment(const std::function<const char*(const char*)>& get);
 std::optional<RankEnvironment> rank_environment();
 

@@ -203,6 +203,61 @@ RankEnvironment from_slurm(const Variables& variables) {
   return result;
 }
 
+// The variables of a launcher that starts the ranks themselves.  A launcher inside it has as many
+// ranks or more, unless what it set is left from something else.
+struct Numbering {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+};
+constexpr Numbering kTorchrunNumbers{"torchrun", "RANK", "WORLD_SIZE"};
+constexpr Numbering kOpenMpiNumbers{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+constexpr Numbering kPmiNumbers{"PMI", "PMI_RANK", "PMI_SIZE"};
+constexpr Numbering kSlurmNumbers{"Slurm", "SLURM_PROCID", "SLURM_NTASKS"};
+
+std::string with_values(const Variables& variables, const Numbering& of) {
+  const auto value = [&](const char* name) {
+    return std::string(name) + "=" + variables.text(name).value_or("");
+  };
+  return value(of.rank) + " and " + value(of.size) + " of " + of.launcher;
+}
+
+[[noreturn]] void refuse_both(const Variables& variables, const Numbering& first,
+                              const Numbering& second) {
+  TORCH_CHECK(false, with_values(variables, first), " contradict ", with_values(variables, second),
+              ": unset those of the launcher that did not start this process");
+}
+
+bool has_any(const Variables& variables, const Numbering& of) {
+  return variables.text(of.rank).has_value() || variables.text(of.size).has_value();
+}
+
+// Checks torchrun's variables, which count first, against those of another launcher.
+void check_torchrun_inside(const Variables& variables, const Numbering& outer) {
+  // A shell of `srun --pty` has Slurm's variables, and what starts in it need not be Slurm's ranks.
+  if (!variables.text(outer.rank) || variables.text("SLURM_PTY_PORT")) return;
+  const auto size = variables.number(kTorchrunNumbers.size);
+  const auto outer_size = variables.number(outer.size);
+  // Some scripts set WORLD_SIZE for their own use.
+  TORCH_CHECK(size && variables.text(kTorchrunNumbers.rank),
+              size ? kTorchrunNumbers.size : kTorchrunNumbers.rank, " is set, but ",
+              size ? kTorchrunNumbers.rank : kTorchrunNumbers.size, " is not, and ",
+              with_values(variables, outer), " are set, too: unset the former to use ",
+              outer.launcher, "'s, or set both");
+  // torchrun itself may run once in each rank of another launcher, and each time alone.
+  if (variables.text("TORCHELASTIC_RUN_ID")) return;
+  if (outer_size && *size < *outer_size) refuse_both(variables, kTorchrunNumbers, outer);
+}
+
+// Checks Open MPI's variables against those of PMI, which may be those of a launcher around it or
+// inside it: nothing tells.
+void check_open_mpi_beside_pmi(const Variables& variables) {
+  if (!has_any(variables, kPmiNumbers)) return;
+  if (variables.text(kPmiNumbers.rank) != variables.text(kOpenMpiNumbers.rank) ||
+      variables.text(kPmiNumbers.size) != variables.text(kOpenMpiNumbers.size))
+    refuse_both(variables, kOpenMpiNumbers, kPmiNumbers);
+}
+
 }  // namespace
 
 std::optional<RankEnvironment> rank_environment(
@@ -213,9 +268,16 @@ std::optional<RankEnvironment> rank_environment(
   };
   // The innermost launcher decides: torchrun inside a job of srun or mpirun; mpirun, whose ranks
   // have the variables of the Slurm job around them.
-  if (is_set("RANK") || is_set("WORLD_SIZE")) return from_torchrun(Variables(get, "torchrun"));
+  if (is_set("RANK") || is_set("WORLD_SIZE")) {
+    const Variables variables(get, "torchrun");
+    for (const Numbering& outer : {kOpenMpiNumbers, kPmiNumbers, kSlurmNumbers})
+      check_torchrun_inside(variables, outer);
+    return from_torchrun(variables);
+  }
   if (is_set("OMPI_COMM_WORLD_RANK") || is_set("OMPI_COMM_WORLD_SIZE")) {
-    return from_open_mpi(Variables(get, "Open MPI"));
+    const Variables variables(get, "Open MPI");
+    check_open_mpi_beside_pmi(variables);
+    return from_open_mpi(variables);
   }
   // srun may set PMI_RANK, too, but not these two: Slurm starts mpiexec's proxies, and these the
   // ranks.

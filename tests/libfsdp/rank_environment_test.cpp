@@ -220,6 +220,47 @@ TEST(RankEnvironment, mpirun_counts_before_the_job_of_slurm_around_it) {
   EXPECT_EQ(described(both), "Slurm 5/8 1/4 at node03:1234");
 }
 
+// Returns the variables of both.
+Variables joined(Variables one, const Variables& other) {
+  one.insert(other.begin(), other.end());
+  return one;
+}
+
+TEST(RankEnvironment, variables_left_in_the_shell_contradict_the_launcher_that_started_the_ranks) {
+  const auto left = with(with(kTorchrun, "RANK", "0"), "WORLD_SIZE", "1");
+  const auto alone = with(with(left, "LOCAL_RANK", "0"), "LOCAL_WORLD_SIZE", "1");
+  EXPECT_EQ(described(joined(alone, kOpenMpi)),
+            "RANK=0 and WORLD_SIZE=1 of torchrun contradict OMPI_COMM_WORLD_RANK=2 and "
+            "OMPI_COMM_WORLD_SIZE=4 of Open MPI: unset those of the launcher that did not start "
+            "this process");
+  EXPECT_THAT(described(joined(alone, kHydra)),
+              ::testing::HasSubstr("contradict PMI_RANK=2 and PMI_SIZE=4 of PMI"));
+  EXPECT_THAT(described(joined(alone, kSlurm)),
+              ::testing::HasSubstr("contradict SLURM_PROCID=5 and SLURM_NTASKS=8 of Slurm"));
+  // torchrun in each task of a job, and a shell in a task.
+  for (const char* const name : {"TORCHELASTIC_RUN_ID", "SLURM_PTY_PORT"})
+    EXPECT_EQ(environment_of(joined(with(alone, name, "1"), kSlurm))->launcher, "torchrun") << name;
+  // One agent for each node, which starts eight ranks.
+  const auto nested = with(with(kTorchrun, "RANK", "5"), "WORLD_SIZE", "64");
+  EXPECT_EQ(environment_of(joined(nested, kSlurm))->launcher, "torchrun");
+}
+
+TEST(RankEnvironment, half_of_torchruns_variables_beside_a_launcher_name_both) {
+  EXPECT_EQ(described(joined({{"WORLD_SIZE", "8"}}, kSlurm)),
+            "WORLD_SIZE is set, but RANK is not, and SLURM_PROCID=5 and SLURM_NTASKS=8 of Slurm "
+            "are set, too: unset the former to use Slurm's, or set both");
+  EXPECT_THAT(
+      described(joined({{"RANK", "1"}}, kOpenMpi)),
+      ::testing::StartsWith("RANK is set, but WORLD_SIZE is not, and OMPI_COMM_WORLD_RANK"));
+}
+
+TEST(RankEnvironment, open_mpi_and_pmi_have_to_agree) {
+  EXPECT_EQ(environment_of(joined(kOpenMpi, kHydra))->launcher, "Open MPI");
+  EXPECT_EQ(described(joined(kOpenMpi, with(kHydra, "PMI_SIZE", "8"))),
+            "OMPI_COMM_WORLD_RANK=2 and OMPI_COMM_WORLD_SIZE=4 of Open MPI contradict PMI_RANK=2 "
+            "and PMI_SIZE=8 of PMI: unset those of the launcher that did not start this process");
+}
+
 TEST(RankEnvironment, slurm_meets_at_the_first_node_of_its_list) {
   EXPECT_EQ(described(kSlurm), "Slurm 5/8 1/4 at node03:1234");
   EXPECT_EQ(described(with(kSlurm, "MASTER_ADDR", "c")), "Slurm 5/8 1/4 at c:1234");

@@ -28,7 +28,6 @@ struct BackendRequest {
   std::string group;
   int rank = 0;
   int size = 1;
-  int local_rank = 0;
   c10::Device device = c10::kCPU;  // of this rank
   std::chrono::milliseconds timeout;
   bool one_host = true;

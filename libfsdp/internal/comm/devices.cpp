@@ -25,10 +25,6 @@ DeviceTypes& device_types() {
   return *instance;
 }
 
-std::string lower_name(c10::DeviceType type) {
-  return c10::DeviceTypeName(type, /*lower_case=*/true);
-}
-
 }  // namespace
 
 void register_device_type(c10::DeviceType type, const std::string& backend) {
@@ -43,8 +39,8 @@ std::string default_backend(c10::DeviceType type) {
   if (found != backends.end()) return found->second;
   std::string known;
   for (const auto& [other, backend] : backends)
-    known += (known.empty() ? "" : ", ") + lower_name(other);
-  TORCH_CHECK(false, "expected a device out of ", known, ", but got ", lower_name(type),
+    known += (known.empty() ? "" : ", ") + name_of_type(other);
+  TORCH_CHECK(false, "expected a device out of ", known, ", but got ", name_of_type(type),
               ", for which no backend is known");
 }
 
@@ -53,17 +49,21 @@ int visible_devices(c10::DeviceType type) noexcept {
   return c10::impl::getDeviceGuardImpl(type)->deviceCount();
 }
 
-bool is_host(const c10::Device& device) noexcept {
-  return device.is_cpu();
+std::string name_of_type(c10::DeviceType type) {
+  return c10::DeviceTypeName(type, /*lower_case=*/true);
+}
+
+bool is_host(c10::DeviceType type) noexcept {
+  return type == c10::DeviceType::CPU;
 }
 
 bool copies_from_pinned_memory(const c10::Device& device) noexcept {
-  return !device.is_cpu() && !device.is_meta();
+  return !is_host(device) && !device.is_meta();
 }
 
 c10::Device device_of_rank(const DeviceChoice& choice) {
-  if (choice.type == c10::DeviceType::CPU) return c10::kCPU;
-  const std::string name = lower_name(choice.type);
+  if (is_host(choice.type)) return c10::kCPU;
+  const std::string name = name_of_type(choice.type);
   TORCH_CHECK(choice.visible > 0, "expected a ", name,
               " device for this rank, but this process sees none",
               choice.type == c10::DeviceType::CUDA
@@ -89,13 +89,13 @@ c10::Device device_of_rank(const DeviceChoice& choice) {
 }
 
 c10::Device collective_device(const ProcessGroup& group) {
-  if (backend_kind(group.backend_name()).device_type == c10::DeviceType::CPU) return c10::kCPU;
+  if (is_host(backend_kind(group.backend_name()).device_type)) return c10::kCPU;
   return group.device();
 }
 
 std::optional<c10::Device> device_to_compute_on(const std::optional<c10::Device>& device_id,
                                                 const c10::Device& of_group) {
-  if (of_group.is_cpu()) return device_id;
+  if (is_host(of_group)) return device_id;
   if (!device_id) return of_group;
   TORCH_CHECK(device_id->type() == of_group.type() &&
                   (!device_id->has_index() || device_id->index() == of_group.index()),

@@ -32,8 +32,14 @@ std::string default_backend(c10::DeviceType type);
 // contain their library.
 int visible_devices(c10::DeviceType type) noexcept;
 
+// Returns the name as in "cuda:0", without the index.
+std::string name_of_type(c10::DeviceType type);
+
 // Returns whether tensors of the device lie in memory of the host.
-bool is_host(const c10::Device& device) noexcept;
+bool is_host(c10::DeviceType type) noexcept;
+inline bool is_host(const c10::Device& device) noexcept {
+  return is_host(device.type());
+}
 
 // Returns whether copies between the device and the host can run beside the thread, for which the
 // memory of the host has to be pinned.
