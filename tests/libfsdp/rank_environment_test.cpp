@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -207,13 +208,14 @@ TEST(RankEnvironment, pmix_alone_does_not_say_how_many_ranks_there_are) {
 
 TEST(RankEnvironment, mpirun_counts_before_the_job_of_slurm_around_it) {
   // Slurm starts one proxy a node, and that the ranks: its own numbers are the proxy's.
-  for (const auto& [inner, launcher] :
-       {std::pair{kOpenMpi, "Open MPI"}, std::pair{kHydra, "Hydra"}, std::pair{kPals, "PALS"}}) {
+  for (const auto& [inner, launcher, rank] :
+       {std::tuple{kOpenMpi, "Open MPI", 2}, std::tuple{kHydra, "Hydra", 2},
+        std::tuple{kPals, "PALS", 9}}) {
     auto all = with(kSlurm, "SLURM_NTASKS", "2");
     all["SLURM_PROCID"] = "1";
     for (const auto& [name, value] : inner) all[name] = value;
     EXPECT_EQ(environment_of(all)->launcher, launcher);
-    EXPECT_EQ(std::to_string(environment_of(all)->rank), inner.begin()->second) << launcher;
+    EXPECT_EQ(environment_of(all)->rank, rank) << launcher;
   }
   // srun with a plugin of PMI numbers the same ranks twice.
   auto both = with(with(kSlurm, "PMI_RANK", "5"), "PMI_SIZE", "8");
