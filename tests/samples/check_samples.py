@@ -193,10 +193,11 @@ def devices(samples):
     assert losses(samples.gpt(1, device="cpu", backend="gloo")) == losses(base)
     no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     data = ["--data", samples.tokens, "--vocab", VOCABULARY, "--seq", 8, "--dim", 16, "--heads", 2, "--steps", 1]
-    programs = {"train_mlp": [samples.at("mlp")], "resume_on_another_world_size": [samples.at("run")], "train_gpt": data}
+    folders = (samples.at(f"folder-{i}") for i in range(99))
+    programs = {"train_mlp": lambda: [next(folders)], "resume_on_another_world_size": lambda: [next(folders)], "train_gpt": lambda: data}
     for name, words in programs.items():
         def run(*device):
-            command = [samples.program(name), *map(str, words), *device]
+            command = [samples.program(name), *map(str, words()), *device]
             return subprocess.run(command, capture_output=True, text=True, timeout=120,
                                   env=no_gpu | dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="1"))
         for device in "cpu", "auto":

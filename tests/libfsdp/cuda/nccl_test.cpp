@@ -85,7 +85,7 @@ TEST_F(NcclOnDevice, the_group_takes_the_device_and_subgroups_split_from_it) {
   EXPECT_EQ(value.sum().item<float>(), 4);
 }
 
-TEST_F(NcclOnDevice, a_failed_group_writes_its_flight_record) {
+TEST_F(NcclOnDevice, options_are_taken_and_the_flight_record_is_a_pickle) {
   const test::TempDir folder;
   auto options = one_rank();
   options.nccl.is_high_priority_stream = true;
@@ -95,7 +95,7 @@ TEST_F(NcclOnDevice, a_failed_group_writes_its_flight_record) {
   all_reduce(group, value, ReduceOp::kSum, "all-reduce").wait();
   FlightRecord record(folder / "trace_0", backend_kind("nccl").flight_record);
   record.write();
-  // A pickle of protocol 2, as torch.distributed.flight_recorder reads it.
+  // Protocol 2 begins so; torch.distributed.flight_recorder reads it.
   std::ifstream in(folder / "trace_0", std::ios::binary);
   EXPECT_EQ(in.get(), 0x80);
 }
