@@ -17,6 +17,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include "libfsdp/internal/comm/devices.h"
+
 namespace fsdp {
 namespace {
 
@@ -67,30 +69,31 @@ class RandomState {
   std::vector<at::Tensor> states_;
 };
 
-// The state of autocast on the CPU and on CUDA.
+// The state of autocast on each type of devices.
 class AutocastState {
  public:
   AutocastState() {
-    for (auto& device : devices_) {
-      device.enabled = at::autocast::is_autocast_enabled(device.type);
-      device.dtype = at::autocast::get_autocast_dtype(device.type);
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+      const auto type = internal::kAutocastTypes[i];
+      devices_[i] = {at::autocast::is_autocast_enabled(type),
+                     at::autocast::get_autocast_dtype(type)};
     }
   }
 
   void restore() const {
-    for (const auto& device : devices_) {
-      at::autocast::set_autocast_enabled(device.type, device.enabled);
-      at::autocast::set_autocast_dtype(device.type, device.dtype);
+    for (std::size_t i = 0; i < devices_.size(); ++i) {
+      const auto type = internal::kAutocastTypes[i];
+      at::autocast::set_autocast_enabled(type, devices_[i].enabled);
+      at::autocast::set_autocast_dtype(type, devices_[i].dtype);
     }
   }
 
  private:
   struct OfDevice {
-    at::DeviceType type;
     bool enabled = false;
     at::ScalarType dtype = at::kFloat;
   };
-  std::array<OfDevice, 2> devices_{OfDevice{at::kCPU}, OfDevice{at::kCUDA}};
+  std::array<OfDevice, internal::kAutocastTypes.size()> devices_;
 };
 
 // Autocast caches the casts of weights while its scope lasts.  A cast made while no graph was

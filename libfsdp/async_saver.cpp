@@ -19,6 +19,7 @@
 #include "libfsdp/internal/checkpoint/stream_copy.h"
 #include "libfsdp/internal/checkpoint/tensor_bridge.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
+#include "libfsdp/internal/comm/devices.h"
 
 namespace fsdp {
 using namespace internal;
@@ -59,17 +60,16 @@ class Staging {
  public:
   StateDict copy(const StateDict& state) {
     std::int64_t bytes = 0;
-    bool cuda = false;
+    bool pinned = false;
     mapped(state, [&](const at::Tensor& tensor) {
       bytes += room_for(tensor);
-      cuda = cuda || tensor.is_cuda();
+      pinned = pinned || copies_from_pinned_memory(tensor.device());
       return tensor;
     });
-    if (!memory_.defined() || memory_.numel() < bytes || (cuda && !memory_.is_pinned())) {
+    if (!memory_.defined() || memory_.numel() < bytes || (pinned && !memory_.is_pinned())) {
       memory_.reset();  // first: both together may not fit
-      // A CUDA device copies asynchronously only to memory that is pinned.
-      memory_ = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(cuda));
-      if (!cuda) formats::advise_huge(memory_.data_ptr(), memory_.nbytes());
+      memory_ = at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned));
+      if (!pinned) formats::advise_huge(memory_.data_ptr(), memory_.nbytes());
     }
     std::int64_t next = 0;
     return mapped(state, [&](const at::Tensor& tensor) {

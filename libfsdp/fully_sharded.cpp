@@ -9,6 +9,7 @@
 
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/mesh.h"
 #include "libfsdp/internal/engine/module_units.h"
@@ -83,7 +84,8 @@ void take_states_of_rank_0(torch::nn::Module& module, const Mesh& mesh, const Ig
 
 c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& options,
                            const Ignored& ignored) {
-  if (options.device_id) return *options.device_id;
+  const auto device = device_to_compute_on(options.device_id, options.process_group->device());
+  if (device) return *device;
   for (const at::Tensor& tensor : managed(module.parameters(), ignored)) {
     if (!tensor.is_meta()) return tensor.device();
   }
@@ -129,7 +131,7 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
     cast_buffers(*module_, *options.mixed_precision.buffer_dtype, ignored, units);
 
   const MixedPrecision& precision = options.mixed_precision;
-  if (!device.is_cpu()) input_cast_.device = device;
+  if (!is_host(device)) input_cast_.device = device;
   if (precision.cast_root_forward_inputs || precision.cast_forward_inputs)
     input_cast_.dtype = precision.param_dtype;
   if (options.activation_checkpointing_policy)

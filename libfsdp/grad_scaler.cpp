@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 
 namespace fsdp {
 using namespace internal;
@@ -70,7 +71,6 @@ GradScaler::GradScaler(GradScalerOptions options)
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) {
   if (!options_.enabled) return loss;
-  loss_device_ = loss.device();
   return loss.mul(static_cast<double>(scale_));
 }
 
@@ -150,10 +150,8 @@ void GradScaler::load_state(const GradScalerState& state) {
 bool GradScaler::found_on_any_rank(bool found_here) const {
   const auto& group = options_.process_group;
   if (group == nullptr || group->size() == 1) return found_here;
-  // A rank may have no gradient, and then has no device to go by; Gloo takes tensors of the CPU.
-  const bool on_cpu = group->backend_name() == "gloo" || !loss_device_;
-  auto found = at::full({1}, found_here ? 1.0 : 0.0,
-                        at::TensorOptions(on_cpu ? c10::Device(at::kCPU) : *loss_device_));
+  // A rank may have no gradient, and then has no device to go by but the group's.
+  auto found = at::full({1}, found_here ? 1.0 : 0.0, at::TensorOptions(collective_device(*group)));
   all_reduce(group, found, ReduceOp::kMax, "whether a gradient is not finite").wait();
   return found.item<float>() != 0;
 }

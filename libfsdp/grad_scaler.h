@@ -15,7 +15,6 @@
 #include <optional>
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
 #include <torch/optim/optimizer.h>
 
 #include "libfsdp/process_group.h"
@@ -84,7 +83,6 @@ class GradScaler {
   GradScalerOptions options_;
   float scale_;  // in PyTorch a float32 tensor
   std::int64_t growth_tracker_ = 0;
-  std::optional<c10::Device> loss_device_;
   // The optimizers that were unscaled since the last update.
   std::map<const torch::optim::Optimizer*, Progress> progress_;
 };

@@ -6,7 +6,7 @@ include(GNUInstallDirs)
 set(headers
   activation_checkpoint.h agree.h checkpoint.h comm_hooks.h detail/forward_inputs.h detail/meta_factories.h
   detail/tensor_tree.h detail/wrap_policy_inl.h fairscale_options.h fully_sharded.h gathered.h grad_scaler.h
-  memory_estimate.h meta_device.h optim/adamw.h optim_state_dict.h options.h process_group.h reduce.h
+  memory_estimate.h meta_device.h nccl_options.h optim/adamw.h optim_state_dict.h options.h process_group.h reduce.h
   shard_layout.h state_dict.h state_value.h strategy.h wrap_policy.h)
 list(TRANSFORM headers PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
 target_sources(fsdp PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${headers})

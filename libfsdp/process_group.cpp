@@ -16,6 +16,8 @@
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/call_state.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/comm/flight_record.h"
 #include "libfsdp/internal/comm/lifeline.h"
 #include "libfsdp/internal/comm/network_address.h"
 #include "libfsdp/internal/comm/peer_error.h"
@@ -45,9 +47,12 @@ struct Job {
   std::shared_ptr<StoreClient> client;
   std::shared_ptr<RankMonitor> monitor;
   std::string backend;
+  NcclOptions nccl;
+  std::shared_ptr<FlightRecord> flight_record;  // may be null
   milliseconds timeout{};
   milliseconds warn_after{};
   int local_rank = 0;
+  c10::Device device = c10::kCPU;
   std::string towards;
   std::vector<std::string> networks;  // by global rank
 };
@@ -71,6 +76,8 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
     return ranks_[static_cast<std::size_t>(rank)];
   }
   const std::string& backend_name() const noexcept override { return job_->backend; }
+  int local_rank() const noexcept override { return job_->local_rank; }
+  c10::Device device() const noexcept override { return job_->device; }
   milliseconds timeout() const noexcept override { return job_->timeout; }
   milliseconds warn_after() const noexcept override { return job_->warn_after; }
   const std::string& name() const noexcept override { return name_; }
@@ -81,11 +88,11 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
 
   std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) override;
 
-  // Collective.  Connects the ranks.
-  void start();
+  // Collective.  Connects the ranks.  `parent`: null for the group of all ranks.
+  void start(const Group* parent = nullptr);
 
  private:
-  BackendRequest request() const;
+  BackendRequest request(const Group* parent) const;
   void wait_for_readers() noexcept;
   void leave_backend() noexcept;
 
@@ -98,7 +105,7 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
   int subgroup_count_ = 0;
 };
 
-BackendRequest Group::request() const {
+BackendRequest Group::request(const Group* parent) const {
   BackendRequest result;
   c10::intrusive_ptr<c10d::Store> whole = job_->place.store;
   if (!whole) whole = c10::make_intrusive<c10d::HashStore>();
@@ -106,7 +113,15 @@ BackendRequest Group::request() const {
   result.group = name_;
   result.rank = rank_;
   result.size = size();
-  result.local_rank = job_->local_rank;
+  result.device = job_->device;
+  result.nccl = job_->nccl;
+  result.flight_record = job_->flight_record;
+  result.global_ranks.assign(ranks_.begin(), ranks_.end());
+  if (parent != nullptr) {
+    result.parent = parent->backend_;
+    // A rank is in one of the groups that are made at once: the first one tells them apart.
+    result.color = ranks_.front();
+  }
   result.timeout = job_->timeout;
   result.towards = job_->towards;
   std::set<std::string> networks;
@@ -115,10 +130,10 @@ BackendRequest Group::request() const {
   return result;
 }
 
-void Group::start() {
+void Group::start(const Group* parent) {
   const auto& kind = backend_kind(job_->backend);
   if (size() == 1 && !kind.for_one_rank) return;
-  const auto wanted = request();
+  const auto wanted = request(parent);
   agree(shared_from_this(), "starting " + job_->backend, [&] { kind.check(wanted); });
   const PipeSignalBlocked in_its_threads;
   try {
@@ -159,7 +174,7 @@ std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   }
   auto result = std::make_shared<Group>(
       job_, name_ + "/" + std::to_string(subgroup_count_++) + ":" + list, std::move(global), own);
-  result->start();
+  result->start(this);
   return result;
 }
 
@@ -201,7 +216,7 @@ void Group::leave_backend() noexcept {
 struct Place {
   int rank = 0;
   int world_size = 1;
-  int local_rank = 0;
+  std::optional<int> local_rank;
   std::string master_addr;
   std::uint16_t master_port = 0;
 };
@@ -211,7 +226,7 @@ Place place_of(const ProcessGroupOptions& options) {
               "expected both rank and world_size in the options, or neither");
   Place place;
   if (options.rank) {
-    place = {*options.rank, *options.world_size, *options.rank, "", 0};
+    place = {*options.rank, *options.world_size, std::nullopt, "", 0};
     TORCH_CHECK(place.world_size > 0 && place.rank >= 0 && place.rank < place.world_size,
                 "expected a rank below the world size, but got rank ", place.rank, " of ",
                 place.world_size);
@@ -222,11 +237,16 @@ Place place_of(const ProcessGroupOptions& options) {
     const auto environment = rank_environment();
     TORCH_CHECK(environment,
                 "no launcher's variables are set (torchrun's RANK and WORLD_SIZE, Open MPI's "
-                "OMPI_COMM_WORLD_RANK, Slurm's SLURM_PROCID): start the program by one of them, or "
-                "set rank and world_size in the options");
-    place = {environment->rank, environment->world_size, environment->local_rank,
-             environment->master_addr, environment->master_port};
+                "OMPI_COMM_WORLD_RANK, PMI_RANK of MPICH and Intel MPI, Slurm's SLURM_PROCID): "
+                "start the program by one of them, or set rank and world_size in the options");
+    place = {environment->rank, environment->world_size, std::nullopt, environment->master_addr,
+             environment->master_port};
+    if (environment->local_known) place.local_rank = environment->local_rank;
   }
+  TORCH_CHECK(!options.local_rank || *options.local_rank >= 0,
+              "expected a local_rank that is not negative, but got ",
+              options.local_rank.value_or(0));
+  if (options.local_rank) place.local_rank = options.local_rank;
   if (options.master_addr) place.master_addr = *options.master_addr;
   if (options.master_port) place.master_port = *options.master_port;
   return place;
@@ -253,6 +273,35 @@ void watch_others(Job& job, const std::vector<Newcomer>& newcomers, const Newcom
   });
 }
 
+// Returns the backend's name.
+std::string backend_of(const ProcessGroupOptions& options) {
+  const auto& device = options.device_id;
+  if (options.backend.empty()) return default_backend(device.value_or(c10::kCPU).type());
+  const auto needed = backend_kind(options.backend).device_type;
+  TORCH_CHECK(is_host(needed) || !device || device->type() == needed, "backend ", options.backend,
+              " needs a device of type ", name_of_type(needed), ", but device_id is ",
+              device.value_or(c10::kCPU).str(), ": leave one of them out");
+  return options.backend;
+}
+
+c10::DeviceType device_type_of(const ProcessGroupOptions& options, const BackendKind& kind) {
+  return options.device_id ? options.device_id->type() : kind.device_type;
+}
+
+// Collective.  Chooses the device of this rank.  `type` is that of all ranks.
+void choose_device(const std::shared_ptr<ProcessGroup>& group, Job& job, c10::DeviceType type,
+                   const std::optional<c10::Device>& given) {
+  if (is_host(type)) return;
+  DeviceChoice choice;
+  choice.type = type;
+  choice.local_rank = job.local_rank;
+  if (given && given->has_index()) choice.given = given->index();
+  agree(group, "choosing a device for each rank", [&] {
+    choice.visible = visible_devices(choice.type);
+    job.device = device_of_rank(choice);
+  });
+}
+
 std::vector<int> all_of(int world_size) {
   std::vector<int> result;
   for (int r = 0; r < world_size; ++r) result.push_back(r);
@@ -269,17 +318,25 @@ StorePtr::Shared StorePtr::share(c10::intrusive_ptr<c10d::Store> store) {
   return std::make_shared<const c10::intrusive_ptr<c10d::Store>>(std::move(store));
 }
 
+bool is_backend_available(const std::string& name) {
+  return has_backend(name);
+}
+
 std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options) {
-  backend_kind(options.backend);
+  const std::string backend = backend_of(options);
+  const auto& kind = backend_kind(backend);
+  const c10::DeviceType type = device_type_of(options, kind);
+  check_nccl_options(options.nccl);
   TORCH_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
               options.timeout.count(), " ms");
   const Place place = place_of(options);
   const PipeSignalBlocked in_threads_started_here;
   auto job = std::make_shared<Job>();
-  job->backend = options.backend;
+  job->backend = backend;
+  job->nccl = options.nccl;
   job->timeout = options.timeout;
   job->warn_after = std::min(options.warn_after, options.timeout / 2);
-  job->local_rank = place.local_rank;
+  job->local_rank = place.local_rank.value_or(0);
   job->towards = place.master_addr;
   std::string name = "fsdp";
   if (place.world_size == 1) {
@@ -296,7 +353,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
     const auto count = job->client->add("fsdp/jobs_of/" + std::to_string(place.rank), 1, deadline);
     name += "/" + std::to_string(count);
     job->monitor = make_rank_monitor(job->client, name + "/", place.rank, place.world_size);
-    Newcomer self{place.rank, place.world_size, options.backend, host_name(), network_id(), {}};
+    Newcomer self{place.rank,  place.world_size, backend, name_of_type(type),
+                  host_name(), network_id(),     {}};
     if (!in_this_process(job->place.store)) {
       job->lifeline = std::make_unique<Lifeline>();
       self.lifeline = {place.master_addr.empty() ? "" : address_towards(place.master_addr),
@@ -305,9 +363,16 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
     const auto newcomers =
         join(*job->client, name + "/", self, job->place.served_here, options.timeout);
     for (const auto& who : newcomers) job->networks.push_back(who.network);
+    if (!place.local_rank) job->local_rank = local_rank_of(newcomers, place.rank);
     if (job->lifeline) watch_others(*job, newcomers, self);
   }
   auto group = std::make_shared<Group>(job, name, all_of(place.world_size), place.rank);
+  choose_device(group, *job, type, options.device_id);
+  if (!options.flight_record_prefix.empty() && kind.flight_record) {
+    job->flight_record = std::make_shared<FlightRecord>(
+        flight_record_file(options.flight_record_prefix, place.rank), kind.flight_record);
+    job->monitor->call_on_trouble([record = job->flight_record] { record->write(); });
+  }
   group->start();
   return group;
 }

@@ -15,7 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
+
+#include "libfsdp/nccl_options.h"
 
 namespace c10d {
 class Backend;
@@ -32,23 +35,31 @@ struct CallState;
 
 // The place of this process, as its launcher assigned it.
 struct RankEnvironment {
-  std::string launcher;  // "torchrun", "Open MPI", "Slurm"
+  std::string launcher;  // "torchrun", "Open MPI", "Hydra", "PALS", "Slurm", "PMI"
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;        // among the ranks of this node
   int local_world_size = 1;  // ranks on this node
-  std::string master_addr;   // of rank 0
+  // False: the launcher does not say how ranks are spread over nodes.  Then the two numbers above
+  // mean nothing, and init_process_group() counts ranks host by host.
+  bool local_known = true;
+  std::string master_addr;  // of rank 0
   std::uint16_t master_port = 0;
 };
 
 // Reads the variables of a launcher: torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE,
-// MASTER_ADDR, MASTER_PORT; Open MPI's OMPI_COMM_WORLD_*; Slurm's SLURM_PROCID, SLURM_NTASKS,
-// SLURM_LOCALID, SLURM_NTASKS_PER_NODE, SLURM_NODELIST.  MASTER_ADDR and MASTER_PORT are used under
-// every launcher; without them one node uses loopback, and several nodes of Slurm use the first
-// node of the list.  `get` is std::getenv except in tests.  Returns nullopt if no launcher's
-// variables are set.
+// MASTER_ADDR, MASTER_PORT; Open MPI's OMPI_COMM_WORLD_*; PMI_RANK and PMI_SIZE with
+// MPI_LOCALRANKID and MPI_LOCALNRANKS of Hydra (MPICH, Intel MPI) or PMI_LOCAL_RANK and
+// PMI_LOCAL_SIZE of PALS; Slurm's SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NTASKS_PER_NODE,
+// SLURM_NODELIST; PMI_RANK and PMI_SIZE alone.  The first of them counts, so that ranks of an
+// mpirun inside a job of Slurm are mpirun's.  PMIX_RANK is set beside Open MPI's or Slurm's
+// variables.  MASTER_ADDR and MASTER_PORT are used under every launcher; without them one node uses
+// loopback, and several nodes of Slurm use the first node of the list.  `get` is std::getenv except
+// in tests.  Returns nullopt if no launcher's variables are set.
 // Throws: c10::Error naming the variable if one of a launcher's variables is missing, is not a
-// number, or contradicts another (a rank outside the world).
+// number, or contradicts another (a rank outside the world); naming both launchers if two of them
+// cannot both have started this process (WORLD_SIZE=1 in each rank of `mpirun -n 4`); if PMIX_RANK
+// alone is set, because each process would be a world of its own.
 std::optional<RankEnvironment> rank_environment(const std::function<const char*(const char*)>& get);
 std::optional<RankEnvironment> rank_environment();
 
@@ -62,6 +73,10 @@ class ProcessGroup {
   // Returns the rank that rank `rank` of this group has in the group of all ranks.
   virtual int global_rank(int rank) const = 0;
   virtual const std::string& backend_name() const noexcept = 0;  // "gloo", "nccl"
+  virtual int local_rank() const noexcept = 0;                   // among the ranks of this node
+  // Returns the device that ProcessGroupOptions gave this rank, or the one that its backend needs;
+  // else the CPU.
+  virtual c10::Device device() const noexcept = 0;
   virtual std::chrono::milliseconds timeout() const noexcept = 0;
   virtual std::chrono::milliseconds warn_after() const noexcept = 0;
 
@@ -100,7 +115,10 @@ class StorePtr {
 };
 
 struct ProcessGroupOptions {
-  std::string backend = "gloo";  // or "nccl"
+  std::string backend;  // "gloo" or "nccl"; empty: "nccl" if device_id is of CUDA, else "gloo"
+  // The device of this rank.  Without an index: the only device that the process sees, else the one
+  // of the local rank.  Default: such a CUDA device for "nccl", else the CPU.
+  std::optional<c10::Device> device_id;
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
   // A rank that waits for this long prints a warning that names the ranks it waits for, and again
   // each time the wait has doubled.  At most half of the timeout.
@@ -109,16 +127,28 @@ struct ProcessGroupOptions {
   // address unless world_size is 1.
   std::optional<int> rank;
   std::optional<int> world_size;
+  // This rank's place among those of its node.  Default: what the launcher says; where it says
+  // nothing, ranks are counted host by host.
+  std::optional<int> local_rank;
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
   // If given, the ranks meet here: ranks that are threads of one process share a HashStore.
   StorePtr store;
+  NcclOptions nccl;
+  // If given, and the backend keeps a record of its last collectives (NCCL's flight recorder): each
+  // rank writes its own once, when the group fails, to this path with the rank appended, as
+  // PyTorch's flight recorder tools read it: "nccl_trace_" becomes nccl_trace_0, nccl_trace_1, ...
+  std::string flight_record_prefix;
 };
+
+// Returns whether the program contains a backend: "nccl" if it links fsdp::cuda.
+bool is_backend_available(const std::string& name);
 
 // Collective over all ranks.  Returns the group of all ranks.
 // Throws: c10::Error if no launcher's variables and no explicit ranks are given; if ranks do not
 // join within the timeout, naming them; if ranks were started with other world sizes, naming both;
-// if the backend is unknown, was not built or finds no device.
+// if the backend is unknown, was not built or finds no device; if device_id is of another type than
+// the backend's.
 std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& options = {});
 
 }  // namespace fsdp

@@ -118,6 +118,55 @@ RankEnvironment from_open_mpi(const Variables& variables) {
   return result;
 }
 
+// The variables by which launchers of PMI name a rank's place on its node.
+struct PmiPlace {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+};
+constexpr PmiPlace kHydra{"Hydra", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"};
+constexpr PmiPlace kPals{"PALS", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"};
+
+// Sets where the ranks of PMI meet.  `one_node`: all of them are on this one.
+void meet_under_pmi(RankEnvironment& result, const Variables& variables, bool one_node) {
+  const auto addr = variables.text("MASTER_ADDR");
+  TORCH_CHECK(
+      addr || one_node, "MASTER_ADDR is not set, and ", result.launcher,
+      " may have started ranks on several nodes: set it and MASTER_PORT to where rank 0 can "
+      "be reached (mpiexec -genv MASTER_ADDR ...; 127.0.0.1 on one node)");
+  result.master_addr = addr.value_or(std::string(kLoopback));
+  // PMI gives ranks no name of the job in variables; that of the queue tells jobs apart.
+  std::string job;
+  for (const char* const name : {"PMI_JOBID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"})
+    job += variables.text(name).value_or("") + ".";
+  result.master_port = variables.port().value_or(port_of_job(job));
+}
+
+RankEnvironment from_pmi(const Variables& variables, const PmiPlace& place) {
+  RankEnvironment result;
+  result.launcher = place.launcher;
+  result.rank = variables.needed_number("PMI_RANK");
+  result.world_size = variables.needed_number("PMI_SIZE");
+  check_below("PMI_RANK", result.rank, "PMI_SIZE", result.world_size);
+  result.local_rank = variables.needed_number(place.rank);
+  result.local_world_size = variables.needed_number(place.size);
+  check_below(place.rank, result.local_rank, place.size, result.local_world_size);
+  meet_under_pmi(result, variables, result.local_world_size == result.world_size);
+  return result;
+}
+
+// For launchers that set only PMI's own variables.
+RankEnvironment from_plain_pmi(const Variables& variables) {
+  RankEnvironment result;
+  result.launcher = "PMI";
+  result.rank = variables.needed_number("PMI_RANK");
+  result.world_size = variables.needed_number("PMI_SIZE");
+  check_below("PMI_RANK", result.rank, "PMI_SIZE", result.world_size);
+  result.local_known = result.world_size == 1;
+  meet_under_pmi(result, variables, result.local_known);
+  return result;
+}
+
 RankEnvironment from_slurm(const Variables& variables) {
   RankEnvironment result;
   result.launcher = "Slurm";
@@ -154,6 +203,61 @@ RankEnvironment from_slurm(const Variables& variables) {
   return result;
 }
 
+// The variables of a launcher that starts the ranks themselves.  A launcher inside it has as many
+// ranks or more, unless what it set is left from something else.
+struct Numbering {
+  const char* launcher;
+  const char* rank;
+  const char* size;
+};
+constexpr Numbering kTorchrunNumbers{"torchrun", "RANK", "WORLD_SIZE"};
+constexpr Numbering kOpenMpiNumbers{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"};
+constexpr Numbering kPmiNumbers{"PMI", "PMI_RANK", "PMI_SIZE"};
+constexpr Numbering kSlurmNumbers{"Slurm", "SLURM_PROCID", "SLURM_NTASKS"};
+
+std::string with_values(const Variables& variables, const Numbering& of) {
+  const auto value = [&](const char* name) {
+    return std::string(name) + "=" + variables.text(name).value_or("");
+  };
+  return value(of.rank) + " and " + value(of.size) + " of " + of.launcher;
+}
+
+[[noreturn]] void refuse_both(const Variables& variables, const Numbering& first,
+                              const Numbering& second) {
+  TORCH_CHECK(false, with_values(variables, first), " contradict ", with_values(variables, second),
+              ": unset those of the launcher that did not start this process");
+}
+
+bool has_any(const Variables& variables, const Numbering& of) {
+  return variables.text(of.rank).has_value() || variables.text(of.size).has_value();
+}
+
+// Checks torchrun's variables, which count first, against those of another launcher.
+void check_torchrun_inside(const Variables& variables, const Numbering& outer) {
+  // A shell of `srun --pty` has Slurm's variables, and what starts in it need not be Slurm's ranks.
+  if (!variables.text(outer.rank) || variables.text("SLURM_PTY_PORT")) return;
+  const auto size = variables.number(kTorchrunNumbers.size);
+  const auto outer_size = variables.number(outer.size);
+  // Some scripts set WORLD_SIZE for their own use.
+  TORCH_CHECK(size && variables.text(kTorchrunNumbers.rank),
+              size ? kTorchrunNumbers.size : kTorchrunNumbers.rank, " is set, but ",
+              size ? kTorchrunNumbers.rank : kTorchrunNumbers.size, " is not, and ",
+              with_values(variables, outer), " are set, too: unset the former to use ",
+              outer.launcher, "'s, or set both");
+  // torchrun itself may run once in each rank of another launcher, and each time alone.
+  if (variables.text("TORCHELASTIC_RUN_ID")) return;
+  if (outer_size && *size < *outer_size) refuse_both(variables, kTorchrunNumbers, outer);
+}
+
+// Checks Open MPI's variables against those of PMI, which may be those of a launcher around it or
+// inside it: nothing tells.
+void check_open_mpi_beside_pmi(const Variables& variables) {
+  if (!has_any(variables, kPmiNumbers)) return;
+  if (variables.text(kPmiNumbers.rank) != variables.text(kOpenMpiNumbers.rank) ||
+      variables.text(kPmiNumbers.size) != variables.text(kOpenMpiNumbers.size))
+    refuse_both(variables, kOpenMpiNumbers, kPmiNumbers);
+}
+
 }  // namespace
 
 std::optional<RankEnvironment> rank_environment(
@@ -162,13 +266,33 @@ std::optional<RankEnvironment> rank_environment(
     const char* const value = get(name);
     return value != nullptr && *value != '\0';
   };
-  // The innermost launcher decides: torchrun inside a job of srun or mpirun.
-  if (is_set("RANK") || is_set("WORLD_SIZE")) return from_torchrun(Variables(get, "torchrun"));
+  // The innermost launcher decides: torchrun inside a job of srun or mpirun; mpirun, whose ranks
+  // have the variables of the Slurm job around them.
+  if (is_set("RANK") || is_set("WORLD_SIZE")) {
+    const Variables variables(get, "torchrun");
+    for (const Numbering& outer : {kOpenMpiNumbers, kPmiNumbers, kSlurmNumbers})
+      check_torchrun_inside(variables, outer);
+    return from_torchrun(variables);
+  }
   if (is_set("OMPI_COMM_WORLD_RANK") || is_set("OMPI_COMM_WORLD_SIZE")) {
-    return from_open_mpi(Variables(get, "Open MPI"));
+    const Variables variables(get, "Open MPI");
+    check_open_mpi_beside_pmi(variables);
+    return from_open_mpi(variables);
+  }
+  // srun may set PMI_RANK, too, but not these two: Slurm starts mpiexec's proxies, and these the
+  // ranks.
+  for (const PmiPlace& place : {kHydra, kPals}) {
+    if (is_set("PMI_RANK") && is_set(place.rank))
+      return from_pmi(Variables(get, place.launcher), place);
   }
   // Not SLURM_NTASKS: a shell of salloc has it, and a program started there is not a rank.
   if (is_set("SLURM_PROCID")) return from_slurm(Variables(get, "Slurm"));
+  if (is_set("PMI_RANK") || is_set("PMI_SIZE")) return from_plain_pmi(Variables(get, "PMI"));
+  TORCH_CHECK(
+      !is_set("PMIX_RANK"),
+      "PMIX_RANK is set, but no variable says how many ranks there are: PMIx tells it to its "
+      "own library only; set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and "
+      "MASTER_PORT, or start the program by Open MPI's mpirun or by srun");
   return std::nullopt;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 
 namespace fsdp {
 using namespace internal;
@@ -12,9 +13,12 @@ using namespace internal;
 at::Tensor reduce(const at::Tensor& tensor, const std::shared_ptr<ProcessGroup>& group,
                   ReduceKind kind) {
   const at::NoGradGuard no_grad;
+  const c10::Device device = collective_device(*group);
   at::Tensor result = tensor.detach().clone(at::MemoryFormat::Contiguous);
+  if (!is_host(device)) result = result.to(device);
   all_reduce(group, result, ReduceOp::kSum, "reduce").wait();
-  return kind == ReduceKind::kMean ? result / group->size() : result;
+  if (kind == ReduceKind::kMean) result = result / group->size();
+  return result.to(tensor.device());
 }
 
 }  // namespace fsdp

@@ -10,6 +10,7 @@
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/internal/checkpoint/lightning_meta.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/state/broadcast_value.h"
 #include "libfsdp/optim_state_dict.h"
 
@@ -51,6 +52,29 @@ AnyOptimStateDictConfig optim_config(StateDictType type, bool to_cpu) {
   return FullOptimStateDictConfig{{to_cpu}, true};
 }
 
+void check_place_among(const std::vector<c10::Device>& devices, int local_rank) {
+  TORCH_CHECK(
+      devices.empty() || (local_rank >= 0 && static_cast<std::size_t>(local_rank) < devices.size()),
+      "parallel_devices names ", devices.size(), " devices; this is rank ", local_rank,
+      " of its node, counted from 0");
+}
+
+// Returns the local rank of this process, by which it takes its device out of `devices`.
+std::size_t place_among(const std::vector<c10::Device>& devices, const ProcessGroupOptions& group) {
+  std::optional<int> local_rank = group.local_rank;
+  if (!local_rank && !group.rank) {
+    const auto environment = rank_environment();
+    if (environment && environment->local_known) local_rank = environment->local_rank;
+  }
+  // Ranks that meet count themselves host by host, but the device is needed before.
+  if (!local_rank && (devices.size() == 1 || group.world_size == 1)) local_rank = 0;
+  TORCH_CHECK(local_rank, "parallel_devices names ", devices.size(),
+              " devices, but nothing says which of them is this rank's: the global rank does not, "
+              "because ranks may be on several nodes; set cluster_environment.local_rank");
+  check_place_among(devices, *local_rank);
+  return static_cast<std::size_t>(*local_rank);
+}
+
 }  // namespace
 
 StrategyBase::StrategyBase(StrategyOptions options) : options_(checked(std::move(options))) {}
@@ -61,16 +85,12 @@ void StrategyBase::setup_environment() {
   ProcessGroupOptions group = options_.cluster_environment;
   group.timeout = options_.timeout;
   const auto& devices = options_.parallel_devices;
-  const bool cuda = !devices.empty() && devices.front().is_cuda();
-  group.backend = options_.process_group_backend.value_or(cuda ? "nccl" : "gloo");
-  if (const auto environment = rank_environment(); environment && !group.rank)
-    local_rank_ = environment->local_rank;
-  else
-    local_rank_ = group.rank.value_or(0);
-  TORCH_CHECK(devices.empty() || static_cast<std::size_t>(local_rank_) < devices.size(),
-              "parallel_devices names ", devices.size(), " devices; this is rank ", local_rank_,
-              " of its node, counted from 0");
-  group_ = init_process_group(group);
+  const c10::DeviceType type = devices.empty() ? c10::DeviceType::CPU : devices.front().type();
+  group.backend = options_.process_group_backend.value_or(default_backend(type));
+  if (!devices.empty()) group.device_id = devices[place_among(devices, group)];
+  const auto joined = init_process_group(group);
+  check_place_among(devices, joined->local_rank());
+  group_ = joined;
   if (options_.device_mesh) {
     const auto [copies, sharing] = *options_.device_mesh;
     TORCH_CHECK(copies * sharing == group_->size(), "device_mesh is (", copies, ", ", sharing,
@@ -86,8 +106,7 @@ void StrategyBase::teardown() {
 }
 
 c10::Device StrategyBase::root_device() const {
-  const auto& devices = options_.parallel_devices;
-  return devices.empty() ? c10::Device(c10::kCPU) : devices[static_cast<std::size_t>(local_rank_)];
+  return process_group()->device();
 }
 
 int StrategyBase::global_rank() const {
@@ -107,7 +126,7 @@ FsdpOptions StrategyBase::wrap_options(const torch::nn::Module& module) {
   FsdpOptions result = options_.fsdp;
   result.process_group = process_group();
   if (options_.device_mesh) result.node_size = options_.device_mesh->second;
-  if (root_device() != c10::Device(c10::kCPU)) result.device_id = root_device();
+  if (!is_host(root_device())) result.device_id = root_device();
   if (!unit_names(module, wrapped_policy()).empty()) {
     if (result.auto_wrap_policy) {
       TORCH_WARN("modules were marked by wrap(): auto_wrap_policy is ignored");

@@ -57,7 +57,8 @@ struct StrategyOptions {
   std::chrono::milliseconds timeout = std::chrono::seconds(1800);
   // Tells how the ranks find each other, except backend and timeout: see ProcessGroupOptions.
   ProcessGroupOptions cluster_environment;
-  // One for each rank of this node, by local rank; empty: the CPU.
+  // One for each rank of this node, by local rank; empty: the CPU, or what the backend needs.
+  // Beside cluster_environment.rank, several of them need its local_rank, too.
   std::vector<c10::Device> parallel_devices;
   // The number of copies, and of ranks that share one: for the hybrid strategies, instead of nodes.
   // Ranks of one copy are numbered consecutively.
@@ -105,7 +106,7 @@ class StrategyBase {
   // Collective if setup_environment() ran.
   void teardown();
 
-  // Returns the device of this rank.
+  // Returns the device of this rank, after setup_environment().
   c10::Device root_device() const;
   int global_rank() const;
   int world_size() const;
@@ -179,7 +180,6 @@ class StrategyBase {
  private:
   const StrategyOptions options_;
   std::shared_ptr<ProcessGroup> group_;
-  int local_rank_ = 0;
   Optimizers optimizers_;
 };
 

@@ -4,11 +4,13 @@
 //   torchrun --no-python --nproc-per-node 2 resume_on_another_world_size run
 //   torchrun --no-python --nproc-per-node 3 resume_on_another_world_size run
 //
-// The second reads the checkpoint of two ranks and continues: its first loss is the first's last.
+// "--device cuda" trains on GPUs.  The second reads the checkpoint of two ranks and continues: its
+// first loss is the first's last.
 #include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 
 #include <torch/torch.h>
@@ -17,11 +19,14 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
+#include "samples/device_option.h"
 
 constexpr int kSteps = 20;
 
-void train(const std::filesystem::path& folder) {
-  const auto group = fsdp::init_process_group();
+void train(const std::filesystem::path& folder, const std::string& device) {
+  fsdp::ProcessGroupOptions ranks;
+  ranks.device_id = device_of_option(device);
+  const auto group = fsdp::init_process_group(ranks);
   torch::nn::Sequential model(torch::nn::Linear(7, 50), torch::nn::Tanh(),
                               torch::nn::Linear(50, 1));
   fsdp::FsdpOptions options;
@@ -43,7 +48,7 @@ void train(const std::filesystem::path& folder) {
   }
 
   // The same 60 rows whatever the world size; each rank learns from its share.
-  const at::Tensor x = torch::linspace(-3, 3, 60 * 7).view({60, 7});
+  const at::Tensor x = torch::linspace(-3, 3, 60 * 7, group->device()).view({60, 7});
   const at::Tensor y = x.sin().sum(1, /*keepdim=*/true);
   const auto loss_of_all = [&] {
     const torch::NoGradGuard no_grad;
@@ -56,7 +61,7 @@ void train(const std::filesystem::path& folder) {
   };
   say();
   for (const std::int64_t last = step + kSteps; step < last; ++step) {
-    const auto mine = torch::arange(group->rank(), 60, group->size());
+    const auto mine = torch::arange(group->rank(), 60, group->size(), group->device());
     optimizer.zero_grad();
     torch::mse_loss(sharded.forward(x.index_select(0, mine)), y.index_select(0, mine)).backward();
     optimizer.step();
@@ -71,7 +76,11 @@ void train(const std::filesystem::path& folder) {
 
 int main(int argc, char** argv) {
   try {
-    train(argc > 1 ? argv[1] : "run");
+    const std::string device = take_device_option(argc, argv);
+    train(argc > 1 ? argv[1] : "run", device);
+  } catch (const std::invalid_argument& error) {
+    std::cerr << "resume_on_another_world_size: " << error.what() << '\n';
+    return 2;
   } catch (const std::exception& error) {
     std::cerr << "resume_on_another_world_size: " << error.what() << '\n';
     return 1;

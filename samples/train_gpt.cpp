@@ -34,6 +34,7 @@
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
 #include "libfsdp/reduce.h"
+#include "samples/device_option.h"
 #include "samples/gpt.h"
 #include "samples/token_file.h"
 #include "samples/train_gpt_options.h"
@@ -44,13 +45,15 @@ using Clock = std::chrono::steady_clock;
 using Group = std::shared_ptr<fsdp::ProcessGroup>;
 
 // Returns the group that a launcher's variables describe; without any, a world of one process.
-Group join() {
+Group join(const TrainOptions& given) {
   const auto place = fsdp::rank_environment();
   if (std::getenv("OMP_NUM_THREADS") == nullptr) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
     torch::set_num_threads(std::max(1, cores / (place ? place->local_world_size : 1)));
   }
   fsdp::ProcessGroupOptions options;
+  options.device_id = device_of_option(given.device);
+  if (given.backend != "auto") options.backend = given.backend;
   if (!place) options.rank = 0, options.world_size = 1;
   return fsdp::init_process_group(options);
 }
@@ -234,7 +237,7 @@ class Trainer {
       const at::Tensor logits = model_->forward(batch.narrow(1, 0, options_.length));
       const at::Tensor targets = batch.narrow(1, 1, options_.length);
       const at::Tensor loss = torch::nn::functional::cross_entropy(
-          logits.flatten(0, 1).to(at::kFloat), targets.flatten());
+          logits.flatten(0, 1).to(at::kFloat), targets.flatten().to(logits.device()));
       (loss / options_.accumulate).backward();
       sum += loss.item<double>();
     }
@@ -275,7 +278,7 @@ int main(int argc, char** argv) {
   std::string who = "train_gpt: ";
   try {
     const TrainOptions options = parse_train_options(argc, argv);
-    const Group group = join();
+    const Group group = join(options);
     if (group->size() > 1) who += "rank " + std::to_string(group->rank()) + ": ";
     Trainer(options, group).run();
   } catch (const std::invalid_argument& error) {

@@ -123,6 +123,20 @@ void add_sharding(CLI::App& app, TrainOptions& options) {
        "1: backward computes each block again");
 }
 
+void add_device(CLI::App& app, TrainOptions& options) {
+  const char* group = "Device";
+  app.add_option("--device", options.device,
+                 "cpu; cuda: each rank takes the device of its place on the node; cuda:N; auto: "
+                 "cuda if the program and the machine have it, else cpu")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--backend", options.backend,
+                 "gloo, nccl; auto: that of the device.  gloo lets ranks share a CUDA device")
+      ->check(CLI::IsMember({"auto", "gloo", "nccl"}))
+      ->capture_default_str()
+      ->group(group);
+}
+
 void add_output(CLI::App& app, TrainOptions& options) {
   app.add_option("--metrics", options.metrics,
                  "JSON lines of rank 0, one a step: step (from 0), loss and grad_norm over all "
@@ -163,6 +177,7 @@ TrainOptions parse_train_options(int argc, char** argv) {
   add_training(app, options);
   add_checkpoints(app, options);
   add_sharding(app, options);
+  add_device(app, options);
   add_output(app, options);
   try {
     app.parse(argc, argv);

@@ -32,8 +32,10 @@ struct TrainOptions {
   bool activation_checkpointing = false;
   std::int64_t accumulate = 1;
   std::optional<double> clip_grad_norm;
-  std::string metrics;  // empty: none
-  std::string trace;    // empty: none
+  std::string device = "cpu";    // see samples/device_option.h
+  std::string backend = "auto";  // or "gloo", "nccl"
+  std::string metrics;           // empty: none
+  std::string trace;             // empty: none
 };
 
 // Throws: std::invalid_argument saying in one line which option is wrong and what it accepts.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The minimum for sharded training: a module, a policy, a loop, a checkpoint.
 //
-//   torchrun --no-python --nproc-per-node 2 train_mlp mlp-step-100
+//   torchrun --no-python --nproc-per-node 2 train_mlp mlp-step-100 [--device cuda]
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 
 #include <torch/torch.h>
@@ -13,6 +14,7 @@
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
+#include "samples/device_option.h"
 
 // Any module works; it need not know about ranks.
 struct MLPImpl : torch::nn::Module {
@@ -27,9 +29,11 @@ struct MLPImpl : torch::nn::Module {
 };
 TORCH_MODULE(MLP);
 
-void train(const std::string& folder) {
-  const auto group = fsdp::init_process_group();  // of torchrun, Open MPI or Slurm
-  torch::manual_seed(1);                          // the same weights on every rank
+void train(const std::string& folder, const std::string& device) {
+  fsdp::ProcessGroupOptions ranks;
+  ranks.device_id = device_of_option(device);          // the CPU: Gloo; CUDA: NCCL
+  const auto group = fsdp::init_process_group(ranks);  // of torchrun, Open MPI or Slurm
+  torch::manual_seed(1);                               // the same weights on every rank
   MLP model(64);
 
   fsdp::FsdpOptions options;
@@ -48,7 +52,7 @@ void train(const std::string& folder) {
     const at::Tensor x = torch::rand({32, 2}) * 4 - 2;
     const at::Tensor y = (x.select(1, 0) * x.select(1, 1)).unsqueeze(1);
     optimizer.zero_grad();
-    const at::Tensor loss = torch::mse_loss(sharded.forward(x), y);
+    const at::Tensor loss = torch::mse_loss(sharded.forward(x), y.to(group->device()));
     loss.backward();
     sharded.clip_grad_norm_(1.0);
     optimizer.step();
@@ -61,12 +65,16 @@ void train(const std::string& folder) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: train_mlp FOLDER\n";
-    return 2;
-  }
   try {
-    train(argv[1]);
+    const std::string device = take_device_option(argc, argv);
+    if (argc != 2) {
+      std::cerr << "usage: train_mlp FOLDER [--device cpu|cuda|cuda:N|auto]\n";
+      return 2;
+    }
+    train(argv[1], device);
+  } catch (const std::invalid_argument& error) {
+    std::cerr << "train_mlp: " << error.what() << '\n';
+    return 2;
   } catch (const std::exception& error) {
     std::cerr << "train_mlp: " << error.what() << '\n';
     return 1;

@@ -1,44 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL: collectives of CUDA tensors.  Programs that link fsdp::cuda have it under the name "nccl".
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
 #include <c10/core/Device.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <torch/csrc/distributed/c10d/FlightRecorder.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
+#include "libfsdp/cuda/nccl_config.h"
 #include "libfsdp/internal/comm/backend_registry.h"
+#include "libfsdp/internal/comm/flight_record.h"
 
 namespace fsdp {
 using namespace internal;
 namespace {
 
-c10::Device device_of(const BackendRequest& request) {
-  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(request.local_rank)};
-}
+// NCCL's watchdog ends the process at a timeout, and before gives its record to this writer.
+class RecordWriter final : public c10d::DebugInfoWriter {
+ public:
+  RecordWriter(std::shared_ptr<FlightRecord> record, int rank)
+      : DebugInfoWriter(record->file().native(), rank), record_(std::move(record)) {
+    filename_ = record_->file().native();
+  }
+  void write(const std::string& trace) override { record_->write(trace); }
 
-void check_device(const BackendRequest& request) {
-  const c10::DeviceIndex count = c10::cuda::device_count();
-  TORCH_CHECK(count > 0,
-              "backend nccl needs a CUDA device, and this machine shows none; check the "
-              "driver and CUDA_VISIBLE_DEVICES, or use backend gloo");
-  TORCH_CHECK(request.local_rank < count,
-              "backend nccl needs a CUDA device for each rank, and the "
-              "one of local rank ",
-              request.local_rank, " is missing: this machine shows ", static_cast<int>(count));
+ private:
+  const std::shared_ptr<FlightRecord> record_;
+};
+
+// The first group of the process that names a file has NCCL's own dumps, too: there is one writer.
+void use_for_dumps(const std::shared_ptr<FlightRecord>& record, int rank) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    c10d::DebugInfoWriter::registerWriter(std::make_unique<RecordWriter>(record, rank));
+  });
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const BackendRequest& request) {
-  auto options = c10d::ProcessGroupNCCL::Options::create();
-  options->timeout = request.timeout;
-  options->group_name = request.group;
-  const auto device = device_of(request);
-  const c10::cuda::CUDAGuard guard(device);
+  // The recorder reads its size once, when NCCL is used for the first time.
+  if (request.nccl.trace_buffer_size) {
+    const std::string size = std::to_string(*request.nccl.trace_buffer_size);
+    ::setenv("TORCH_FR_BUFFER_SIZE", size.c_str(), /*replace=*/1);
+  }
+  if (request.flight_record)
+    use_for_dumps(
+        request.flight_record,
+        static_cast<int>(request.global_ranks.at(static_cast<std::size_t>(request.rank))));
+  const c10::cuda::CUDAGuard guard(request.device);
   auto result = c10::make_intrusive<c10d::ProcessGroupNCCL>(request.store, request.rank,
-                                                            request.size, std::move(options));
+                                                            request.size, nccl_options_of(request));
   // Ranks connect here and not in the first collective.  There one of them would wait for the
   // others while it holds what other groups of its process need to issue theirs.
-  result->setBoundDeviceId(device);
-  result->eagerConnectSingleDevice(device);
+  result->setBoundDeviceId(request.device);
+  result->eagerConnectSingleDevice(request.device);
   return result;
 }
 
@@ -48,10 +68,17 @@ bool nccl_reduces(int scalar_type, bool is_sum) {
   return c10::isFloatingType(type) ? is_sum : c10::isIntegralType(type, false);
 }
 
+// Returns the record as PyTorch's tools read it, a pickle, without the stacks of Python.
+std::string nccl_flight_record() {
+  return c10d::dump_nccl_trace(/*includeCollectives=*/true, /*includeStackTraces=*/false,
+                               /*onlyActive=*/false);
+}
+
 BackendKind nccl_backend() {
   BackendKind kind;
-  kind.check = check_device;
+  kind.check = [](const BackendRequest&) {};
   kind.make = make_nccl;
+  kind.device_type = c10::DeviceType::CUDA;
   kind.for_one_rank = true;
   kind.reduces_while_scattering = true;
   kind.waits_on_stream = true;
@@ -59,6 +86,7 @@ BackendKind nccl_backend() {
   kind.is_capturing = [] {
     return c10::cuda::currentStreamCaptureStatusMayInitCtx() != c10::cuda::CaptureStatus::None;
   };
+  kind.flight_record = nccl_flight_record;
   return kind;
 }
 

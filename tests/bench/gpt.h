@@ -47,7 +47,7 @@ struct GPTImpl : torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    at::Tensor y = emb(x) + pos(torch::arange(x.size(1)));
+    at::Tensor y = emb(x) + pos(torch::arange(x.size(1), x.options()));
     for (const auto& block : *blocks) y = block->as<test::BlockImpl>()->forward(y);
     return head(ln(y));
   }

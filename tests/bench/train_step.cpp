@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include "libfsdp/fully_sharded.h"
@@ -49,6 +51,9 @@ const Settings kDefaults = {
     {"backward_prefetch", "pre"},
     {"bucket_mib", "4"},
     {"wrap_ends", "0"},  // embeddings and head as separate units
+    {"bf16", "0"},       // 1: parameters and activations in bfloat16
+    {"device", "cpu"},   // or cuda, if the program links fsdp::cuda
+    {"backend", ""},     // empty: that of the device
 };
 
 Settings settings_of(int argc, char** argv) {
@@ -82,6 +87,10 @@ FsdpOptions options_of(const Settings& settings, const GPT& model,
   options.backward_prefetch = backward == "pre"    ? BackwardPrefetch::kBackwardPre
                               : backward == "post" ? BackwardPrefetch::kBackwardPost
                                                    : BackwardPrefetch::kNone;
+  if (settings.at("bf16") == "1") {
+    options.mixed_precision.param_dtype = at::kBFloat16;
+    options.mixed_precision.reduce_dtype = at::kFloat;
+  }
   options.bucket_bytes =
       static_cast<std::int64_t>(std::stod(settings.at("bucket_mib")) * (1 << 20));
   return options;
@@ -102,6 +111,20 @@ double peak_mib() {
   return static_cast<double>(usage.ru_maxrss) / 1024;
 }
 
+// Waits until the device has done what was issued.
+void synchronize(const c10::Device& device) {
+  if (!device.is_cpu())
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
+// Returns the most memory of the device that tensors had at a time.
+double peak_device_mib(const c10::Device& device) {
+  if (device.is_cpu()) return 0;
+  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  return static_cast<double>(stats.allocated_bytes.at(all).peak) / (1 << 20);
+}
+
 struct Timing {
   std::vector<double> step_ms;
   double cpu_ms_per_step = 0;
@@ -117,7 +140,8 @@ Timing train(const Settings& settings, const Sizes& sizes,
   Timing timing;
   double cpu = 0;
   for (int step = 0; step < warmup + steps; ++step) {
-    const at::Tensor batch = tokens(sizes, step, group->rank());
+    const at::Tensor batch = tokens(sizes, step, group->rank()).to(group->device());
+    synchronize(group->device());
     if (step == warmup) {
       barrier(group, "before the first timed step");
       cpu = cpu_ms();
@@ -125,10 +149,11 @@ Timing train(const Settings& settings, const Sizes& sizes,
     const auto begin = Clock::now();
     const at::Tensor logits = forward(batch.narrow(1, 0, sizes.length));
     const at::Tensor loss = torch::nn::functional::cross_entropy(
-        logits.flatten(0, 1), batch.narrow(1, 1, sizes.length).flatten());
+        logits.flatten(0, 1).to(at::kFloat), batch.narrow(1, 1, sizes.length).flatten());
     loss.backward();
     optimizer.step();
     optimizer.zero_grad();
+    synchronize(group->device());
     const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
     if (step >= warmup) timing.step_ms.push_back(taken.count());
     timing.losses.push_back(loss.item<float>());
@@ -154,7 +179,9 @@ void print(const Timing& timing, const ProcessGroup& group, const std::string& r
   line.precision(9);
   line << "{\"rank\": " << group.rank() << ", \"median_ms\": " << sorted[sorted.size() / 2]
        << ", \"min_ms\": " << sorted.front() << ", \"cpu_ms\": " << timing.cpu_ms_per_step
-       << ", \"peak_mib\": " << peak_mib() << ", \"first_loss\": " << timing.losses.front()
+       << ", \"peak_mib\": " << peak_mib()
+       << ", \"device_mib\": " << peak_device_mib(group.device())
+       << ", \"first_loss\": " << timing.losses.front()
        << ", \"last_loss\": " << timing.losses.back() << rest << "}\n";
   std::cout << line.str() << std::flush;
 }
@@ -164,9 +191,13 @@ void run(const Settings& settings) {
   const Sizes sizes{number("width"), number("layers"), number("vocabulary"), number("length"),
                     number("batch")};
   torch::set_num_threads(1);
-  const auto group = init_process_group();
+  ProcessGroupOptions ranks;
+  ranks.device_id = c10::Device(settings.at("device"));
+  ranks.backend = settings.at("backend");
+  const auto group = init_process_group(ranks);
   GPT model(sizes);
   if (settings.at("sharded") == "0") {
+    model->to(group->device());
     const auto optimizer = optimizer_of(settings, model->parameters());
     print(train(settings, sizes, group, *optimizer, [&](const at::Tensor& x) { return model(x); }),
           *group, "");

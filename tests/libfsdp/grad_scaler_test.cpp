@@ -109,6 +109,20 @@ TEST(GradScaler, an_infinity_on_one_rank_makes_all_skip) {
   }
 }
 
+TEST(GradScaler, a_rank_without_a_loss_takes_the_device_of_the_group) {
+  test::spawn_ranks(2, [](const std::shared_ptr<ProcessGroup>& group) {
+    GradScaler scaler({.init_scale = 8, .process_group = group});
+    const c10::Device device = test::device_of_rank(group->rank());
+    // Nothing was scaled, and rank 0 has no gradient either.
+    std::vector<at::Tensor> parameters{torch::zeros({2}, device)};
+    if (group->rank() == 1) parameters = {with_grad(torch::full({2}, kInfinity, device))};
+    Sgd optimizer(parameters);
+    TORCH_CHECK(!scaler.step(optimizer));
+    scaler.update();
+    TORCH_CHECK(scaler.get_scale() == 4);
+  });
+}
+
 TEST(GradScaler, unscales_every_dtype_and_sparse_gradients) {
   GradScaler scaler({.init_scale = 4});
   for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16}) {

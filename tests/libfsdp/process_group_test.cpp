@@ -174,6 +174,20 @@ TEST(ProcessGroup, other_world_sizes_and_taken_ranks_are_named) {
   }
 }
 
+TEST(ProcessGroup, ranks_of_other_types_of_devices_are_named) {
+  ProcessGroupOptions first;
+  first.backend = "gloo";
+  first.rank = 0;
+  first.world_size = 2;
+  auto second = first;
+  second.rank = 1;
+  second.device_id = c10::kCUDA;
+  for (const auto& error : errors_of_two(first, second)) {
+    EXPECT_THAT(error, HasSubstr("was started for devices of type "));
+    EXPECT_THAT(error, HasSubstr("give every rank a ProcessGroupOptions::device_id of one type"));
+  }
+}
+
 TEST(ProcessGroup, wrong_options_are_refused) {
   ProcessGroupOptions options;
   options.backend = "carrier pigeons";

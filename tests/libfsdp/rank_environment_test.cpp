@@ -2,6 +2,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -55,6 +56,11 @@ const Variables kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
                          {"OMPI_COMM_WORLD_SIZE", "4"},
                          {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}};
+// As Debian's mpich 4.0.2 sets them, and Intel MPI's Hydra.
+const Variables kHydra{
+    {"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALRANKID", "2"}, {"MPI_LOCALNRANKS", "4"}};
+const Variables kPals{{"PMI_RANK", "9"},       {"PMI_SIZE", "16"},    {"PMI_LOCAL_RANK", "1"},
+                      {"PMI_LOCAL_SIZE", "8"}, {"MASTER_ADDR", "x1"}, {"MASTER_PORT", "55"}};
 const Variables kSlurm{{"SLURM_PROCID", "5"},          {"SLURM_NTASKS", "8"},
                        {"SLURM_LOCALID", "1"},         {"SLURM_NODEID", "1"},
                        {"SLURM_NTASKS_PER_NODE", "4"}, {"SLURM_NODELIST", "node[03-04]"},
@@ -132,6 +138,129 @@ TEST(RankEnvironment, every_missing_variable_of_open_mpi_is_named) {
     EXPECT_EQ(described(without(kOpenMpi, name)),
               name + " is not set, though other variables of Open MPI are; set it");
   }
+}
+
+TEST(RankEnvironment, hydra_of_mpich_and_intel_mpi_talks_over_loopback_on_one_node) {
+  EXPECT_EQ(described(with(kHydra, "MASTER_PORT", "7")), "Hydra 2/4 2/4 at 127.0.0.1:7");
+  const auto intel = with(with(kHydra, "I_MPI_MPIRUN", "mpirun"), "PMI_FD", "6");
+  EXPECT_EQ(described(with(intel, "MASTER_PORT", "7")), "Hydra 2/4 2/4 at 127.0.0.1:7");
+  EXPECT_GE(environment_of(kHydra)->master_port, 20000);
+  EXPECT_LT(environment_of(kHydra)->master_port, 30000);
+  EXPECT_NE(environment_of(with(kHydra, "PBS_JOBID", "1"))->master_port,
+            environment_of(with(kHydra, "PBS_JOBID", "2"))->master_port);
+}
+
+TEST(RankEnvironment, hydra_on_several_nodes_needs_an_address) {
+  const auto several = with(kHydra, "PMI_SIZE", "8");
+  EXPECT_EQ(described(several),
+            "MASTER_ADDR is not set, and Hydra may have started ranks on several nodes: set it and "
+            "MASTER_PORT to where rank 0 can be reached (mpiexec -genv MASTER_ADDR ...; 127.0.0.1 "
+            "on one node)");
+  EXPECT_EQ(described(with(with(several, "MASTER_ADDR", "b"), "MASTER_PORT", "77")),
+            "Hydra 2/8 2/4 at b:77");
+}
+
+TEST(RankEnvironment, every_missing_or_wrong_variable_of_hydra_is_named) {
+  EXPECT_EQ(described(without(kHydra, "PMI_SIZE")),
+            "PMI_SIZE is not set, though other variables of Hydra are; set it");
+  EXPECT_EQ(described(without(kHydra, "MPI_LOCALNRANKS")),
+            "MPI_LOCALNRANKS is not set, though other variables of Hydra are; set it");
+  EXPECT_EQ(described(with(kHydra, "PMI_RANK", "4")),
+            "PMI_RANK is 4, but PMI_SIZE is 4: expected a smaller one");
+  EXPECT_EQ(described(with(kHydra, "MPI_LOCALRANKID", "4")),
+            "MPI_LOCALRANKID is 4, but MPI_LOCALNRANKS is 4: expected a smaller one");
+  // Other programs set this one, too.
+  EXPECT_EQ(described({{"MPI_LOCALRANKID", "1"}}), "no launcher");
+}
+
+TEST(RankEnvironment, pals_names_the_places_of_its_ranks) {
+  EXPECT_EQ(described(kPals), "PALS 9/16 1/8 at x1:55");
+  EXPECT_EQ(described(without(kPals, "PMI_LOCAL_SIZE")),
+            "PMI_LOCAL_SIZE is not set, though other variables of PALS are; set it");
+}
+
+TEST(RankEnvironment, plain_pmi_leaves_the_places_on_nodes_to_the_group) {
+  const Variables plain{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MASTER_PORT", "8"}};
+  EXPECT_THAT(described(plain), ::testing::StartsWith("MASTER_ADDR is not set, and PMI may "));
+  const auto found = environment_of(with(plain, "MASTER_ADDR", "c"));
+  EXPECT_EQ(found->launcher, "PMI");
+  EXPECT_EQ(found->rank, 1);
+  EXPECT_EQ(found->world_size, 2);
+  EXPECT_FALSE(found->local_known);
+  EXPECT_EQ(described({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}, {"MASTER_PORT", "8"}}),
+            "PMI 0/1 0/1 at 127.0.0.1:8");
+  EXPECT_EQ(described(without(plain, "PMI_RANK")),
+            "PMI_RANK is not set, though other variables of PMI are; set it");
+}
+
+TEST(RankEnvironment, pmix_alone_does_not_say_how_many_ranks_there_are) {
+  const Variables pmix{{"PMIX_RANK", "1"}, {"PMIX_NAMESPACE", "job-7"}};
+  EXPECT_THAT(described(pmix),
+              ::testing::StartsWith("PMIX_RANK is set, but no variable says how many ranks there "
+                                    "are"));
+  auto slurm = kSlurm;
+  slurm.insert(pmix.begin(), pmix.end());
+  EXPECT_EQ(environment_of(slurm)->launcher, "Slurm");
+  auto open_mpi = kOpenMpi;
+  open_mpi.insert(pmix.begin(), pmix.end());
+  EXPECT_EQ(environment_of(open_mpi)->launcher, "Open MPI");
+}
+
+TEST(RankEnvironment, mpirun_counts_before_the_job_of_slurm_around_it) {
+  // Slurm starts one proxy a node, and that the ranks: its own numbers are the proxy's.
+  for (const auto& [inner, launcher, rank] :
+       {std::tuple{kOpenMpi, "Open MPI", 2}, std::tuple{kHydra, "Hydra", 2},
+        std::tuple{kPals, "PALS", 9}}) {
+    auto all = with(kSlurm, "SLURM_NTASKS", "2");
+    all["SLURM_PROCID"] = "1";
+    for (const auto& [name, value] : inner) all[name] = value;
+    EXPECT_EQ(environment_of(all)->launcher, launcher);
+    EXPECT_EQ(environment_of(all)->rank, rank) << launcher;
+  }
+  // srun with a plugin of PMI numbers the same ranks twice.
+  auto both = with(with(kSlurm, "PMI_RANK", "5"), "PMI_SIZE", "8");
+  EXPECT_EQ(described(both), "Slurm 5/8 1/4 at node03:1234");
+}
+
+// Returns the variables of both.
+Variables joined(Variables one, const Variables& other) {
+  one.insert(other.begin(), other.end());
+  return one;
+}
+
+TEST(RankEnvironment, variables_left_in_the_shell_contradict_the_launcher_that_started_the_ranks) {
+  const auto left = with(with(kTorchrun, "RANK", "0"), "WORLD_SIZE", "1");
+  const auto alone = with(with(left, "LOCAL_RANK", "0"), "LOCAL_WORLD_SIZE", "1");
+  EXPECT_EQ(described(joined(alone, kOpenMpi)),
+            "RANK=0 and WORLD_SIZE=1 of torchrun contradict OMPI_COMM_WORLD_RANK=2 and "
+            "OMPI_COMM_WORLD_SIZE=4 of Open MPI: unset those of the launcher that did not start "
+            "this process");
+  EXPECT_THAT(described(joined(alone, kHydra)),
+              ::testing::HasSubstr("contradict PMI_RANK=2 and PMI_SIZE=4 of PMI"));
+  EXPECT_THAT(described(joined(alone, kSlurm)),
+              ::testing::HasSubstr("contradict SLURM_PROCID=5 and SLURM_NTASKS=8 of Slurm"));
+  // torchrun in each task of a job, and a shell in a task.
+  for (const char* const name : {"TORCHELASTIC_RUN_ID", "SLURM_PTY_PORT"})
+    EXPECT_EQ(environment_of(joined(with(alone, name, "1"), kSlurm))->launcher, "torchrun") << name;
+  // One agent for each node, which starts eight ranks.
+  const auto nested = with(with(kTorchrun, "RANK", "5"), "WORLD_SIZE", "64");
+  EXPECT_EQ(environment_of(joined(nested, kSlurm))->launcher, "torchrun");
+}
+
+TEST(RankEnvironment, half_of_torchruns_variables_beside_a_launcher_name_both) {
+  EXPECT_EQ(described(joined({{"WORLD_SIZE", "8"}}, kSlurm)),
+            "WORLD_SIZE is set, but RANK is not, and SLURM_PROCID=5 and SLURM_NTASKS=8 of Slurm "
+            "are set, too: unset the former to use Slurm's, or set both");
+  EXPECT_THAT(
+      described(joined({{"RANK", "1"}}, kOpenMpi)),
+      ::testing::StartsWith("RANK is set, but WORLD_SIZE is not, and OMPI_COMM_WORLD_RANK"));
+}
+
+TEST(RankEnvironment, open_mpi_and_pmi_have_to_agree) {
+  EXPECT_EQ(environment_of(joined(kOpenMpi, kHydra))->launcher, "Open MPI");
+  EXPECT_EQ(described(joined(kOpenMpi, with(kHydra, "PMI_SIZE", "8"))),
+            "OMPI_COMM_WORLD_RANK=2 and OMPI_COMM_WORLD_SIZE=4 of Open MPI contradict PMI_RANK=2 "
+            "and PMI_SIZE=8 of PMI: unset those of the launcher that did not start this process");
 }
 
 TEST(RankEnvironment, slurm_meets_at_the_first_node_of_its_list) {

@@ -358,6 +358,34 @@ TEST(Strategy, what_contradicts_itself_is_refused) {
   EXPECT_EQ(fresh.timeout(), std::chrono::seconds(1800));
 }
 
+TEST(Strategy, a_rank_takes_its_device_by_its_local_rank_alone) {
+  on_ranks(2, [](StrategyOptions options) {
+    const int rank = *options.cluster_environment.rank;
+    options.parallel_devices = {test::device_of_rank(0), test::device_of_rank(1)};
+    options.cluster_environment.local_rank = rank;
+    Strategy<Steps> strategy(options);
+    strategy.setup_environment();
+    EXPECT_EQ(strategy.root_device(), test::device_of_rank(rank));
+    EXPECT_EQ(strategy.process_group()->backend_name(), test::backend_of_devices());
+    strategy.teardown();
+  });
+}
+
+TEST(Strategy, a_global_rank_does_not_say_which_device_a_rank_takes) {
+  StrategyOptions options;
+  options.parallel_devices = {c10::kCPU, c10::kCPU};
+  options.cluster_environment.rank = 1;
+  options.cluster_environment.world_size = 2;
+  options.cluster_environment.store = c10::make_intrusive<c10d::HashStore>();
+  EXPECT_THAT(error_of([&] { Strategy<Steps>(options).setup_environment(); }),
+              HasSubstr("parallel_devices names 2 devices, but nothing says which of them is this "
+                        "rank's: the global rank does not, because ranks may be on several nodes; "
+                        "set cluster_environment.local_rank"));
+  options.cluster_environment.local_rank = 2;
+  EXPECT_THAT(error_of([&] { Strategy<Steps>(options).setup_environment(); }),
+              HasSubstr("parallel_devices names 2 devices; this is rank 2 of its node"));
+}
+
 TEST(Strategy, optimizers_over_other_tensors_are_refused) {
   on_ranks(1, [](const StrategyOptions& options) {
     Strategy<Steps> strategy(options);

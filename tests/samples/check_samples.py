@@ -186,7 +186,38 @@ def wrong_options(samples):
     assert said.returncode == 0 and "--activation-checkpointing" in said.stdout, said
 
 
-CHECKS = {f.__name__: f for f in (train_mlp, resume, wrap_policies, same_losses, changed_losses, checkpoints, traces, wrong_options)}
+def devices(samples):
+    """--device cpu and auto train alike where there is no GPU, and cuda says what is missing."""
+    base = samples.gpt(1)
+    assert losses(samples.gpt(1, device="cpu")) == losses(base)
+    assert losses(samples.gpt(1, device="cpu", backend="gloo")) == losses(base)
+    no_gpu = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    data = ["--data", samples.tokens, "--vocab", VOCABULARY, "--seq", 8, "--dim", 16, "--heads", 2, "--steps", 1]
+    folders = (samples.at(f"folder-{i}") for i in range(99))
+    programs = {"train_mlp": lambda: [next(folders)], "resume_on_another_world_size": lambda: [next(folders)], "train_gpt": lambda: data}
+    for name, words in programs.items():
+        def run(*device):
+            command = [samples.program(name), *map(str, words()), *device]
+            return subprocess.run(command, capture_output=True, text=True, timeout=120,
+                                  env=no_gpu | dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="1"))
+        for device in "cpu", "auto":
+            done = run("--device", device)
+            assert done.returncode == 0 and "loss" in done.stdout, f"{name} on {device}: {done.stderr}"
+        for device in "cuda", "cuda:0":
+            done = run("--device", device)
+            assert done.returncode == 1, f"{name} on {device}: exit {done.returncode}"
+            assert done.stderr.startswith(f"{name}: --device {device}: this ") and done.stderr.count("\n") == 1, done.stderr
+            assert "without CUDA; configure with -DFSDP_CUDA_PROGRAMS=ON" in done.stderr or "shows no CUDA device" in done.stderr, done.stderr
+            assert "use --device cpu" in done.stderr, done.stderr
+        for device in "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:999", "":
+            done = run("--device", device)
+            assert done.returncode == 2 and f"expected cpu, cuda, cuda:N or auto, but got '{device}'" in done.stderr, f"{name} on {device}: {done.stderr}"
+    for name in "train_mlp", "resume_on_another_world_size":
+        done = subprocess.run([samples.program(name), "x", "--device"], capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2 and "--device: expected" in done.stderr, done.stderr
+
+
+CHECKS = {f.__name__: f for f in (train_mlp, resume, wrap_policies, same_losses, changed_losses, checkpoints, traces, wrong_options, devices)}
 
 
 def main():

@@ -28,6 +28,11 @@ void register_backend(const std::string& name, BackendKind kind) {
   registry().kinds.insert_or_assign(name, std::move(kind));
 }
 
+bool has_backend(const std::string& name) {
+  const std::lock_guard lock(registry().mutex);
+  return registry().kinds.count(name) != 0;
+}
+
 const BackendKind& backend_kind(const std::string& name) {
   const std::lock_guard lock(registry().mutex);
   const auto& kinds = registry().kinds;

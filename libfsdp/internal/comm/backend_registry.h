@@ -3,11 +3,16 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include <c10/core/Device.h>
 #include <c10/util/intrusive_ptr.h>
+
+#include "libfsdp/nccl_options.h"
 
 namespace c10d {
 class Backend;
@@ -16,15 +21,25 @@ class Store;
 
 namespace fsdp::internal {
 
+class FlightRecord;
+
 struct BackendRequest {
   c10::intrusive_ptr<c10d::Store> store;  // of the new group only
   std::string group;
   int rank = 0;
   int size = 1;
-  int local_rank = 0;
+  c10::Device device = c10::kCPU;  // of this rank
   std::chrono::milliseconds timeout;
   bool one_host = true;
   std::string towards;  // with several hosts: an address that all of them reach
+  // For a subgroup: the backend of the group it comes from, every rank of which makes a subgroup
+  // now, and a number that only the ranks of one subgroup share.
+  c10::intrusive_ptr<c10d::Backend> parent;
+  int color = 0;
+  std::vector<std::uint64_t> global_ranks;
+  NcclOptions nccl;
+  // Null if no file was named.  Backends that end the process themselves write it before.
+  std::shared_ptr<FlightRecord> flight_record;
 };
 
 struct BackendKind {
@@ -32,6 +47,8 @@ struct BackendKind {
   std::function<void(const BackendRequest&)> check;
   // Collective.
   std::function<c10::intrusive_ptr<c10d::Backend>(const BackendRequest&)> make;
+  // The type of the tensors that it moves without a copy on the CPU.
+  c10::DeviceType device_type = c10::DeviceType::CPU;
   bool for_one_rank = false;              // true: a group of one rank has a backend
   bool reduces_while_scattering = false;  // see collectives.h
   bool gathers_into_a_copy = false;       // broadcasts in place are the faster all-gather
@@ -43,9 +60,13 @@ struct BackendKind {
   // Returns whether the work of the current stream is being captured in a graph, so that nobody may
   // ask or wait for the device.  Null: there are no graphs.
   std::function<bool()> is_capturing;
+  // Returns the last collectives of this process in a form for tools.  Null: none are kept.
+  std::function<std::string()> flight_record;
 };
 
 void register_backend(const std::string& name, BackendKind kind);
+
+bool has_backend(const std::string& name);
 
 // Lifetime: of the process.
 // Throws: c10::Error listing the backends if there is none of that name.

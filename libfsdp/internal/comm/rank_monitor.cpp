@@ -140,14 +140,20 @@ class StoreMonitor final : public RankMonitor {
 
   void failed(const std::string& message) noexcept override {
     change(true, message.substr(0, kMessageLength));
+    if (on_trouble_) on_trouble_();
   }
 
   void recovered() noexcept override { change(false, ""); }
 
   void lost() noexcept override {
-    const std::lock_guard lock(board_->mutex);
-    board_->own.lost = true;
+    {
+      const std::lock_guard lock(board_->mutex);
+      board_->own.lost = true;
+    }
+    if (on_trouble_) on_trouble_();
   }
+
+  void call_on_trouble(std::function<void()> call) override { on_trouble_ = std::move(call); }
 
   bool any_failed() noexcept override {
     const std::lock_guard lock(board_->mutex);
@@ -380,6 +386,7 @@ class StoreMonitor final : public RankMonitor {
 
   const std::shared_ptr<StoreClient> client_;
   const std::shared_ptr<Board> board_;
+  std::function<void()> on_trouble_;  // may be null
 };
 
 class LoneMonitor final : public RankMonitor {
@@ -388,6 +395,7 @@ class LoneMonitor final : public RankMonitor {
   void failed(const std::string&) noexcept override {}
   void recovered() noexcept override {}
   void lost() noexcept override {}
+  void call_on_trouble(std::function<void()>) override {}
   std::string diagnosis() noexcept override { return ""; }
   bool any_failed() noexcept override { return false; }
   std::string elsewhere(const std::string&) noexcept override { return ""; }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,10 @@ class RankMonitor {
   virtual void recovered() noexcept = 0;
   // A collective of this rank broke: if this rank fails or ends now, others did so before.
   virtual void lost() noexcept = 0;
+
+  // `call` runs when this rank first loses others or fails, in the thread that reports it.  It must
+  // not throw.  Before the ranks communicate.
+  virtual void call_on_trouble(std::function<void()> call) = 0;
 
   // Describes the other ranks that failed, were killed, are stopped or behind, most telling
   // first: "rank 2 failed: <message>", "rank 1 has given no sign of life for 8 s", "rank 3 is at

@@ -28,9 +28,10 @@ constexpr const char* kNoHost = "-";
 // One line of the log of all newcomers.  Host names and addresses hold no blanks.
 std::string line_of(const Newcomer& who) {
   std::ostringstream line;
-  line << who.rank << ' ' << who.world_size << ' ' << who.backend << ' ' << who.host << ' '
-       << who.network << ' ' << (who.lifeline.host.empty() ? kNoHost : who.lifeline.host) << ' '
-       << who.lifeline.port << '\n';
+  line << who.rank << ' ' << who.world_size << ' ' << who.backend << ' ' << who.device << ' '
+       << who.host << ' ' << who.network << ' '
+       << (who.lifeline.host.empty() ? kNoHost : who.lifeline.host) << ' ' << who.lifeline.port
+       << '\n';
   return line.str();
 }
 
@@ -38,8 +39,8 @@ std::vector<Newcomer> read_log(const std::string& log) {
   std::vector<Newcomer> result;
   std::istringstream lines(log);
   Newcomer who;
-  while (lines >> who.rank >> who.world_size >> who.backend >> who.host >> who.network >>
-         who.lifeline.host >> who.lifeline.port) {
+  while (lines >> who.rank >> who.world_size >> who.backend >> who.device >> who.host >>
+         who.network >> who.lifeline.host >> who.lifeline.port) {
     if (who.lifeline.host == kNoHost) who.lifeline.host.clear();
     result.push_back(who);
   }
@@ -57,6 +58,9 @@ void check_agreement(const Newcomer& first, const Newcomer& other) {
               " with ", other.world_size);
   TORCH_CHECK(first.backend == other.backend, described(first), " was started with backend ",
               first.backend, ", but ", described(other), " with ", other.backend);
+  TORCH_CHECK(first.device == other.device, described(first), " was started for devices of type ",
+              first.device, ", but ", described(other), " for ", other.device,
+              ": give every rank a ProcessGroupOptions::device_id of one type");
 }
 
 std::string missing_ranks(const std::vector<std::optional<Newcomer>>& came) {
@@ -127,6 +131,14 @@ std::string network_id() {
   std::error_code error;
   const auto space = std::filesystem::read_symlink("/proc/self/ns/net", error).string();
   return (boot.empty() ? host_name() : boot) + (error ? "" : "/" + space);
+}
+
+int local_rank_of(const std::vector<Newcomer>& newcomers, int rank) {
+  const Newcomer& self = newcomers[static_cast<std::size_t>(rank)];
+  return static_cast<int>(
+      std::count_if(newcomers.begin(), newcomers.begin() + rank, [&](const Newcomer& other) {
+        return other.host == self.host && other.network == self.network;
+      }));
 }
 
 std::vector<Newcomer> join(StoreClient& store, const std::string& prefix, const Newcomer& self,

@@ -11,7 +11,7 @@ namespace {
 int node_size(const FsdpOptions& options) {
   if (options.node_size) return *options.node_size;
   const auto environment = rank_environment();
-  TORCH_CHECK(environment,
+  TORCH_CHECK(environment && environment->local_known,
               "a hybrid sharding strategy shards inside a node, but no launcher says "
               "how many ranks one has: set node_size, or give process_group and replicate_group");
   return environment->local_world_size;

@@ -8,6 +8,7 @@
 
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/state/state_skeleton.h"
 
 namespace fsdp::internal {
@@ -38,9 +39,7 @@ at::Tensor sent(const std::shared_ptr<ProcessGroup>& group, const at::Tensor* ow
   at::Tensor result = own != nullptr ? own->detach().cpu().contiguous().clone()
                                      : at::empty(like.sizes(), like.options().device(at::kCPU));
   if (result.numel() == 0) return result;
-  // NCCL moves memory of its devices only.
-  const c10::Device device = group->backend_name() == "nccl" ? at::kCUDA : at::kCPU;
-  at::Tensor moved = result.view(-1).view(at::kByte).to(device);
+  at::Tensor moved = result.view(-1).view(at::kByte).to(collective_device(*group));
   broadcast(group, moved, src, what).wait();
   return moved.cpu().view(like.scalar_type()).view(like.sizes());
 }

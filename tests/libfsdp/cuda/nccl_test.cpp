@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -7,8 +8,10 @@
 
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/flight_record.h"
 #include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/process_group.h"
+#include "tests/support/temp_dir.h"
 
 namespace fsdp {
 using namespace internal;
@@ -35,8 +38,8 @@ TEST(Nccl, without_a_device_the_error_says_so) {
   } catch (const c10::Error& error) {
     message = message_of(error);
   }
-  EXPECT_THAT(message, ::testing::HasSubstr("backend nccl needs a CUDA device, and this machine "
-                                            "shows none"));
+  EXPECT_THAT(message, ::testing::HasSubstr("expected a cuda device for this rank, but this "
+                                            "process sees none"));
 }
 
 class NcclOnDevice : public ::testing::Test {
@@ -71,6 +74,30 @@ TEST_F(NcclOnDevice, collectives_of_one_rank_return_what_it_gave) {
     EXPECT_TRUE(at::equal(sent, input));
   }
   barrier(group_, "barrier");
+}
+
+TEST_F(NcclOnDevice, the_group_takes_the_device_and_subgroups_split_from_it) {
+  EXPECT_EQ(group_->device().type(), c10::DeviceType::CUDA);
+  EXPECT_TRUE(group_->device().has_index());
+  const auto part = group_->subgroup({0});
+  auto value = at::ones({4}, at::TensorOptions(part->device()));
+  all_reduce(part, value, ReduceOp::kSum, "all-reduce of the subgroup").wait();
+  EXPECT_EQ(value.sum().item<float>(), 4);
+}
+
+TEST_F(NcclOnDevice, options_are_taken_and_the_flight_record_is_a_pickle) {
+  const test::TempDir folder;
+  auto options = one_rank();
+  options.nccl.is_high_priority_stream = true;
+  options.nccl.config.max_ctas = 2;
+  const auto group = init_process_group(options);
+  auto value = at::ones({4}, at::TensorOptions(group->device()));
+  all_reduce(group, value, ReduceOp::kSum, "all-reduce").wait();
+  FlightRecord record(folder / "trace_0", backend_kind("nccl").flight_record);
+  record.write();
+  // Protocol 2 begins so; torch.distributed.flight_recorder reads it.
+  std::ifstream in(folder / "trace_0", std::ios::binary);
+  EXPECT_EQ(in.get(), 0x80);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "libfsdp/internal/comm/backend_registry.h"
+#include "libfsdp/internal/comm/devices.h"
 #include "tests/support/sim_device/arena.h"
 #include "tests/support/sim_device/counting.h"
 #include "tests/support/sim_device/device.h"
@@ -222,14 +223,12 @@ class SimBackend final : public c10d::Backend {
 
 void register_backend_sim() {
   internal::BackendKind kind;
-  kind.check = [](const internal::BackendRequest& request) {
-    TORCH_CHECK(request.local_rank < device_count(), "local rank ", request.local_rank,
-                " needs a device of its own, but there are ", device_count(), " simulated devices");
-  };
+  kind.check = [](const internal::BackendRequest&) {};
   kind.make = [](const internal::BackendRequest& request) -> c10::intrusive_ptr<c10d::Backend> {
     return c10::make_intrusive<SimBackend>(internal::backend_kind("gloo").make(request),
-                                           request.rank, request.size, request.local_rank);
+                                           request.rank, request.size, request.device.index());
   };
+  kind.device_type = c10::kPrivateUse1;
   kind.for_one_rank = true;
   kind.reduces_while_scattering = true;
   kind.waits_on_stream = true;
@@ -242,6 +241,7 @@ void register_backend_sim() {
     return c10::isFloatingType(type) ? is_sum : c10::isIntegralType(type, /*includeBool=*/false);
   };
   internal::register_backend("sim", std::move(kind));
+  internal::register_device_type(c10::kPrivateUse1, "sim");
 }
 
 }  // namespace fsdp::test::sim

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/comm/devices.h"
+
+#include <map>
+#include <mutex>
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/internal/comm/backend_registry.h"
+#include "libfsdp/process_group.h"
+
+namespace fsdp::internal {
+namespace {
+
+struct DeviceTypes {
+  std::mutex mutex;
+  std::map<c10::DeviceType, std::string> backends{{c10::DeviceType::CPU, "gloo"},
+                                                  {c10::DeviceType::CUDA, "nccl"}};
+};
+
+// Never destroyed, as the registry of backends.
+DeviceTypes& device_types() {
+  static auto* const instance = new DeviceTypes;
+  return *instance;
+}
+
+}  // namespace
+
+void register_device_type(c10::DeviceType type, const std::string& backend) {
+  const std::lock_guard lock(device_types().mutex);
+  device_types().backends.insert_or_assign(type, backend);
+}
+
+std::string default_backend(c10::DeviceType type) {
+  const std::lock_guard lock(device_types().mutex);
+  const auto& backends = device_types().backends;
+  const auto found = backends.find(type);
+  if (found != backends.end()) return found->second;
+  std::string known;
+  for (const auto& [other, backend] : backends)
+    known += (known.empty() ? "" : ", ") + name_of_type(other);
+  TORCH_CHECK(false, "expected a device out of ", known, ", but got ", name_of_type(type),
+              ", for which no backend is known");
+}
+
+int visible_devices(c10::DeviceType type) noexcept {
+  if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
+  return c10::impl::getDeviceGuardImpl(type)->deviceCount();
+}
+
+std::string name_of_type(c10::DeviceType type) {
+  return c10::DeviceTypeName(type, /*lower_case=*/true);
+}
+
+bool is_host(c10::DeviceType type) noexcept {
+  return type == c10::DeviceType::CPU;
+}
+
+bool copies_from_pinned_memory(const c10::Device& device) noexcept {
+  return !is_host(device) && !device.is_meta();
+}
+
+c10::Device device_of_rank(const DeviceChoice& choice) {
+  if (is_host(choice.type)) return c10::kCPU;
+  const std::string name = name_of_type(choice.type);
+  TORCH_CHECK(choice.visible > 0, "expected a ", name,
+              " device for this rank, but this process sees none",
+              choice.type == c10::DeviceType::CUDA
+                  ? "; check that the program links fsdp::cuda, the driver and "
+                    "CUDA_VISIBLE_DEVICES, or use backend gloo and the CPU"
+                  : "");
+  const auto at = [&](int index) {
+    return c10::Device(choice.type, static_cast<c10::DeviceIndex>(index));
+  };
+  if (choice.given) {
+    TORCH_CHECK(*choice.given >= 0 && *choice.given < choice.visible, "device_id is ", name, ":",
+                *choice.given, ", but this process sees ", choice.visible, " ", name,
+                " devices, counted from 0");
+    return at(*choice.given);
+  }
+  if (choice.visible == 1) return at(0);
+  TORCH_CHECK(choice.local_rank < choice.visible, "expected a ", name,
+              " device for each rank of the node, but local rank ", choice.local_rank, " sees ",
+              choice.visible,
+              ": start fewer ranks on a node, show each rank a device of its own, or set "
+              "ProcessGroupOptions::device_id or local_rank");
+  return at(choice.local_rank);
+}
+
+c10::Device collective_device(const ProcessGroup& group) {
+  if (is_host(backend_kind(group.backend_name()).device_type)) return c10::kCPU;
+  return group.device();
+}
+
+std::optional<c10::Device> device_to_compute_on(const std::optional<c10::Device>& device_id,
+                                                const c10::Device& of_group) {
+  if (is_host(of_group)) return device_id;
+  if (!device_id) return of_group;
+  TORCH_CHECK(device_id->type() == of_group.type() &&
+                  (!device_id->has_index() || device_id->index() == of_group.index()),
+              "FsdpOptions::device_id is ", device_id->str(),
+              ", but the process group of this rank uses ", of_group.str(),
+              ": leave device_id out, or give the same device to ProcessGroupOptions::device_id");
+  return of_group;
+}
+
+}  // namespace fsdp::internal

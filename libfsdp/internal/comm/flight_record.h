@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The last collectives of a process, which a backend keeps and a failed group writes to a file.
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+namespace fsdp::internal {
+
+// Thread-safe.
+class FlightRecord {
+ public:
+  // `content` returns the bytes of the file.
+  FlightRecord(std::filesystem::path file, std::function<std::string()> content);
+
+  // Writes the file, at most once, and warns where it is.  Never throws: a failed group has a
+  // reason of its own to report, and what prevents the file is a warning.
+  void write() noexcept;
+  // As write(), with these bytes.
+  void write(const std::string& content) noexcept;
+
+  const std::filesystem::path& file() const noexcept { return file_; }
+
+ private:
+  void write_by(const std::function<std::string()>& content) noexcept;
+
+  const std::filesystem::path file_;
+  const std::function<std::string()> content_;
+  std::atomic<bool> written_ = false;
+};
+
+// Returns the file of a rank: `prefix` and the rank, as PyTorch's tools expect them.
+std::filesystem::path flight_record_file(const std::string& prefix, int global_rank);
+
+}  // namespace fsdp::internal
