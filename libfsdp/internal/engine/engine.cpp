@@ -62,7 +62,10 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
 }
 
 Engine::~Engine() {
-  life_->engine = nullptr;
+  {
+    const std::lock_guard lock(life_->mutex);
+    life_->engine = nullptr;
+  }
   for (const auto& unit : units_) {
     unit->gather.reset();
     release_stand_ins(*unit);
@@ -110,13 +113,10 @@ void Engine::begin_forward() {
     const std::lock_guard lock(mutex_);
     streams_.follow_caller();
     TORCH_CHECK(spoiled_.empty(), spoiled_);
+    if (!graph_tasks_.empty()) drop_backward();
     check_taken();
     follow_with_gradients();
     thread_ = std::this_thread::get_id();
-    if (!graph_tasks_.empty()) {
-      graph_tasks_.clear();
-      drop_abandoned();
-    }
     if (failed_) options_.process_group->monitor().recovered();
     failed_ = false;
     for (const auto& unit : units_) {
@@ -222,11 +222,8 @@ void Engine::begin_summon(const char* what) {
   try {
     const std::lock_guard lock(mutex_);
     streams_.follow_caller();
+    if (!graph_tasks_.empty()) drop_backward();
     check_taken();
-    if (!graph_tasks_.empty()) {
-      graph_tasks_.clear();
-      drop_abandoned();
-    }
     reshard_all();
     settle_shards(Lane::kUnshard);
     keep_units_ = false;

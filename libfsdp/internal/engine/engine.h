@@ -60,6 +60,8 @@ class Engine;
 // Outlives the engine: graphs and threads ask it whether the engine still exists.
 struct EngineLife {
   Engine* engine = nullptr;
+  // Held by who calls the engine while the caller of backward may be gone.
+  std::mutex mutex;
 };
 
 class Engine {
@@ -156,6 +158,9 @@ class Engine {
   void start_pending_reductions();
   void finish_reductions(std::size_t left);
   void drop_abandoned() noexcept;
+  // Drops what is left of a backward that threw.  On an accelerator its end may not have been told
+  // yet when the caller goes on: autograd's own thread tells it.
+  void drop_backward() noexcept;
   void forget_order() noexcept;
   void make_available(Unit& unit, Phase phase);
   // Ends the compute span of the last used unit, and begins that of `unit` (null: none).

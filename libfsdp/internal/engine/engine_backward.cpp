@@ -37,22 +37,20 @@ class TaskEnd {
   TaskEnd(const TaskEnd&) = delete;
   TaskEnd& operator=(const TaskEnd&) = delete;
   ~TaskEnd() {
-    if (reached_) return;
-    if (Engine* const engine = engine_alive()) engine->backward_died(graph_task_);
+    const auto life = life_.lock();
+    if (reached_ || !life) return;
+    const std::lock_guard lock(life->mutex);
+    if (life->engine != nullptr) life->engine->backward_died(graph_task_);
   }
 
   // If this throws, the backward has died as well.
   void reached() {
-    if (Engine* const engine = engine_alive()) engine->end_backward(graph_task_);
+    const auto life = life_.lock();
+    if (life && life->engine != nullptr) life->engine->end_backward(graph_task_);
     reached_ = true;
   }
 
  private:
-  Engine* engine_alive() const {
-    const auto life = life_.lock();
-    return life ? life->engine : nullptr;
-  }
-
   const std::weak_ptr<EngineLife> life_;
   const int graph_task_;
   bool reached_ = false;
@@ -244,11 +242,8 @@ void Engine::end_backward(int graph_task) {
   take_replacements();
 }
 
-void Engine::backward_died(int graph_task) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (std::erase(graph_tasks_, graph_task) == 0 || !graph_tasks_.empty()) return;
-  failed_ = true;
-  options_.process_group->monitor().failed("its backward threw");
+void Engine::drop_backward() noexcept {
+  graph_tasks_.clear();
   trace_compute(nullptr, Phase::kBackward);
   drop_abandoned();
   streams_.order(Lane::kUnshard, Lane::kCompute);
@@ -256,6 +251,14 @@ void Engine::backward_died(int graph_task) noexcept {
   keep_replacements();
   current_ = nullptr;
   previous_ = nullptr;
+}
+
+void Engine::backward_died(int graph_task) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::erase(graph_tasks_, graph_task) == 0 || !graph_tasks_.empty()) return;
+  failed_ = true;
+  options_.process_group->monitor().failed("its backward threw");
+  drop_backward();
 }
 
 }  // namespace fsdp::internal
