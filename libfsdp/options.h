@@ -138,8 +138,8 @@ struct FsdpOptions {
   // Gather the next unit of forward before the current one computes, in the order of the previous
   // forward.
   bool forward_prefetch = false;
-  // On an accelerator: true: gathers share the memory that two of them need beside the root, and wait
-  // on the device for those that used it before; false: a gather starts at once in memory of its own,
+  // On an accelerator: true: gathers share the memory that two need beside the root, and wait on
+  // the device for those that used it before; false: a gather starts at once in memory of its own,
   // as much as the allocator gives.  The host waits for neither.
   bool limit_all_gathers = true;
   // true: the optimizer gets one tensor a parameter, its rows on this rank (PyTorch: a flat piece);

@@ -190,7 +190,7 @@ class Engine {
   std::atomic<int> kernels_ = 0;         // operators running: of the forward or backward
   std::atomic<int> strangers_ = 0;       // and of other threads
   const std::shared_ptr<EngineLife> life_ = std::make_shared<EngineLife>();
-  std::string spoiled_;      // the reason if the module cannot be used; else empty
+  std::string spoiled_;  // the reason if the module cannot be used; else empty
   c10::StreamId gradient_stream_ = 0;
   bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
   bool failed_ = false;      // other ranks were told of it
