@@ -80,7 +80,7 @@ at::Tensor Buffers::tensor_of(const c10::Storage& storage, std::int64_t bytes) c
 at::Tensor Buffers::lend(Pool& pool, Place place, std::int64_t bytes, Lane lane) {
   for (StreamPoint& point : place->until) streams_.pass(std::move(point), lane);
   pool.free_bytes -= bytes_of(place->storage);
-  const at::Tensor buffer = tensor_of(place->storage, bytes);
+  at::Tensor buffer = tensor_of(place->storage, bytes);
   pool.free.erase(place);
   return buffer;
 }

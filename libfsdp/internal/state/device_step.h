@@ -22,7 +22,7 @@ class HasDeviceStep {
   explicit HasDeviceStep(at::Tensor step) : device_step(std::move(step)) {}
   HasDeviceStep(const HasDeviceStep&) = default;
   HasDeviceStep& operator=(const HasDeviceStep&) = default;
-  virtual ~HasDeviceStep() = default;
+  ~HasDeviceStep() = default;
 };
 
 }  // namespace fsdp::internal
