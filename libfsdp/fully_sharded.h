@@ -166,7 +166,8 @@ class ShardedModule {
   // Prints the tree of modules with units, numels and bytes on this rank.
   void print(std::ostream& out) const;
 
-  // Records from now on when this rank gathers, computes and reduces each unit.
+  // Records from now on when this rank gathers, computes and reduces each unit: on an accelerator
+  // when the device does it, except for steps that a graph replays.  Waits for the device once.
   void start_trace();
   // Writes the recorded spans as Chrome's trace JSON (ui.perfetto.dev).  Each rank is one process
   // in it: files of several ranks can be opened together.

@@ -20,6 +20,7 @@
 #include "libfsdp/internal/comm/flight_record.h"
 #include "libfsdp/internal/comm/lifeline.h"
 #include "libfsdp/internal/comm/network_address.h"
+#include "libfsdp/internal/comm/offer_meeting.h"
 #include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/pipe_signal.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
@@ -51,6 +52,7 @@ struct Job {
   std::shared_ptr<FlightRecord> flight_record;  // may be null
   milliseconds timeout{};
   milliseconds warn_after{};
+  bool direct_copies = true;
   int local_rank = 0;
   c10::Device device = c10::kCPU;
   std::string towards;
@@ -146,6 +148,8 @@ void Group::start(const Group* parent) {
   }
   // A rank finishes before others have its connections: it must not leave while they make them.
   if (size() > 1) all_gather_text(shared_from_this(), "", "connecting the ranks");
+  if (size() > 1 && is_host(kind.device_type) && wanted.one_host)
+    calls_.board = meet_at_board(shared_from_this(), job_->direct_copies);
 }
 
 std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
@@ -336,6 +340,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
   job->nccl = options.nccl;
   job->timeout = options.timeout;
   job->warn_after = std::min(options.warn_after, options.timeout / 2);
+  job->direct_copies = options.direct_copies;
   job->local_rank = place.local_rank.value_or(0);
   job->towards = place.master_addr;
   std::string name = "fsdp";

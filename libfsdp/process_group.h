@@ -123,6 +123,10 @@ struct ProcessGroupOptions {
   // A rank that waits for this long prints a warning that names the ranks it waits for, and again
   // each time the wait has doubled.  At most half of the timeout.
   std::chrono::milliseconds warn_after = std::chrono::seconds(30);
+  // With Gloo, ranks of one host gather parameters and exchange gradients by reading each other's
+  // memory (process_vm_readv) where the kernel lets all of them, instead of through sockets.  False
+  // on any rank: on none.
+  bool direct_copies = true;
   // If given, they replace the result of rank_environment(): set both rank and world_size, and the
   // address unless world_size is 1.
   std::optional<int> rank;

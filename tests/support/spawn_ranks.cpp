@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <c10/core/DeviceGuard.h>
@@ -45,9 +46,14 @@ Outcome run_rank(const ProcessGroupOptions& options, const RankBody& body) {
 
 void spawn_ranks(int world_size, const RankBody& body, std::chrono::milliseconds timeout) {
   ProcessGroupOptions options;
-  options.backend = backend_of_devices();
   options.timeout = timeout;
   options.world_size = world_size;
+  spawn_ranks(std::move(options), body);
+}
+
+void spawn_ranks(ProcessGroupOptions options, const RankBody& body) {
+  const int world_size = options.world_size.value();
+  options.backend = backend_of_devices();
   options.store = c10::make_intrusive<c10d::HashStore>();
   std::vector<Outcome> outcomes(static_cast<std::size_t>(world_size));
   {

@@ -18,5 +18,7 @@ using RankBody = std::function<void(const std::shared_ptr<ProcessGroup>& group)>
 // themselves come before those that lost others.  A rank's failure is announced to the others.
 void spawn_ranks(int world_size, const RankBody& body,
                  std::chrono::milliseconds timeout = std::chrono::seconds(20));
+// The same with other options; the world size is among them.
+void spawn_ranks(ProcessGroupOptions options, const RankBody& body);
 
 }  // namespace fsdp::test

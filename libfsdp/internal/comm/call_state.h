@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -14,12 +15,15 @@
 
 namespace fsdp::internal {
 
+class OfferBoard;
+
 struct CallState {
   // Held while a collective is issued: backends number collectives in the order that ranks share.
   std::mutex mutex;
   std::uint64_t sequence = 0;
   std::uint64_t text_count = 0;
-  bool text_failed = false;  // not all ranks read the last text
+  bool text_failed = false;           // not all ranks read the last text
+  std::shared_ptr<OfferBoard> board;  // null: ranks do not read each other's memory
   // Collectives that nobody waits for any more; the backend's threads may still run them.
   std::vector<c10::intrusive_ptr<c10d::Work>> abandoned;
 };

@@ -17,6 +17,7 @@
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/call_state.h"
 #include "libfsdp/internal/comm/long_wait.h"
+#include "libfsdp/internal/comm/offer_work.h"
 #include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/store_client.h"
@@ -176,6 +177,7 @@ Pending& Pending::operator=(Pending&& other) noexcept {
   work_ = std::exchange(other.work_, nullptr);
   what_ = std::move(other.what_);
   finish_ = std::exchange(other.finish_, nullptr);
+  blocks_WN_ = std::move(other.blocks_WN_);
   return *this;
 }
 
@@ -185,6 +187,7 @@ Pending::operator bool() const noexcept {
 
 void Pending::abandon() noexcept {
   if (!work_) return;
+  if (OfferWork* const own = offer()) own->leave();
   if (!work_->isCompleted()) {
     const std::lock_guard lock(group_->calls().mutex);
     auto& abandoned = group_->calls().abandoned;
@@ -199,6 +202,7 @@ void Pending::wait(CallSite site) {
   if (kind_of(*group_).waits_on_stream && is_left_out("wait", site)) return;
   // Whatever happens, nothing is left to wait for afterwards.
   Pending ending = std::move(*this);
+  if (OfferWork* const own = ending.offer()) own->leave();
   if (kind_of(*ending.group_).waits_on_stream) {
     ending.wait_on_stream();
   } else {
@@ -209,6 +213,27 @@ void Pending::wait(CallSite site) {
     ending.finish_();
   }
   ending.work_.reset();
+}
+
+void Pending::read(const std::function<void(const Blocks&)>& take) {
+  const BelowAutograd guards;
+  Pending ending = std::move(*this);
+  ending.wait_in_slices();
+  if (OfferWork* const own = ending.offer()) {
+    try {
+      own->take(take);
+    } catch (const LostOffer& error) {
+      throw_lost(*ending.group_, ending.what_, error.what());
+    }
+    ending.wait_in_slices();
+  } else {
+    take(BufferedBlocks(ending.blocks_WN_, ending.group_->size()));
+  }
+  ending.work_.reset();
+}
+
+OfferWork* Pending::offer() const noexcept {
+  return dynamic_cast<OfferWork*>(work_.get());
 }
 
 void Pending::wait_on_stream() {
@@ -294,6 +319,35 @@ Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
     std::vector<std::int64_t> even;
     return backend.alltoall_base(output, input, even, even);
   });
+}
+
+bool has_direct_copies(ProcessGroup& group) {
+  return group.calls().board != nullptr;
+}
+
+Pending gather_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
+                      const at::Tensor& input_N, std::string what) {
+  if (has_direct_copies(*group)) {
+    return issued(group, std::move(what), [&](c10d::Backend&) {
+      return c10::make_intrusive<OfferWork>(group->calls().board, input_N, 0);
+    });
+  }
+  Pending result = all_gather(group, buffer_WN, input_N, std::move(what));
+  result.blocks_WN_ = buffer_WN;
+  return result;
+}
+
+Pending exchange_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
+                        const at::Tensor& input_WN, std::string what) {
+  if (has_direct_copies(*group)) {
+    const auto block = static_cast<std::int64_t>(input_WN.nbytes()) / group->size();
+    return issued(group, std::move(what), [&](c10d::Backend&) {
+      return c10::make_intrusive<OfferWork>(group->calls().board, input_WN, group->rank() * block);
+    });
+  }
+  Pending result = all_to_all(group, buffer_WN, input_WN, std::move(what));
+  result.blocks_WN_ = buffer_WN;
+  return result;
 }
 
 Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_N,

@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include "libfsdp/internal/comm/blocks.h"
 #include "libfsdp/internal/comm/call_site.h"
 #include "libfsdp/process_group.h"
 
@@ -20,6 +21,8 @@ class Work;
 }
 
 namespace fsdp::internal {
+
+class OfferWork;
 
 // A collective in flight.  If destroyed before wait(), it goes on and keeps its tensors alive.
 class Pending {
@@ -40,8 +43,17 @@ class Pending {
   // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>" if a peer is lost, hangs until the
   // timeout, or reported a failure.
   void wait(CallSite site = CallSite::current());
+  // As wait(), for the results of gather_blocks() and exchange_blocks(): calls `take` with the
+  // blocks once they are all there, and returns when this rank's own may change.
+  // Throws: what wait() and `take` throw.
+  void read(const std::function<void(const Blocks&)>& take);
 
  private:
+  friend Pending gather_blocks(const std::shared_ptr<ProcessGroup>&, const at::Tensor&,
+                               const at::Tensor&, std::string);
+  friend Pending exchange_blocks(const std::shared_ptr<ProcessGroup>&, const at::Tensor&,
+                                 const at::Tensor&, std::string);
+  OfferWork* offer() const noexcept;
   void wait_in_slices();
   void wait_on_stream();
   void abandon() noexcept;
@@ -50,6 +62,7 @@ class Pending {
   c10::intrusive_ptr<c10d::Work> work_;
   std::string what_;
   std::function<void()> finish_;  // computes the rest once the data is here
+  at::Tensor blocks_WN_;          // what read() reads, unless other ranks have it
 };
 
 // `what` names the collective in errors: "all-gather of blocks.1".  All tensors are contiguous.
@@ -58,6 +71,15 @@ Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output
 // Sends block r of the input to rank r; block r of the output came from rank r.
 Pending all_to_all(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
                    at::Tensor input_WN, std::string what);
+// As all_gather() and all_to_all() on the CPU, for Pending::read().  Ranks of one host read each
+// other's memory if they may (offer_board.h): then has_direct_copies(), nothing is copied before
+// read(), and no buffer is needed.
+// Requires: more than one rank.
+Pending gather_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
+                      const at::Tensor& input_N, std::string what);
+Pending exchange_blocks(const std::shared_ptr<ProcessGroup>& group, const at::Tensor& buffer_WN,
+                        const at::Tensor& input_WN, std::string what);
+bool has_direct_copies(ProcessGroup& group);
 // Returns the sum over all ranks of this rank's block.
 Pending reduce_scatter(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_N,
                        at::Tensor input_WN, std::string what);

@@ -76,19 +76,24 @@ Engine::~Engine() {
 void Engine::start_trace() {
   const std::lock_guard lock(mutex_);
   trace_ = std::make_unique<Trace>(options_.process_group->rank());
+  if (!streams_.on_cpu()) {
+    trace_->time_device(streams_.device(),
+                        [group = options_.process_group] { return is_capturing(*group); });
+  }
   gather_context_.trace = reduce_context_.trace = trace_.get();
   computing_.clear();
 }
 
 void Engine::trace_compute(const Unit* unit, Phase phase) {
   if (!trace_) return;
-  const auto now = Trace::Clock::now();
-  if (!computing_.empty()) trace_->add(TraceLane::kCompute, computing_, computing_since_, now);
+  Trace::Moment now = Trace::now(trace_.get());
+  if (!computing_.empty())
+    trace_->add(TraceLane::kCompute, computing_, std::move(computing_since_), now);
   computing_.clear();
   if (unit == nullptr) return;
   computing_ = phase == Phase::kForward ? "forward " : "backward ";
   computing_ += unit->name.empty() ? "(root)" : unit->name;
-  computing_since_ = now;
+  computing_since_ = std::move(now);
 }
 
 void Engine::set_comm_hook(CommHook hook) {

@@ -205,7 +205,7 @@ class Engine {
   std::deque<Reduction> in_flight_;
   std::vector<Arriving> arriving_;
   std::string computing_;  // the name of the open span; empty: none is open
-  Trace::Clock::time_point computing_since_;
+  Trace::Moment computing_since_;
 };
 
 }  // namespace fsdp::internal

@@ -64,9 +64,11 @@ Gather::Gather(const GatherContext& context, std::vector<Unit*> units)
     : context_(context),
       streams_(*context.streams),
       units_(std::move(units)),
-      started_(Trace::Clock::now()) {}
+      started_(Trace::now(context.trace)) {}
 
 Gather::~Gather() {
+  for (auto& [unit, full] : read_)
+    context_.buffers->abandon(std::move(full), Use::kParameters, Lane::kUnshard);
   context_.buffers->abandon(std::move(staging_), Use::kParameters, Lane::kUnshard);
   context_.buffers->abandon(std::move(blocks_), Use::kParameters, Lane::kUnshard);
 }
@@ -95,12 +97,18 @@ void Gather::start(const GatherContext& context, const std::vector<Unit*>& units
       fill(buffers, *units[i], input.narrow(0, positions[i], units[i]->gather_bytes),
            casts(*units[i]));
   }
-  if (group->size() > 1) {
+  const auto take_blocks = [&] {
     gather->blocks_ =
         buffers.take(gather->block_bytes_ * group->size(), Use::kParameters, Lane::kUnshard);
-    gather->pending_ = all_gather(group, gather->blocks_, input, title(units));
-  } else {
+  };
+  if (group->size() == 1) {
     gather->blocks_ = std::move(gather->staging_);
+  } else if (context.streams->on_cpu()) {
+    if (!has_direct_copies(*group)) take_blocks();
+    gather->pending_ = gather_blocks(group, gather->blocks_, input, title(units));
+  } else {
+    take_blocks();
+    gather->pending_ = all_gather(group, gather->blocks_, input, title(units));
   }
   for (std::size_t i = 0; i < units.size(); ++i) {
     units[i]->gather = gather;
@@ -112,12 +120,13 @@ void Gather::start(const GatherContext& context, const std::vector<Unit*>& units
 void Gather::finish(Unit& unit) {
   // The unit may hold the last reference.
   const std::shared_ptr<Gather> self = shared_from_this();
-  const TraceSpan span(context_.trace, TraceLane::kCopy, "unshard", unit.name);
   const OwnWork own;
   const auto lane = streams_.enter(Lane::kUnshard);
+  const TraceSpan span(context_.trace, TraceLane::kCopy, "unshard", unit.name);
   try {
     wait();
-    copy_out(unit);
+    const auto read = read_.extract(&unit);
+    unit.full = read ? std::move(read.mapped()) : copied_out(unit);
   } catch (...) {
     fail();
     throw;
@@ -131,68 +140,70 @@ void Gather::discard(Unit& unit) {
   const OwnWork own;
   const auto lane = streams_.enter(Lane::kUnshard);
   try {
-    wait();
+    if (units_.size() == 1)
+      pending_.wait();
+    else
+      wait();
   } catch (...) {
     fail();
     throw;
   }
+  if (auto read = read_.extract(&unit))
+    context_.buffers->give(std::move(read.mapped()), Use::kParameters, Lane::kUnshard);
   leave(unit);
   unit.state = UnitState::kSharded;
 }
 
 void Gather::wait() {
   if (waited_) return;
-  pending_.wait();
-  // On an accelerator the blocks are not here yet.
-  if (streams_.on_cpu()) {
-    const auto* blocks = static_cast<const char*>(blocks_.const_data_ptr());
-    for (const Unit* unit : units_)
-      context_.checks->check(
-          *unit, blocks + unit->gather_position + unit->gather_bytes - kTrailerBytes, block_bytes_);
+  if (streams_.on_cpu() && pending_) {
+    pending_.read([&](const Blocks& blocks) {
+      for (const Unit* unit : units_) read_[unit] = copied(blocks, *unit);
+    });
+  } else {
+    pending_.wait();
   }
   waited_ = true;
   if (context_.trace != nullptr)
-    context_.trace->add(TraceLane::kUnshard, title(units_), started_, Trace::Clock::now());
+    context_.trace->add(TraceLane::kUnshard, title(units_), std::move(started_),
+                        Trace::now(context_.trace));
 }
 
-void Gather::copy_out(Unit& unit) {
+// Returns a unit's parameters: one after the other, each with the shards of all ranks together.
+at::Tensor Gather::copied(const Blocks& blocks, const Unit& unit) const {
   const std::int64_t world_size = context_.group->size();
-  if (world_size == 1) {
-    unit.full = std::move(blocks_);
-    return;
-  }
-  unit.full =
+  at::Tensor full =
       context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
-  if (streams_.on_cpu()) {
-    copy_out_on_cpu(unit);
-  } else {
-    copy_out_on_device(unit);
-    context_.checks->check_later(unit,
-                                 unit.full.narrow(0, unit.full.numel() - world_size * kTrailerBytes,
-                                                  world_size * kTrailerBytes));
-  }
-}
-
-void Gather::copy_out_on_cpu(Unit& unit) const {
-  const std::int64_t world_size = context_.group->size();
-  const auto* blocks = static_cast<const char*>(blocks_.const_data_ptr()) + unit.gather_position;
-  auto* target = static_cast<char*>(unit.full.mutable_data_ptr());
-  for (const FlatGroup& group : unit.groups) {
-    const auto item = item_bytes(group.compute_dtype);
-    for (const Parameter* parameter : group.parameters) {
-      const std::int64_t share = parameter->layout.padded_numel() * item;
-      const std::int64_t from = group.gather_offset + parameter->offset * item;
-      for (std::int64_t rank = 0; share != 0 && rank < world_size; ++rank)
-        std::memcpy(target + from * world_size + rank * share, blocks + rank * block_bytes_ + from,
-                    static_cast<std::size_t>(share));
+  auto* const target = static_cast<char*>(full.mutable_data_ptr());
+  try {
+    std::vector<Blocks::Segment> segments;
+    for (int rank = 0; rank < world_size; ++rank) {
+      segments.clear();
+      std::int64_t position = 0;
+      for (const std::int64_t bytes : unit.gather_parts) {
+        segments.push_back({unit.gather_position + position, bytes,
+                            target + position * world_size + rank * bytes});
+        position += bytes;
+      }
+      blocks.copy(rank, segments);
     }
+    context_.checks->check(unit, target + (unit.gather_bytes - kTrailerBytes) * world_size,
+                           kTrailerBytes);
+  } catch (...) {
+    context_.buffers->abandon(std::move(full), Use::kParameters, Lane::kUnshard);
+    throw;
   }
+  return full;
 }
 
-// One operator for all parameters, in the widest elements that all parts have: CUDA has one kernel
-// for it.
-void Gather::copy_out_on_device(Unit& unit) const {
+// The same from the blocks of a device; `unit` is the last one of a single rank.
+at::Tensor Gather::copied_out(const Unit& unit) {
   const std::int64_t world_size = context_.group->size();
+  if (world_size == 1) return std::move(blocks_);
+  at::Tensor full =
+      context_.buffers->take(unit.gather_bytes * world_size, Use::kParameters, Lane::kUnshard);
+  // One operator for all parameters, in the widest elements that all parts have: CUDA has one
+  // kernel for it.
   const auto is_whole = [&](std::int64_t item) {
     return block_bytes_ % item == 0 && unit.gather_position % item == 0 &&
            std::all_of(unit.gather_parts.begin(), unit.gather_parts.end(),
@@ -203,14 +214,14 @@ void Gather::copy_out_on_device(Unit& unit) const {
                                 : is_whole(2) ? c10::kShort
                                               : c10::kByte;
   const auto item = item_bytes(dtype);
-  const at::Tensor full = unit.full.view(dtype);
+  const at::Tensor wide = full.view(dtype);
   std::vector<at::Tensor> parts;
   std::vector<std::int64_t> sizes;
   std::int64_t position = 0;
   for (const std::int64_t bytes : unit.gather_parts) {
     const std::int64_t size = bytes / item;
     parts.push_back(
-        full.narrow(0, position * world_size, size * world_size).view({world_size, size}));
+        wide.narrow(0, position * world_size, size * world_size).view({world_size, size}));
     sizes.push_back(size);
     position += size;
   }
@@ -219,6 +230,9 @@ void Gather::copy_out_on_device(Unit& unit) const {
                                     .view({world_size, block_bytes_ / item})
                                     .narrow(1, unit.gather_position / item, position),
                                 sizes, 1);
+  context_.checks->check_later(
+      unit, full.narrow(0, full.numel() - world_size * kTrailerBytes, world_size * kTrailerBytes));
+  return full;
 }
 
 void Gather::leave(Unit& unit) {

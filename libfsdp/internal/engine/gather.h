@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,21 +51,21 @@ class Gather : public std::enable_shared_from_this<Gather> {
  private:
   Gather(const GatherContext& context, std::vector<Unit*> units);
   void wait();
-  void copy_out(Unit& unit);
-  void copy_out_on_cpu(Unit& unit) const;
-  void copy_out_on_device(Unit& unit) const;
+  at::Tensor copied(const Blocks& blocks, const Unit& unit) const;
+  at::Tensor copied_out(const Unit& unit);
   void leave(Unit& unit);
   void fail() noexcept;
 
   const GatherContext& context_;
   Streams& streams_;
-  std::vector<Unit*> units_;      // still waiting for their parameters
-  std::int64_t block_bytes_ = 0;  // of a rank
-  at::Tensor staging_;            // [block_bytes_], if the blocks had to be put together
-  at::Tensor blocks_;             // [W, block_bytes_]
+  std::vector<Unit*> units_;                // still waiting for their parameters
+  std::int64_t block_bytes_ = 0;            // of a rank
+  at::Tensor staging_;                      // [block_bytes_], if the blocks had to be put together
+  at::Tensor blocks_;                       // [W, block_bytes_]; undefined if other ranks have them
+  std::map<const Unit*, at::Tensor> read_;  // on the CPU: the units' parameters, until they finish
   Pending pending_;
   bool waited_ = false;
-  const Trace::Clock::time_point started_;
+  Trace::Moment started_;
 };
 
 }  // namespace fsdp::internal

@@ -2,6 +2,7 @@
 #include "libfsdp/internal/engine/reduction.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -41,25 +42,30 @@ void divide_after(const at::Tensor& tensor, int ranks) {
   if (divisor != ranks) tensor.div_(static_cast<double>(ranks) / divisor);
 }
 
-// Computes the mean over rows of a tensor on the CPU in one pass: at::mean_out adds in one pass and
-// divides in another.
-void mean_of_rows(float* out, const at::Tensor& rows_WN) {
-  const auto* source = rows_WN.const_data_ptr<float>();
-  const std::int64_t world_size = rows_WN.size(0);
-  const std::int64_t numel = rows_WN.size(1);
-  const std::int64_t stride = rows_WN.stride(0);
+// Computes the mean over ranks of floats in their blocks, from byte `from` on, in one pass:
+// at::mean_out adds in one pass and divides in another.
+void mean_of_blocks(float* out, const Blocks& blocks, int world_size, std::int64_t from,
+                    std::int64_t numel) {
   const auto ranks = static_cast<float>(world_size);
-  // Works on short stretches: the sum is still in the cache when the next rank's row comes.
-  constexpr std::int64_t kStretch = 2048;
+  // Works on stretches: the sum is still in the cache when the next rank's row comes.
+  constexpr std::int64_t kStretch = 1 << 15;
+  std::vector<float> scratch(static_cast<std::size_t>(std::min(kStretch, numel)));
+  const auto row_of = [&](int rank, std::int64_t begin, std::int64_t count) {
+    const auto item = static_cast<std::int64_t>(sizeof(float));
+    return reinterpret_cast<const float*>(blocks.view(rank, from + begin * item, count * item,
+                                                      reinterpret_cast<char*>(scratch.data())));
+  };
   for (std::int64_t begin = 0; begin < numel; begin += kStretch) {
-    const std::int64_t end = std::min(begin + kStretch, numel);
-    std::copy(source + begin, source + end, out + begin);
-    for (std::int64_t rank = 1; rank + 1 < world_size; ++rank) {
-      const float* row = source + rank * stride;
-      for (std::int64_t i = begin; i < end; ++i) out[i] += row[i];
+    const std::int64_t count = std::min(kStretch, numel - begin);
+    float* const sum = out + begin;
+    const float* const first = row_of(0, begin, count);
+    std::copy(first, first + count, sum);
+    for (int rank = 1; rank + 1 < world_size; ++rank) {
+      const float* const row = row_of(rank, begin, count);
+      for (std::int64_t i = 0; i < count; ++i) sum[i] += row[i];
     }
-    const float* last = source + (world_size - 1) * stride;
-    for (std::int64_t i = begin; i < end; ++i) out[i] = (out[i] + last[i]) / ranks;
+    const float* const last = row_of(world_size - 1, begin, count);
+    for (std::int64_t i = 0; i < count; ++i) sum[i] = (sum[i] + last[i]) / ranks;
   }
 }
 
@@ -80,7 +86,7 @@ bool Reduction::is_exchanged() const {
 }
 
 Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
-    : context_(&context), parts_(std::move(parts)), started_(Trace::Clock::now()) {
+    : context_(&context), parts_(std::move(parts)) {
   const OwnWork own;
   Buffers& buffers = *context.buffers;
   Streams& streams = *context.streams;
@@ -90,6 +96,7 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
   }
   streams.order(Lane::kCompute, Lane::kReduce);
   const auto lane = streams.enter(Lane::kReduce);
+  started_ = Trace::now(context.trace);
   if (parts_.size() == 1) {
     sent_ = std::move(parts_.front().second->staging);
     parts_.front().second->staging.reset();
@@ -112,22 +119,26 @@ Reduction::Reduction(const ReduceContext& context, std::vector<Part> parts)
   if (!context.hook) send(title(parts_));
 }
 
+void Reduction::take_received(std::int64_t ranks) {
+  const c10::ScalarType dtype = sent_.scalar_type();
+  const std::int64_t bytes = ranks * numel_ * item_bytes(dtype);
+  received_ = context_->buffers->take(bytes, Use::kGradients, Lane::kReduce).view(dtype);
+  if (ranks > 1) received_ = received_.view({ranks, numel_});
+}
+
 void Reduction::send(const std::string& what) {
   const ReduceContext& context = *context_;
   const int world_size = context.shard_group->size();
   const c10::ScalarType dtype = sent_.scalar_type();
-  const auto receive = [&](std::int64_t ranks) {
-    const std::int64_t bytes = ranks * numel_ * item_bytes(dtype);
-    received_ = context.buffers->take(bytes, Use::kGradients, Lane::kReduce).view(dtype);
-  };
   if (world_size == 1) {
     if (!context.replicate_group) return;
     divide_before(sent_, context.replicate_group->size());
     pending_ = all_reduce(context.replicate_group, sent_, ReduceOp::kSum, what);
   } else if (is_exchanged()) {
-    receive(world_size);
-    received_ = received_.view({world_size, numel_});
-    pending_ = all_to_all(context.shard_group, received_, sent_, what);
+    const bool on_cpu = context.streams->on_cpu();
+    if (!on_cpu || !has_direct_copies(*context.shard_group)) take_received(world_size);
+    pending_ = on_cpu ? exchange_blocks(context.shard_group, received_, sent_, what)
+                      : all_to_all(context.shard_group, received_, sent_, what);
   } else {
     FlatGroup& group = *parts_.front().second;
     receives_in_grad_ = parts_.size() == 1 && !accumulates(context, group) &&
@@ -138,7 +149,7 @@ void Reduction::send(const std::string& what) {
       received_ = group.grad;
       group.receives_in_grad = true;
     } else {
-      receive(1);
+      take_received(1);
     }
     divide_before(sent_, world_size);
     pending_ = reduce_scatter(context.shard_group, received_, sent_, what);
@@ -161,24 +172,73 @@ Reduction::~Reduction() {
     context_->buffers->abandon(std::move(received_), Use::kGradients, Lane::kReduce);
 }
 
-void Reduction::check_ids() const {
-  if (!context_->streams->on_cpu()) return;
+// Throws: c10::Error if another rank reduces other units.
+void Reduction::check_ids(const Blocks& blocks) const {
   const ProcessGroup& group = *context_->shard_group;
   std::int64_t position = 0;
   for (const auto& [unit, flat] : parts_) {
     for (int rank = 0; rank < group.size(); ++rank) {
       std::int64_t id = 0;
-      std::memcpy(
-          &id,
-          static_cast<const char*>(received_.const_data_ptr()) +
-              (rank * numel_ + position + flat->trainable_numel) * item_bytes(flat->reduce_dtype),
-          sizeof(id));
+      std::array<char, sizeof(id)> scratch{};
+      const std::int64_t from = (position + flat->trainable_numel) * item_bytes(flat->reduce_dtype);
+      std::memcpy(&id, blocks.view(rank, from, sizeof(id), scratch.data()), sizeof(id));
       TORCH_CHECK(id == unit->id, "rank ", group.global_rank(rank),
                   " reduces gradients of another unit where this rank reduces those of '",
                   unit->name, "': the ranks run different backwards");
     }
     position += block_numel(*context_, *flat);
   }
+}
+
+// Returns whether each group's mean can be computed from blocks where they lie.
+bool Reduction::reads_means() const {
+  return is_exchanged() && context_->streams->on_cpu() && !context_->replicate_group &&
+         std::all_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+           const FlatGroup& group = *part.second;
+           return group.reduce_dtype == at::kFloat && group.dtype == at::kFloat;
+         });
+}
+
+void Reduction::read_means() {
+  std::vector<at::Tensor> means;
+  std::vector<bool> adds;
+  for (const auto& [unit, group] : parts_) {
+    take_back_reduced(*group, context_->flat);
+    adds.push_back(accumulates(*context_, *group));
+    means.push_back(adds.back() ? at::empty({group->trainable_numel}, at::kFloat)
+                                : memory_of_gradients(*context_, *group));
+  }
+  pending_.read([&](const Blocks& blocks) {
+    check_ids(blocks);
+    std::int64_t position = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const FlatGroup& group = *parts_[i].second;
+      mean_of_blocks(means[i].mutable_data_ptr<float>(), blocks, context_->shard_group->size(),
+                     position * item_bytes(at::kFloat), group.trainable_numel);
+      position += block_numel(*context_, group);
+    }
+  });
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    FlatGroup& group = *parts_[i].second;
+    if (adds[i])
+      add_to_gradients(*context_, group, means[i]);
+    else
+      show_grad(*context_, group);
+  }
+}
+
+// Waits for the rows of all ranks, in received_ if they were exchanged.
+void Reduction::receive_rows() {
+  if (!is_exchanged() || !context_->streams->on_cpu()) return pending_.wait();
+  if (!received_.defined()) take_received(context_->shard_group->size());
+  pending_.read([&](const Blocks& blocks) {
+    check_ids(blocks);
+    const auto bytes = static_cast<std::int64_t>(sent_.nbytes()) / context_->shard_group->size();
+    auto* const rows = static_cast<char*>(received_.mutable_data_ptr());
+    if (!has_direct_copies(*context_->shard_group)) return;  // they are there
+    for (int rank = 0; rank < context_->shard_group->size(); ++rank)
+      blocks.copy(rank, {{0, bytes, rows + rank * bytes}});
+  });
 }
 
 // Returns [numel_]: the mean over the shard group, in the reduce dtype.
@@ -227,10 +287,7 @@ void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_W
   const bool adds = accumulates(*context_, group);
   at::Tensor out = adds ? at::empty({group.trainable_numel}, received_WN.options().dtype(dtype))
                         : memory_of_gradients(*context_, group);
-  if (out.is_cpu() && dtype == at::kFloat && received_WN.scalar_type() == at::kFloat)
-    mean_of_rows(out.mutable_data_ptr<float>(), received_WN);
-  else
-    at::mean_out(out, received_WN, 0, false, dtype);
+  at::mean_out(out, received_WN, 0, false, dtype);
   if (adds)
     add_to_gradients(*context_, group, out);
   else
@@ -238,24 +295,29 @@ void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_W
 }
 
 void Reduction::finish(std::vector<Arriving>& arriving) {
-  const TraceSpan span(context_->trace, TraceLane::kCopy, "reduce", parts_.front().first->name);
   const OwnWork own;
   Streams& streams = *context_->streams;
   const auto lane = streams.enter(Lane::kReduce);
-  if (pending_) pending_.wait();
+  const TraceSpan span(context_->trace, TraceLane::kCopy, "reduce", parts_.front().first->name);
+  const bool reads = pending_ && reads_means();
+  if (reads)
+    read_means();
+  else if (pending_)
+    receive_rows();
   if (context_->trace != nullptr && !context_->hook)
-    context_->trace->add(TraceLane::kReduce, title(parts_), started_, Trace::Clock::now());
+    context_->trace->add(TraceLane::kReduce, title(parts_), std::move(started_),
+                         Trace::now(context_->trace));
   if (context_->hook) {
     run_hook(arriving);
+  } else if (reads) {
+    // They are published.
   } else if (is_exchanged() && !context_->replicate_group) {
-    check_ids();
     std::int64_t position = 0;
     for (const auto& [unit, group] : parts_) {
       publish_exchanged(*group, received_.narrow(1, position, group->trainable_numel), arriving);
       position += block_numel(*context_, *group);
     }
   } else {
-    if (is_exchanged()) check_ids();
     at::Tensor rows = mean_rows();
     if (context_->replicate_group) rows = averaged_over_replicas(rows);
     std::int64_t position = 0;

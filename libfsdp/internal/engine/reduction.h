@@ -47,7 +47,11 @@ class Reduction {
  private:
   bool is_exchanged() const;
   void send(const std::string& what);
-  void check_ids() const;
+  void take_received(std::int64_t ranks);
+  void check_ids(const Blocks& blocks) const;
+  bool reads_means() const;
+  void read_means();
+  void receive_rows();
   at::Tensor mean_rows();
   at::Tensor averaged_over_replicas(const at::Tensor& rows);
   void run_hook(std::vector<Arriving>& arriving);
@@ -59,10 +63,11 @@ class Reduction {
   std::int64_t numel_ = 0;  // of a rank's block: every part with its trailer
   at::Tensor sent_;         // [W, numel_]
   // [W, numel_], or [numel_] if the backend adds: then it may be the gradients' own memory.
+  // Undefined while other ranks have it.
   at::Tensor received_;
   bool receives_in_grad_ = false;
   Pending pending_;
-  Trace::Clock::time_point started_;
+  Trace::Moment started_;
 };
 
 }  // namespace fsdp::internal

@@ -25,6 +25,9 @@ constexpr std::array<std::string_view, 4> kLaneNames{"compute", "unshard", "redu
 // Rows of one lane have neighbouring numbers; a lane that needs more than these shares the last.
 constexpr int kRowsPerLane = 16;
 
+// Spans that are queued before the host asks the device about them.
+constexpr std::size_t kUnasked = 256;
+
 std::string json_text(std::string_view text) {
   std::string result;
   formats::append_json_string(result, text);
@@ -72,22 +75,58 @@ Trace::Trace(int rank, std::size_t max_spans, Clock::time_point begin,
   TORCH_CHECK(max_spans > 0, "trace: expected room for at least one span, found none");
 }
 
-void Trace::add(TraceLane lane, std::string_view name, Clock::time_point start,
-                Clock::time_point end) {
+void Trace::time_device(c10::Device device, std::function<bool()> is_capturing) {
   const std::lock_guard lock(mutex_);
+  device_.emplace(device);
+  is_capturing_ = std::move(is_capturing);
+}
+
+Trace::Moment Trace::now(const Trace* trace) {
+  Moment moment(Clock::now());
+  if (trace != nullptr && trace->device_ && !trace->is_capturing_())
+    moment.on_device = trace->device_->mark();
+  return moment;
+}
+
+void Trace::add(TraceLane lane, std::string_view name, Moment start, Moment end) {
+  const std::lock_guard lock(mutex_);
+  Span span{.lane = lane,
+            .name = &*names_.emplace(name).first,
+            .start = start.host - begin_,
+            .end = std::max(start.host, end.host) - begin_};
+  if (!device_) {
+    keep(span);
+  } else if (!is_capturing_()) {
+    if (start.on_device && end.on_device)
+      coming_.push_back({.span = span, .start = std::move(start), .end = std::move(end)});
+    if (coming_.size() % kUnasked == 0) arrive(/*waits=*/coming_.size() >= max_spans_);
+  }
+}
+
+void Trace::keep(Span span) const {
   if (spans_.size() == max_spans_) {
     spans_.pop_front();
     ++dropped_;
   }
-  spans_.push_back({.lane = lane,
-                    .name = &*names_.emplace(name).first,
-                    .start = start - begin_,
-                    .end = std::max(start, end) - begin_});
+  spans_.push_back(span);
+}
+
+void Trace::arrive(bool waits) const {
+  while (!coming_.empty()) {
+    Coming& first = coming_.front();
+    const auto start = device_->time_of(first.start.on_device, waits);
+    const auto end = start ? device_->time_of(first.end.on_device, waits) : std::nullopt;
+    if (!end) return;
+    first.span.start = *start - begin_;
+    first.span.end = *end - begin_;
+    keep(first.span);
+    coming_.pop_front();
+  }
 }
 
 std::size_t Trace::size() const {
   const std::lock_guard lock(mutex_);
-  return spans_.size();
+  return spans_.size() + coming_.size();
 }
 
 std::uint64_t Trace::dropped() const {
@@ -100,6 +139,7 @@ void Trace::write(std::ostream& out) const {
   std::uint64_t dropped = 0;
   {
     const std::lock_guard lock(mutex_);
+    arrive(/*waits=*/true);
     spans.assign(spans_.begin(), spans_.end());
     dropped = dropped_;
   }
@@ -147,13 +187,13 @@ TraceSpan::TraceSpan(Trace* trace, TraceLane lane, std::string_view what, std::s
   name_.append(kProfilerPrefix).append(what);
   if (!unit.empty()) name_.append(" ").append(unit);
   range_.before(std::string_view(name_));
-  start_ = Trace::Clock::now();
+  start_ = Trace::now(trace_);
 }
 
 TraceSpan::~TraceSpan() {
   if (trace_ == nullptr) return;
   const auto name = std::string_view(name_).substr(kProfilerPrefix.size());
-  trace_->add(lane_, name, start_, Trace::Clock::now());
+  trace_->add(lane_, name, std::move(start_), Trace::now(trace_));
 }
 
 }  // namespace fsdp::internal

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records when the engine did what, as spans of time: kept in memory, written as Chrome's trace
-// JSON (chrome://tracing, ui.perfetto.dev), and shown to LibTorch's profilers as they happen.
+// JSON (chrome://tracing, ui.perfetto.dev), and shown to LibTorch's profilers as they happen.  On
+// an accelerator a span is when the device did it; profilers see when the host asked for it.
 #pragma once
 
 #include <chrono>
@@ -8,13 +9,18 @@
 #include <cstdint>
 #include <deque>
 #include <filesystem>
+#include <functional>
 #include <iosfwd>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 
 #include <ATen/record_function.h>
+#include <c10/core/Device.h>
+
+#include "libfsdp/internal/engine/device_clock.h"
 
 namespace fsdp::internal {
 
@@ -29,7 +35,16 @@ enum class TraceLane : std::uint8_t {
 // Thread-safe.
 class Trace {
  public:
-  using Clock = std::chrono::steady_clock;
+  using Clock = DeviceClock::Clock;
+
+  // An end of a span.
+  struct Moment {
+    Moment() = default;
+    Moment(Clock::time_point when) : host(when) {}  // NOLINT(google-explicit-constructor)
+
+    Clock::time_point host;
+    DeviceClock::Mark on_device;  // null on the CPU, and while a graph is captured
+  };
 
   // `rank` is the process of the picture.  Keeps at most the last `max_spans` spans.  `epoch` is
   // the time of day at the clock's `begin`, so that several ranks' files can be laid side by side.
@@ -37,14 +52,22 @@ class Trace {
                  Clock::time_point begin = Clock::now(),
                  std::chrono::system_clock::time_point epoch = std::chrono::system_clock::now());
 
+  // Times what the accelerator does, on its current stream; without it, a trace times the host.
+  // While `is_capturing` returns true nothing is recorded: the work runs later, or often.
+  void time_device(c10::Device device, std::function<bool()> is_capturing);
+
+  // On an accelerator: where the current stream is.  Without a trace: the host's time, for one that
+  // begins meanwhile.
+  static Moment now(const Trace* trace);
   // `name`: "unshard blocks.1".  Spans of a lane may overlap: it gets as many rows as they need.
-  void add(TraceLane lane, std::string_view name, Clock::time_point start, Clock::time_point end);
+  void add(TraceLane lane, std::string_view name, Moment start, Moment end);
 
   // Returns how many spans are kept, and how many made room for later ones.
   std::size_t size() const;
   std::uint64_t dropped() const;
 
-  // Writes one JSON object to `out`; spans added while it is written may be missing.
+  // Waits for what the device has still to do, and writes one JSON object to `out`; spans added
+  // while it is written may be missing.
   void write(std::ostream& out) const;
   // Throws: c10::Error if the file cannot be written.
   void write(const std::filesystem::path& path) const;
@@ -57,20 +80,34 @@ class Trace {
     std::chrono::nanoseconds end{};
   };
 
+  // A span whose end the device has not come to, as far as the host knows.
+  struct Coming {
+    Span span;
+    Moment start;
+    Moment end;
+  };
+
+  void keep(Span span) const;
+  // Moves spans that are over from coming_ to spans_, in their order.
+  void arrive(bool waits) const;
+
   const int rank_;
   const std::size_t max_spans_;
   const Clock::time_point begin_;
   const std::chrono::nanoseconds epoch_;
 
   mutable std::mutex mutex_;
-  std::deque<Span> spans_;
-  std::uint64_t dropped_ = 0;
+  mutable std::optional<DeviceClock> device_;
+  std::function<bool()> is_capturing_;
+  mutable std::deque<Coming> coming_;
+  mutable std::deque<Span> spans_;
+  mutable std::uint64_t dropped_ = 0;
   // Steps repeat the same names, so each is kept once.  Nodes do not move.
   std::unordered_set<std::string> names_;
 };
 
-// Records the span of its own lifetime, in the current thread.  Without a trace and a profiler, it
-// costs one check of each.
+// Records the span of its own lifetime, in the current thread and stream.  Without a trace and a
+// profiler, it costs one check of each.
 class TraceSpan {
  public:
   // Named "<what> <unit>", or "<what>" if the unit has no name; profilers see it with the prefix
@@ -84,7 +121,7 @@ class TraceSpan {
   Trace* const trace_;
   const TraceLane lane_;
   std::string name_;  // profilers keep a view of it
-  Trace::Clock::time_point start_;
+  Trace::Moment start_;
   at::RecordFunction range_;
 };
 

@@ -59,6 +59,12 @@ class Steps {
     result_.losses.push_back(loss_.item<double>());
   }
 
+  void trace() {
+    const c10::StreamGuard entered(stream_);
+    sharded_->start_trace();
+  }
+  std::size_t traced() const { return sharded_->engine().trace()->size(); }
+
   Result result() {
     sim::synchronize(rank_);
     const StateDict state = sharded_->state_dict();
@@ -95,9 +101,14 @@ std::vector<Result> train(const Scene& scene, bool captured) {
     fill_parameters(*module);
     Steps steps(std::move(module), options);
     int number = 0;
+    steps.trace();
     while (number < kEagerSteps) steps.step(number++);
+    const std::size_t traced = steps.traced();
     std::optional<sim::Graph> graph;
-    if (captured) graph.emplace(steps.capture());
+    if (captured) {
+      graph.emplace(steps.capture());
+      EXPECT_EQ(steps.traced(), traced) << "of steps that run when the graph is replayed";
+    }
     while (number < kEagerSteps + kReplays)
       graph ? steps.replay(*graph, number++) : steps.step(number++);
     // A program may go on without its graph.

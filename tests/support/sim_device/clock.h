@@ -21,16 +21,22 @@ class Clock {
     if (times_.size() < other.times_.size()) times_.resize(other.times_.size());
     for (std::size_t i = 0; i < other.times_.size(); ++i)
       times_[i] = std::max(times_[i], other.times_[i]);
+    over_at_ = std::max(over_at_, other.over_at_);
   }
   // Returns the time of the next work of a stream.
   std::uint32_t tick(int stream) {
     const auto index = static_cast<std::size_t>(stream);
     if (times_.size() <= index) times_.resize(index + 1);
+    ++over_at_;
     return ++times_[index];
   }
+  // When all that is known is over, in seconds of a device on which every kernel takes one and
+  // starts as soon as it may.
+  std::int64_t over_at() const noexcept { return over_at_; }
 
  private:
   std::vector<std::uint32_t> times_;
+  std::int64_t over_at_ = 0;
 };
 
 }  // namespace fsdp::test::sim

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -14,8 +15,10 @@
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/torch.h>
 
+#include "libfsdp/internal/comm/peer_error.h"
 #include "tests/support/spawn_ranks.h"
 #include "tests/support/test_device.h"
 
@@ -258,6 +261,144 @@ TEST(Collectives, leaves_of_autograd_can_be_written) {
     TORCH_CHECK(parameter.requires_grad() && parameter.grad_fn() == nullptr);
     TORCH_CHECK(parameter.sum().template item<float>() == 18.0F, parameter);
   });
+}
+
+// ---- blocks, in this process or in others
+
+// Runs `f` on ranks that read each other's memory, and on ranks that send it.
+template <typename F>
+void with_and_without_direct_copies(const F& f) {
+  if (test::on_sim()) GTEST_SKIP() << "only ranks on the CPU read each other's memory";
+  for (const bool direct : {true, false}) {
+    for (const int world : {2, 3, 4}) {
+      ProcessGroupOptions options;
+      options.world_size = world;
+      options.timeout = std::chrono::seconds(20);
+      options.direct_copies = direct;
+      spawn_ranks(options, [&](const auto& group) {
+        TORCH_CHECK(has_direct_copies(*group) == direct, "expected direct copies: ", direct);
+        f(group);
+      });
+    }
+  }
+}
+
+at::Tensor buffer_for(const Group& group, const at::Tensor& block) {
+  return has_direct_copies(*group) ? at::Tensor()
+                                   : at::empty({group->size() * block.numel()}, block.options());
+}
+
+TEST(Collectives, blocks_of_all_ranks_are_read_in_parts) {
+  with_and_without_direct_copies([](const Group& group) {
+    for (const std::int64_t numel : {1, 7, 100'000}) {
+      const at::Tensor input = at::arange(numel, at::kFloat) + 1000 * group->rank();
+      Pending pending = gather_blocks(group, buffer_for(group, input), input, "gather");
+      const std::int64_t half = numel / 2;
+      at::Tensor found = at::zeros({group->size(), numel}, at::kFloat);
+      pending.read([&](const Blocks& blocks) {
+        for (int rank = 0; rank < group->size(); ++rank) {
+          auto* const row = reinterpret_cast<char*>(found[rank].mutable_data_ptr<float>());
+          blocks.copy(rank, {{half * 4, (numel - half) * 4, row + half * 4}, {0, half * 4, row}});
+          std::vector<char> scratch(4);
+          float last = 0;
+          std::memcpy(&last, blocks.view(rank, (numel - 1) * 4, 4, scratch.data()), 4);
+          TORCH_CHECK(last == static_cast<float>(numel - 1 + 1000 * rank), last);
+        }
+      });
+      for (int rank = 0; rank < group->size(); ++rank)
+        expect_equal(found[rank], at::arange(numel, at::kFloat) + 1000 * rank, "gathered");
+      input.fill_(-1);  // nobody reads it any more
+    }
+  });
+}
+
+TEST(Collectives, blocks_that_ranks_exchange_are_those_for_this_rank) {
+  with_and_without_direct_copies([](const Group& group) {
+    constexpr std::int64_t kNumel = 1000;
+    const at::Tensor input =
+        at::arange(group->size() * kNumel, at::kFloat) + 100'000 * group->rank();
+    const at::Tensor buffer = has_direct_copies(*group) ? at::Tensor() : at::empty_like(input);
+    at::Tensor found = at::zeros({group->size(), kNumel}, at::kFloat);
+    exchange_blocks(group, buffer, input, "exchange").read([&](const Blocks& blocks) {
+      for (int rank = 0; rank < group->size(); ++rank)
+        blocks.copy(rank, {{0, kNumel * 4,
+                            reinterpret_cast<char*>(found[rank].mutable_data_ptr<float>())}});
+    });
+    for (int rank = 0; rank < group->size(); ++rank)
+      expect_equal(found[rank],
+                   at::arange(kNumel, at::kFloat) + kNumel * group->rank() + 100'000 * rank,
+                   "exchanged");
+  });
+}
+
+TEST(Collectives, blocks_may_be_waited_for_without_reading_or_not_at_all) {
+  with_and_without_direct_copies([](const Group& group) {
+    const at::Tensor input = at::ones({1000});
+    for (int i = 0; i < 20; ++i) {
+      Pending read = gather_blocks(group, buffer_for(group, input), input, "read");
+      Pending waited = gather_blocks(group, buffer_for(group, input), input, "waited for");
+      { const Pending dropped = gather_blocks(group, buffer_for(group, input), input, "dropped"); }
+      waited.wait();
+      TORCH_CHECK(!waited);
+      int reads = 0;
+      read.read([&](const Blocks&) { ++reads; });
+      TORCH_CHECK(reads == 1);
+    }
+  });
+}
+
+TEST(Collectives, what_the_reader_throws_comes_to_its_caller_and_holds_up_nobody) {
+  with_and_without_direct_copies([](const Group& group) {
+    const at::Tensor input = at::ones({1000});
+    Pending pending = gather_blocks(group, buffer_for(group, input), input, "gather");
+    std::string message;
+    try {
+      pending.read([&](const Blocks&) {
+        if (group->rank() == 0) throw std::runtime_error("of rank 0");
+      });
+    } catch (const std::runtime_error& error) {
+      message = error.what();
+    }
+    TORCH_CHECK(message == (group->rank() == 0 ? "of rank 0" : ""), message);
+    barrier(group, "barrier");
+  });
+}
+
+TEST(Collectives, one_rank_that_wants_no_direct_copies_is_enough) {
+  if (test::on_sim()) GTEST_SKIP() << "only ranks on the CPU read each other's memory";
+  std::vector<std::thread> threads;
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::atomic<int> direct = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      ProcessGroupOptions options;
+      options.rank = rank;
+      options.world_size = 3;
+      options.store = store;
+      options.direct_copies = rank != 1;
+      const auto group = init_process_group(options);
+      direct += has_direct_copies(*group) ? 1 : 0;
+      barrier(group, "barrier");
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(direct, 0);
+}
+
+TEST(Collectives, blocks_of_other_sizes_are_an_error_on_every_rank) {
+  if (test::on_sim()) GTEST_SKIP() << "only ranks on the CPU read each other's memory";
+  std::atomic<int> refused = 0;
+  spawn_ranks(2, [&](const auto& group) {
+    const at::Tensor input = at::ones({group->rank() == 0 ? 10 : 11});
+    try {
+      gather_blocks(group, {}, input, "gather").read([](const Blocks&) {});
+    } catch (const PeerError& error) {
+      if (std::string(error.what()).find("another number of bytes") != std::string::npos) ++refused;
+    }
+    // Until then, memory that the other one offers has to be there.
+    all_gather_text(group, "", "the end");
+  });
+  EXPECT_EQ(refused, 2);
 }
 
 TEST(Collectives, observers_of_operators_see_nothing_of_other_threads) {

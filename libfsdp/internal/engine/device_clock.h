@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// When work of a device begins and ends, which the host learns only after it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include <c10/core/Device.h>
+#include <c10/core/Event.h>
+
+namespace fsdp::internal {
+
+class DeviceClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+  // Where a stream has come to.
+  using Mark = std::shared_ptr<const c10::Event>;
+
+  // Waits for the work on the current stream, to set the device's clock by the host's.
+  // Requires: an accelerator.
+  explicit DeviceClock(c10::Device device);
+
+  // Marks the current stream.
+  Mark mark() const;
+  // Returns the host's time at which the stream came to the mark; nothing if it has not, unless the
+  // host `waits` for it.
+  std::optional<Clock::time_point> time_of(const Mark& mark, bool waits);
+
+ private:
+  const c10::Device device_;
+  // The device counts from here: it says single-precision milliseconds, so a long trace moves on.
+  Mark anchor_;
+  Clock::time_point anchor_time_;
+};
+
+}  // namespace fsdp::internal
