@@ -2,6 +2,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -220,12 +221,21 @@ void Pending::read(const std::function<void(const Blocks&)>& take) {
   Pending ending = std::move(*this);
   ending.wait_in_slices();
   if (OfferWork* const own = ending.offer()) {
+    // Whatever `take` throws, its caller may write this rank's block next, which others still read.
+    std::exception_ptr thrown;
     try {
       own->take(take);
     } catch (const LostOffer& error) {
       throw_lost(*ending.group_, ending.what_, error.what());
+    } catch (...) {
+      thrown = std::current_exception();
     }
-    ending.wait_in_slices();
+    try {
+      ending.wait_in_slices();
+    } catch (...) {
+      if (!thrown) throw;
+    }
+    if (thrown) std::rethrow_exception(thrown);
   } else {
     take(BufferedBlocks(ending.blocks_WN_, ending.group_->size()));
   }

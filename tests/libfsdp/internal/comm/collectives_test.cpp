@@ -353,12 +353,18 @@ TEST(Collectives, what_the_reader_throws_comes_to_its_caller_and_holds_up_nobody
     Pending pending = gather_blocks(group, buffer_for(group, input), input, "gather");
     std::string message;
     try {
-      pending.read([&](const Blocks&) {
+      pending.read([&](const Blocks& blocks) {
         if (group->rank() == 0) throw std::runtime_error("of rank 0");
+        // Rank 0 has long thrown, and still its block may not change.
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        at::Tensor found = at::zeros({1000}, at::kFloat);
+        blocks.copy(0, {{0, 4000, reinterpret_cast<char*>(found.mutable_data_ptr<float>())}});
+        expect_equal(found, at::ones({1000}), "rank 0's block");
       });
     } catch (const std::runtime_error& error) {
       message = error.what();
     }
+    input.zero_();
     TORCH_CHECK(message == (group->rank() == 0 ? "of rank 0" : ""), message);
     barrier(group, "barrier");
   });
