@@ -8,12 +8,11 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/agree.h"
-#include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/construction/construction.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/mesh.h"
 #include "libfsdp/internal/engine/module_units.h"
-#include "libfsdp/meta_device.h"
 
 namespace fsdp {
 using namespace internal;
@@ -41,16 +40,6 @@ std::vector<at::Tensor> managed(const std::vector<at::Tensor>& tensors, const Ig
   return result;
 }
 
-// Moves parameters and buffers that are not ignored, each in place.
-void move(torch::nn::Module& module, c10::Device device, const Ignored& ignored) {
-  const at::NoGradGuard no_grad;
-  for (const auto& tensors : {module.parameters(), module.buffers()}) {
-    for (const at::Tensor& tensor : managed(tensors, ignored)) {
-      if (tensor.device() != device && !tensor.is_meta()) tensor.set_data(tensor.to(device));
-    }
-  }
-}
-
 // Casts buffers, except those of modules that mixed precision leaves alone.
 void cast_buffers(torch::nn::Module& module, c10::ScalarType dtype, const Ignored& ignored,
                   const std::vector<std::unique_ptr<Unit>>& units) {
@@ -67,21 +56,6 @@ void cast_buffers(torch::nn::Module& module, c10::ScalarType dtype, const Ignore
   }
 }
 
-// Copies rank 0's values to all ranks: first among replicas, then inside each sharding group.
-void take_states_of_rank_0(torch::nn::Module& module, const Mesh& mesh, const Ignored& ignored) {
-  const at::NoGradGuard no_grad;
-  for (const auto& group : {mesh.replicate, mesh.shard}) {
-    if (!group || group->size() == 1) continue;
-    for (const auto& tensors : {module.parameters(), module.buffers()}) {
-      for (const at::Tensor& tensor : managed(tensors, ignored)) {
-        at::Tensor values = tensor.detach().contiguous();
-        broadcast(group, values, 0, "broadcast of the states of rank 0").wait();
-        if (!values.is_same(tensor)) tensor.detach().copy_(values);
-      }
-    }
-  }
-}
-
 c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& options,
                            const Ignored& ignored) {
   const auto device = device_to_compute_on(options.device_id, options.process_group->device());
@@ -90,21 +64,6 @@ c10::Device compute_device(const torch::nn::Module& module, const FsdpOptions& o
     if (!tensor.is_meta()) return tensor.device();
   }
   return c10::kCPU;
-}
-
-void lay_out_all(const std::vector<std::unique_ptr<Unit>>& units, const Mesh& mesh,
-                 c10::Device shard_device) {
-  const at::NoGradGuard no_grad;
-  for (const auto& unit : units) {
-    for (const auto& parameter : unit->parameters)
-      parameter->layout = shard_layout(parameter->full.sizes(), mesh.shard->size());
-    lay_out(*unit, mesh.shard->rank(), shard_device);
-    unit->resident = mesh.shard->size() == 1 && !unit->parameters.empty() &&
-                     unit->local.device() == unit->parameters.front()->full.device() &&
-                     std::all_of(unit->groups.begin(), unit->groups.end(), [](const auto& group) {
-                       return group.compute_dtype == group.dtype;
-                     });
-  }
 }
 
 }  // namespace
@@ -116,15 +75,11 @@ ShardedModule::ShardedModule(std::shared_ptr<torch::nn::Module> module, FsdpOpti
   const Ignored ignored = ignored_by(*module_, options);
   const c10::Device device = compute_device(*module_, options, ignored);
   std::vector<std::unique_ptr<Unit>> units;
-  agree(options.process_group, "wrapping the module", [&] {
-    materialize(*module_, device, options.param_init_fn, ignored.modules);
-    move(*module_, device, ignored);
-    units = units_of(*module_, options, ignored);
-  });
+  agree(options.process_group, "wrapping the module",
+        [&] { units = units_of(*module_, options, ignored); });
   require_same(options.process_group, "the modules to shard", fingerprint(units, options));
   const Mesh mesh = mesh_of(options);
-  if (options.sync_module_states) take_states_of_rank_0(*module_, mesh, ignored);
-  lay_out_all(units, mesh, options.cpu_offload.offload_params ? c10::Device(c10::kCPU) : device);
+  construct(*module_, units, options, ignored, mesh, device);
   for (const auto& item : module_->named_buffers())
     buffer_dtypes_.emplace(item.key(), item.value().scalar_type());
   if (options.mixed_precision.buffer_dtype)

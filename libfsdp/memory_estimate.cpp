@@ -180,7 +180,7 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
   result.replicas = setup.world_size / result.shard_ranks;
   result.offloaded = options.cpu_offload.offload_params;
   const Ignored ignored = ignored_by(module, options);
-  const Units units = units_of(module, options, ignored, /*may_be_meta=*/true);
+  const Units units = units_of(module, options, ignored);
   std::vector<WorkingSet> sets;
   for (const auto& unit : units) {
     UnitEstimate estimate;

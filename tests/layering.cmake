@@ -77,6 +77,7 @@ room(formats trainers base files pickle model checkpoint content safetensors tor
 every_room_is_listed(formats)
 room(libfsdp/internal comm)
 room(libfsdp/internal engine comm)
+room(libfsdp/internal construction comm engine)
 room(libfsdp/internal state comm engine)
 room(libfsdp/internal checkpoint comm engine state)
 every_room_is_listed(libfsdp/internal)

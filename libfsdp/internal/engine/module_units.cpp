@@ -93,7 +93,7 @@ std::string quoted(const Unit& unit) {
   return unit.name.empty() ? "the root unit" : "unit '" + unit.name + "'";
 }
 
-void check_parameter(const std::string& name, const at::Tensor& tensor, bool may_be_meta) {
+void check_parameter(const std::string& name, const at::Tensor& tensor) {
   TORCH_CHECK(parameter_of(tensor) == nullptr, "parameter '", name,
               "' is sharded already: it lies in a module that was wrapped before, alone or inside "
               "another; wrap the outermost module once, and say by auto_wrap_policy (or wrap()) "
@@ -101,9 +101,6 @@ void check_parameter(const std::string& name, const at::Tensor& tensor, bool may
   TORCH_CHECK(!tensor.key_set().has(internal::interception_key()), "parameter '", name,
               "' belonged to a sharded module that has been destroyed, and its values with it: "
               "build the module anew");
-  TORCH_CHECK(may_be_meta || !tensor.is_meta(), "parameter '", name,
-              "' is on the meta device and nothing "
-              "initializes it; give param_init_fn");
   TORCH_CHECK(tensor.layout() == at::kStrided, "parameter '", name, "' is ", tensor.layout(),
               ", but only dense parameters can be sharded; ignore it with ignored_states");
   TORCH_CHECK(tensor.is_floating_point() || tensor.is_complex(), "parameter '", name, "' is ",
@@ -187,14 +184,11 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
 }
 
 std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
-                                            const FsdpOptions& options, const Ignored& ignored,
-                                            bool may_be_meta) {
+                                            const FsdpOptions& options, const Ignored& ignored) {
   UnitOfModule of_module;
   Units units = empty_units(module, options, ignored, of_module);
   const UnitFinder finder(module, of_module);
   std::unordered_map<const c10::TensorImpl*, Parameter*> seen;
-  const at::Tensor* first = nullptr;
-  std::string first_name;
   const auto named = module.named_parameters();
   for (const auto& item : named) {
     const std::string& name = item.key();
@@ -210,14 +204,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
       known->second->names.push_back(name);
       continue;
     }
-    check_parameter(name, tensor, may_be_meta);
-    if (first == nullptr) {
-      first = &tensor;
-      first_name = name;
-    }
-    TORCH_CHECK(tensor.device() == first->device(), "parameter '", name, "' is on ",
-                tensor.device(), ", but '", first_name, "' is on ", first->device(),
-                ": move the module to one device, or give device_id");
+    check_parameter(name, tensor);
     auto parameter = std::make_unique<Parameter>();
     parameter->names = {name};
     parameter->unit = &unit;

@@ -28,11 +28,9 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options);
 // module and grouped by dtype.  They have no memory yet (see lay_out).  A unit without parameters
 // is left out, except the root.
 // Throws: c10::Error for a parameter that several units share, naming it and them; for frozen
-// parameters beside others if use_orig_params is false; for parameters on several devices or
-// without memory, unless they `may_be_meta`; for dtypes that cannot be sharded.
+// parameters beside others if use_orig_params is false; for dtypes that cannot be sharded.
 std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
-                                            const FsdpOptions& options, const Ignored& ignored,
-                                            bool may_be_meta = false);
+                                            const FsdpOptions& options, const Ignored& ignored);
 
 // Returns one line for each fact that must be the same on every rank: options, units, parameters.
 std::vector<std::string> fingerprint(const std::vector<std::unique_ptr<Unit>>& units,

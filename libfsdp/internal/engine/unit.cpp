@@ -62,6 +62,30 @@ void add_parts(Unit& unit, const FlatGroup& group, std::int64_t item) {
   add(unit.gather_bytes - end);
 }
 
+// Returns the place of a parameter's rows in the unit's buffer.
+at::Tensor rows_of(const Parameter& parameter, int rank) {
+  return parameter.unit->groups[parameter.group]
+      .local.narrow(0, parameter.offset, parameter.layout.numel_of(rank))
+      .view(parameter.layout.shape_of(rank));
+}
+
+// Returns a tensor of the shape and device of `full`.  Its storage has no memory, and says `why`.
+at::Tensor tensor_without_memory(const at::Tensor& full, c10::ScalarType dtype, bool observed,
+                                 std::string why) {
+  // A tensor takes its device from the storage it is made with.
+  auto storage = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), std::size_t{0}, at::DataPtr(nullptr, full.device()),
+      /*allocator=*/nullptr, /*resizable=*/false);
+  storage->release_data_and_set_meta_custom_data_ptr_error_msg_(std::move(why));
+  const at::Tensor like = at::empty({0}, full.options().dtype(dtype).requires_grad(false));
+  c10::DispatchKeySet keys = like.key_set();
+  if (observed) keys = keys.add(internal::interception_key());
+  at::Tensor result = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                               keys, like.dtype());
+  result.unsafeGetTensorImpl()->set_sizes_contiguous(full.sizes());
+  return result;
+}
+
 // One counter for the whole unit, because every operator asks whether any of it was written.
 void share_version(Unit& unit) {
   const auto& version = unit.parameters.front()->shard.unsafeGetTensorImpl()->version_counter();
@@ -156,10 +180,11 @@ std::int64_t set_offsets(Unit& unit) {
   return local_bytes + kTrailerBytes;
 }
 
-void lay_out(Unit& unit, int rank, c10::Device device) {
+void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Device compute_device) {
+  for (const auto& parameter : unit.parameters)
+    parameter->layout = shard_layout(parameter->full.sizes(), world_size);
   const std::int64_t local_bytes = set_offsets(unit) - kTrailerBytes;
-  const bool pinned = device.is_cpu() && !unit.parameters.empty() &&
-                      !unit.parameters.front()->full.device().is_cpu();
+  const bool pinned = device.is_cpu() && !unit.parameters.empty() && !compute_device.is_cpu();
   unit.local = at::zeros({local_bytes + kTrailerBytes},
                          at::TensorOptions().dtype(at::kByte).device(device).pinned_memory(pinned));
   const at::Tensor id = at::tensor({unit.id}, at::kLong).view(at::kByte);
@@ -168,16 +193,7 @@ void lay_out(Unit& unit, int rank, c10::Device device) {
     const auto item = item_bytes(group.dtype);
     group.local = unit.local.narrow(0, group.local_offset, group.numel * item).view(group.dtype);
     for (Parameter* parameter : group.parameters) {
-      const ShardLayout& layout = parameter->layout;
-      const at::Tensor rows = group.local.narrow(0, parameter->offset, layout.numel_of(rank))
-                                  .view(layout.shape_of(rank));
-      if (rows.numel() != 0) {
-        rows.copy_(parameter->full.detach()
-                       .reshape({layout.rows, layout.row_numel})
-                       .narrow(0, layout.first_row(rank), layout.rows_of(rank))
-                       .reshape(layout.shape_of(rank)));
-      }
-      parameter->shard = shard_tensor(rows);
+      parameter->shard = shard_tensor(rows_of(*parameter, rank));
       parameter->shard.set_requires_grad(parameter->trainable);
     }
     const bool trainable = group.trainable_numel != 0;
@@ -186,29 +202,41 @@ void lay_out(Unit& unit, int rank, c10::Device device) {
     group.flat.set_requires_grad(trainable);
   }
   if (!unit.parameters.empty()) share_version(unit);
+  unit.resident = world_size == 1 && !unit.parameters.empty() && device == compute_device &&
+                  std::all_of(unit.groups.begin(), unit.groups.end(),
+                              [](const auto& group) { return group.compute_dtype == group.dtype; });
+}
+
+void cut(Parameter& parameter, int rank) {
+  const at::NoGradGuard no_grad;
+  const ShardLayout& layout = parameter.layout;
+  at::Tensor& full = parameter.full;
+  const at::Tensor rows = rows_of(parameter, rank);
+  if (rows.numel() != 0) {
+    rows.copy_(full.detach()
+                   .reshape({layout.rows, layout.row_numel})
+                   .narrow(0, layout.first_row(rank), layout.rows_of(rank))
+                   .reshape(layout.shape_of(rank)));
+  }
+  full.set_data(tensor_without_memory(
+      full, full.scalar_type(), /*observed=*/false,
+      "parameter '" + parameter.name() +
+          "' has no memory now: it is sharded already, while later modules are being initialized; "
+          "what initializes a module (param_init_fn, reset_parameters) writes only the "
+          "parameters of that module"));
 }
 
 void take_over(Unit& unit, bool observed) {
   for (FlatGroup& group : unit.groups) {
     for (Parameter* parameter : group.parameters) {
       at::Tensor& full = parameter->full;
-      // A tensor takes its device from the storage it is made with.
-      auto storage = c10::make_intrusive<c10::StorageImpl>(
-          c10::StorageImpl::use_byte_size_t(), std::size_t{0}, at::DataPtr(nullptr, full.device()),
-          /*allocator=*/nullptr, /*resizable=*/false);
-      storage->release_data_and_set_meta_custom_data_ptr_error_msg_(
+      parameter->home = tensor_without_memory(
+          full, group.compute_dtype, observed,
           "parameter '" + parameter->name() +
-          "' has no memory now: its module is sharded, and it is whole only while an operator uses "
-          "it; hold an fsdp::Gathered of it where forward asks for its memory (data_ptr(), "
-          "accessor(), a kernel of your own), and read or write it inside summon_full_params() "
-          "anywhere else");
-      const at::Tensor like =
-          at::empty({0}, full.options().dtype(group.compute_dtype).requires_grad(false));
-      c10::DispatchKeySet keys = like.key_set();
-      if (observed) keys = keys.add(internal::interception_key());
-      parameter->home = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                                 keys, like.dtype());
-      parameter->home.unsafeGetTensorImpl()->set_sizes_contiguous(full.sizes());
+              "' has no memory now: its module is sharded, and it is whole only while an operator "
+              "uses it; hold an fsdp::Gathered of it where forward asks for its memory "
+              "(data_ptr(), accessor(), a kernel of your own), and read or write it inside "
+              "summon_full_params() anywhere else");
       full.set_data(parameter->home);
     }
   }

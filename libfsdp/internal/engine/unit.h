@@ -184,9 +184,12 @@ Trailer& trailer_of(Unit& unit) noexcept;
 // Sets each group's offsets and the unit's sizes.
 // Requires: the parameters' layouts.  Returns the bytes of the unit's buffer.
 std::int64_t set_offsets(Unit& unit);
-// Sets offsets, and makes the unit's buffer, with shards of the module's present values.  `device`:
-// of the shards.  The module's tensors are not changed.
-void lay_out(Unit& unit, int rank, c10::Device device);
+// Sets layouts and offsets, and makes the unit's buffer, with shards whose values are zeros.
+// `device`: of the shards; `compute_device`: of the unit's gathers.
+void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Device compute_device);
+// Writes this rank's rows of the module's tensor to the shard, and takes the tensor's memory.
+// Requires: lay_out(); the tensor is on the device of the unit's gathers.
+void cut(Parameter& parameter, int rank);
 
 // Replaces the storages of the module's tensors by the unit's own, without memory.  If `observed`,
 // operators on them are seen from now on.

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "libfsdp/internal/construction/construction.h"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
+
+#include "libfsdp/agree.h"
+#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/construction/materialization.h"
+#include "libfsdp/internal/construction/rank_0_values.h"
+#include "libfsdp/meta_device.h"
+
+namespace fsdp::internal {
+namespace {
+
+using torch::nn::Module;
+
+class Construction {
+ public:
+  Construction(Module& root, const std::vector<std::unique_ptr<Unit>>& units,
+               const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
+               c10::Device device)
+      : root_(root), ignored_(ignored), mesh_(mesh), device_(device) {
+    if (options.sync_module_states) values_.emplace(mesh_, largest_unit(units));
+    how_.device = device;
+    how_.param_init_fn = options.param_init_fn;
+    how_.ignored = ignored.modules;
+    how_.done = [this](Module& module) { module_is_done(module); };
+    how_.kept = [this](const at::Tensor& tensor) {
+      return waiting_.count(tensor.unsafeGetTensorImpl()) == 0 ? 0 : 1;
+    };
+    for (const auto& unit : units) {
+      for (const auto& parameter : unit->parameters)
+        waiting_.emplace(parameter->full.unsafeGetTensorImpl(), Waiting{parameter.get()});
+    }
+    std::unordered_set<const Module*> seen;
+    for (const auto& module : root.modules()) {
+      if (!seen.insert(module.get()).second) continue;
+      for (const at::Tensor& tensor : own_parameters(*module)) {
+        const auto found = waiting_.find(tensor.unsafeGetTensorImpl());
+        if (found != waiting_.end()) ++found->second.owners;
+      }
+    }
+  }
+
+  // Returns the names of parameters that something outside of the modules' registries may
+  // initialize, one a line.
+  std::string held() const {
+    std::string result;
+    for (const Parameter* const parameter : waiting_in_order()) {
+      const int owners = waiting_.at(parameter->full.unsafeGetTensorImpl()).owners;
+      // An owner has it in its registry and in a member; then there is the unit's.
+      if (parameter->full.use_count() > static_cast<std::size_t>(2 * owners + 1))
+        result += parameter->name() + '\n';
+    }
+    return result;
+  }
+
+  // `held`: parameters that are cut at the end, the same on every rank.
+  void run(std::set<std::string> held) {
+    held_ = std::move(held);
+    const at::NoGradGuard no_grad;
+    std::exception_ptr error;
+    try {
+      internal::run(how_, root_);
+    } catch (const PeerError&) {
+      throw;
+    } catch (...) {
+      if (!values_) throw;
+      error = std::current_exception();
+      go_on_without_values();
+    }
+    for (Parameter* const parameter : waiting_in_order()) ready(*parameter);
+    if (values_) values_->finish();
+    cut_all();
+    move_buffers();
+    if (error) std::rethrow_exception(error);
+  }
+
+ private:
+  struct Waiting {
+    Parameter* parameter = nullptr;
+    int owners = 0;  // modules that have it in their registries
+    int done = 0;    // of them
+  };
+
+  // Returns the bytes of its parameters.
+  static std::int64_t largest_unit(const std::vector<std::unique_ptr<Unit>>& units) {
+    std::int64_t largest = 0;
+    for (const auto& unit : units) {
+      std::int64_t bytes = 0;
+      for (const auto& parameter : unit->parameters)
+        bytes += parameter->full.numel() * item_bytes(parameter->full.scalar_type());
+      largest = std::max(largest, bytes);
+    }
+    return largest;
+  }
+
+  static std::vector<at::Tensor> own_parameters(const Module& module) {
+    std::vector<at::Tensor> result;
+    std::unordered_set<const c10::TensorImpl*> seen;
+    for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+      if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
+        result.push_back(item.value());
+    }
+    return result;
+  }
+
+  void module_is_done(const Module& module) {
+    std::vector<Parameter*> now;
+    for (const at::Tensor& tensor : own_parameters(module)) {
+      const auto found = waiting_.find(tensor.unsafeGetTensorImpl());
+      if (found == waiting_.end()) continue;
+      Waiting& waiting = found->second;
+      ++waiting.done;
+      if (waiting.done == waiting.owners && held_.count(waiting.parameter->name()) == 0)
+        now.push_back(waiting.parameter);
+    }
+    for (Parameter* const parameter : now) ready(*parameter);
+  }
+
+  // Other ranks wait for this one in broadcasts, until all can tell each other what happened.
+  void go_on_without_values() {
+    has_failed_ = true;
+    for (auto& [tensor, waiting] : waiting_) waiting.done = 0;
+    how_.param_init_fn = [this](Module& module) { to_empty(module, device_, /*recurse=*/false); };
+    internal::run(how_, root_);
+  }
+
+  // In the order of units, which is the same on every rank.
+  std::vector<Parameter*> waiting_in_order() const {
+    std::vector<Parameter*> result;
+    for (const auto& [tensor, waiting] : waiting_) result.push_back(waiting.parameter);
+    std::sort(result.begin(), result.end(), [](const Parameter* a, const Parameter* b) {
+      return a->unit->id != b->unit->id ? a->unit->id < b->unit->id : a->name() < b->name();
+    });
+    return result;
+  }
+
+  // The parameter has its values, as far as this rank can tell.
+  void ready(Parameter& parameter) {
+    at::Tensor& full = parameter.full;
+    const c10::IntArrayRef shape = parameter.layout.shape;
+    const c10::ScalarType dtype = parameter.unit->groups[parameter.group].dtype;
+    if (full.sizes() != shape || full.scalar_type() != dtype) {
+      TORCH_CHECK(has_failed_, "parameter '", parameter.name(), "' was ", dtype, " ", shape,
+                  " on the meta device, but its initialization made it ", full.scalar_type(), " ",
+                  full.sizes());
+      full.set_data(at::empty(shape, at::TensorOptions().dtype(dtype).device(device_)));
+    }
+    waiting_.erase(full.unsafeGetTensorImpl());
+    if (full.device() != device_) full.set_data(full.to(device_));
+    whole_.push_back(&parameter);
+    if (!values_ || values_->send(full)) cut_all();
+  }
+
+  void cut_all() {
+    for (Parameter* const parameter : std::exchange(whole_, {}))
+      cut(*parameter, mesh_.shard->rank());
+  }
+
+  void move_buffers() {
+    for (at::Tensor& buffer : managed_buffers(root_, ignored_)) {
+      if (buffer.device() != device_ && !buffer.is_meta()) buffer.set_data(buffer.to(device_));
+      if (values_) values_->send(buffer);
+    }
+    if (values_) values_->finish();
+  }
+
+  static std::vector<at::Tensor> managed_buffers(const Module& root, const Ignored& ignored) {
+    std::vector<at::Tensor> result;
+    for (const at::Tensor& tensor : root.buffers()) {
+      if (tensor.defined() && ignored.tensors.count(tensor.unsafeGetTensorImpl()) == 0)
+        result.push_back(tensor);
+    }
+    return result;
+  }
+
+  Module& root_;
+  const Ignored& ignored_;
+  const Mesh& mesh_;
+  const c10::Device device_;
+  Materialization how_;
+  std::optional<Rank0Values> values_;  // none: each rank keeps its own
+  std::unordered_map<const c10::TensorImpl*, Waiting> waiting_;
+  std::set<std::string> held_;
+  bool has_failed_ = false;
+  std::vector<Parameter*> whole_;  // ready, and not cut
+};
+
+}  // namespace
+
+void construct(Module& module, const std::vector<std::unique_ptr<Unit>>& units,
+               const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
+               c10::Device device) {
+  const c10::Device shard_device =
+      options.cpu_offload.offload_params ? c10::Device(c10::kCPU) : device;
+  Construction construction(module, units, options, ignored, mesh, device);
+  std::set<std::string> held;
+  const auto add = [&](const std::string& names) {
+    std::istringstream lines(names);
+    for (std::string name; std::getline(lines, name);) held.insert(name);
+  };
+  if (options.sync_module_states) {
+    // Ranks broadcast in one order, whatever each of them refers to.
+    for (const std::string& names : agree_and_tell(options.process_group, "wrapping the module",
+                                                   [&] { return construction.held(); }))
+      add(names);
+  } else {
+    add(construction.held());
+  }
+  agree(options.process_group, "wrapping the module", [&] {
+    for (const auto& unit : units)
+      lay_out(*unit, mesh.shard->rank(), mesh.shard->size(), shard_device, device);
+    construction.run(std::move(held));
+  });
+}
+
+}  // namespace fsdp::internal

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the shards of a module, one module of the tree after the other: each is initialized, moved
+// to its device, given rank 0's values and cut before the next one, so that a rank never holds more
+// than its shards and some whole parameters.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <c10/core/Device.h>
+#include <torch/nn/module.h>
+
+#include "libfsdp/internal/engine/mesh.h"
+#include "libfsdp/internal/engine/module_units.h"
+#include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/options.h"
+
+namespace fsdp::internal {
+
+// Collective.  Leaves the tensors of `units` in the module without memory, and its buffers on the
+// device.  `units`: from units_of(), the same on every rank.
+//
+// A parameter is cut when all modules that it is registered in are done; one that anything else
+// refers to (`head->weight = embedding->weight` leaves it in head, but not in its registry), when
+// all modules are, because head may initialize it.
+// Throws: c10::Error on every rank, naming the ranks that failed: what materialize() throws; for an
+// initialization that writes a parameter of a module that was cut before, or changes the shape or
+// dtype of a parameter.
+void construct(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
+               const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
+               c10::Device device);
+
+}  // namespace fsdp::internal
