@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs that call a sharded module in streams of their own, on simulated devices.
 #include <optional>
+#include <vector>
 
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -16,10 +17,13 @@ c10::Stream default_stream(int rank) {
   return c10::Stream(c10::Stream::DEFAULT, device_of_rank(rank));
 }
 
-void step_on(ShardedGpt& sharded, torch::optim::Optimizer& optimizer, int rank, int step) {
-  token_loss(sharded, rank, step).backward();
-  optimizer.step();
-  optimizer.zero_grad();
+// Tokens of several steps.  A copy to the device has the host wait for a stream, and whatever comes
+// after it is ordered: made in between, they would hide what these scenes are for.
+std::vector<Tensor> tokens_of(int rank, int steps) {
+  std::vector<Tensor> result;
+  for (int step = 0; step < steps; ++step) result.push_back(device_tokens(rank, step));
+  sim::synchronize(rank);
+  return result;
 }
 
 TEST(SimCallerStreams, whole_steps_in_another_stream_than_the_default_one) {
@@ -29,8 +33,8 @@ TEST(SimCallerStreams, whole_steps_in_another_stream_than_the_default_one) {
     sim::order(default_stream(rank), side);
     const c10::StreamGuard entered(side);
     torch::optim::SGD optimizer(sharded.parameters(), 0.1);
-    for (int step = 0; step < 3; ++step) {
-      token_loss(sharded, rank, step).backward();
+    for (const Tensor& tokens : tokens_of(rank, 3)) {
+      next_token_loss(sharded.forward(tokens), tokens).backward();
       sharded.clip_grad_norm_(1.0);
       optimizer.step();
       optimizer.zero_grad();
@@ -44,11 +48,14 @@ TEST(SimCallerStreams, steps_in_two_streams_by_turns) {
     const c10::Stream main = default_stream(rank);
     const c10::Stream side = sim::new_stream(rank, "side");
     torch::optim::SGD optimizer(sharded.parameters(), 0.1);
-    for (int step = 0; step < 4; ++step) {
-      const bool on_side = step % 2 == 1;
+    bool on_side = false;
+    for (const Tensor& tokens : tokens_of(rank, 5)) {
       sim::order(on_side ? main : side, on_side ? side : main);
       const c10::StreamGuard entered(on_side ? side : main);
-      step_on(sharded, optimizer, rank, step);
+      on_side = !on_side;
+      next_token_loss(sharded.forward(tokens), tokens).backward();
+      optimizer.step();
+      optimizer.zero_grad();
     }
   });
 }
@@ -59,14 +66,106 @@ TEST(SimCallerStreams, shards_are_written_in_the_stream_of_the_next_forward) {
     const int rank = group->rank();
     const c10::Stream main = default_stream(rank);
     const c10::Stream side = sim::new_stream(rank, "side");
-    for (int step = 0; step < 4; ++step) {
-      const bool on_side = step % 2 == 1;
+    bool on_side = false;
+    for (const Tensor& tokens : tokens_of(rank, 5)) {
       sim::order(on_side ? main : side, on_side ? side : main);
       const c10::StreamGuard entered(on_side ? side : main);
+      on_side = !on_side;
       for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
-      sharded.forward(device_tokens(rank, step));
+      sharded.forward(tokens);
     }
   });
+}
+
+TEST(SimCallerStreams, shards_are_written_in_the_stream_of_the_next_summon) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    const torch::NoGradGuard no_grad;
+    const int rank = group->rank();
+    const c10::Stream main = default_stream(rank);
+    const c10::Stream side = sim::new_stream(rank, "side");
+    sharded.forward(tokens_of(rank, 1).front());
+    bool on_side = true;
+    for (int i = 0; i < 3; ++i) {
+      sim::order(on_side ? main : side, on_side ? side : main);
+      const c10::StreamGuard entered(on_side ? side : main);
+      on_side = !on_side;
+      for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+      const auto scope = sharded.summon_full_params();
+    }
+  });
+}
+
+// The optimizer runs in a stream that joins the backward's.
+TEST(SimCallerStreams, an_optimizer_in_a_stream_of_its_own) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    const int rank = group->rank();
+    const c10::Stream main = default_stream(rank);
+    const c10::Stream side = sim::new_stream(rank, "side");
+    torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+    for (const Tensor& tokens : tokens_of(rank, 4)) {
+      next_token_loss(sharded.forward(tokens), tokens).backward();
+      sim::order(main, side);
+      {
+        const c10::StreamGuard entered(side);
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      sim::order(side, main);
+    }
+  });
+}
+
+// ---- forwards and backwards that throw, after which shards are written
+
+// Throws in its backward.
+struct ThrowInBackward : torch::autograd::Function<ThrowInBackward> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x.clone(); }
+  static torch::autograd::tensor_list backward(torch::autograd::AutogradContext*,
+                                               const torch::autograd::tensor_list&) {
+    TORCH_CHECK(false, "backward throws");
+  }
+};
+
+void write_after_errors(bool in_backward, bool ahead) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
+  scene.options.forward_prefetch = ahead;
+  run(scene, [&](const Group& group, const FsdpOptions& options) {
+    Stack module;
+    fill_parameters(*module);
+    FullyShardedDataParallel<Stack> sharded(module, options);
+    name_lanes(sharded);
+    std::vector<Tensor> values;
+    for (int i = 0; i < 6; ++i) values.push_back(device_values({3, 16}, group->rank(), i));
+    sim::synchronize(group->rank());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const bool fails = i % 2 == 1;
+      module->throws = fails && !in_backward;
+      // Layers that do not come were gathered in vain.
+      module->order = fails ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      try {
+        Tensor x = values[i].clone().requires_grad_();
+        if (fails && in_backward) x = ThrowInBackward::apply(x);
+        sharded.forward(x).square().mean().backward();
+        EXPECT_FALSE(fails);
+      } catch (const std::exception&) {
+        EXPECT_TRUE(fails);
+      }
+      const torch::NoGradGuard no_grad;
+      for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+      sharded.zero_grad();
+    }
+  });
+}
+
+TEST(SimCallerStreams, shards_are_written_after_a_forward_that_threw) {
+  write_after_errors(false, false);
+}
+TEST(SimCallerStreams, shards_are_written_after_a_forward_that_threw_with_gathers_ahead) {
+  write_after_errors(false, true);
+}
+TEST(SimCallerStreams, shards_are_written_after_a_backward_that_threw) {
+  write_after_errors(true, false);
 }
 
 // All layers run in a side stream, which the main one waits for.
@@ -98,9 +197,12 @@ TEST(SimCallerStreams, a_forward_ends_in_another_stream_than_its_layers_ran_in) 
     FullyShardedDataParallel<Aside> sharded(module, options);
     name_lanes(sharded);
     const torch::NoGradGuard no_grad;
-    for (int i = 0; i < 4; ++i) {
+    std::vector<Tensor> values;
+    for (int i = 0; i < 4; ++i) values.push_back(device_values({3, 16}, group->rank(), i));
+    sim::synchronize(group->rank());
+    for (std::size_t i = 0; i < values.size(); ++i) {
       module->order = i % 2 == 0 ? Order{0, 1, 2, 3, 4, 5} : Order{0, 1, 2};
-      sharded.forward(device_values({3, 16}, group->rank(), i));
+      sharded.forward(values[i]);
       for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
     }
   });
@@ -140,8 +242,12 @@ void train_fork(bool shared) {
     FullyShardedDataParallel<Fork> sharded(module, options);
     name_lanes(sharded);
     torch::optim::SGD optimizer(sharded.parameters(), 0.1);
-    for (int step = 0; step < 3; ++step) {
-      sharded.forward(device_values({3, 16}, group->rank(), step)).square().mean().backward();
+    std::vector<Tensor> values;
+    for (int step = 0; step < 3; ++step)
+      values.push_back(device_values({3, 16}, group->rank(), step));
+    sim::synchronize(group->rank());
+    for (const Tensor& value : values) {
+      sharded.forward(value).square().mean().backward();
       optimizer.step();
       optimizer.zero_grad();
     }
