@@ -37,29 +37,40 @@ void reset_peak() {
 }
 
 // Three layers of 4 * width^2 parameters.
-torch::nn::Sequential block(std::int64_t width) {
-  const auto layer = [](std::int64_t in, std::int64_t out) {
-    return torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false));
-  };
-  return {layer(width, 4 * width), layer(4 * width, width), layer(width, 4 * width)};
-}
+struct BlockImpl : torch::nn::Module {
+  explicit BlockImpl(std::int64_t width) {
+    add("up", width, 4 * width);
+    add("down", 4 * width, width);
+    add("out", width, 4 * width);
+  }
+  void add(const std::string& name, std::int64_t in, std::int64_t out) {
+    register_module(name, torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(false)));
+  }
+};
+TORCH_MODULE(Block);
+
+struct ModelImpl : torch::nn::Module {
+  ModelImpl(std::int64_t width, int blocks) {
+    for (int i = 0; i < blocks; ++i) register_module("block" + std::to_string(i), Block(width));
+  }
+  at::Tensor forward(const at::Tensor& x) { return x; }
+};
+TORCH_MODULE(Model);
 
 void run(std::int64_t width, int blocks, bool sync) {
   const auto group = init_process_group();
-  torch::nn::Sequential model = [&] {
+  Model model = [&] {
     const MetaDevice meta;
-    torch::nn::Sequential result;
-    for (int i = 0; i < blocks; ++i) result->push_back(block(width));
-    return result;
+    return Model(width, blocks);
   }();
   FsdpOptions options;
   options.process_group = group;
-  options.auto_wrap_policy = module_wrap_policy<torch::nn::SequentialImpl>();
+  options.auto_wrap_policy = module_wrap_policy<BlockImpl>();
   options.sync_module_states = sync;
   const std::int64_t before = memory("VmRSS");
   reset_peak();
   const auto began = std::chrono::steady_clock::now();
-  const FullyShardedDataParallel<torch::nn::Sequential> sharded(model, options);
+  const FullyShardedDataParallel<Model> sharded(model, options);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   std::int64_t shards = 0;
   std::int64_t largest = 0;

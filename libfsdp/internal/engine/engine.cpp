@@ -180,9 +180,12 @@ void Engine::abandon_forward(const char* what) noexcept {
   const std::lock_guard lock(mutex_);
   failed_ = true;
   options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
+  for (const auto& unit : units_) {
+    if (unit->state == UnitState::kGathering) unit->gather->let_read();
+  }
   streams_.order(Lane::kUnshard, Lane::kCompute);
   for (const auto& unit : units_) {
-    // Do not wait for a gather in flight: other ranks may never enter it.
+    // The host does not wait for a gather in flight: other ranks may never enter it.
     if (unit->state == UnitState::kUnsharded) reshard(*unit);
     unit->gather.reset();
     if (unit->state == UnitState::kGathering) unit->state = UnitState::kSharded;

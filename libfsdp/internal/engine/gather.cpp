@@ -154,6 +154,17 @@ void Gather::discard(Unit& unit) {
   unit.state = UnitState::kSharded;
 }
 
+void Gather::let_read() noexcept {
+  if (streams_.on_cpu() || waited_) return;
+  try {
+    const auto lane = streams_.enter(Lane::kUnshard);
+    pending_.wait();
+  } catch (const std::exception&) {
+    // Another rank failed, and with it the collective.
+  }
+  waited_ = true;
+}
+
 void Gather::wait() {
   if (waited_) return;
   if (streams_.on_cpu() && pending_) {

@@ -14,8 +14,8 @@
 #include "libfsdp/internal/engine/buffers.h"
 #include "libfsdp/internal/engine/gather_check.h"
 #include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/engine/trace.h"
 #include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/trace/trace.h"
 
 namespace fsdp::internal {
 
@@ -47,6 +47,9 @@ class Gather : public std::enable_shared_from_this<Gather> {
   // Frees one of its units that will not be used, without copying it.  It still waits, because the
   // shards are read until the collective is over.
   void discard(Unit& unit);
+  // On an accelerator: kUnshard comes after its reads of the shards, which may be written once it
+  // is given up.  The host waits for nothing, and what other ranks do makes no difference to it.
+  void let_read() noexcept;
 
  private:
   Gather(const GatherContext& context, std::vector<Unit*> units);

@@ -9,8 +9,8 @@
 
 #include "libfsdp/internal/engine/buffers.h"
 #include "libfsdp/internal/engine/streams.h"
-#include "libfsdp/internal/engine/trace.h"
 #include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/trace/trace.h"
 #include "libfsdp/options.h"
 
 namespace fsdp::internal {

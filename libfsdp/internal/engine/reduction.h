@@ -21,8 +21,8 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/engine/published.h"
 #include "libfsdp/internal/engine/reduce_context.h"
-#include "libfsdp/internal/engine/trace.h"
 #include "libfsdp/internal/engine/unit.h"
+#include "libfsdp/internal/trace/trace.h"
 
 namespace fsdp::internal {
 

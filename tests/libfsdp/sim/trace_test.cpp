@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of simulated devices, on which every kernel takes a second: the host queues whole steps in
 // less, so a span of the host's time is found at once.
-#include "libfsdp/internal/engine/trace.h"
+#include "libfsdp/internal/trace/trace.h"
 
 #include <algorithm>
 #include <cmath>

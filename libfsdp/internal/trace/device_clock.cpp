@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/device_clock.h"
+#include "libfsdp/internal/trace/device_clock.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/engine/trace.h"
+#include "libfsdp/internal/trace/trace.h"
 
 #include <chrono>
 #include <filesystem>

@@ -20,7 +20,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/Device.h>
 
-#include "libfsdp/internal/engine/device_clock.h"
+#include "libfsdp/internal/trace/device_clock.h"
 
 namespace fsdp::internal {
 
