@@ -14,9 +14,8 @@ namespace fsdp::test {
 namespace {
 
 constexpr int kSteps = 4;
-// Buffers are rounded to pages and lent again if they are up to a quarter too large; blocks of the
-// allocator are rounded to 512 bytes.
-constexpr double kRounding = 1.25;
+// Buffers are rounded to pages, which are many beside units of some 10 kB.
+constexpr double kPages = 8 * 4096;
 
 struct EstimateCase {
   ShardingStrategy strategy = ShardingStrategy::kFullShard;
@@ -51,6 +50,12 @@ std::int64_t held_in(const sim::Counters& counters, const std::string& stream) {
   return found == counters.memory_of.end() ? 0 : found->second.peak_held_bytes;
 }
 
+// Buffers are lent again if they are up to a quarter too large.  Where their sizes differ, as those
+// of buckets do, those that wait for a user may be as many as those in use (see Buffers).
+double slack(const EstimateCase& test) {
+  return test.buckets || test.strategy == ShardingStrategy::kNoShard ? 2 : 1.25;
+}
+
 TEST_P(SimEstimate, bounds_what_a_training_holds) {
   const EstimateCase& test = GetParam();
   Scene scene;
@@ -77,7 +82,8 @@ TEST_P(SimEstimate, bounds_what_a_training_holds) {
     ShardedGpt sharded(build(scene), given);
     name_lanes(sharded);
     const std::int64_t made = sim::counters(rank).memory.live_bytes - before;
-    EXPECT_LE(made, (test.offload ? 0 : estimate.parameters) + estimate.buffers + 512 * 16);
+    EXPECT_LE(made, (test.offload ? 0 : estimate.parameters) + estimate.buffers +
+                        2048 * (test.layers + 4));
     sim::reset_counters(rank);
     torch::optim::SGD optimizer(sharded.parameters(), 0.05);
     std::vector<Tensor> tokens;
@@ -90,8 +96,10 @@ TEST_P(SimEstimate, bounds_what_a_training_holds) {
     const sim::Counters counters = sim::counters(rank);
     const double gathered = static_cast<double>(held_in(counters, "unshard"));
     const double reduced = static_cast<double>(held_in(counters, "reduce"));
-    EXPECT_LE(gathered, kRounding * static_cast<double>(estimate.gathered) + 4096);
-    EXPECT_LE(reduced, kRounding * static_cast<double>(estimate.reducing) + 4096);
+    EXPECT_LE(gathered, slack(test) * static_cast<double>(estimate.gathered) + kPages);
+    // Gradients stay in the memory that they are reduced into.
+    const std::int64_t kept = test.offload ? 0 : estimate.gradients;
+    EXPECT_LE(reduced, slack(test) * static_cast<double>(estimate.reducing + kept) + kPages);
     // An estimate that is far above would be a bound, too.
     if (test.strategy != ShardingStrategy::kNoShard) {
       EXPECT_GE(gathered, 0.3 * static_cast<double>(estimate.gathered));
@@ -99,7 +107,7 @@ TEST_P(SimEstimate, bounds_what_a_training_holds) {
     if (const char* const path = std::getenv("FSDP_ESTIMATES"); path != nullptr && rank == 0) {
       std::ofstream(path, std::ios::app)
           << name_of_case(test) << ' ' << gathered / static_cast<double>(estimate.gathered) << ' '
-          << reduced / static_cast<double>(estimate.reducing) << ' ' << made << ' '
+          << reduced / static_cast<double>(estimate.reducing + kept) << ' ' << made << ' '
           << estimate.parameters << '\n';
     }
   });
