@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs the command, its completions and its manual page; the command itself prints the latter two.
+# Installs the command, its completions and its manual page, as the component `tool`; the command itself prints the latter two.
 include(GNUInstallDirs)
 
-install(TARGETS fsdp-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS fsdp-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+if(FSDP_STATIC)
+  install(FILES ${PROJECT_BINARY_DIR}/THIRD_PARTY DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tool)
+endif()
 
 if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
   message(STATUS "Cross-compiling without an emulator: no completions and no manual page")
@@ -20,7 +23,7 @@ function(fsdp_print file destination)
     COMMAND fsdp-ckpt ${ARGN} > ${output}.part
     COMMAND ${CMAKE_COMMAND} -E rename ${output}.part ${output}
     DEPENDS fsdp-ckpt VERBATIM)
-  install(FILES ${output} DESTINATION ${destination})
+  install(FILES ${output} DESTINATION ${destination} COMPONENT tool)
   set(generated ${generated} ${output} PARENT_SCOPE)
 endfunction()
 
