@@ -1,6 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs the command, its completions and its manual page, as the component `tool`; the command itself prints the latter two.
 include(GNUInstallDirs)
+if(SKBUILD)
+  # In a wheel: pip puts these below the environment's bin/ and share/, and the licences beside its own.
+  set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
+  set(CMAKE_INSTALL_DATADIR ${SKBUILD_DATA_DIR}/share)
+  set(CMAKE_INSTALL_MANDIR ${SKBUILD_DATA_DIR}/share/man)
+  set(CMAKE_INSTALL_DOCDIR ${SKBUILD_METADATA_DIR}/licenses)
+endif()
 
 install(TARGETS fsdp-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
 if(FSDP_STATIC)
