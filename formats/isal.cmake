@@ -35,6 +35,7 @@ include(${isal}/cmake/crc.cmake)
 list(TRANSFORM CRC_SOURCES PREPEND ${isal}/)
 add_library(fsdp_isal_crc STATIC ${CRC_SOURCES})
 target_include_directories(fsdp_isal_crc PRIVATE ${isal} ${isal}/include ${isal}/crc)
+target_compile_definitions(fsdp_isal_crc PRIVATE $<$<COMPILE_LANGUAGE:ASM>:__ASSEMBLY__>)
 # As it is: its warnings are not ours.
 target_compile_options(fsdp_isal_crc PRIVATE $<$<COMPILE_LANGUAGE:C>:-w>)
 set_target_properties(fsdp_isal_crc PROPERTIES C_STANDARD 11 C_EXTENSIONS ON)

@@ -242,7 +242,7 @@ def static(bench):
 
 
 def in_root(root, *words):
-    return ["chroot", root, *words]
+    return [shutil.which("chroot") or "/usr/sbin/chroot", root, *words]
 
 
 def need_chroot():
