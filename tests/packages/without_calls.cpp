@@ -3,8 +3,9 @@
 //
 //   without_calls CALL... -- PROGRAM ARGUMENT...
 //
-// The word `seccomp` takes prctl(PR_SET_SECCOMP) away as well, with EINVAL, as kernels without filters do.
-// Exit: that of the program; 77 if this kernel takes no filters itself, 2 for other errors.
+// The word `seccomp` takes prctl(PR_SET_SECCOMP) away as well, with EINVAL, as kernels without
+// filters do. Exit: that of the program; 77 if this kernel takes no filters itself, 2 for other
+// errors.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -35,8 +36,7 @@ std::vector<sock_filter> filter_for(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const auto at = kCalls.find(name);
     if (at == kCalls.end()) continue;  // not of this processor
-    program.push_back(
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(at->second), 0, 1));
+    program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(at->second), 0, 1));
     program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS));
     if (name != "seccomp") continue;
     program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 4));
