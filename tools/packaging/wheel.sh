@@ -24,9 +24,9 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 defines=()
 for option in FSDP_STATIC=ON FSDP_WITH_HDF5=ON "$@"; do
-  defines+=("-Ccmake.define.$option")
+  defines+=("--config-settings=cmake.define.$option")
 done
-"$PYTHON" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$work/built" "-Cbuild-dir=$BUILD" \
+"$PYTHON" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$work/built" "--config-settings=build-dir=$BUILD" \
   "${defines[@]}" .
 built=("$work"/built/*.whl)
 machine=$(uname -m)
