@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# For the tool alone, `pip install .` is enough (docs/install.md).  This script shows the rest.
+#
 # Starts on a bare Debian 12 or Ubuntu machine: trains a model with libfsdp on two ranks, inspects, consolidates and reshards
 # the checkpoint, and continues the training on three ranks.
 #
@@ -16,7 +18,8 @@ show() {
   "$@"
 }
 
-say "# 1. A C++ compiler, CMake and small libraries from the distribution; LibTorch is the one inside PyTorch's package."
+say "# fsdp-ckpt alone is a 'pip install .' away; this trains a model as well."
+say; say "# 1. A C++ compiler, CMake and small libraries from the distribution; LibTorch is the one inside PyTorch's package."
 need_packages tool python torch
 need_cmake
 need_python

@@ -14,17 +14,20 @@ cd "$ROOT"
 FUZZ_SECONDS=20
 [ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
 
-need_packages tool test torch fuzz
+need_packages tool test torch fuzz package
 need_cmake
 need_python
 need_frameworks
 need_corpus
 need_frameworks_corpus
 need_parity
+need_packaging
+need_old_userland
 
 step "configure" configure ci -DFSDP_TEST_PYTHON="$PYTHON" \
   -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
   -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PARITY="$PARITY" \
+  -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON" -DFSDP_TEST_ISAL_SOURCE="$ISAL_SOURCE" -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND" \
   -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"
 step "build" cmake --build --preset ci -j "$JOBS"
 

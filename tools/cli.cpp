@@ -17,6 +17,7 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "tools/build_info.h"
 #include "tools/colour.h"
 #include "tools/common_options.h"
 #include "tools/completion.h"
@@ -265,7 +266,7 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   const std::vector<std::string> args = verb_first(typed_args);
   TypedCommon typed;
   CLI::App app("", "fsdp-ckpt");
-  app.set_version_flag("-v,--version", std::string("fsdp-ckpt ") + FSDP_VERSION);
+  app.set_version_flag("-v,--version", version_text());
   app.require_subcommand(1);
   const auto verbs = all_verbs();
   std::vector<CLI::App*> subcommands;

@@ -1,8 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs the command, its completions and its manual page; the command itself prints the latter two.
+# Installs the command, its completions and its manual page, as the component `tool`; the command itself prints the latter two.
 include(GNUInstallDirs)
+if(SKBUILD)
+  # In a wheel: pip puts these below the environment's bin/ and share/, and the licences beside its own.
+  set(CMAKE_INSTALL_BINDIR ${SKBUILD_SCRIPTS_DIR})
+  set(CMAKE_INSTALL_DATADIR ${SKBUILD_DATA_DIR}/share)
+  set(CMAKE_INSTALL_MANDIR ${SKBUILD_DATA_DIR}/share/man)
+  set(CMAKE_INSTALL_DOCDIR ${SKBUILD_METADATA_DIR}/licenses)
+endif()
 
-install(TARGETS fsdp-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS fsdp-ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tool)
+if(FSDP_STATIC)
+  install(FILES ${PROJECT_BINARY_DIR}/THIRD_PARTY DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tool)
+endif()
 
 if(CMAKE_CROSSCOMPILING AND NOT CMAKE_CROSSCOMPILING_EMULATOR)
   message(STATUS "Cross-compiling without an emulator: no completions and no manual page")
@@ -20,7 +30,7 @@ function(fsdp_print file destination)
     COMMAND fsdp-ckpt ${ARGN} > ${output}.part
     COMMAND ${CMAKE_COMMAND} -E rename ${output}.part ${output}
     DEPENDS fsdp-ckpt VERBATIM)
-  install(FILES ${output} DESTINATION ${destination})
+  install(FILES ${output} DESTINATION ${destination} COMPONENT tool)
   set(generated ${generated} ${output} PARENT_SCOPE)
 endfunction()
 

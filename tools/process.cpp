@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <exception>
 #include <iostream>
@@ -61,6 +62,19 @@ void end_when_asked() {
   ::_exit(interrupted_status());
 }
 
+// Opens the closed descriptor `fd`, the lowest one, so that no file gets its number: on /dev/null,
+// and without a /dev on a pipe with no other end.
+void occupy(int fd) {
+  if (::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) >= 0) return;
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) return;
+  const int kept = fd == 0 ? ends[0] : ends[1];
+  if (kept != fd) (void)::dup2(kept, fd);
+  for (const int end : ends) {
+    if (end != fd) (void)::close(end);
+  }
+}
+
 void start_waiting_for_signals() {
   if (::sem_init(&asked_to_stop, 0, 0) != 0) return;
   try {
@@ -74,8 +88,7 @@ void start_waiting_for_signals() {
 
 void prepare_process() {
   for (int fd = 0; fd <= 2; ++fd) {
-    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-      (void)::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY);
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) occupy(fd);
   }
   start_waiting_for_signals();
   struct sigaction action {};

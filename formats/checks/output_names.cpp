@@ -10,6 +10,9 @@ namespace fsdp::formats {
 void check_output_names(const std::filesystem::path& output, const std::string& shown,
                         const std::set<std::string>& allowed,
                         const std::function<bool()>& cancelled) {
+  // A scan of nothing finds nothing.
+  if (!std::filesystem::exists(output))
+    throw Error(ErrorCode::kNotFound, escape(shown) + ": cannot be read back");
   const bool is_folder = std::filesystem::is_directory(output);
   // Bytes that an edit left behind in a shared file are never loaded, and may be compressed.
   const GlobalScan scan = scan_globals(output, {.allowed = allowed,

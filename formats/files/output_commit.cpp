@@ -52,8 +52,7 @@ void abandon_outputs() noexcept {
 
 void look_before_commit(const OutputPlace& place, const OutputOptions& options) {
   if (!options.before_commit) return;
-  const std::filesystem::path opened =
-      std::filesystem::path("/proc/self/fd") / std::to_string(place.parent()) / place.temporary();
+  const std::filesystem::path opened = place.path_of_temporary();
   const auto renamed = [&](std::string text) {
     const std::string name = escape(opened.native());
     for (std::size_t at = 0; (at = text.find(name, at)) != text.npos; at += place.shown().size())

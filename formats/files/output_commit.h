@@ -30,8 +30,8 @@ std::mutex& commit_mutex();
 void note_unfinished(Unfinished& output);
 void forget_unfinished(Unfinished& output) noexcept;
 
-// Calls `options.before_commit`, if there is one, with a path of the temporary through its open
-// folder, which stays valid if the folder is renamed.  Messages name the destination.
+// Calls `options.before_commit`, if there is one, with OutputPlace::path_of_temporary().
+// Messages name the destination.
 // Throws: what that throws; kIo for an error of the file system.
 void look_before_commit(const OutputPlace& place, const OutputOptions& options);
 

@@ -44,13 +44,27 @@ OutputPlace::OutputPlace(const std::filesystem::path& destination, OutputKind ki
                                                     : ": names no folder that could be created"));
   }
   temporary_ = temporary_of(name_);
-  const std::string folder = slash == std::string::npos ? "." : text.substr(0, slash + 1);
-  parent_ = FileDescriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (parent_.get() < 0) throw_errno(cat(shown_, ": folder ", quote(folder, 4096)));
+  folder_ = slash == std::string::npos ? "." : text.substr(0, slash + 1);
+  parent_ = FileDescriptor(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (parent_.get() < 0) throw_errno(cat(shown_, ": folder ", quote(folder_, 4096)));
 }
 
 std::string OutputPlace::shown_temporary() const {
   return quote(temporary_, 4096) + " beside it";
+}
+
+std::filesystem::path OutputPlace::path_of_temporary() const {
+  struct stat opened {};
+  if (::fstat(parent_.get(), &opened) != 0) throw_errno(shown_);
+  for (const std::string& folder : {cat("/proc/self/fd/", parent_.get()), folder_}) {
+    struct stat named {};
+    if (::stat(folder.c_str(), &named) == 0 && named.st_dev == opened.st_dev &&
+        named.st_ino == opened.st_ino) {
+      return std::filesystem::path(folder) / temporary_;
+    }
+  }
+  throw Error(ErrorCode::kIo,
+              shown_ + ": its folder was moved, and without /proc the output cannot be read back");
 }
 
 std::optional<struct stat> OutputPlace::existing() const {

@@ -36,6 +36,10 @@ class OutputPlace {
   // The destination and the temporary for messages, escaped.
   const std::string& shown() const { return shown_; }
   std::string shown_temporary() const;
+  // Returns a path of the temporary through its open folder, which stays valid if the folder is
+  // renamed; where /proc is not mounted, one through the folder's path. Throws: kIo if, without
+  // /proc, that path no longer leads to the open folder.
+  std::filesystem::path path_of_temporary() const;
 
   // Returns the state of the file or folder at the destination, without following links; nothing if
   // there is none.
@@ -59,6 +63,7 @@ class OutputPlace {
 
   OutputKind kind_;
   FileDescriptor parent_;
+  std::string folder_;  // the path that parent_ was opened by
   std::string name_;
   std::string temporary_;
   std::string shown_;

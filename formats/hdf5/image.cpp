@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lays an HDF5 file out: libhdf5 writes it into memory, without the data.
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -372,8 +374,11 @@ SandboxLimits limits_for(const FilePlan& plan) {
 // Runs in a child process, as reading does: if memory runs out, libhdf5 crashes instead of giving
 // up, and its state is unusable afterwards.
 FileImage lay_out(const FilePlan& plan) {
-  const FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (nothing.get() < 0) throw_errno("/dev/null");
+  // The child reads nothing.  A pipe that nobody writes needs no /dev.
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("pipe");
+  const FileDescriptor nothing(ends[0]);
+  FileDescriptor(ends[1]).reset();
   const auto laid_out = [&] {
     std::unique_lock lock(library_mutex());
     return run_sandboxed(nothing.get(), limits_for(plan), [&] {

@@ -5,7 +5,7 @@
   python3 check_allocations.py --tool PATH --preload PATH --data tests/data [--every | --runs N --seed S] [--once] [--first N] [CASE | writing | reading ...]
 
 Each n is tried if --every is given, else N of them for each case, selected by the seed. --first N: skips those before the Nth, which the
-program's start makes equally for every verb. --once: memory runs out only once.  Exit 0: passed, 1: failed.
+program's start makes equally for every verb. --once: memory runs out only once.  Exit 0: passed, 1: failed, 77: skipped.
 """
 import argparse
 import collections
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-from injector import Ended, Fault
+from injector import SKIPPED, STATIC, Ended, Fault, is_static
 from invariants import States, Violation, tree
 from verb_cases import chosen
 
@@ -100,6 +100,9 @@ def main():
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if is_static(options.tool):
+        print(STATIC)
+        return SKIPPED
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     totals, failures = collections.Counter(), []
     with tempfile.TemporaryDirectory(dir=memory) as work:

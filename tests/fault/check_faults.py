@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from injector import SKIPPED, STATIC, is_static
+
 
 class Failure(Exception):
     pass
@@ -272,6 +274,9 @@ def main():
     if not probe or probe.returncode != 0:
         print("skipped: strace is not installed or may not trace here")
         return 77
+    if a.case == "stuck" and is_static(a.tool):
+        print(STATIC)
+        return SKIPPED
     cases = {"signals": signals, "stuck": stuck, "streams": streams, "one_writer": one_writer, "no_execution": no_execution}
     with tempfile.TemporaryDirectory() as folder:
         try:

@@ -2,6 +2,7 @@
 """Runs the tool with one system call failing (failing_call.cpp), and reports how it ended."""
 import errno
 import os
+import struct
 import subprocess
 from dataclasses import dataclass
 
@@ -10,6 +11,22 @@ SKIPPED = 77
 
 class Skipped(Exception):
     """Nothing can be tried on this machine; holds the reason."""
+
+
+def is_static(program):
+    """Returns whether no loader starts the program (its ELF file asks for none), so that LD_PRELOAD does not reach it."""
+    with open(program, "rb") as file:
+        head = file.read(64)
+        if head[:6] != b"\x7fELF\2\1":
+            return False   # not 64 bits, little-endian: a script, say
+        (table,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+        file.seek(table)
+        entries = file.read(size * count)
+    interpreter = 3
+    return all(struct.unpack_from("<I", entries, size * i)[0] != interpreter for i in range(count))
+
+
+STATIC = "skipped: the program is static, and LD_PRELOAD does not reach it; the same sources are tried where they are linked dynamically"
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def main():
         prefix = moved
         tool = os.path.join(prefix, "bin/fsdp-ckpt")
         share = os.path.join(prefix, "share")
-        checks.that("version", run(tool, "--version").stdout == f"fsdp-ckpt {arguments.version}\n")
+        checks.that("version", run(tool, "--version").stdout.splitlines()[:1] == [f"fsdp-ckpt {arguments.version}"])
         libraries = glob.glob(os.path.join(prefix, "lib*/**/libfsdp_formats.a"), recursive=True)
         checks.that("library", len(libraries) == 1, libraries)
         check_headers(checks, os.path.join(prefix, "include"))

@@ -7,6 +7,8 @@
 #   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
+#   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
+#   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
 #   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
 #   configure PRESET...     cmake --preset, unharmed by an earlier configure that failed
 #   FSDP_CACHE              where downloads live, outside the tree; a second clone finds them there
@@ -62,6 +64,7 @@ packages_of() {
     python) echo python3 python3-venv ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
     test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring ;;   # the static program, and where it is tried
     format) echo clang-format-14 ;;
     tidy) echo clang-16 clang-tidy-16 ;;
     fuzz) clang_packages "$(clang_version)" ;;
@@ -241,6 +244,54 @@ need_frameworks() {
     ) 9>"$dir.lock" || exit
   fi
   FRAMEWORKS_PYTHON=$dir/bin/python
+}
+
+make_packaging_venv() {
+  local dir=$1
+  rm -rf "$dir" && "$(find_python3)" -m venv "$dir" || return
+  quietly "$dir.log" "$dir/bin/python" -m pip install -q --no-cache-dir --retries 5 --timeout 60 \
+    -r "$PROVISION_DIR/requirements-packaging.txt" || return
+  rm -f "$dir.log"
+  touch "$dir/.ready"
+}
+
+# What builds the wheel.
+need_packaging() {
+  local root=$PROVISION_DIR/../.. key dir
+  key=$({ grep -v '^ *#' "$PROVISION_DIR/requirements-packaging.txt"; find_python3; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/packaging-$key
+  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
+    (
+      flock 9
+      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null || step "packaging environment in $dir" make_packaging_venv "$dir"
+    ) 9>"$dir.lock" || exit
+  fi
+  PACKAGING_PYTHON=$dir/bin/python
+  ISAL_SOURCE=$FSDP_CACHE/isal-$(sha256sum <"$root/tools/packaging/isal_source.sh" | cut -c1-12)
+  [ -e "$ISAL_SOURCE/VERSION" ] || (
+    flock 9
+    PYTHON=$PACKAGING_PYTHON step "source of isa-l's CRC in $ISAL_SOURCE" "$root/tools/packaging/isal_source.sh" "$ISAL_SOURCE"
+  ) 9>"$ISAL_SOURCE.lock" || exit
+}
+
+make_old_userland() {
+  rm -rf "$1.part"
+  quietly "$1.log" debootstrap --variant=minbase --include=python3-venv bullseye "$1.part" || return
+  rm -f "$1.log" && mv "$1.part" "$1"
+}
+
+# About 260 MB and 40 s.  Not having it is no failure: the test of it is skipped then.
+need_old_userland() {
+  OLD_USERLAND=$FSDP_CACHE/debian-11
+  [ ! -e "$OLD_USERLAND/etc/debian_version" ] || return 0
+  if [ "$(id -u)" != 0 ] || ! command -v debootstrap >/dev/null || { [ "$(uname -m)" != x86_64 ] && [ "$(uname -m)" != aarch64 ]; }; then
+    OLD_USERLAND=
+    return 0
+  fi
+  (
+    flock 9
+    [ -e "$OLD_USERLAND/etc/debian_version" ] || step "Debian 11 in $OLD_USERLAND" make_old_userland "$OLD_USERLAND"
+  ) 9>"$OLD_USERLAND.lock" || { say "   Debian 11 cannot be had here; its test will be skipped"; OLD_USERLAND=; }
 }
 
 # Only if the tools are too old for the presets: plainer than CMake's own message.

@@ -67,8 +67,11 @@ TEST_F(CliTest, help_and_version_are_results) {
       EXPECT_THAT(result.out, HasSubstr("Examples:"));
     }
   }
-  EXPECT_THAT(run_cli({"--version"}).out,
-              testing::MatchesRegex("fsdp-ckpt [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+  EXPECT_THAT(
+      run_cli({"--version"}).out,
+      testing::MatchesRegex("fsdp-ckpt [0-9]+\\.[0-9]+\\.[0-9]+\n"
+                            "commit ([0-9a-f]+( with changes)?|unknown), .*ly linked, .+\n"
+                            "zlib [0-9.]+, isa-l [0-9.]+, zstd [0-9.]+, .*CLI11 [0-9.]+\n"));
 }
 
 TEST_F(CliTest, ls_is_inspect) {

@@ -159,6 +159,8 @@ TEST(OutputNames, an_output_with_a_name_outside_the_list_is_refused) {
                      "out.pt: 'record archive/data.pkl': would refer to 'os.system'",
                      [&] { check({}); });
   check({"os.system"});
+  test::expect_error(ErrorCode::kNotFound, "out.pt: cannot be read back",
+                     [&] { check_output_names(dir / "nothing", "out.pt", {}, {}); });
   write_file(dir / "a.pt", archive_of("N").bytes());
   check({});
   // A tensor of bytes may hold a pickle: no loader of the file runs it.

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fsdp-ckpt from Python: each verb is a function that runs the program and returns what it found.
+
+    import fsdp_ckpt
+
+    fsdp_ckpt.verify("step-400")                      # raises FsdpCkptError where it is damaged
+    for tensor in fsdp_ckpt.inspect("step-400").tensors:
+        print(tensor.key, tensor.dtype, tensor.shape)
+    fsdp_ckpt.consolidate("step-400", "full.pt", progress=print)
+
+The module needs no PyTorch, and reads no checkpoint itself.  A function waits until the program has ended; several may run at
+a time, in threads.  Its parameters are the options of the verb, and `json` of what it returns is the object that --json prints.
+"""
+from ._process import FsdpCkptError, Progress, program, run, version
+from ._results import (Answer, Chunk, Comparison, Difference, DtypeStats, ExtractedFile, Extraction, File, Finding, Gate,
+                       GlobalName, Globals, Group, Inspection, Listed, OptimizerKeys, Output, Rekeyed, Rename, Renamed,
+                       Resharded, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats,
+                       Tolerance, Totals, Unread, Value, Verification, Verified)
+from ._verbs import (consolidate, convert, diff, extract, inspect, inspect_globals, inspect_run, rekey, rename, reshard, seal,
+                     shard, stats, verify, verify_run)
+
+__all__ = ["Answer", "Chunk", "Comparison", "Difference", "DtypeStats", "ExtractedFile", "Extraction", "File", "Finding",
+           "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "Inspection", "Listed", "OptimizerKeys", "Output",
+           "Progress", "Rekeyed", "Rename", "Renamed", "Resharded", "RunInspection", "RunVerification", "SealState",
+           "Sealed", "Statistics", "Tensor", "TensorStats", "Tolerance", "Totals", "Unread", "Value", "Verification",
+           "Verified", "consolidate", "convert", "diff", "extract", "inspect", "inspect_globals", "inspect_run", "program",
+           "rekey", "rename", "reshard", "run", "seal", "shard", "stats", "verify", "verify_run", "version"]

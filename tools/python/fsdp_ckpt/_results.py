@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the verbs return: the members of the objects in docs/schemas, under their names.
+
+A trailing underscore is dropped (`from_` is `from`).  Members that a verb leaves out are None.  Sizes are bytes.
+"""
+import dataclasses
+import typing
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Union
+
+
+class Answer:
+    """json: the object itself; notes: what was said on standard error, line by line."""
+    json: Dict[str, Any]
+    notes: List[str]
+
+
+@dataclass(frozen=True)
+class File:
+    name: str
+    bytes: Optional[int]            # None where the file is missing
+    linked: Optional[bool] = None   # True: it shares its bytes on disk with the source
+    crc32: Optional[str] = None     # of a seal
+
+
+@dataclass(frozen=True)
+class Chunk:
+    offset: List[int]
+    shape: List[int]
+    file: Optional[str]
+    begin: Optional[int]
+    length: Optional[int]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    key: str
+    path: List[Union[str, int]]
+    dtype: str
+    shape: List[int]
+    bytes: int
+    chunks: List[Chunk]
+
+
+@dataclass(frozen=True)
+class Value:
+    key: str
+    path: List[Union[str, int]]
+    type: Optional[str] = None
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Totals:
+    tensors: int
+    parameters: int
+    bytes: int
+    values: Optional[int] = None
+    zeros: Optional[int] = None
+    nan: Optional[int] = None
+    inf: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Inspection(Answer):
+    path: str
+    format: str
+    layout: str
+    version: Optional[str]
+    torch_version: Optional[str]
+    ranks: int
+    files: List[File]
+    tensors: List[Tensor]
+    values_read: bool
+    values: List[Value]
+    totals: Totals
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A checkpoint of a run; error: None, or code and message of what kept it from being opened."""
+    path: str
+    step: Optional[int]
+    format: Optional[str]
+    layout: Optional[str]
+    bytes: Optional[int]
+    tensors: Optional[int]
+    error: Optional[Dict[str, str]]
+
+
+@dataclass(frozen=True)
+class RunInspection(Answer):
+    path: str
+    checkpoints: List[Listed]
+
+
+@dataclass(frozen=True)
+class GlobalName:
+    name: str
+    status: str
+    pickles: int
+    file: str
+    where: Optional[str]
+
+
+@dataclass(frozen=True)
+class Unread:
+    code: str
+    file: str
+    where: Optional[str]
+    message: str
+
+
+@dataclass(frozen=True)
+class Globals(Answer):
+    path: str
+    pickles: int
+    complete: bool
+    globals: List[GlobalName]
+    unread: List[Unread]
+
+
+@dataclass(frozen=True)
+class Finding:
+    severity: str    # damage, unsafe, unknown or warning
+    code: str
+    file: Optional[str]
+    key: Optional[str]
+    begin: Optional[int]
+    end: Optional[int]
+    message: str
+
+
+@dataclass(frozen=True)
+class SealState:
+    file: str
+    state: str       # matches, differs or unreadable
+    files: int
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Verification(Answer):
+    path: str
+    format: Optional[str]
+    sound: bool
+    verdict: str     # damaged, unsafe, unknown or sound
+    items: int
+    bytes_checked: int
+    bytes_unchecked: int
+    seal: Optional[SealState]
+    integrity: Optional[SealState]
+    findings: List[Finding]
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A checkpoint of a run; code and message where it could not be verified."""
+    path: str
+    sound: bool
+    format: Optional[str] = None
+    verdict: Optional[str] = None
+    items: Optional[int] = None
+    bytes_checked: Optional[int] = None
+    bytes_unchecked: Optional[int] = None
+    seal: Optional[SealState] = None
+    integrity: Optional[SealState] = None
+    findings: Optional[List[Finding]] = None
+    code: Optional[str] = None
+    message: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class RunVerification(Answer):
+    path: str
+    sound: bool
+    newest_sound: Optional[str]
+    checkpoints: List[Verified]
+
+
+@dataclass(frozen=True)
+class Sealed(Answer):
+    path: str
+    output: str
+    dry_run: bool
+    sealed: bool
+    files: List[File]
+    bytes: int
+    bytes_unchecked: int
+    findings: List[Finding]
+
+
+@dataclass(frozen=True)
+class Rename:
+    from_: str
+    to: str
+
+
+@dataclass(frozen=True)
+class Output(Answer):
+    path: str
+    output: str
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+    dequantized: Optional[Dict[str, int]] = None
+    wrappers: Optional[List[str]] = None
+    renamed: Optional[int] = None
+    renames: Optional[List[Rename]] = None
+    dropped: Optional[int] = None
+    dropped_keys: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class Resharded(Output):
+    source_ranks: Optional[int] = None
+    world_size: Optional[int] = None
+    sharded_tensors: Optional[int] = None
+    replicated_tensors: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Renamed(Output):
+    left_behind: Optional[List[str]] = None
+    unneeded_files: Optional[int] = None
+    dead_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class OptimizerKeys:
+    key: str
+    from_: str
+    groups: int
+    parameters: int
+    without_state: int
+    order: str
+    shapes_checked: bool
+    renames: List[Rename]
+
+
+@dataclass(frozen=True)
+class Rekeyed(Renamed):
+    to: Optional[str] = None
+    optimizers: Optional[List[OptimizerKeys]] = None
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    exact: bool
+    close: bool
+    atol: Optional[float]
+    rtol: Optional[float]
+    ulp: Optional[int]
+    nan_equal: bool
+    ignore_dtype: bool
+    ignore_values: bool
+
+
+@dataclass(frozen=True)
+class Group:
+    name: str
+    tensors: int
+    changed: int
+    elements: int
+    different: int
+    max_abs: Optional[float]
+    norm_a: Optional[float]
+    norm_change: Optional[float]
+    relative: Optional[float]
+    unbounded: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    what: str        # only_a, only_b, kind, dtype, shape, value or tensor
+    key: str
+    a: Optional[str]
+    b: Optional[str]
+    nearest: Optional[str] = None
+    where: Optional[str] = None
+    elements: Optional[int] = None
+    unequal: Optional[int] = None
+    different: Optional[int] = None
+    first: Optional[List[int]] = None
+    max_abs: Optional[float] = None
+    max_abs_at: Optional[List[int]] = None
+    max_rel: Optional[float] = None
+    max_ulp: Optional[int] = None
+    norm_a: Optional[float] = None
+    norm_change: Optional[float] = None
+    relative: Optional[float] = None
+    unbounded: Optional[int] = None
+    nan_a: Optional[int] = None
+    nan_b: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Comparison(Answer):
+    a: str
+    b: str
+    format_a: str
+    format_b: str
+    same: bool
+    tolerance: Tolerance
+    tensors: int
+    values: int
+    bytes: int
+    unchecked_bytes: int
+    within_tolerance: int
+    counts: Dict[str, int]
+    differences: List[Difference]
+    by: Optional[str] = None
+    groups: Optional[List[Group]] = None
+
+
+@dataclass(frozen=True)
+class TensorStats:
+    key: str
+    dtype: str
+    shape: List[int]
+    min: Optional[float]
+    max: Optional[float]
+    mean: Optional[float]
+    std: Optional[float]
+    rms: Optional[float]
+    zeros: int
+    nan: int
+    inf: int
+    positive_inf: int
+    negative_inf: int
+
+
+@dataclass(frozen=True)
+class DtypeStats:
+    dtype: str
+    tensors: int
+    parameters: int
+    bytes: int
+    zeros: int
+    nan: int
+    inf: int
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A tensor that `fail_on` names."""
+    key: str
+    what: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Statistics(Answer):
+    path: str
+    format: str
+    tensors: List[TensorStats]
+    dtypes: List[DtypeStats]
+    totals: Totals
+    unchecked_bytes: int
+    fail_on: List[str]
+    passed: bool
+    failures: List[Gate]
+
+
+@dataclass(frozen=True)
+class ExtractedFile:
+    name: str
+    key: str
+    dtype: str
+    shape: List[int]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Extraction(Answer):
+    path: str
+    key: str
+    type: str
+    value: Any = None
+    dtype: Optional[str] = None
+    shape: Optional[List[int]] = None
+    slice: Optional[str] = None
+    tensor_shape: Optional[List[int]] = None
+    elements: Optional[List[Any]] = None
+    output: Optional[str] = None
+    format: Optional[str] = None
+    dry_run: Optional[bool] = None
+    bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    files: Optional[List[ExtractedFile]] = None
+
+
+def _converted(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if dataclasses.is_dataclass(kind):
+        return built(kind, value)
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Union:
+        given = [one for one in inner if one is not type(None)]
+        return _converted(given[0], value) if len(given) == 1 else value
+    if origin is list:
+        return [_converted(inner[0], one) for one in value]
+    return value
+
+
+def built(kind: Any, members: Dict[str, Any]) -> Any:
+    """Makes a dataclass of a JSON object; members that it does not know are left out."""
+    hints = typing.get_type_hints(kind)
+    made = {field.name: _converted(hints[field.name], members.get(field.name.rstrip("_"))) for field in dataclasses.fields(kind)}
+    return kind(**made)
+
+
+def answer_of(kind: Any, members: Dict[str, Any], notes: str) -> Any:
+    made = built(kind, members)
+    # Beside the fields, so that repr() stays short.
+    object.__setattr__(made, "json", members)
+    object.__setattr__(made, "notes", notes.splitlines())
+    return made

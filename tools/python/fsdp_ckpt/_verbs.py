@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One function for each verb.  A parameter is the option of its name, with hyphens for underscores.
+
+Parameters of every function:
+
+    keys, exclude     a glob or several: only these keys; not these keys
+    allow_global      Python names in pickles to take for plain data
+    threads           as many as cores if None
+    max_memory        bytes, or a text such as "1GiB"
+    progress          is called with a Progress about five times a second, by another thread
+    check             False: status 1, the answer no, is returned and not raised
+
+They raise FsdpCkptError, and nothing else for what is wrong with a checkpoint.  A relative path is relative to the working folder.
+"""
+import os
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, Union
+
+from ._process import FsdpCkptError, Progress, ask
+from ._results import (Answer, Comparison, Extraction, Globals, Inspection, Output, Rekeyed, Renamed, Resharded, RunInspection,
+                       RunVerification, Sealed, Statistics, Verification, answer_of)
+
+Path = Union[str, "os.PathLike[str]"]
+Globs = Union[str, Sequence[str], None]
+Size = Union[int, str, None]
+OnProgress = Optional[Callable[[Progress], None]]
+Kind = TypeVar("Kind", bound=Answer)
+
+# The options whose name does not follow from the parameter's.
+_NAMES = {"sync": "--no-sync", "verify_rest": "--no-verify", "all_elements": "--all"}
+# These are on unless they are given.
+_NEGATIVE = ("sync", "verify_rest")
+
+
+def _path(path: Path) -> str:
+    text = os.fspath(path)
+    return os.path.join(".", text) if text.startswith("-") else text
+
+
+def _words(options: Dict[str, Any]) -> List[str]:
+    words: List[str] = []
+    for name, value in options.items():
+        option = _NAMES.get(name, "--" + name.replace("_", "-"))
+        if name in _NEGATIVE:
+            words += [] if value else [option]
+        elif value is True:
+            words.append(option)
+        elif value is None or value is False:
+            continue
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            words += [f"{option}={one}" for one in value]
+        else:
+            words.append(f"{option}={value}")
+    return words
+
+
+def _no(answer: Any) -> Tuple[str, str, List[Any]]:
+    """Code, message and findings of status 1."""
+    if isinstance(answer, (Verification, Sealed)):
+        findings = list(answer.findings)
+        verdict = answer.verdict if isinstance(answer, Verification) else "not sealed"
+        return "FINDINGS", f"{answer.path}: {verdict}, {len(findings)} finding{'' if len(findings) == 1 else 's'}", findings
+    if isinstance(answer, RunVerification):
+        bad = [one for one in answer.checkpoints if not one.sound]
+        return "FINDINGS", f"{answer.path}: {len(bad)} of {len(answer.checkpoints)} checkpoints are not sound", [
+            finding for one in bad for finding in one.findings or []]
+    if isinstance(answer, Comparison):
+        return "DIFFERENT", f"{answer.a} and {answer.b} differ: {len(answer.differences)} differences", []
+    if isinstance(answer, Statistics):
+        failed = ", ".join(f"{one.key} ({one.what})" for one in answer.failures[:5])
+        return "FAILED", f"{answer.path}: {len(answer.failures)} tensors failed: {failed}", []
+    if isinstance(answer, Globals):
+        return "FAILED", f"{answer.path}: not everything could be looked into", []
+    if isinstance(answer, (Inspection, RunInspection)):
+        return "LIMIT", f"{answer.path}: larger than max_bytes", []
+    return "FAILED", "the answer is no", []
+
+
+def _asked(kind: Type[Kind], verb: str, paths: Sequence[str], options: Dict[str, Any], progress: OnProgress, check: bool) -> Kind:
+    status, members, notes = ask([verb, *paths, *_words(options)], progress)
+    schema = str(members.get("schema", ""))
+    wants_run = kind in (RunInspection, RunVerification)
+    if schema.endswith("-run/1") and not wants_run:
+        raise FsdpCkptError(2, "USAGE", f"{paths[0]}: is the folder of a run, or several paths; {verb}_run takes them")
+    if wants_run and not schema.endswith("-run/1"):
+        raise FsdpCkptError(2, "USAGE", f"{paths[0]}: is one checkpoint; {verb} takes it")
+    answer = answer_of(kind, members, notes)
+    if status == 1 and check:
+        code, message, findings = _no(answer)
+        last = notes.splitlines()[-1] if notes else ""
+        raise FsdpCkptError(1, code, last if code == "LIMIT" and last else message, findings, answer)
+    return answer
+
+
+def inspect(path: Path, *, max_bytes: Size = None, values: Optional[str] = None, html: Optional[Path] = None, force: bool = False,
+            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+            max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Inspection:
+    """Returns what is in a checkpoint, from metadata alone; `html` writes a page for a browser as well."""
+    return _asked(Inspection, "inspect", [_path(path)], {
+        "max_bytes": max_bytes, "values": values, "html": html, "force": force, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def inspect_run(*paths: Path, max_bytes: Size = None, allow_global: Globs = None, threads: Optional[int] = None,
+                max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunInspection:
+    """Returns a line for each checkpoint: of the folder of a run, or of several paths."""
+    return _asked(RunInspection, "inspect", [_path(path) for path in paths], {
+        "max_bytes": max_bytes, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
+                    threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+                    check: bool = True) -> Globals:
+    """Returns the Python names in the pickles of a checkpoint, those that loading should not import too."""
+    return _asked(Globals, "inspect", [_path(path)], {
+        "globals": True, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def verify(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
+           keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+           max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Verification:
+    """Looks for every damage; raises if there is one, with the findings."""
+    return _asked(Verification, "verify", [_path(path)], {
+        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def verify_run(*paths: Path, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
+               keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+               max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunVerification:
+    """Verifies each checkpoint of the folder of a run, or of several paths; `newest_sound` is the one to go on from."""
+    return _asked(RunVerification, "verify", [_path(path) for path in paths], {
+        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def seal(path: Path, *, dry_run: bool = False, force: bool = False, sync: bool = True, allow_global: Globs = None,
+         threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Sealed:
+    """Leaves sizes and checksums of a sound checkpoint's files beside them, for verify."""
+    return _asked(Sealed, "seal", [_path(path)], {
+        "dry_run": dry_run, "force": force, "sync": sync, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def consolidate(path: Path, out: Path, *, to: Optional[str] = None, dtype: Optional[str] = None, strip_prefix: Globs = None,
+                max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False, force: bool = False,
+                sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+                allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+                progress: OnProgress = None, check: bool = True) -> Output:
+    """Joins a sharded checkpoint into one full state dict."""
+    return _asked(Output, "consolidate", [_path(path), _path(out)], {
+        "to": to, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size, "drop_values": drop_values,
+        "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def convert(path: Path, out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None, dtype: Optional[str] = None,
+            strip_prefix: Globs = None, max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False,
+            force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+            allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+            progress: OnProgress = None, check: bool = True) -> Output:
+    """Writes a checkpoint in another format."""
+    return _asked(Output, "convert", [_path(path), _path(out)], {
+        "to": to, "world_size": world_size, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size,
+        "drop_values": drop_values, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def shard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replicate: Globs = None, dry_run: bool = False,
+          force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+          allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+          progress: OnProgress = None, check: bool = True) -> Resharded:
+    """Cuts a full checkpoint into a folder of `world_size` ranks, as FSDP saves it."""
+    return _asked(Resharded, "shard", [_path(path), _path(out)], {
+        "world_size": world_size, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync,
+        "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def reshard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replicate: Globs = None, dry_run: bool = False,
+            force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+            allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+            progress: OnProgress = None, check: bool = True) -> Resharded:
+    """Lays a folder out for `world_size` ranks, as FSDP saves it."""
+    return _asked(Resharded, "reshard", [_path(path), _path(out)], {
+        "world_size": world_size, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync,
+        "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def rekey(path: Path, out: Path, *, to: str, flatten: bool = False, names: Optional[Path] = None, model: Optional[Path] = None,
+          copy: bool = False, dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False,
+          keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+          max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Rekeyed:
+    """Changes optimizer state from parameter numbers to names (`to="name"`) and back (`to="id"`)."""
+    return _asked(Rekeyed, "rekey", [_path(path), _path(out)], {
+        "to": to, "flatten": flatten, "names": names, "model": model, "copy": copy, "dry_run": dry_run, "force": force,
+        "sync": sync, "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, map: Optional[Path] = None,
+           strip_prefix: Globs = None, drop: Globs = None, copy: bool = False, dry_run: bool = False, force: bool = False,
+           sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
+           threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Renamed:
+    """Gives keys other names: `names` is old to new, the --rename of the command."""
+    return _asked(Renamed, "rename", [_path(path), _path(out)], {
+        "rename": [f"{old}={new}" for old, new in (names or {}).items()], "map": map, "strip_prefix": strip_prefix, "drop": drop,
+        "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def diff(path: Path, other: Path, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,
+         close: bool = False, nan_equal: bool = False, ignore_dtype: bool = False, ignore_values: bool = False,
+         strip_prefix_a: Globs = None, strip_prefix_b: Globs = None, sort: Optional[str] = None, by: Optional[str] = None,
+         keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+         max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Comparison:
+    """Compares two checkpoints of any formats; raises if they differ, unless `check` is False."""
+    return _asked(Comparison, "diff", [_path(path), _path(other)], {
+        "atol": atol, "rtol": rtol, "ulp": ulp, "close": close, "nan_equal": nan_equal, "ignore_dtype": ignore_dtype,
+        "ignore_values": ignore_values, "strip_prefix_a": strip_prefix_a, "strip_prefix_b": strip_prefix_b, "sort": sort, "by": by,
+        "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def stats(path: Path, *, fail_on: Union[str, Sequence[str], None] = None, keys: Globs = None, exclude: Globs = None,
+          allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+          check: bool = True) -> Statistics:
+    """Returns extremes, mean, spread, zeros, NaN and Inf of each tensor; raises if `fail_on` ("nan", "inf", "zero") finds some."""
+    words = fail_on if fail_on is None or isinstance(fail_on, str) else ",".join(fail_on)
+    return _asked(Statistics, "stats", [_path(path)], {
+        "fail_on": words, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def extract(path: Path, key: str, out: Optional[Path] = None, *, to: Optional[str] = None, dtype: Optional[str] = None,
+            all_elements: bool = False, verify_rest: bool = True, dry_run: bool = False, force: bool = False, sync: bool = True,
+            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+            max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Extraction:
+    """Returns one tensor, a slice of it or a value (`elements`, `value`), or saves it to `out`, .npy or .pt."""
+    return _asked(Extraction, "extract", [_path(path), key, *([_path(out)] if out is not None else [])], {
+        "to": to, "dtype": dtype, "all_elements": all_elements, "verify_rest": verify_rest, "dry_run": dry_run, "force": force,
+        "sync": sync, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
