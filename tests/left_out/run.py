@@ -63,7 +63,7 @@ def first_that_fails(programs, place):
 
 
 def read_kept(path):
-    """Returns the reasons of calls that cannot matter, by "file: text of the line"."""
+    """Returns the reasons of calls that cannot matter, by "file function: text of the line"."""
     kept = {}
     for line in path.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -72,10 +72,18 @@ def read_kept(path):
     return kept
 
 
+FUNCTION = re.compile(r"^\S.*?([\w~]+(?:::[\w~]+)*)\(")
+
+
 def text_of(place):
+    """Returns "file function: text of the line"."""
     name, number = place.split(":")
     path = next((ROOT / "libfsdp").rglob(name), None)
-    return f"{name}: {path.read_text().splitlines()[int(number) - 1].strip()}" if path else place
+    if path is None:
+        return place
+    lines = path.read_text().splitlines()[:int(number)]
+    function = next((found[1] for line in reversed(lines[:-1]) if (found := FUNCTION.match(line))), "")
+    return f"{name} {function}: {lines[-1].strip()}"
 
 
 def main():
