@@ -32,7 +32,11 @@ class Construction {
                const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
                c10::Device device)
       : root_(root), ignored_(ignored), mesh_(mesh), device_(device) {
-    if (options.sync_module_states) values_.emplace(mesh_, largest_unit(units));
+    if (options.sync_module_states) {
+      values_.emplace(mesh_, largest_unit(units));
+      how_.with_values =
+          mesh.shard->rank() == 0 && (!mesh.replicate || mesh.replicate->rank() == 0);
+    }
     how_.device = device;
     how_.param_init_fn = options.param_init_fn;
     how_.ignored = ignored.modules;
@@ -41,8 +45,10 @@ class Construction {
       return waiting_.count(tensor.unsafeGetTensorImpl()) == 0 ? 0 : 1;
     };
     for (const auto& unit : units) {
-      for (const auto& parameter : unit->parameters)
+      for (const auto& parameter : unit->parameters) {
         waiting_.emplace(parameter->full.unsafeGetTensorImpl(), Waiting{parameter.get()});
+        parameters_.emplace(parameter->full.unsafeGetTensorImpl(), parameter.get());
+      }
     }
     std::unordered_set<const Module*> seen;
     for (const auto& module : root.modules()) {
@@ -74,6 +80,7 @@ class Construction {
     std::exception_ptr error;
     try {
       internal::run(how_, root_);
+      all_ready();
     } catch (const PeerError&) {
       throw;
     } catch (...) {
@@ -81,11 +88,12 @@ class Construction {
       error = std::current_exception();
       go_on_without_values();
     }
-    for (Parameter* const parameter : waiting_in_order()) ready(*parameter);
+    all_ready();
     if (values_) values_->finish();
     cut_all();
     move_buffers();
     if (error) std::rethrow_exception(error);
+    require_what_was_cut();
   }
 
  private:
@@ -148,6 +156,26 @@ class Construction {
     return result;
   }
 
+  void all_ready() {
+    for (Parameter* const parameter : waiting_in_order()) ready(*parameter);
+  }
+
+  // An operator that writes what was cut throws; set_data() and registration do not.
+  void require_what_was_cut() const {
+    for (const auto& item : root_.named_parameters()) {
+      const auto* const tensor = item.value().unsafeGetTensorImpl();
+      if (ignored_.tensors.count(tensor) != 0) continue;
+      const auto known = parameters_.find(tensor);
+      TORCH_CHECK(known != parameters_.end(), "parameter '", item.key(),
+                  "' was registered by what initializes a module (param_init_fn, "
+                  "reset_parameters), when the parameters had been divided into units already: "
+                  "register it before");
+      TORCH_CHECK(still_taken(*known->second), "parameter '", item.key(),
+                  "' was given other memory after it was sharded: what initializes a module "
+                  "(param_init_fn, reset_parameters) writes only the parameters of that module");
+    }
+  }
+
   // The parameter has its values, as far as this rank can tell.
   void ready(Parameter& parameter) {
     at::Tensor& full = parameter.full;
@@ -159,6 +187,10 @@ class Construction {
                   full.sizes());
       full.set_data(at::empty(shape, at::TensorOptions().dtype(dtype).device(device_)));
     }
+    TORCH_CHECK(has_failed_ || full.requires_grad() == parameter.trainable, "parameter '",
+                parameter.name(), "' ", parameter.trainable ? "required" : "did not require",
+                " a gradient on the meta device, but its initialization changed that: freeze "
+                "parameters before");
     waiting_.erase(full.unsafeGetTensorImpl());
     if (full.device() != device_) full.set_data(full.to(device_));
     whole_.push_back(&parameter);
@@ -194,6 +226,7 @@ class Construction {
   Materialization how_;
   std::optional<Rank0Values> values_;  // none: each rank keeps its own
   std::unordered_map<const c10::TensorImpl*, Waiting> waiting_;
+  std::unordered_map<const c10::TensorImpl*, const Parameter*> parameters_;  // of all units
   std::set<std::string> held_;
   bool has_failed_ = false;
   std::vector<Parameter*> whole_;  // ready, and not cut

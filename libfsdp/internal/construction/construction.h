@@ -23,9 +23,11 @@ namespace fsdp::internal {
 // A parameter is cut when all modules that it is registered in are done; one that anything else
 // refers to (`head->weight = embedding->weight` leaves it in head, but not in its registry), when
 // all modules are, because head may initialize it.
+// Ranks that take the values of rank 0 give their modules memory alone, unless there is a
+// param_init_fn, and draw no random numbers.
 // Throws: c10::Error on every rank, naming the ranks that failed: what materialize() throws; for an
-// initialization that writes a parameter of a module that was cut before, or changes the shape or
-// dtype of a parameter.
+// initialization that writes a parameter of a module that was cut before, changes the shape, dtype
+// or requires_grad of a parameter, or registers one.
 void construct(torch::nn::Module& module, const std::vector<std::unique_ptr<Unit>>& units,
                const FsdpOptions& options, const Ignored& ignored, const Mesh& mesh,
                c10::Device device);

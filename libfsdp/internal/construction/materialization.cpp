@@ -101,12 +101,15 @@ class Materializer {
       initialized = true;
       if (how_.param_init_fn) {
         initialize_by_function(module, path);
+      } else if (!how_.with_values) {
+        to_empty(module, how_.device, /*recurse=*/false);
       } else {
         initialize_by_reset(module, path, std::move(tensors));
       }
     }
     // It has no parameters of its own, but initializes those below it in its own way.
-    if (initialized && !how_.param_init_fn) reset_as<nn::TransformerImpl>(module);
+    if (initialized && how_.with_values && !how_.param_init_fn)
+      reset_as<nn::TransformerImpl>(module);
     if (holds) --holders_;
     held_.push_back(&module);
     if (holders_ == 0) {

@@ -15,6 +15,9 @@ struct Materialization {
   // See fsdp::materialize().
   std::function<void(torch::nn::Module&)> param_init_fn;
   std::vector<const torch::nn::Module*> ignored;
+  // false: memory is enough, as values come from elsewhere.  Only param_init_fn is called then,
+  // because it may do more.
+  bool with_values = true;
   // Called once for each module that is not ignored when nothing initializes it any more: after the
   // modules below it, and after those above it that initialize what is below them.
   std::function<void(torch::nn::Module&)> done = [](torch::nn::Module&) {};

@@ -218,12 +218,13 @@ void cut(Parameter& parameter, int rank) {
                    .narrow(0, layout.first_row(rank), layout.rows_of(rank))
                    .reshape(layout.shape_of(rank)));
   }
-  full.set_data(tensor_without_memory(
+  parameter.home = tensor_without_memory(
       full, full.scalar_type(), /*observed=*/false,
       "parameter '" + parameter.name() +
           "' has no memory now: it is sharded already, while later modules are being initialized; "
           "what initializes a module (param_init_fn, reset_parameters) writes only the "
-          "parameters of that module"));
+          "parameters of that module");
+  full.set_data(parameter.home);
 }
 
 void take_over(Unit& unit, bool observed) {
