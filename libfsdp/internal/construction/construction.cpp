@@ -65,10 +65,10 @@ class Construction {
   std::string held() const {
     std::string result;
     for (const Parameter* const parameter : waiting_in_order()) {
-      const int owners = waiting_.at(parameter->full.unsafeGetTensorImpl()).owners;
+      const auto owners =
+          static_cast<std::size_t>(waiting_.at(parameter->full.unsafeGetTensorImpl()).owners);
       // An owner has it in its registry and in a member; then there is the unit's.
-      if (parameter->full.use_count() > static_cast<std::size_t>(2 * owners + 1))
-        result += parameter->name() + '\n';
+      if (parameter->full.use_count() > 2 * owners + 1) result += parameter->name() + '\n';
     }
     return result;
   }

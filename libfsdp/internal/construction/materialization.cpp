@@ -143,7 +143,7 @@ class Materializer {
       // After `head->weight = embedding->weight` only the registry still has head's first weight.
       // Only state dicts read it.
       const bool is_only_registered =
-          tensor.use_count() == static_cast<std::size_t>(2 + how_.kept(tensor));
+          tensor.use_count() == 2 + static_cast<std::size_t>(how_.kept(tensor));
       TORCH_CHECK(is_only_registered, "meta device: expected reset_parameters() of ",
                   described(module, path), " to write '", tensors[i].name,
                   "', found it untouched: set FsdpOptions::param_init_fn to initialize it");
