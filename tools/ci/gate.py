@@ -81,7 +81,8 @@ class Settings:
         """The checkpoints that the patterns name, in their order; a pattern that names none is an error."""
         found = []
         for pattern in self.patterns:
-            names = [pattern] if os.path.lexists(pattern) else sorted(glob.glob(pattern, recursive=True))
+            # A file that is called `*` hides nothing.
+            names = sorted({*glob.glob(pattern, recursive=True), *([pattern] if os.path.lexists(pattern) else [])})
             if not names:
                 raise GateError(f"paths: nothing is called {visible(pattern)!r}")
             found += [name for name in names if name not in found]
