@@ -70,13 +70,18 @@ def source(options, folder):
     print(f"{len(names)} files")
 
 
+def need_release(options):
+    if not os.path.exists(os.path.join(options.out, "SHA256SUMS")):
+        raise Skipped("no release was made: this is not a clone")
+
+
 def make(options, folder):
+    shutil.rmtree(options.out, ignore_errors=True)   # what follows does not take an old one for a new one
     need_clone()
     if run(["git", "-C", ROOT, "cat-file", "-e", "HEAD:tools/packaging/source.sh"]).returncode != 0:
         raise Skipped("the scripts are not committed")
     wheels = glob.glob(os.path.join(options.wheels, f"fsdp_ckpt-{options.version}-*.whl"))
     check(len(wheels) == 1, f"one wheel in {options.wheels}: {wheels}")
-    shutil.rmtree(options.out, ignore_errors=True)
     os.makedirs(options.out)
     # An earlier release is replaced; a file that is not of one stays, and a line cannot name a file elsewhere.
     outside = os.path.join(folder, "outside")
@@ -98,12 +103,13 @@ def make(options, folder):
 
 
 def release(options, folder):
+    need_release(options)
     version, machine = options.version, platform.machine()
     architecture = wanted(["dpkg", "--print-architecture"]).strip()
     program = os.path.join(options.out, f"fsdp-ckpt-{version}-linux-{machine}")
     names = sorted(os.listdir(options.out))
     wheel, = [name for name in names if name.endswith(".whl")]
-    check(names == sorted([wheel, os.path.basename(program), os.path.basename(program) + ".spdx.json", f"fsdp-ckpt_{version}_{architecture}.deb",
+    check(names == sorted([wheel, os.path.basename(program), f"fsdp-{version}-linux-{machine}.spdx.json", f"fsdp-ckpt_{version}_{architecture}.deb",
                            f"libfsdp-dev_{version}_{architecture}.deb", f"fsdp-{version}.tar.gz", "LICENSE", "THIRD_PARTY", "SHA256SUMS"]), names)
     for name in names:
         path = os.path.join(options.out, name)
@@ -121,7 +127,7 @@ def release(options, folder):
         check([archive.read(name) for name in archive.namelist() if name.endswith("/scripts/fsdp-ckpt")] == [bytes_of(program)], "the wheel has another program")
     # The bill of materials.
     script, third_party = os.path.join(PACKAGING, "sbom.py"), os.path.join(options.out, "THIRD_PARTY")
-    bill = program + ".spdx.json"
+    bill = os.path.join(options.out, f"fsdp-{version}-linux-{machine}.spdx.json")
     with open(bill, encoding="utf-8") as file:
         document = json.load(file)
     check(document["spdxVersion"] == "SPDX-2.3", document["spdxVersion"])
@@ -263,6 +269,7 @@ def with_data(image, golden):
 
 
 def containers(options, folder):
+    need_release(options)
     image = Image(os.path.join(PACKAGING, "scratch.containerfile"), options.out, folder)
     check(sorted(os.listdir(image.root.path)) == ["data", "fsdp-ckpt", "licenses"], os.listdir(image.root.path))
     check(sorted(os.listdir(image.root.path + "/licenses")) == ["LICENSE", "THIRD_PARTY"], "licences")

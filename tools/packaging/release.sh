@@ -10,7 +10,7 @@
 #
 #   fsdp_ckpt-<version>-py3-none-<platforms>.whl     the static program and the Python module
 #   fsdp-ckpt-<version>-linux-<processor>            the static program of that wheel; THIRD_PARTY and LICENSE belong to it
-#   fsdp-ckpt-<version>-linux-<processor>.spdx.json  what is linked into it
+#   fsdp-<version>-linux-<processor>.spdx.json       what is linked into it
 #   fsdp-ckpt_<version>_<architecture>.deb           the tool, linked with Debian's libraries
 #   libfsdp-dev_<version>_<architecture>.deb         libfsdp, for the LibTorch that FSDP_TORCH names
 #   fsdp-<version>.tar.gz                            the sources
@@ -66,7 +66,7 @@ cp LICENSE "$made"
 [ "$("$program" --version | head -n 1)" = "fsdp-ckpt $version" ] || { say "the program of the wheel is of another version"; exit 1; }
 
 say "the bill of materials"
-tools/packaging/sbom.py "$program" "$made/THIRD_PARTY" "${program##*/}" >"$program.spdx.json" || { rm -f "$program.spdx.json"; exit 1; }
+tools/packaging/sbom.py "$program" "$made/THIRD_PARTY" "${program##*/}" >"$made/fsdp-$version-linux-$(uname -m).spdx.json" || exit 1
 
 say "the Debian packages"
 if [ -z "$DEBS" ]; then
