@@ -14,6 +14,7 @@
 Exit: 0 passed, 1 failed, 77 skipped, with the reason.
 """
 import argparse
+import collections
 import glob
 import hashlib
 import http.server
@@ -32,7 +33,8 @@ from machine import Skipped, check, main, run, wanted
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 GOOD, OTHER = "2.15.0/fsdp2/ckpt", "2.15.0/fsdp1/ckpt"
 DATA_BYTE = 27000   # of __1_0.distcp: in a tensor's data
-DEFAULTS = {"FSDP_VERB": "verify", "FSDP_SEAL": "optional", "FSDP_STRICT": "false", "FSDP_FAST": "false", "FSDP_CLOSE": "false", "FSDP_ANNOTATIONS": "9"}
+DEFAULTS = {"FSDP_VERB": "verify", "FSDP_SEAL": "optional", "FSDP_STRICT": "false", "FSDP_FAST": "false", "FSDP_CLOSE": "false",
+            "FSDP_ANNOTATIONS": "9"}
 
 
 def yaml_of(options, *names):
@@ -53,6 +55,16 @@ def safetensors(path, tensors):
     text += b" " * (-len(text) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+class Left(collections.namedtuple("Left", "status log notes summary outputs")):
+    """What a step left: exit status, lines of the log, annotations, summary, outputs."""
+
+    def expect(self, status, verdict, commands=(), findings=None):
+        """Checks the exit status, the verdict, the kinds of annotations, and how many findings there are."""
+        found = (self.status, self.outputs.get("status"), self.outputs.get("verdict"), sorted({note["command"] for note in self.notes}))
+        check(found == (status, str(status), verdict, sorted(commands)), f"{found}: {self.outputs} {self.notes} {self.log[-10:]}")
+        check(findings is None or self.outputs["findings"] == str(findings), f"{self.outputs}, not {findings} findings")
 
 
 class Runner:
@@ -81,7 +93,7 @@ class Runner:
             file.write(bytes([byte ^ 0x10]))
 
     def step(self, part="gate", **settings):
-        """Runs a part of the action; returns its exit status, the lines of its log, annotations, summary and outputs."""
+        """Runs a part of the action; returns what it left."""
         self.steps += 1
         files = {name: os.path.join(self.temporary, f"{name}-{self.steps}") for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
         for path in files.values():
@@ -98,7 +110,7 @@ class Runner:
         check(summary.startswith("before\n"), "the summary was overwritten")
         with open(files["GITHUB_OUTPUT"], encoding="utf-8") as file:
             outputs = self.outputs(file.read())
-        return done.returncode, log, self.annotations(log), summary[len("before\n"):], outputs
+        return Left(done.returncode, log, self.annotations(log), summary[len("before\n"):], outputs)
 
     @staticmethod
     def outputs(text):
@@ -143,7 +155,7 @@ def unescape(text, more):
 
 def metadata(options, folder):
     action, gitlab, hooks = yaml_of(options, "action.yml", "tools/ci/gitlab.yml", ".pre-commit-hooks.yaml")
-    check({"name", "description", "inputs", "outputs", "runs"} <= set(action) <= {"name", "description", "author", "branding", "inputs", "outputs", "runs"}, action.keys())
+    check(set(action) == {"name", "description", "author", "branding", "inputs", "outputs", "runs"}, action.keys())
     check(action["runs"]["using"] == "composite", action["runs"])
     steps = {step["id"]: step for step in action["runs"]["steps"]}
     check(list(steps) == ["program", "gate"], list(steps))
@@ -168,7 +180,8 @@ def metadata(options, folder):
         check(isinstance(entry.get("default", ""), str), f"the default of {name} is not text")
         check(("default" in entry) != entry.get("required", False), f"{name}: either a default or required")
     for name, entry in action["outputs"].items():
-        check(set(entry) == {"description", "value"} and re.fullmatch(rf"\$\{{\{{ steps\.(program|gate)\.outputs\.{name} \}}\}}", entry["value"]), name)
+        step = "program" if name == "program" else "gate"
+        check(set(entry) == {"description", "value"} and entry["value"] == f"${{{{ steps.{step}.outputs.{name} }}}}", name)
     # What the script reads is what the action sets, and the other way round.
     with open(os.path.join(ROOT, "tools/ci/gate.py"), encoding="utf-8") as file:
         source = file.read()
@@ -186,8 +199,8 @@ def metadata(options, folder):
     check(job["artifacts"]["reports"] == {"codequality": "gl-code-quality-report.json"} and job["artifacts"]["when"] == "always", job["artifacts"])
     hook, = hooks
     check(os.access(os.path.join(ROOT, hook["entry"]), os.X_OK), hook)
-    for name in ("a/.metadata", "a/__0_0.distcp", "model.safetensors", "x.pt", "model.safetensors.index.json", "a.pt.fsdp_seal.json", "a/fsdp_seal.json",
-                 "pytorch_model-00001-of-00002.bin", "a.h5"):
+    for name in ("a/.metadata", "a/__0_0.distcp", "model.safetensors", "x.pt", "model.safetensors.index.json", "a.pt.fsdp_seal.json",
+                 "a/fsdp_seal.json", "pytorch_model-00001-of-00002.bin", "a.h5"):
         check(re.search(hook["files"], name), f"the hook leaves {name} out")
     for name in ("README.md", "data.bin", "apt", "metadata", "x.json", "a.pt.txt"):
         check(not re.search(hook["files"], name), f"the hook takes {name}")
@@ -195,78 +208,86 @@ def metadata(options, folder):
 
 def runs(options, folder):
     runner = Runner(options, folder)
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="step-1")
-    check((status, notes) == (0, []) and "sound" in summary and outputs["verdict"] == "sound" and outputs["status"] == "0", (status, log, outputs))
-    report = json.load(open(outputs["report"], encoding="utf-8"))
+    left = runner.step(FSDP_PATHS="step-1")
+    left.expect(0, "sound", findings=0)
+    check("sound" in left.summary, left.summary)
+    report = json.load(open(left.outputs["report"], encoding="utf-8"))
     check([entry["path"] for entry in report] == ["step-1"] and report[0]["report"]["schema"] == "fsdp-ckpt/verify/1", report)
     # Several paths, globs, and one of them damaged.
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="step-*\ndamaged\n\n  step-1\n")
-    check(status == 1 and outputs == {**outputs, "status": "1", "verdict": "damaged", "findings": "1"}, (status, outputs))
-    check([note["command"] for note in notes] == ["error"] and notes[0]["file"] == "damaged/__1_0.distcp" and "ZIP_CRC" in notes[0]["title"], notes)
-    check("app.model.blocks.0.up.weight" in notes[0]["text"], notes)
-    report = json.load(open(outputs["report"], encoding="utf-8"))
+    left = runner.step(FSDP_PATHS="step-*\ndamaged\n\n  step-1\n")
+    left.expect(1, "damaged", ["error"], findings=1)
+    note, = left.notes
+    check(note["file"] == "damaged/__1_0.distcp" and "ZIP_CRC" in note["title"] and "app.model.blocks.0.up.weight" in note["text"], note)
+    report = json.load(open(left.outputs["report"], encoding="utf-8"))
     check([entry["path"] for entry in report] == ["step-1", "step-2", "damaged"], report)
-    check(len([line for line in summary.splitlines() if line.startswith("| <code>")]) == 4, summary)
+    check(len([line for line in left.summary.splitlines() if line.startswith("| <code>")]) == 4, left.summary)
     # A folder of runs is several checkpoints in one answer.
     os.mkdir(os.path.join(runner.folder, "runs"))
     for name in ("step-1", "damaged"):
         shutil.copytree(os.path.join(runner.folder, name), os.path.join(runner.folder, "runs", name))
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="runs")
-    check(status == 1 and len(notes) == 1 and notes[0]["file"] == "runs/damaged/__1_0.distcp", (status, notes, log))
+    left = runner.step(FSDP_PATHS="runs")
+    left.expect(1, "damaged", ["error"], findings=1)
+    check(left.notes[0]["file"] == "runs/damaged/__1_0.distcp", left.notes)
     # A globstar, and a path outside the workspace, which annotations have no file for.
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="**/damaged")
-    check(status == 1 and outputs["findings"] == "2", outputs)
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS=os.path.join(runner.folder, "damaged"), GITHUB_WORKSPACE=runner.temporary)
-    check(status == 1 and "file" not in notes[0], notes)
+    left = runner.step(FSDP_PATHS="**/damaged")
+    left.expect(1, "damaged", ["error"], findings=2)
+    left = runner.step(FSDP_PATHS=os.path.join(runner.folder, "damaged"), GITHUB_WORKSPACE=runner.temporary)
+    left.expect(1, "damaged", ["error"])
+    check("file" not in left.notes[0], left.notes)
     # Seals, warnings, selections.
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="step-1", FSDP_SEAL="required")
-    check(status == 1 and notes[0]["command"] == "error" and "seal" in notes[0]["text"], notes)
+    left = runner.step(FSDP_PATHS="step-1", FSDP_SEAL="required")
+    left.expect(1, "damaged", ["error"])
+    check("seal" in left.notes[0]["text"], left.notes)
     wanted([options.tool, "seal", "step-1"], cwd=runner.folder)
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="step-1", FSDP_SEAL="required")
-    check((status, notes) == (0, []), (status, log))
+    left = runner.step(FSDP_PATHS="step-1", FSDP_SEAL="required")
+    left.expect(0, "sound", findings=0)
     with open(os.path.join(runner.folder, "step-2/__7_0.distcp"), "wb") as file:
         file.write(b"stray")
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="step-2")
-    check(status == 0 and {note["command"] for note in notes} == {"warning"} and outputs["verdict"] == "sound", (status, notes, outputs))
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="step-2", FSDP_STRICT="true")
-    check(status == 1 and {note["command"] for note in notes} == {"error"}, (status, notes))
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="damaged", FSDP_EXCLUDE="app.model.blocks.0.**", FSDP_KEYS="app.model.**\nstep")
-    check(status == 0 and "error" not in {note["command"] for note in notes}, (status, notes))
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="damaged", FSDP_FAST="true")
-    check(status == 0 and "error" not in {note["command"] for note in notes}, (status, notes))
+    left = runner.step(FSDP_PATHS="step-2")
+    left.expect(0, "sound", ["warning"])
+    left = runner.step(FSDP_PATHS="step-2", FSDP_STRICT="true")
+    left.expect(1, "damaged", ["error"])
+    left = runner.step(FSDP_PATHS="damaged", FSDP_EXCLUDE="app.model.blocks.0.**", FSDP_KEYS="app.model.**\nstep")
+    check(left.status == 0 and "error" not in {note["command"] for note in left.notes}, (left.status, left.notes))
+    left = runner.step(FSDP_PATHS="damaged", FSDP_FAST="true")
+    check(left.status == 0 and "error" not in {note["command"] for note in left.notes}, (left.status, left.notes))
     # diff
-    status, log, notes, summary, outputs = runner.step(FSDP_VERB="diff", FSDP_PATHS="step-1", FSDP_AGAINST="step-2")
-    check(status == 0 and outputs["verdict"] == "same", (status, log))
+    left = runner.step(FSDP_VERB="diff", FSDP_PATHS="step-1", FSDP_AGAINST="step-2")
+    left.expect(0, "same", findings=0)
     safetensors(os.path.join(runner.folder, "a.safetensors"), {"w": [1.0, 2.0], "gone": [1.0]})
     safetensors(os.path.join(runner.folder, "b.safetensors"), {"w": [1.0, 2.001], "come": [1.0]})
-    status, log, notes, summary, outputs = runner.step(FSDP_VERB="diff", FSDP_PATHS="b.safetensors", FSDP_AGAINST="a.safetensors")
-    texts = " ".join(note["text"] for note in notes)
-    check(status == 1 and outputs["findings"] == "3" and "'gone': is only in the reference" in texts and "'come': is not in the reference" in texts, notes)
-    check("'w': 1 of 2 elements differ, by up to 0.000999" in texts, notes)
-    status, log, notes, summary, outputs = runner.step(FSDP_VERB="diff", FSDP_PATHS="b.safetensors", FSDP_AGAINST="a.safetensors", FSDP_RTOL="1e-2", FSDP_KEYS="w")
-    check(status == 0 and outputs["verdict"] == "same", (status, notes))
-    status, log, notes, summary, outputs = runner.step(FSDP_VERB="diff", FSDP_PATHS="b.safetensors", FSDP_AGAINST="a.safetensors", FSDP_OPTIONS="--ulp=100000\n--exclude=come\n--exclude=gone")
-    check(status == 0, (status, notes))
+    left = runner.step(FSDP_VERB="diff", FSDP_PATHS="b.safetensors", FSDP_AGAINST="a.safetensors")
+    texts = " ".join(note["text"] for note in left.notes)
+    left.expect(1, "different", ["error"], findings=3)
+    check("'gone': is only in the reference" in texts and "'come': is not in the reference" in texts, left.notes)
+    check("'w': 1 of 2 elements differ, by up to 0.000999" in texts, left.notes)
+    left = runner.step(FSDP_VERB="diff", FSDP_PATHS="b.safetensors", FSDP_AGAINST="a.safetensors", FSDP_RTOL="1e-2", FSDP_KEYS="w")
+    left.expect(0, "same", findings=0)
+    pair = {"FSDP_VERB": "diff", "FSDP_PATHS": "b.safetensors", "FSDP_AGAINST": "a.safetensors"}
+    runner.step(**pair, FSDP_OPTIONS="--ulp=100000\n--exclude=come\n--exclude=gone").expect(0, "same", findings=0)
     # Damage is no difference: the comparison could not be made.
-    status, log, notes, summary, outputs = runner.step(FSDP_VERB="diff", FSDP_PATHS="damaged", FSDP_AGAINST="step-1")
-    check(status == 2 and outputs["verdict"] == "failed" and "ZIP_CRC" in notes[0]["title"], (status, notes))
-    # What cannot begin says so, and an earlier file's outputs are complete.
-    for settings, said in (({"FSDP_PATHS": "nowhere*"}, "nothing is called 'nowhere*'"), ({"FSDP_PATHS": " \n"}, "names no checkpoint"),
-                           ({"FSDP_PATHS": "step-1", "FSDP_VERB": "rm"}, "neither verify nor diff"), ({"FSDP_PATHS": "step-1", "FSDP_VERB": "diff"}, "against"),
-                           ({"FSDP_PATHS": "step-1", "FSDP_RTOL": "1"}, "rtol: is of diff"), ({"FSDP_PATHS": "step-1", "FSDP_STRICT": "yes"}, "neither true nor false"),
-                           ({"FSDP_PATHS": "step-1", "FSDP_ANNOTATIONS": "-1"}, "is not a number"), ({"FSDP_PATHS": "step-1", "FSDP_SEAL": "maybe"}, "neither optional"),
-                           ({"FSDP_PATHS": "step-1", "FSDP_PROGRAM": "/nowhere"}, "is not a program"), ({"FSDP_PATHS": "step-1", "FSDP_OPTIONS": "--nonsense"}, "unknown option"),
-                           ({"FSDP_PATHS": "step-1", "FSDP_OPTIONS": "--help"}, "is not a report"), ({"FSDP_PATHS": "step-1", "FSDP_PROGRAM": "/bin/true"}, "is not a report")):
-        status, log, notes, summary, outputs = runner.step(**settings)
-        check(status == 2 and said in notes[0]["text"] and outputs["status"] == "2" and outputs["verdict"] == "failed", (settings, status, log, outputs))
+    left = runner.step(FSDP_VERB="diff", FSDP_PATHS="damaged", FSDP_AGAINST="step-1")
+    left.expect(2, "failed", ["error"])
+    check("ZIP_CRC" in left.notes[0]["title"], left.notes)
+    # What cannot begin says so, and an earlier file's left.outputs are complete.
+    refused = [({"FSDP_PATHS": "nowhere*"}, "nothing is called 'nowhere*'"), ({"FSDP_PATHS": " \n"}, "names no checkpoint"),
+               ({"FSDP_VERB": "rm"}, "neither verify nor diff"), ({"FSDP_VERB": "diff"}, "against"), ({"FSDP_RTOL": "1"}, "rtol: is of diff"),
+               ({"FSDP_STRICT": "yes"}, "neither true nor false"), ({"FSDP_SEAL": "maybe"}, "neither optional"), ({"FSDP_ANNOTATIONS": "-1"}, "is not a number"),
+               ({"FSDP_PROGRAM": "/nowhere"}, "is not a program"), ({"FSDP_PROGRAM": "/bin/true"}, "is not a report"),
+               ({"FSDP_OPTIONS": "--nonsense"}, "unknown option"), ({"FSDP_OPTIONS": "--help"}, "is not a report")]
+    for settings, said in refused:
+        left = runner.step(**{"FSDP_PATHS": "step-1", **settings})
+        left.expect(2, "failed", ["error"])
+        check(said in left.notes[0]["text"], (said, left.notes))
     # Many findings: annotations and the summary have limits, the report has none.
     names = {f"layer.{i}.{'n' * 200}": [float(i)] for i in range(3000)}
     safetensors(os.path.join(runner.folder, "many.safetensors"), names)
     safetensors(os.path.join(runner.folder, "more.safetensors"), {name: [numbers[0] + 1] for name, numbers in names.items()})
-    status, log, notes, summary, outputs = runner.step(FSDP_VERB="diff", FSDP_PATHS="more.safetensors", FSDP_AGAINST="many.safetensors", FSDP_ANNOTATIONS="3")
-    check(status == 1 and len(notes) == 4 and "2997 more" in notes[3]["text"] and outputs["findings"] == "3000", notes)
-    check(len(summary.encode()) < 300000 and re.search(r"^\d+ more rows are not shown", summary, re.M), len(summary))
-    check(len(json.load(open(outputs["report"], encoding="utf-8"))[0]["findings"]) == 3000, "report")
+    left = runner.step(FSDP_VERB="diff", FSDP_PATHS="more.safetensors", FSDP_AGAINST="many.safetensors", FSDP_ANNOTATIONS="3")
+    left.expect(1, "different", ["error"], findings=3000)
+    check(len(left.notes) == 4 and "2997 more" in left.notes[3]["text"], left.notes)
+    check(len(left.summary.encode()) < 300000 and re.search(r"^\d+ more rows are not shown", left.summary, re.M), len(left.summary))
+    check(len(json.load(open(left.outputs["report"], encoding="utf-8"))[0]["findings"]) == 3000, "report")
 
 
 HOSTILE = [
@@ -316,14 +337,14 @@ def hostile(options, folder):
     runner = Runner(options, folder)
     for name, number in (("a.pt", 1.0), ("b.pt", 2.0)):
         hostile_file(options, os.path.join(runner.folder, name), number)
-    status, log, notes, summary, outputs = runner.step(FSDP_VERB="diff", FSDP_PATHS="b.pt", FSDP_AGAINST="a.pt", FSDP_ANNOTATIONS="1000")
-    check(status == 1 and outputs["findings"] == str(len(HOSTILE)) and outputs["verdict"] == "different", (status, outputs, log[-5:]))
-    check(len(notes) == len(HOSTILE) and {note["command"] for note in notes} == {"error"}, [note["command"] for note in notes])
-    check({note["file"] for note in notes} == {"b.pt"} and {note["title"] for note in notes} == {"fsdp-ckpt DIFFERENT"}, notes)
-    check(all("elements differ" in note["text"] or "…" in note["text"] for note in notes), notes)
-    check(any("%0A::error::fake" in note["text"] for note in notes), "a name with %0A is shown as it is")
-    check(not re.search("[\x00-\x1f\u2028\u202e\u200b]", "".join(log)), "a control character in the log")
-    harmless(summary)
+    left = runner.step(FSDP_VERB="diff", FSDP_PATHS="b.pt", FSDP_AGAINST="a.pt", FSDP_ANNOTATIONS="1000")
+    left.expect(1, "different", ["error"], findings=len(HOSTILE))
+    check(len(left.notes) == len(HOSTILE), len(left.notes))
+    check({note["file"] for note in left.notes} == {"b.pt"} and {note["title"] for note in left.notes} == {"fsdp-ckpt DIFFERENT"}, left.notes)
+    check(all("elements differ" in note["text"] or "…" in note["text"] for note in left.notes), left.notes)
+    check(any("%0A::error::fake" in note["text"] for note in left.notes), "a name with %0A is shown as it is")
+    check(not re.search("[\x00-\x1f\u2028\u202e\u200b]", "".join(left.log)), "a control character in the log")
+    harmless(left.summary)
     # Damage: keys in findings.
     wanted([options.tool, "shard", "a.pt", "sharded", "--world-size", "2"], cwd=runner.folder)
     for path in glob.glob(os.path.join(runner.folder, "sharded/*.distcp")):
@@ -331,40 +352,45 @@ def hostile(options, folder):
             data = file.read().replace(struct.pack("<f", 1.0), struct.pack("<f", 3.0))
             file.seek(0)
             file.write(data)
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="sharded", FSDP_ANNOTATIONS="1000")
-    check(status == 1 and "error" in {note["command"] for note in notes} <= {"error", "warning"} and outputs["verdict"] == "damaged", (status, notes))
-    check(sum(note["title"] == "fsdp-ckpt ZIP_CRC" for note in notes) == len(HOSTILE), notes)
-    harmless(summary)
+    left = runner.step(FSDP_PATHS="sharded", FSDP_ANNOTATIONS="1000")
+    left.expect(1, "damaged", ["error", "warning"])
+    check(sum(note["title"] == "fsdp-ckpt ZIP_CRC" for note in left.notes) == len(HOSTILE), left.notes)
+    harmless(left.summary)
     # Even if the tool escaped nothing.
     careless = os.path.join(folder, "careless")
     with open(careless, "w", encoding="utf-8") as file:
         file.write(CARELESS.format(names=HOSTILE))
     os.chmod(careless, 0o755)
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="a.pt", FSDP_PROGRAM=careless, FSDP_ANNOTATIONS="1000")
-    check(status == 1 and len(notes) == len(HOSTILE) and {note["command"] for note in notes} == {"error"}, (status, notes))
-    check(all(set(note) == {"command", "file", "text", "title"} for note in notes) and outputs["verdict"] == "damaged", notes)
-    check(not re.search("[\x00-\x1f\u2028\u202e\u200b]", "".join(log)), "a control character in the log")
-    harmless(summary)
+    left = runner.step(FSDP_PATHS="a.pt", FSDP_PROGRAM=careless, FSDP_ANNOTATIONS="1000")
+    left.expect(1, "damaged", ["error"], findings=len(HOSTILE))
+    check(len(left.notes) == len(HOSTILE) and all(set(note) == {"command", "file", "text", "title"} for note in left.notes), left.notes)
+    check(not re.search("[\x00-\x1f\u2028\u202e\u200b]", "".join(left.log)), "a control character in the log")
+    harmless(left.summary)
+    # A report and an exit status that contradict each other are no answer.
+    with open(careless, "w", encoding="utf-8") as file:
+        file.write(CARELESS.format(names=HOSTILE).replace("sys.exit(1)", "sys.exit(0)"))
+    runner.step(FSDP_PATHS="a.pt", FSDP_PROGRAM=careless).expect(2, "failed", ["error"], findings=1)
     # Names of folders, found by a glob; some names are options, some have line breaks.
-    names = [name.replace("/", "\u2215")[:200] for name in HOSTILE] + ["--help", "-q", "--strict", "*", "[a]", "a b ", b"\xff\xfe".decode("utf-8", "surrogateescape")]
+    names = [name.replace("/", "\u2215")[:200] for name in HOSTILE]
+    names += ["--help", "-q", "--strict", "*", "[a]", "a b ", b"\xff\xfe".decode("utf-8", "surrogateescape")]
     os.mkdir(os.path.join(runner.folder, "named"))
     for name in names:
         shutil.copytree(os.path.join(runner.folder, "damaged"), os.path.join(runner.folder, "named", name))
-    status, log, notes, summary, outputs = runner.step(FSDP_PATHS="named/*", FSDP_ANNOTATIONS="1000")
-    check(status == 1 and outputs["findings"] == str(len(names)) and outputs["verdict"] == "damaged", (status, outputs, log[-5:]))
-    check(len(notes) == len(names) and all(set(note) == {"command", "file", "text", "title"} for note in notes), notes)
-    check(not re.search("[\x00-\x1f\u2028\u202e\u200b]", "".join(log)), "a control character in the log")
-    harmless(summary)
+    left = runner.step(FSDP_PATHS="named/*", FSDP_ANNOTATIONS="1000")
+    left.expect(1, "damaged", ["error"], findings=len(names))
+    check(len(left.notes) == len(names) and all(set(note) == {"command", "file", "text", "title"} for note in left.notes), left.notes)
+    check(not re.search("[\x00-\x1f\u2028\u202e\u200b]", "".join(left.log)), "a control character in the log")
+    harmless(left.summary)
     # In the workspace itself, where a name can begin with a dash.
     for name in ("--help", "--json", "-k"):
         shutil.copytree(os.path.join(runner.folder, "damaged"), os.path.join(runner.folder, name))
-        status, log, notes, summary, outputs = runner.step(FSDP_PATHS=name)
-        check(status == 1 and outputs["verdict"] == "damaged" and len(notes) == 1, (name, status, log))
+        left = runner.step(FSDP_PATHS=name)
+        left.expect(1, "damaged", ["error"], findings=1)
     # Settings that a workflow takes from elsewhere, such as the name of a branch.
     for text in HOSTILE[:-1]:
-        status, log, notes, summary, outputs = runner.step(FSDP_PATHS="nowhere/" + text)
-        check(status == 2 and {note["command"] for note in notes} == {"error"} and outputs["verdict"] == "failed", (text, status, log))
-        check(not re.search(r"^[^#|]*[<*@\[]", re.sub(r"</?code>", "", summary)), summary)
+        left = runner.step(FSDP_PATHS="nowhere/" + text)
+        left.expect(2, "failed", ["error"])
+        check(not re.search(r"^[^#|]*[<*@\[]", re.sub(r"</?code>", "", left.summary)), left.summary)
     check(not glob.glob(os.path.join(runner.folder, "**/pwned"), recursive=True), "a name was run")
 
 
@@ -383,39 +409,40 @@ class Server(http.server.BaseHTTPRequestHandler):
 
 def program(options, folder):
     runner = Runner(options, folder)
-    status, log, notes, summary, outputs = runner.step("program", FSDP_BINARY=os.path.abspath(options.tool))
-    check(status == 0 and outputs == {"program": os.path.abspath(options.tool)}, (status, log, outputs))
-    status, log, notes, summary, outputs = runner.step("program", FSDP_BINARY="/bin/true")
-    check(status == 2 and "is not fsdp-ckpt" in notes[0]["text"] and not outputs, (status, log, outputs))
-    status, log, notes, summary, outputs = runner.step("program", FSDP_BINARY="x", FSDP_VERSION="0.1.0")
-    check(status == 2 and "only one" in notes[0]["text"], log)
+    left = runner.step("program", FSDP_BINARY=os.path.abspath(options.tool))
+    check(left.status == 0 and left.outputs == {"program": os.path.abspath(options.tool)}, (left.status, left.log, left.outputs))
+    left = runner.step("program", FSDP_BINARY="/bin/true")
+    check(left.status == 2 and "is not fsdp-ckpt" in left.notes[0]["text"] and not left.outputs, (left.status, left.log, left.outputs))
+    left = runner.step("program", FSDP_BINARY="x", FSDP_VERSION="0.1.0")
+    check(left.status == 2 and "only one" in left.notes[0]["text"], left.log)
     for version in ("../../x", "1.0/..", "", "a b"):
         if version:
-            status, log, notes, summary, outputs = runner.step("program", FSDP_VERSION=version)
-            check(status == 2 and "is not a version" in notes[0]["text"], log)
+            left = runner.step("program", FSDP_VERSION=version)
+            check(left.status == 2 and "is not a version" in left.notes[0]["text"], left.log)
     with open(options.static or options.tool, "rb") as file:
         data = file.read()
     name, digest = f"fsdp-ckpt-0.1.0-linux-{platform.machine()}", hashlib.sha256(data).hexdigest()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    settings = {"GITHUB_SERVER_URL": f"http://127.0.0.1:{server.server_port}", "FSDP_REPOSITORY": "group/fsdp", "FSDP_VERSION": "0.1.0", "no_proxy": "127.0.0.1"}
+    settings = {"GITHUB_SERVER_URL": f"http://127.0.0.1:{server.server_port}", "FSDP_REPOSITORY": "group/fsdp", "FSDP_VERSION": "0.1.0",
+                "no_proxy": "127.0.0.1"}
     place = "/group/fsdp/releases/download/v0.1.0/"
     good = {place + name: data, place + "SHA256SUMS": f"{'0' * 64}  other\n{digest}  {name}\n".encode()}
     try:
         Server.files = good
-        status, log, notes, summary, outputs = runner.step("program", **settings)
-        check(status == 0 and outputs["program"].endswith("/fsdp-ckpt"), (status, log))
-        status, log, notes, summary, outputs = runner.step(FSDP_PROGRAM=outputs["program"], FSDP_PATHS="damaged")
-        check(status == 1, log)
-        for changed, said in (({place + name: data[:-1]}, "SHA-256 is"), ({place + "SHA256SUMS": b"nonsense"}, "does not list"), ({place + "SHA256SUMS": b"\xff" * 99}, "does not list"),
-                              ({place + "SHA256SUMS": None}, "404"), ({place + name: None}, "404")):
+        left = runner.step("program", **settings)
+        check(left.status == 0 and left.outputs["program"].endswith("/fsdp-ckpt"), (left.status, left.log))
+        left = runner.step(FSDP_PROGRAM=left.outputs["program"], FSDP_PATHS="damaged")
+        check(left.status == 1, left.log)
+        for changed, said in (({place + name: data[:-1]}, "SHA-256 is"), ({place + "SHA256SUMS": b"nonsense"}, "does not list"),
+                              ({place + "SHA256SUMS": b"\xff" * 99}, "does not list"), ({place + "SHA256SUMS": None}, "404"), ({place + name: None}, "404")):
             Server.files = {**good, **changed}
-            status, log, notes, summary, outputs = runner.step("program", **settings)
-            check(status == 2 and said in notes[0]["text"] and not outputs, (said, status, log, outputs))
+            left = runner.step("program", **settings)
+            check(left.status == 2 and said in left.notes[0]["text"] and not left.outputs, (said, left.status, left.log, left.outputs))
     finally:
         server.shutdown()
-    status, log, notes, summary, outputs = runner.step("program", **{**settings, "GITHUB_SERVER_URL": "http://127.0.0.1:1"})
-    check(status == 2 and "127.0.0.1" in notes[0]["text"], log)
+    left = runner.step("program", **{**settings, "GITHUB_SERVER_URL": "http://127.0.0.1:1"})
+    check(left.status == 2 and "127.0.0.1" in left.notes[0]["text"], left.log)
 
 
 def gitlab(options, folder):
@@ -446,7 +473,8 @@ def gitlab(options, folder):
     status, said, entries = start(FSDP_PATHS="step-1")
     check((status, entries) == (0, []), (status, said, entries))
     status, said, entries = start(FSDP_PATHS="step-*\ndamaged")
-    check(status == 1 and [entry["location"]["path"] for entry in entries] == ["step-2/__1_0.distcp", "damaged/__1_0.distcp"], (status, said, entries))
+    paths = [entry["location"]["path"] for entry in entries]
+    check(status == 1 and paths == ["step-2/__1_0.distcp", "damaged/__1_0.distcp"], (status, said, entries))
     for entry in entries:
         check(set(entry) == {"description", "check_name", "fingerprint", "severity", "location"}, entry)
         check(entry["severity"] == "critical" and entry["check_name"] == "ZIP_CRC" and entry["location"]["lines"] == {"begin": 1}, entry)
@@ -477,8 +505,8 @@ def pre_commit(options, folder):
     wanted(["git", "init", "-q"], cwd=runner.folder)
     os.mkdir(os.path.join(folder, "bin"))
     os.symlink(os.path.abspath(options.tool), os.path.join(folder, "bin/fsdp-ckpt"))
-    environment = {"PATH": os.path.join(folder, "bin") + ":" + os.environ["PATH"], "HOME": folder, "PRE_COMMIT_HOME": os.path.join(folder, "cache"), "LC_ALL": "C.UTF-8",
-                   "PYTHONDONTWRITEBYTECODE": "1", "PIP_NO_INDEX": "1"}
+    environment = {"PATH": os.path.join(folder, "bin") + ":" + os.environ["PATH"], "HOME": folder, "LC_ALL": "C.UTF-8",
+                   "PRE_COMMIT_HOME": os.path.join(folder, "cache"), "PYTHONDONTWRITEBYTECODE": "1", "PIP_NO_INDEX": "1"}
 
     def tried(**more):
         return run([options.python, "-m", "pre_commit", "try-repo", hooks, "fsdp-ckpt-verify", "--verbose"], cwd=runner.folder, env={**environment, **more})
