@@ -100,9 +100,9 @@ class Runner:
             with open(path, "w", encoding="utf-8") as file:
                 file.write("before\n" if "SUMMARY" in path else "")
         environment = {"PATH": os.environ["PATH"], "HOME": self.temporary, "LANG": "C", "CI": "true", "GITHUB_ACTIONS": "true",
-                       "GITHUB_WORKSPACE": self.folder, "RUNNER_TEMP": self.temporary, "FSDP_ACTION": ROOT, **files, **DEFAULTS,
+                       "GITHUB_WORKSPACE": self.folder, "RUNNER_TEMP": self.temporary, "GITHUB_ACTION_PATH": ROOT, **files, **DEFAULTS,
                        "FSDP_PROGRAM": os.path.abspath(self.options.tool), "PYTHONDONTWRITEBYTECODE": "1", **settings}
-        done = subprocess.run(["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", f'python3 "$FSDP_ACTION/tools/ci/github.py" {part}'],
+        done = subprocess.run(["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", f'python3 "$GITHUB_ACTION_PATH/tools/ci/github.py" {part}'],
                               cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         log = re.split(r"\r\n|\r|\n", done.stdout.decode("utf-8"))
         with open(files["GITHUB_STEP_SUMMARY"], encoding="utf-8") as file:
@@ -173,7 +173,7 @@ def metadata(options, folder):
             elif expression[1].startswith("steps."):
                 check(expression[1] == "steps.program.outputs.program", value)
             else:
-                check(expression[1] in ("github.action_path", "github.action_repository"), value)
+                check(expression[1] == "github.action_repository", value)
     check(used == set(action["inputs"]), f"inputs that nothing uses, or that are not declared: {used ^ set(action['inputs'])}")
     for name, entry in action["inputs"].items():
         check(set(entry) <= {"description", "required", "default"} and entry["description"], name)
@@ -188,7 +188,7 @@ def metadata(options, folder):
     names = set(re.search(r"NAMES = \((.*?)\)", source, re.S)[1].replace('"', "").replace("\n", "").replace(" ", "").split(","))
     with open(os.path.join(ROOT, "tools/ci/github.py"), encoding="utf-8") as file:
         source = file.read()
-    read = {"FSDP_" + name for name in names} | set(re.findall(r'"(FSDP_\w+)"', source)) | {"FSDP_ACTION"}
+    read = {"FSDP_" + name for name in names} | set(re.findall(r'"(FSDP_\w+)"', source))
     check(read == set_by_us, f"only read or only set: {read ^ set_by_us}")
     check(DEFAULTS == {f"FSDP_{name.upper()}": entry["default"] for name, entry in action["inputs"].items() if entry.get("default")}, "other defaults")
 

@@ -34,6 +34,19 @@ def cut(text, limit=400):
     return text if len(text) <= limit else text[:limit - 1] + "…"
 
 
+def counted(count, noun):
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def text_of(answer, most=1000):
+    """The lines that people read of an answer, in a log; visible() is the caller's."""
+    lines = [f"{answer.path}: {answer.verdict}, {counted(len(answer.findings), 'finding')}"]
+    lines += [f"  {finding.severity}[{finding.code}]: {finding.text}" for finding in answer.findings[:most]]
+    if len(answer.findings) > most:
+        lines.append(f"  and {len(answer.findings) - most} more")
+    return lines + ["  " + line for line in answer.said]
+
+
 def lines_of(text):
     return [line.strip() for line in (text or "").splitlines() if line.strip()]
 

@@ -116,7 +116,7 @@ def annotations(log, answers, limit):
         log.annotate(finding.severity, f"fsdp-ckpt {finding.code}", f"{answer.path}: {finding.text}", annotated_file(answer, finding))
     if len(found) > limit:
         worst = found[limit][1].severity
-        log.annotate(worst, "fsdp-ckpt", f"{len(found) - limit} more findings: the job summary and the report list them")
+        log.annotate(worst, "fsdp-ckpt", f"{gate.counted(len(found) - limit, 'more finding')}: the job summary and the report list them")
 
 
 def run_gate(log):
@@ -127,9 +127,7 @@ def run_gate(log):
     program = gate.find_program(os.environ.get("FSDP_PROGRAM") or "fsdp-ckpt")
     answers = gate.ask_all(program, settings)
     for answer in answers:
-        log.say([f"{answer.path}: {answer.verdict}, {len(answer.findings)} findings",
-                 *(f"  {finding.severity}[{finding.code}]: {finding.text}" for finding in answer.findings),
-                 *(f"  {line}" for line in answer.said)])
+        log.say(gate.text_of(answer))
     annotations(log, answers, int(limit))
     append_summary(summary(settings, answers))
     folder = tempfile.mkdtemp(prefix="fsdp-ckpt-", dir=os.environ.get("RUNNER_TEMP") or None)

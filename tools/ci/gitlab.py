@@ -39,11 +39,8 @@ def main():
         program = gate.find_program(os.environ.get("FSDP_CKPT") or "fsdp-ckpt")
         answers = gate.ask_all(program, gate.Settings(os.environ))
         for answer in answers:
-            print(gate.visible(f"{answer.path}: {answer.verdict}, {len(answer.findings)} findings"))
-            for finding in answer.findings:
-                print(gate.visible(f"  {finding.severity}[{finding.code}]: {finding.text}"))
-            for line in answer.said:
-                print(gate.visible("  " + line))
+            for line in gate.text_of(answer):
+                print(gate.visible(line))
             entries += [entry(answer.path, finding) for finding in answer.findings]
         status = gate.status_of(answers)
     except gate.GateError as error:
