@@ -11,4 +11,4 @@ need_packages tool
 need_cmake
 cd "$ROOT"
 step "configure" quietly "$folder.log" configure tools -B "$folder"
-step "build" cmake --build "$folder" --target fsdp-ckpt
+step "build" quietly "$folder.log" cmake --build "$folder" --target fsdp-ckpt
