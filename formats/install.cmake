@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs the library, its headers and the files that find_package(fsdp) reads.
+# Installs the library, its headers and the files that find_package(fsdp) reads, as the component `dev`.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
@@ -18,9 +18,9 @@ add_library(fsdp::formats ALIAS fsdp_formats)
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/fsdp)
 install(TARGETS fsdp_formats EXPORT fsdp-targets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT fsdp-targets NAMESPACE fsdp:: DESTINATION ${package})
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+install(EXPORT fsdp-targets NAMESPACE fsdp:: DESTINATION ${package} COMPONENT dev)
 
 set(FSDP_PACKAGE_HDF5 OFF)
 if(FSDP_WITH_HDF5)
@@ -30,4 +30,4 @@ configure_package_config_file(${CMAKE_CURRENT_SOURCE_DIR}/fsdp-config.cmake.in
   ${CMAKE_CURRENT_BINARY_DIR}/fsdp-config.cmake INSTALL_DESTINATION ${package})
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/fsdp-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/fsdp-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/fsdp-config-version.cmake
-  DESTINATION ${package})
+  DESTINATION ${package} COMPONENT dev)

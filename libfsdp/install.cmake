@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What find_package(fsdp COMPONENTS torch) reads; see formats/install.cmake for the rest.
+# What find_package(fsdp COMPONENTS torch) reads; see formats/install.cmake for the rest, and for the component.
 include(GNUInstallDirs)
 
 # The interface. detail/ is not part of it, but the templates in the other headers need it.
@@ -20,7 +20,11 @@ if(TARGET fsdp_cuda)
 endif()
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/fsdp)
 install(TARGETS ${targets} EXPORT fsdp-torch-targets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
-  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT fsdp-torch-targets NAMESPACE fsdp:: DESTINATION ${package})
-install(FILES torch.cmake DESTINATION ${package} RENAME fsdp-torch.cmake)
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+install(EXPORT fsdp-torch-targets NAMESPACE fsdp:: DESTINATION ${package} COMPONENT dev)
+install(FILES torch.cmake DESTINATION ${package} RENAME fsdp-torch.cmake COMPONENT dev)
+set(FSDP_TORCH_VERSION ${FSDP_TORCH_VERSION} PARENT_SCOPE)   # for the description of the Debian package
+# LibTorch promises no binary compatibility between versions.
+file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/fsdp-torch-version.cmake CONTENT "set(FSDP_BUILT_WITH_TORCH \"${FSDP_TORCH_VERSION}\")\n" @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/fsdp-torch-version.cmake DESTINATION ${package} COMPONENT dev)

@@ -10,6 +10,19 @@ if(NOT EXISTS "${FSDP_TORCH}/include/torch/csrc/api/include/torch/torch.h")
 endif()
 find_package(Threads REQUIRED)
 
+# Its version; newer LibTorch has the numbers in the second header.
+set(FSDP_TORCH_VERSION "")
+foreach(header csrc/api/include/torch/version.h headeronly/version.h)
+  if(EXISTS "${FSDP_TORCH}/include/torch/${header}")
+    file(STRINGS "${FSDP_TORCH}/include/torch/${header}" lines REGEX "^#define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+$")
+    list(TRANSFORM lines REPLACE "^.* " "")
+    list(JOIN lines "." version)
+    if(version)
+      set(FSDP_TORCH_VERSION ${version})
+    endif()
+  endif()
+endforeach()
+
 add_library(fsdp_torch INTERFACE)
 target_include_directories(fsdp_torch SYSTEM INTERFACE
   ${FSDP_TORCH}/include ${FSDP_TORCH}/include/torch/csrc/api/include)

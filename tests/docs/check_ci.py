@@ -112,6 +112,36 @@ SCENARIOS = [
 MAY_FAIL = {"damaged": {"stats", "diff"}, "torn": {"stats", "diff", "--max-bytes", "--html", "--json"}}
 
 
+def check_snippets(root, text, yaml, expect):
+    """The blocks that name the action, the template and the hook have only what these know; the tables have all of it."""
+    def read(path):
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            return file.read()
+
+    def members(source, title):
+        part = re.search(rf"^{title}:\n((?: .*\n)+)", source, flags=re.M)[1]
+        return set(re.findall(r"^  (\w+):", part, flags=re.M))
+
+    action, template, hooks = read("action.yml"), read("tools/ci/gitlab.yml"), read(".pre-commit-hooks.yaml")
+    inputs, outputs = members(action, "inputs"), members(action, "outputs")
+    steps = [step for block in yaml for step in re.split(r"^- ", block, flags=re.M) if step.startswith("uses: owner/fsdp@")]
+    expect("steps of the action", len(steps) >= 2, steps)
+    for step in steps:
+        given = set(re.findall(r"^    (\w+):", step.split("with:\n")[1], flags=re.M))
+        expect("the action has these inputs", given <= inputs, given - inputs)
+    used = set(re.findall(r"steps\.checkpoints\.outputs\.(\w+)", text))
+    expect("the action has these outputs", used and used <= outputs, used - outputs)
+    rows = [re.findall(r"`([a-z]+)`", row.split("|")[1]) for row in re.findall(r"^\| `[a-z]+`.*$", text.split("## GitLab")[0], flags=re.M)]
+    named = {name for row in rows for name in row}
+    expect("the tables have the inputs and outputs", inputs | outputs <= named, (inputs | outputs) - named)
+    job, = (block for block in yaml if "extends: .fsdp-ckpt" in block)
+    variables = set(re.findall(r"^    (FSDP_\w+):", job, flags=re.M))
+    expect("the template has these variables", variables and variables <= set(re.findall(r"^    (FSDP_\w+):", template, flags=re.M)), variables)
+    expect("the template is there", "file: /tools/ci/gitlab.yml" in job, job)
+    hook, = (re.findall(r"- id: (\S+)", block) for block in yaml if "repos:" in block)
+    expect("the hook is there", hook == re.findall(r"^- id: (\S+)", hooks, flags=re.M), hook)
+
+
 def main():
     if len(sys.argv) != 4:
         raise SystemExit(__doc__)
@@ -133,7 +163,8 @@ def main():
             wrong.append(f"{what}: {shown!s:.700}")
 
     root = os.path.dirname(os.path.dirname(os.path.abspath(document)))
-    for block in yaml:
+    check_snippets(root, text, yaml, expect)
+    for block in (block for block in yaml if "cmake -S" in block):
         built = set(re.findall(r"cmake -S (\S+)", block))
         checked_out = set(re.findall(r"^ *path: (\w+)$", block, flags=re.M)) | set(re.findall(r"git clone .* (\w+)$", block, flags=re.M))
         expect("what is built is checked out", built and built <= checked_out, (built, checked_out))

@@ -8,6 +8,7 @@
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
+#   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
 #   need_fuzz_compiler      sets FUZZ_CXX to a clang++ that builds the fuzz targets
 #   configure PRESET...     cmake --preset, unharmed by an earlier configure that failed
@@ -64,7 +65,7 @@ packages_of() {
     python) echo python3 python3-venv ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
     test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
-    package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring ;;   # the static program, and where it is tried
+    package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
     format) echo clang-format-14 ;;
     tidy) echo clang-16 clang-tidy-16 ;;
     fuzz) clang_packages "$(clang_version)" ;;
@@ -246,27 +247,40 @@ need_frameworks() {
   FRAMEWORKS_PYTHON=$dir/bin/python
 }
 
-make_packaging_venv() {
-  local dir=$1
+make_small_venv() {
+  local dir=$1 name=$2
   rm -rf "$dir" && "$(find_python3)" -m venv "$dir" || return
   quietly "$dir.log" "$dir/bin/python" -m pip install -q --no-cache-dir --retries 5 --timeout 60 \
-    -r "$PROVISION_DIR/requirements-packaging.txt" || return
+    -r "$PROVISION_DIR/requirements-$name.txt" || return
   rm -f "$dir.log"
   touch "$dir/.ready"
 }
 
-# What builds the wheel.
-need_packaging() {
-  local root=$PROVISION_DIR/../.. key dir
-  key=$({ grep -v '^ *#' "$PROVISION_DIR/requirements-packaging.txt"; find_python3; } | sha256sum | cut -c1-12)
-  dir=$FSDP_CACHE/packaging-$key
+# small_python NAME: sets SMALL_PYTHON to one with the packages of requirements-NAME.txt, without PyTorch.
+small_python() {
+  local name=$1 key dir
+  key=$({ grep -v '^ *#' "$PROVISION_DIR/requirements-$name.txt"; find_python3; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/$name-$key
   if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
     (
       flock 9
-      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null || step "packaging environment in $dir" make_packaging_venv "$dir"
+      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null || step "$name environment in $dir" make_small_venv "$dir" "$name"
     ) 9>"$dir.lock" || exit
   fi
-  PACKAGING_PYTHON=$dir/bin/python
+  SMALL_PYTHON=$dir/bin/python
+}
+
+# What checks a release.
+need_release() {
+  small_python release
+  RELEASE_PYTHON=$SMALL_PYTHON
+}
+
+# What builds the wheel.
+need_packaging() {
+  local root=$PROVISION_DIR/../..
+  small_python packaging
+  PACKAGING_PYTHON=$SMALL_PYTHON
   ISAL_SOURCE=$FSDP_CACHE/isal-$(sha256sum <"$root/tools/packaging/isal_source.sh" | cut -c1-12)
   [ -e "$ISAL_SOURCE/VERSION" ] || (
     flock 9

@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Makes the files of a release of the current commit, all of one version.
+#
+#   tools/packaging/release.sh [--allow-changes] [OPTION=VALUE...]     options of CMake for the Debian packages, such as FSDP_TORCH=FOLDER
+#
+#   OUT (dist)        where they go; what an earlier SHA256SUMS in it lists is removed first
+#   WHEEL, DEBS       a wheel, and a folder with the Debian packages, to take instead of building them
+#   FSDP_ISAL_SOURCE  the source of isa-l's CRC; CMake fetches one if it is empty
+#
+#   fsdp_ckpt-<version>-py3-none-<platforms>.whl     the static program and the Python module
+#   fsdp-ckpt-<version>-linux-<processor>            the static program of that wheel; THIRD_PARTY and LICENSE belong to it
+#   fsdp-<version>-linux-<processor>.spdx.json       what is linked into it
+#   fsdp-ckpt_<version>_<architecture>.deb           the tool, linked with Debian's libraries
+#   libfsdp-dev_<version>_<architecture>.deb         libfsdp, for the LibTorch that FSDP_TORCH names
+#   fsdp-<version>.tar.gz                            the sources
+#   SHA256SUMS
+# Exit: 0 all are there, 1 they contradict each other, 2 something could not be made.
+set -euo pipefail
+umask 022   # the packages have it in their bytes
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+OUT=$(realpath -m "${OUT:-$ROOT/dist}")
+WHEEL=${WHEEL:+$(realpath "$WHEEL")}
+DEBS=${DEBS:+$(realpath "$DEBS")}
+cd "$ROOT"
+say() { printf 'release.sh: %s\n' "$*" >&2; }
+
+changes=no
+[ "${1:-}" != --allow-changes ] || { changes=yes; shift; }
+if [ $changes = no ] && [ -n "$(git status --porcelain)" ]; then
+  say "there are changes that are not committed; a release is of a commit (--allow-changes goes on)"
+  exit 2
+fi
+version=$(tools/packaging/version.sh)
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+mkdir -p "$OUT"
+work=$(mktemp -d "$OUT/.release-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+made=$work/made
+mkdir "$made"
+
+say "the wheel"
+if [ -n "$WHEEL" ]; then
+  cp "$WHEEL" "$made"
+else
+  [ -x tools/packaging/wheel.sh ] || { say "tools/packaging/wheel.sh is missing; without it there is no wheel and no static program"; exit 2; }
+  OUT=$made tools/packaging/wheel.sh ${FSDP_ISAL_SOURCE:+FSDP_ISAL_SOURCE="$FSDP_ISAL_SOURCE"} >&2
+fi
+wheels=("$made"/fsdp_ckpt-"$version"-*.whl)
+[ -f "${wheels[0]}" ] && [ ${#wheels[@]} = 1 ] || { say "one wheel of version $version is wanted, and there are: $(ls "$made")"; exit 1; }
+
+say "the static program"
+program=$made/fsdp-ckpt-$version-linux-$(uname -m)
+python3 - "${wheels[0]}" "$program" "$made/THIRD_PARTY" <<'PYTHON'
+import os, sys, zipfile
+wheel, *targets = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive:
+    for target, end in zip(targets, ("/scripts/fsdp-ckpt", "/licenses/THIRD_PARTY")):
+        name, = [name for name in archive.namelist() if name.endswith(end)]
+        with open(target, "wb") as file:
+            file.write(archive.read(name))
+os.chmod(targets[0], 0o755)
+PYTHON
+cp LICENSE "$made"
+[ "$("$program" --version | head -n 1)" = "fsdp-ckpt $version" ] || { say "the program of the wheel is of another version"; exit 1; }
+
+say "the bill of materials"
+tools/packaging/sbom.py "$program" "$made/THIRD_PARTY" "${program##*/}" >"$made/fsdp-$version-linux-$(uname -m).spdx.json" || exit 1
+
+say "the Debian packages"
+if [ -z "$DEBS" ]; then
+  DEBS=$work/debs
+  options=()
+  for option in "$@"; do options+=("-D$option"); done
+  cmake --preset torch -B build/deb -DCMAKE_INSTALL_PREFIX=/usr ${options[@]+"${options[@]}"} >&2
+  cmake --build build/deb --target packaged >&2
+  cpack --config build/deb/CPackConfig.cmake -B "$DEBS" >&2
+fi
+for package in fsdp-ckpt libfsdp-dev; do
+  debs=("$DEBS/${package}_$version"_*.deb)
+  [ -f "${debs[0]}" ] && [ ${#debs[@]} = 1 ] || { say "one $package of version $version is wanted in $DEBS"; exit 1; }
+  cp "${debs[0]}" "$made"
+done
+
+say "the sources"
+tools/packaging/source.sh "$made" >&2
+rm "$made"/*.sha256   # SHA256SUMS has it
+
+(cd "$made" && LC_ALL=C sha256sum -- * >"$work/SHA256SUMS")
+mv "$work/SHA256SUMS" "$made"
+if [ -f "$OUT/SHA256SUMS" ]; then
+  while read -r _ name; do
+    case $name in */*) ;; *) rm -f -- "$OUT/${name#\*}" ;; esac
+  done <"$OUT/SHA256SUMS"
+fi
+chmod -R a+rX "$made"
+mv -f -- "$made"/* "$OUT"
+ls "$OUT" >&2
