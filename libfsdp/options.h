@@ -129,11 +129,13 @@ struct FsdpOptions {
   IgnoredStates ignored_states;
   // Called for every module with its own parameters or buffers on the meta device, to give it
   // memory on the compute device and values.  If empty, modules of torch::nn get uninitialized
-  // memory and their reset_parameters().
+  // memory and their reset_parameters().  Modules are cut one after the other: either writes only
+  // the module's own parameters, and leaves their shape, dtype and requires_grad as they are.
   std::function<void(torch::nn::Module&)> param_init_fn;
   // The device of computation; default: the device of its parameters (the CPU for meta).
   std::optional<c10::Device> device_id;
-  // Every rank takes rank 0's parameters and buffers.
+  // Every rank takes rank 0's parameters and buffers.  Without param_init_fn, the others then draw
+  // no random numbers for modules on the meta device: seed what comes after, if ranks are to agree.
   bool sync_module_states = false;
   // Gather the next unit of forward before the current one computes, in the order of the previous
   // forward.

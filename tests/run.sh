@@ -71,6 +71,19 @@ lint() {
 step "format of the sources" lint format
 step "clang-tidy" lint tidy
 
+# What failed long ago is said again here, where the end of the output is all that is kept.
+failures() {
+  "$PYTHON" - "$report" <<'END'
+import sys
+import xml.etree.ElementTree as tree
+for test in tree.parse(sys.argv[1]).iter("testcase"):
+    if test.find("failure") is not None:
+        print(f"== failed: {test.get('name')}")
+        print("\n".join((test.findtext("system-out") or "").splitlines()[-40:]))
+END
+}
+failures
+
 closing="$passed passed, $failed failed"
 [ "$skipped" = 0 ] || closing+=", $skipped skipped"
 echo "$closing"

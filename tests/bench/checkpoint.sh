@@ -8,6 +8,7 @@
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$ROOT/tests/support/provision.sh"
+. "$ROOT/tests/bench/build.sh"
 cd "$ROOT"
 program=(--program "$ROOT/build/release-torch/tests/bench/bench_checkpoint")
 folder=(--folder "$ROOT/build/bench-checkpoint")
@@ -17,10 +18,5 @@ case " $* " in *" --folder "*) folder=() ;; *) mkdir -p "${folder[1]}" ;; esac
 need_packages tool test torch
 need_cmake
 need_python
-torch=$("$PYTHON" -c 'import torch; print(torch.__path__[0])')
-build() {
-  configure release -B build/release-torch -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" >/dev/null &&
-    cmake --build build/release-torch -j "$JOBS" --target bench_checkpoint
-}
-[ ${#program[@]} = 0 ] || step "build" build
+[ ${#program[@]} = 0 ] || step "build" build_bench bench_checkpoint
 exec "$PYTHON" tests/bench/checkpoint.py "${program[@]}" "${folder[@]}" "$@"

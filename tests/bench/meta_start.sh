@@ -8,14 +8,10 @@
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$ROOT/tests/support/provision.sh"
+. "$ROOT/tests/bench/build.sh"
 need_packages tool test torch
 need_cmake
 need_python
 cd "$ROOT"
-torch=$("$PYTHON" -c 'import torch; print(torch.__path__[0])')
-build() {
-  configure release -B build/release-torch -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" >/dev/null &&
-    cmake --build build/release-torch -j "$JOBS" --target bench_meta_start
-}
-step "build" build
+step "build" build_bench bench_meta_start
 exec "$PYTHON" tests/bench/meta_start.py build/release-torch/tests/bench/bench_meta_start "$@"

@@ -8,6 +8,7 @@
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 . "$ROOT/tests/support/provision.sh"
+. "$ROOT/tests/bench/build.sh"
 case " $* " in
   *" --trainer "*) trainer=() ;;
   *) trainer=(--trainer "$ROOT/build/release-torch/tests/bench/bench_train_step") ;;
@@ -17,10 +18,5 @@ need_packages tool test torch
 need_cmake
 need_python
 cd "$ROOT"
-torch=$("$PYTHON" -c 'import torch; print(torch.__path__[0])')
-build() {
-  configure release -B build/release-torch -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" >/dev/null &&
-    cmake --build build/release-torch -j "$JOBS" --target bench_train_step
-}
-[ ${#trainer[@]} = 0 ] || step "build" build
+[ ${#trainer[@]} = 0 ] || step "build" build_bench bench_train_step
 exec "$PYTHON" tests/bench/train.py "${trainer[@]}" "$@"

@@ -15,7 +15,7 @@ import sys
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "../.."))
 TABLE = "docs/tests.md"
-# Of the build alone; tests/packages runs what no_plugins is linked into.
+# Of the build alone; tests/packaging runs what no_plugins is linked into.
 LEFT_OUT = {"libfsdp/internal/pch", "tools/packaging/no_plugins"}
 ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \| (?:`([^`]+)` )?\|$")
 

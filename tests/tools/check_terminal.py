@@ -4,6 +4,7 @@
 
     check_terminal.py TOOL GOLDEN
 """
+import errno
 import fcntl
 import json
 import os
@@ -56,13 +57,17 @@ def on_terminal(columns, *command):
     while True:
         try:
             part = os.read(parent, 65536)
-        except OSError:  # the other end is closed
+        except OSError as error:
+            if error.errno != errno.EIO:  # that the other end is closed
+                raise
             break
         if not part:
             break
         text += part
-    done.wait(timeout=60)
+    status = done.wait(timeout=60)
     os.close(parent)
+    if status < 0:
+        raise SystemExit(f"{' '.join(command)} was ended by signal {-status}; it printed {text!r:.2000}")
     return re.sub(r"\x1b\[[0-9;]*m", "", text.decode()).splitlines()
 
 

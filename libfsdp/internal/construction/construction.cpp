@@ -88,7 +88,6 @@ class Construction {
       error = std::current_exception();
       go_on_without_values();
     }
-    all_ready();
     if (values_) values_->finish();
     cut_all();
     move_buffers();
@@ -144,6 +143,7 @@ class Construction {
     for (auto& [tensor, waiting] : waiting_) waiting.done = 0;
     how_.param_init_fn = [this](Module& module) { to_empty(module, device_, /*recurse=*/false); };
     internal::run(how_, root_);
+    all_ready();
   }
 
   // In the order of units, which is the same on every rank.
@@ -245,14 +245,20 @@ void construct(Module& module, const std::vector<std::unique_ptr<Unit>>& units,
     std::istringstream lines(names);
     for (std::string name; std::getline(lines, name);) held.insert(name);
   };
+  add(construction.held());
   if (options.sync_module_states) {
-    // Ranks broadcast in one order, whatever each of them refers to.
-    for (const std::string& names : agree_and_tell(options.process_group, "wrapping the module",
-                                                   [&] { return construction.held(); }))
-      add(names);
-  } else {
-    add(construction.held());
+    // Ranks broadcast in one order, whatever each of them refers to; replicas, too, which may be in
+    // a group of their own.
+    for (const auto& group : {options.process_group, mesh.replicate}) {
+      if (!group) continue;
+      std::string mine;
+      for (const std::string& name : held) mine += name + '\n';
+      for (const std::string& names :
+           agree_and_tell(group, "wrapping the module", [&] { return mine; }))
+        add(names);
+    }
   }
+  // A rank that fails goes through the others' broadcasts before it tells.
   agree(options.process_group, "wrapping the module", [&] {
     for (const auto& unit : units)
       lay_out(*unit, mesh.shard->rank(), mesh.shard->size(), shard_device, device);

@@ -30,26 +30,14 @@ import tempfile
 import time
 import zipfile
 
-SKIPPED = 77
+from machine import SKIPPED, Failure, Skipped, check
+
 FOLDER = "golden/2.15.0/fsdp2/ckpt"    # two ranks: FSDP2 and AdamW
 STARTS_WITHIN = 0.010                  # seconds
 
 # By the kernel that brought them, from 3.15 to 5.14; and one that containers like to forbid.
 LATER_CALLS = ["renameat2", "getrandom", "memfd_create", "membarrier", "copy_file_range", "statx", "rseq", "io_uring_setup", "clone3", "close_range", "openat2",
                "faccessat2", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "unshare"]
-
-
-class Failure(Exception):
-    pass
-
-
-class Skipped(Exception):
-    pass
-
-
-def check(holds, what):
-    if not holds:
-        raise Failure(what)
 
 
 def run(words, **options):

@@ -8,7 +8,6 @@ add_executable(packages_without_calls without_calls.cpp)
 target_include_directories(packages_without_calls PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/../fault)
 target_link_libraries(packages_without_calls PRIVATE fsdp_build_options)
 
-find_package(Python3 COMPONENTS Interpreter REQUIRED)
 set(check ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_packages.py)
 
 # The module finds the program of this build.
