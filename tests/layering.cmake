@@ -73,6 +73,7 @@ room(formats torch base files zip pickle model names checkpoint content safetens
 room(formats dcp base files zip pickle model names checkpoint content safetensors torch)
 room(formats checks base files model checkpoint content hdf5 torch dcp)
 room(formats rewrite base pickle model checkpoint content)
+room(formats map base pickle model checkpoint content rewrite)
 room(formats trainers base files pickle model checkpoint content safetensors torch dcp rewrite)
 every_room_is_listed(formats)
 room(libfsdp/internal comm)
@@ -89,6 +90,8 @@ refuse(formats "(torch|ATen|c10)/" "formats knows no LibTorch")
 refuse(tools "(torch|ATen|c10)/" "tools know no LibTorch")
 refuse(formats "nlohmann/" "JSON stays in formats/base/json.cpp" ${ROOT}/formats/base/json.cpp)
 refuse(tools "nlohmann/" "JSON stays in formats/base/json.cpp")
+refuse(formats "toml" "TOML stays in formats/map/toml.cpp" ${ROOT}/formats/map/toml.cpp)
+refuse(tools "toml" "TOML stays in formats/map/toml.cpp")
 refuse(formats "zlib.h|zstd.h" "decompressors stay in their files"
        ${ROOT}/formats/base/crc32.cpp ${ROOT}/formats/zip/decompress.cpp
        ${ROOT}/formats/zip/inflate_stream.cpp)

@@ -2,6 +2,7 @@
 #include "tools/conversion.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
@@ -115,7 +116,8 @@ formats::NameRules strip_rules(const std::vector<std::string>& words) {
 }
 
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
-                       const CommonOptions& common, const Streams& streams) {
+                       const CommonOptions& common, const Streams& streams,
+                       const ContentChange& change) {
   std::string format = conversion.format == kShortHdf5 ? "hdf5" : conversion.format;
   if (format.empty()) {
     format = conversion.max_shard_bytes
@@ -138,15 +140,22 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   Value content = selected_content(*source, common);
   const formats::CopyCheck check = formats::check_before_copy(
       *source, content, [] { return formats::interrupted(); },
-      format == "pt" ? formats::LibraryTensors::kKept : formats::LibraryTensors::kRefused);
+      format == "pt" && !change ? formats::LibraryTensors::kKept
+                                : formats::LibraryTensors::kRefused);
   content = formats::with_objects(content, check);
-  if (dtype) content = with_dtype(*source, content, *dtype);
   content = formats::with_values(*source, content);
   content = formats::with_integer_ids(*source, content);
   ReportExtras extras;
   note_computed(check, extras);
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, extras);
+  std::unique_ptr<formats::Checkpoint> original;  // what a changed one reads
+  if (change) {
+    Changed changed = change(*source, content, extras);
+    original = std::exchange(source, std::move(changed.checkpoint));
+    content = std::move(changed.content);
+  }
+  if (dtype) content = with_dtype(*source, content, *dtype);
   check_globals(formats::with_own_tensors(*source, content), common);
   note_producers(content, format, extras);
   const auto output = formats::plan_output(format, *source, content, conversion.writing.destination,

@@ -100,6 +100,8 @@ enum class ErrorCode {
   kJson,
   kJsonDepth,
   kIndex,
+  // Files of rules.
+  kToml,
   // New names for the contents of a checkpoint.
   kRekeyCollision,
   kRekeyUnused,
@@ -135,6 +137,7 @@ enum class Remedy {
   kNameFormat,   // name the format of the output
   kGiveNames,    // name the parameters in their order
   kGiveModel,    // name the parameters, or give a checkpoint of the model
+  kDropOptimizer,  // leave optimizer states out
   kRekeyFirst,   // name the parameters for `rekey`, and go on with what it writes
   kMoreMemory,   // allow more memory
   kMovePrefix,   // subject: "prefix=what stays of it", taken from the keys that have it
