@@ -13,6 +13,8 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_rekey());
   verbs.push_back(make_rename());
   verbs.push_back(make_verify());
+  verbs.push_back(make_latest());
+  verbs.push_back(make_prune());
   verbs.push_back(make_seal());
   verbs.push_back(make_diff());
   verbs.push_back(make_stats());

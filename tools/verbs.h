@@ -17,6 +17,8 @@ std::unique_ptr<Verb> make_reshard();
 std::unique_ptr<Verb> make_rekey();
 std::unique_ptr<Verb> make_rename();
 std::unique_ptr<Verb> make_verify();
+std::unique_ptr<Verb> make_latest();
+std::unique_ptr<Verb> make_prune();
 std::unique_ptr<Verb> make_seal();
 std::unique_ptr<Verb> make_diff();
 std::unique_ptr<Verb> make_stats();

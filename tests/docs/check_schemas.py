@@ -12,6 +12,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,13 @@ def commands(golden, folder):
     minimal = os.path.join(golden, "2.11.0/minimal/ckpt")
     yield ["inspect", step, minimal, "--json"]
     yield ["verify", step, minimal, "--json"]
+    run = os.path.join(folder, "run")
+    for number in (1, 2, 3):
+        shutil.copytree(minimal, os.path.join(run, f"step-{number}"))
+    os.remove(os.path.join(run, "step-3", "__0_0.distcp"))
+    yield ["latest", run, "--json"]
+    yield ["prune", run, "--keep", "2", "--json"]
+    yield ["prune", run, "--keep", "1", "--json"]
     for i, path in enumerate(checkpoints(golden)):
         yield ["inspect", path, "--json"]
         yield ["inspect", path, "--json", "--values", "never"]

@@ -38,7 +38,7 @@ def tree(folder):
 
 
 def is_temporary(name):
-    return name.startswith(".") and name.endswith(".fsdp-tmp")
+    return name.startswith(".") and name.endswith((".fsdp-tmp", ".fsdp-removed"))
 
 
 def unsealed(files):

@@ -98,6 +98,8 @@ CASES = [
             "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
     writing("seal", "seal {out}/ckpt", "cp {data}/golden/2.11.0/shards/ckpt {out}/ckpt"),
     writing("seal_file", "seal {out}/a.pt", f"consolidate {MINIMAL} {{out}}/a.pt"),
+    Case("prune", "prune {out}/run --keep 1 --threads 1", "cp {in}/run {out}/run",
+         [f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)]),
     writing("extract", "extract {in}/ckpt rows {out}/o.npy", f"extract {MINIMAL} w {{out}}/o.npy"),
     writing("inspect_html", "inspect {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html"),
     reading("inspect", "inspect {in}/ckpt --chunks"),

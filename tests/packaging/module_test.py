@@ -203,7 +203,7 @@ class ModuleTest(unittest.TestCase):
             for option in re.findall(r"^ .*?--([a-z-]+)", fsdp_ckpt.run(verb, "--help")[1], re.MULTILINE):
                 name = option.replace("-", "_")
                 name = known.get(name, name)
-                if option in FOR_PEOPLE or name is None or (verb == "seal" and option in ("keys", "exclude")):
+                if option in FOR_PEOPLE or name is None or (verb in ("prune", "seal") and option in ("keys", "exclude")):
                     continue
                 self.assertIn(name, parameters, f"{verb} --{option}")
 
@@ -211,6 +211,7 @@ class ModuleTest(unittest.TestCase):
         if not os.path.isdir(DOCS):
             self.skipTest("the schemas are not here")
         kinds = {"inspect": "Inspection", "inspect-run": "RunInspection", "globals": "Globals", "verify": "Verification", "verify-run": "RunVerification",
+                 "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
                  "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):

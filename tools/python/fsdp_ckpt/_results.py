@@ -179,6 +179,48 @@ class RunVerification(Answer):
 
 
 @dataclass(frozen=True)
+class PassedOver:
+    path: str
+    step: Optional[int]
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Latest(Answer):
+    path: str
+    newest_sound: Optional[str]
+    step: Optional[int]
+    passed_over: List[PassedOver]
+
+
+@dataclass(frozen=True)
+class Removed:
+    path: str
+    step: Optional[int]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    path: str
+    step: Optional[int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pruned(Answer):
+    path: str
+    keep: int
+    dry_run: bool
+    newest_sound: Optional[str]
+    removed: List[Removed]
+    bytes: int
+    kept: List[Kept]
+    passed_over: List[PassedOver]
+
+
+@dataclass(frozen=True)
 class Sealed(Answer):
     path: str
     output: str

@@ -16,7 +16,7 @@ import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ._process import FsdpCkptError, Progress, ask
-from ._results import (Answer, Comparison, Extraction, Globals, Inspection, Output, Rekeyed, Renamed, Resharded, RunInspection,
+from ._results import (Answer, Comparison, Extraction, Globals, Inspection, Latest, Output, Pruned, Rekeyed, Renamed, Resharded, RunInspection,
                        RunVerification, Sealed, Statistics, Verification, answer_of)
 
 Path = Union[str, "os.PathLike[str]"]
@@ -63,6 +63,10 @@ def _no(answer: Any) -> Tuple[str, str, List[Any]]:
         bad = [one for one in answer.checkpoints if not one.sound]
         return "FINDINGS", f"{answer.path}: {len(bad)} of {len(answer.checkpoints)} checkpoints are not sound", [
             finding for one in bad for finding in one.findings or []]
+    if isinstance(answer, Latest) or isinstance(answer, Pruned) and answer.newest_sound is None:
+        return "FINDINGS", f"{answer.path}: no checkpoint is sound", []
+    if isinstance(answer, Pruned):
+        return "FAILED", f"{answer.path}: not everything that is old could be removed", []
     if isinstance(answer, Comparison):
         return "DIFFERENT", f"{answer.a} and {answer.b} differ: {len(answer.differences)} differences", []
     if isinstance(answer, Statistics):
@@ -132,6 +136,25 @@ def verify_run(*paths: Path, fast: bool = False, strict: bool = False, require_c
     return _asked(RunVerification, "verify", [_path(path) for path in paths], {
         "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def latest(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
+           keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+           max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Latest:
+    """Finds the newest sound checkpoint of a run's folder (`newest_sound`); raises if there is none."""
+    return _asked(Latest, "latest", [_path(path)], {
+        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def prune(path: Path, *, keep: int, dry_run: bool = False, whole_folders: bool = False, fast: bool = False, strict: bool = False,
+          require_checksums: bool = False, require_seal: bool = False, allow_global: Globs = None, threads: Optional[int] = None,
+          max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Pruned:
+    """Removes what is older than the `keep` newest sound checkpoints of a run's folder."""
+    return _asked(Pruned, "prune", [_path(path)], {
+        "keep": keep, "dry_run": dry_run, "whole_folders": whole_folders, "fast": fast, "strict": strict,
+        "require_checksums": require_checksums, "require_seal": require_seal, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
 
 
 def seal(path: Path, *, dry_run: bool = False, force: bool = False, sync: bool = True, allow_global: Globs = None,
