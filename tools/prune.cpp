@@ -120,19 +120,24 @@ class PruneVerb : public Verb {
   }
 
   static void remove(const formats::RunFolder& folder, std::vector<PruneVerdict>& verdicts) {
+    for (const PruneVerdict& verdict : verdicts) {
+      if (verdict.of_series) folder.remove_leftovers_beside(verdict.member->below);
+    }
+    std::size_t removed = 0;
     for (PruneVerdict& verdict : verdicts) {
-      if (verdict.reason == "another series of names") continue;
-      formats::throw_if_interrupted();
-      folder.remove_leftovers_beside(verdict.member->below);
       if (!verdict.removed) continue;
       try {
+        formats::throw_if_interrupted();
         folder.remove(verdict.member->below, verdict.member->state);
         remove_seal(folder, *verdict.member);
+        ++removed;
       } catch (const Error& error) {
         // A folder on the way that was replaced by a link is not found.
         if (error.code() != ErrorCode::kChanged && error.code() != ErrorCode::kExists &&
             error.code() != ErrorCode::kNotFound) {
-          throw;
+          if (removed == 0) throw;
+          throw Error(error.code(), cat(message_of(error),
+                                        "; removed before that: ", counted(removed, "checkpoint")));
         }
         verdict.removed = false;
         verdict.in_the_way = true;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
@@ -22,14 +23,21 @@ using formats::cat;
 constexpr int kLinkLevels = 3;
 
 // The targets of symbolic links in the folders of a run; those that lead nowhere are left out.
+// Throws: kIo: a link that is not seen would not protect its target.
 void add_link_targets(const fs::path& folder, int levels, std::vector<fs::path>& targets) {
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (entry.is_symlink(ignored)) {
-      const fs::path target = fs::canonical(entry.path(), ignored);
-      if (!target.empty()) targets.push_back(target);
-    } else if (levels > 1 && entry.is_directory(ignored)) {
-      add_link_targets(entry.path(), levels - 1, targets);
+  for (const std::string& name : formats::Directory::open(folder).list()) {
+    const fs::path inner = folder / name;
+    const fs::file_type type = fs::symlink_status(inner).type();
+    if (type == fs::file_type::symlink) {
+      std::error_code error;
+      const fs::path target = fs::canonical(inner, error);
+      if (!error) targets.push_back(target);
+      if (error && error != std::errc::no_such_file_or_directory &&
+          error != std::errc::too_many_symbolic_link_levels) {
+        throw Error(ErrorCode::kIo, cat(formats::escape(inner.native()), ": ", error.message()));
+      }
+    } else if (type == fs::file_type::directory && levels > 1) {
+      add_link_targets(inner, levels - 1, targets);
     }
   }
 }
@@ -99,17 +107,16 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
   for (const RunMember& member : members) {
     PruneVerdict verdict;
     verdict.member = &member;
+    verdict.of_series = series_of(member.below) == series;
     const auto step = certain_step_of(member.path);
-    std::error_code ignored;
-    const fs::path real = fs::canonical(member.path, ignored);
     const auto leads_to = [&](const fs::path& target) {
-      return !real.empty() && is_within(target, real);
+      return is_within(target, fs::canonical(member.path));
     };
     if (member.path == kept.front()) {
       verdict.reason = "the newest sound one";
     } else if (std::find(kept.begin(), kept.end(), member.path) != kept.end()) {
       verdict.reason = "sound";
-    } else if (series_of(member.below) != series) {
+    } else if (!verdict.of_series) {
       verdict.reason = "another series of names";
     } else if (!step) {
       verdict.reason = "its name does not tell its step for certain";

@@ -21,6 +21,7 @@ struct RunMember {
 // The verdict on one of them.
 struct PruneVerdict {
   const RunMember* member = nullptr;
+  bool of_series = false;  // that of the newest sound one
   bool removed = false;
   bool in_the_way = false;  // it would go, but for what the reason says
   std::string reason;       // it stays

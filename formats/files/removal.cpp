@@ -84,8 +84,7 @@ class StateTaker {
 // not followed.
 void remove_tree(int parent, const std::string& name, const std::string& shown, int depth) {
   if (::unlinkat(parent, name.c_str(), 0) == 0 || errno == ENOENT) return;
-  // Linux says EISDIR for a folder, POSIX EPERM.
-  if ((errno != EISDIR && errno != EPERM) || depth > kMaxRemovedDepth)
+  if (errno != EISDIR || depth > kMaxRemovedDepth)
     throw_errno(cat(shown, ": removing ", quote(name, 200)));
   {
     const FileDescriptor folder = open_folder_in(parent, name, shown);
@@ -167,17 +166,18 @@ void RunFolder::remove(const std::filesystem::path& below, const RemovableState&
   const std::string removed = removed_name_of(name);
   if (!rename_in(parent.get(), name, removed, words)) return;
   // Under its new name only a writer that had it open can still reach it.
-  const auto moved = StateTaker(words).take(parent.get(), removed);
-  if (moved != state) {
+  try {
+    if (StateTaker(words).take(parent.get(), removed) != state) throw changed(words);
+  } catch (const Error&) {
     rename_in(parent.get(), removed, name, words);
-    throw changed(words);
+    throw;
   }
   try {
     sync_folder(parent.get(), words);
     remove_tree(parent.get(), removed, words, 0);
     sync_folder(parent.get(), words);
   } catch (const Error& error) {
-    throw Error(error.code(),
+    throw Error(ErrorCode::kIo,
                 cat(error.what(), "; it is gone from the run, and what is left of it, ",
                     quote(removed, 200), ", is in place of it"));
   }

@@ -12,9 +12,10 @@ class Case:
     (a command that makes the old output) hold {in}, {out} and {data}.
     """
 
-    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None):
+    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None):
         self.name, self.args_, self.before, self.inputs, self.status = name, args, before, inputs, status
         self.incomplete = incomplete   # the status of an answer that reports something as missing
+        self.passing = passing         # words on standard error that explain why nothing was done
 
     def prepare(self, tool, data, folder):
         """`data`: None where no command asks for it."""
@@ -99,7 +100,7 @@ CASES = [
     writing("seal", "seal {out}/ckpt", "cp {data}/golden/2.11.0/shards/ckpt {out}/ckpt"),
     writing("seal_file", "seal {out}/a.pt", f"consolidate {MINIMAL} {{out}}/a.pt"),
     Case("prune", "prune {out}/run --keep 1 --threads 1", "cp {in}/run {out}/run",
-         [f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)]),
+         [f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)], passing="passed over: "),
     writing("extract", "extract {in}/ckpt rows {out}/o.npy", f"extract {MINIMAL} w {{out}}/o.npy"),
     writing("inspect_html", "inspect {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html"),
     reading("inspect", "inspect {in}/ckpt --chunks"),
