@@ -130,6 +130,8 @@ def commands(golden, folder):
         yield ["diff", path, path, "--json"]
         yield ["diff", path, os.path.join(golden, "2.15.0/fsdp2/ckpt"), "--json", "--close"]
         yield ["convert", path, os.path.join(folder, f"{i}.bin"), "--json", "--no-sync", "--dtype", "float64"]
+        yield ["average", path, path, os.path.join(folder, f"{i}.mean"), "--to", "pt", "--json", "--no-sync"]
+        yield ["average", path, path, os.path.join(folder, f"{i}.mean"), "--to", "dcp", "--json", "-n", "--weights=-1,2"]
         yield ["seal", path, "--json", "--dry-run"]
         yield ["seal", os.path.join(folder, f"{i}.bin"), "--json", "--no-sync"]
         yield ["verify", os.path.join(folder, f"{i}.bin"), "--json"]

@@ -233,6 +233,35 @@ class Sealed(Answer):
 
 
 @dataclass(frozen=True)
+class Averaged(Answer):
+    path: str
+    output: str
+    inputs: List[str]
+    weights: List[float]
+    divisor: Optional[float]
+    accumulate: str
+    differing: str
+    summed: int
+    taken: int
+    input_bytes: int
+    left_out: int
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
 class Rename:
     from_: str
     to: str

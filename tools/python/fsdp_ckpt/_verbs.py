@@ -16,8 +16,8 @@ import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ._process import FsdpCkptError, Progress, ask
-from ._results import (Answer, Comparison, Extraction, Globals, Inspection, Latest, Output, Pruned, Rekeyed, Renamed, Resharded, RunInspection,
-                       RunVerification, Sealed, Statistics, Verification, answer_of)
+from ._results import (Answer, Averaged, Comparison, Extraction, Globals, Inspection, Latest, Output, Pruned, Rekeyed, Renamed,
+                       Resharded, RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -230,6 +230,21 @@ def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, map
     return _asked(Renamed, "rename", [_path(path), _path(out)], {
         "rename": [f"{old}={new}" for old, new in (names or {}).items()], "map": map, "strip_prefix": strip_prefix, "drop": drop,
         "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[float]] = None, normalize: bool = False,
+            accumulate: Optional[str] = None, optimizer: bool = False, differing: Optional[str] = None, to: Optional[str] = None,
+            world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False,
+            dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+            exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+            progress: OnProgress = None, check: bool = True) -> Averaged:
+    """Averages checkpoints of any formats, or adds them up with `weights`."""
+    words = None if weights is None else ",".join(repr(float(weight)) for weight in weights)
+    return _asked(Averaged, "average", [*map(_path, paths), _path(out)], {
+        "weights": words, "normalize": normalize, "accumulate": accumulate, "optimizer": optimizer, "differing": differing,
+        "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
+        "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
