@@ -41,6 +41,8 @@ std::string remedy_text(const Hint& hint) {
       return "; --differing first (or last) takes that one's, --keys and --exclude choose";
     case Remedy::kTakeOptimizer:
       return "; --optimizer takes them";
+    case Remedy::kRetype:
+      return "; --retype takes it";
     case Remedy::kMovePrefix:
       return cat(
           "; choose those that have it with --keys, or take it away where it stands with "

@@ -141,6 +141,7 @@ enum class Remedy {
   kMoreMemory,     // allow more memory
   kTakeOne,        // take what differs from the first or the last checkpoint, or choose keys
   kTakeOptimizer,  // take the states of optimizers as well
+  kRetype,         // let values get another type
   kMovePrefix,     // subject: "prefix=what stays of it", taken from the keys that have it
 };
 

@@ -107,6 +107,9 @@ def commands(golden, folder):
     minimal = os.path.join(golden, "2.11.0/minimal/ckpt")
     yield ["inspect", step, minimal, "--json"]
     yield ["verify", step, minimal, "--json"]
+    yield ["set", step, os.path.join(folder, "set"), "step=3", "--json", "--no-sync"]
+    yield ["set", step, os.path.join(folder, "set-too"), "step=3", "app.optim.state.**.step=3", "--json", "--dry-run"]
+    yield ["set", half, os.path.join(folder, "set.pt"), "step=3", "--json", "--no-sync"]
     run = os.path.join(folder, "run")
     for number in (1, 2, 3):
         shutil.copytree(minimal, os.path.join(run, f"step-{number}"))

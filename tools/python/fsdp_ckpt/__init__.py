@@ -15,14 +15,15 @@ from ._process import FsdpCkptError, Progress, program, run, version
 from ._results import (Answer, Averaged, Chunk, Comparison, Difference, DtypeStats, ExtractedFile, Extraction, File, Finding,
                        Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, OptimizerKeys, Output, PassedOver,
                        Pruned, Rekeyed, Removed, Rename, Renamed, Resharded, RunInspection, RunVerification, SealState, Sealed,
-                       Statistics, Tensor, TensorStats, Tolerance, Totals, Unread, Value, Verification, Verified)
+                       Statistics, Tensor, TensorStats, Tolerance, Totals, Unread, Value, ValueChange, ValuesSet,
+                       Verification, Verified)
 from ._verbs import (average, consolidate, convert, diff, extract, inspect, inspect_globals, inspect_run, latest, prune, rekey,
-                     rename, reshard, seal, shard, stats, verify, verify_run)
+                     rename, reshard, seal, set_values, shard, stats, verify, verify_run)
 
 __all__ = ["Answer", "Averaged", "Chunk", "Comparison", "Difference", "DtypeStats", "ExtractedFile", "Extraction", "File",
            "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "Inspection", "Kept", "Latest", "Listed",
            "OptimizerKeys", "Output", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename", "Renamed", "Resharded",
            "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics", "Tensor", "TensorStats", "Tolerance",
-           "Totals", "Unread", "Value", "Verification", "Verified", "average", "consolidate", "convert", "diff", "extract",
+           "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification", "Verified", "average", "consolidate", "convert", "diff", "extract",
            "inspect", "inspect_globals", "inspect_run", "latest", "program", "prune", "rekey", "rename", "reshard", "run",
-           "seal", "shard", "stats", "verify", "verify_run", "version"]
+           "seal", "set_values", "shard", "stats", "verify", "verify_run", "version"]

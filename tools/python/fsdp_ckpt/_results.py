@@ -233,6 +233,38 @@ class Sealed(Answer):
 
 
 @dataclass(frozen=True)
+class ValueChange:
+    key: str
+    tensor: Optional[str]   # its dtype and shape; None for a value
+    was: Any
+    now: Any
+
+
+@dataclass(frozen=True)
+class ValuesSet(Answer):
+    path: str
+    output: str
+    changes: List[ValueChange]
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+    left_behind: Optional[List[str]] = None
+    unneeded_files: Optional[int] = None
+    dead_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
 class Averaged(Answer):
     path: str
     output: str

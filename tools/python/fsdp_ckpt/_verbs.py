@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, T
 
 from ._process import FsdpCkptError, Progress, ask
 from ._results import (Answer, Averaged, Comparison, Extraction, Globals, Inspection, Latest, Output, Pruned, Rekeyed, Renamed,
-                       Resharded, RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
+                       Resharded, RunInspection, RunVerification, Sealed, Statistics, ValuesSet, Verification, answer_of)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -231,6 +231,17 @@ def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, map
         "rename": [f"{old}={new}" for old, new in (names or {}).items()], "map": map, "strip_prefix": strip_prefix, "drop": drop,
         "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def set_values(path: Path, out: Path, assignments: Dict[str, Any], *, retype: bool = False, copy: bool = False, dry_run: bool = False,
+               force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+               allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+               check: bool = True) -> ValuesSet:
+    """Gives values and constant tensors other contents: `assignments` is key (or glob) to value, the verb `set`."""
+    words = [f"{key}={value}" for key, value in assignments.items()]
+    return _asked(ValuesSet, "set", [_path(path), _path(out), *words], {
+        "retype": retype, "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[float]] = None, normalize: bool = False,
