@@ -84,6 +84,14 @@ struct Operands {
   }
 };
 
+// A bias beside matrices lies in the layer that they wrap.
+std::string without_wrapper(std::string name) {
+  constexpr std::string_view kWrapped = ".base_layer.";
+  const std::size_t at = name.find(kWrapped);
+  if (at != name.npos) name.replace(at, kWrapped.size(), ".");
+  return name;
+}
+
 AdapterParts parts_of(const LoraAdapter& adapter) {
   AdapterParts parts;
   const auto& tensors = adapter.tensors->index().tensors;
@@ -98,7 +106,7 @@ AdapterParts parts_of(const LoraAdapter& adapter) {
     if (name.find("lora_magnitude_vector") != name.npos) refuse(" is of DoRA, which is not merged");
     const std::size_t at = name.find(".lora_");
     if (at == name.npos) {
-      parts.whole.emplace(name, t);
+      if (!parts.whole.emplace(without_wrapper(name), t).second) refuse(" is there twice");
       continue;
     }
     Pair& pair = parts.pairs[name.substr(0, at)];
