@@ -110,6 +110,9 @@ def commands(golden, folder):
     yield ["set", step, os.path.join(folder, "set"), "step=3", "--json", "--no-sync"]
     yield ["set", step, os.path.join(folder, "set-too"), "step=3", "app.optim.state.**.step=3", "--json", "--dry-run"]
     yield ["set", half, os.path.join(folder, "set.pt"), "step=3", "--json", "--no-sync"]
+    adapter = os.path.join(golden, "../adapters/blocks")
+    yield ["merge-lora", step, adapter, os.path.join(folder, "merged.pt"), "--json", "--no-sync"]
+    yield ["merge-lora", step, adapter, adapter, os.path.join(folder, "merged"), "--to", "dcp", "--json", "--dry-run"]
     run = os.path.join(folder, "run")
     for number in (1, 2, 3):
         shutil.copytree(minimal, os.path.join(run, f"step-{number}"))

@@ -196,10 +196,10 @@ class ModuleTest(unittest.TestCase):
         known = {"rename": "names", "no_sync": "sync", "no_verify": "verify_rest", "all": "all_elements", "globals": None}
         status, text, _ = fsdp_ckpt.run("--help")
         self.assertEqual(status, 0)
-        verbs = re.findall(r"^  ([a-z]+)(?:,|\s)", text.split("Verbs:")[1].split("Options:")[0], re.MULTILINE)
+        verbs = re.findall(r"^  ([a-z-]+)(?:,|\s)", text.split("Verbs:")[1].split("Options:")[0], re.MULTILINE)
         self.assertGreater(len(verbs), 10)
         for verb in verbs:
-            parameters = inspect.signature(getattr(fsdp_ckpt, {"set": "set_values"}.get(verb, verb))).parameters
+            parameters = inspect.signature(getattr(fsdp_ckpt, {"set": "set_values"}.get(verb, verb.replace("-", "_")))).parameters
             for option in re.findall(r"^ .*?--([a-z-]+)", fsdp_ckpt.run(verb, "--help")[1], re.MULTILINE):
                 name = option.replace("-", "_")
                 name = known.get(name, name)
@@ -211,7 +211,7 @@ class ModuleTest(unittest.TestCase):
         if not os.path.isdir(DOCS):
             self.skipTest("the schemas are not here")
         kinds = {"inspect": "Inspection", "inspect-run": "RunInspection", "globals": "Globals", "verify": "Verification", "verify-run": "RunVerification",
-                 "average": "Averaged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
+                 "average": "Averaged", "merge-lora": "Merged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
                  "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):

@@ -13,17 +13,17 @@ a time, in threads.  Its parameters are the options of the verb, and `json` of w
 """
 from ._process import FsdpCkptError, Progress, program, run, version
 from ._results import (Answer, Averaged, Chunk, Comparison, Difference, DtypeStats, ExtractedFile, Extraction, File, Finding,
-                       Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, OptimizerKeys, Output, PassedOver,
+                       Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, Merged, OptimizerKeys, Output, PassedOver,
                        Pruned, Rekeyed, Removed, Rename, Renamed, Resharded, RunInspection, RunVerification, SealState, Sealed,
                        Statistics, Tensor, TensorStats, Tolerance, Totals, Unread, Value, ValueChange, ValuesSet,
                        Verification, Verified)
-from ._verbs import (average, consolidate, convert, diff, extract, inspect, inspect_globals, inspect_run, latest, prune, rekey,
+from ._verbs import (average, consolidate, convert, diff, extract, inspect, inspect_globals, inspect_run, latest, merge_lora, prune, rekey,
                      rename, reshard, seal, set_values, shard, stats, verify, verify_run)
 
 __all__ = ["Answer", "Averaged", "Chunk", "Comparison", "Difference", "DtypeStats", "ExtractedFile", "Extraction", "File",
-           "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "Inspection", "Kept", "Latest", "Listed",
+           "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "Inspection", "Kept", "Latest", "Listed", "Merged",
            "OptimizerKeys", "Output", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename", "Renamed", "Resharded",
            "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics", "Tensor", "TensorStats", "Tolerance",
            "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification", "Verified", "average", "consolidate", "convert", "diff", "extract",
-           "inspect", "inspect_globals", "inspect_run", "latest", "program", "prune", "rekey", "rename", "reshard", "run",
+           "inspect", "inspect_globals", "inspect_run", "latest", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "run",
            "seal", "set_values", "shard", "stats", "verify", "verify_run", "version"]

@@ -265,6 +265,31 @@ class ValuesSet(Answer):
 
 
 @dataclass(frozen=True)
+class Merged(Answer):
+    path: str
+    output: str
+    adapters: List[str]
+    prefix: str
+    merged: int
+    updates: int
+    replaced: int
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
 class Averaged(Answer):
     path: str
     output: str

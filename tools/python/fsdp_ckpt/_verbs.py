@@ -16,7 +16,7 @@ import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ._process import FsdpCkptError, Progress, ask
-from ._results import (Answer, Averaged, Comparison, Extraction, Globals, Inspection, Latest, Output, Pruned, Rekeyed, Renamed,
+from ._results import (Answer, Averaged, Comparison, Extraction, Globals, Inspection, Latest, Merged, Output, Pruned, Rekeyed, Renamed,
                        Resharded, RunInspection, RunVerification, Sealed, Statistics, ValuesSet, Verification, answer_of)
 
 Path = Union[str, "os.PathLike[str]"]
@@ -254,6 +254,18 @@ def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[floa
     words = None if weights is None else ",".join(repr(float(weight)) for weight in weights)
     return _asked(Averaged, "average", [*map(_path, paths), _path(out)], {
         "weights": words, "normalize": normalize, "accumulate": accumulate, "optimizer": optimizer, "differing": differing,
+        "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
+        "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None,
+               dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False,
+               force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+               allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+               check: bool = True) -> Merged:
+    """Merges LoRA adapters of peft, in their order, into the checkpoint that they were trained for."""
+    return _asked(Merged, "merge-lora", [_path(path), *map(_path, adapters), _path(out)], {
         "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
         "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
