@@ -126,8 +126,11 @@ struct ThrowInBackward : torch::autograd::Function<ThrowInBackward> {
   }
 };
 
-void write_after_errors(bool in_backward, bool ahead) {
+enum class Error { kAfterForward, kAtEndOfBackward, kAmidBackward };
+
+void write_after_errors(Error error, bool ahead, bool offloaded = false) {
   Scene scene;
+  scene.options.cpu_offload.offload_params = offloaded;
   scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
   scene.options.forward_prefetch = ahead;
   run(scene, [&](const Group& group, const FsdpOptions& options) {
@@ -140,17 +143,21 @@ void write_after_errors(bool in_backward, bool ahead) {
     sim::synchronize(group->rank());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const bool fails = i % 2 == 1;
-      module->throws = fails && !in_backward;
+      module->throws = fails && error == Error::kAfterForward;
       // Layers that do not come were gathered in vain.
-      module->order = fails ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      if (module->throws) module->order = {0, 1, 2};
+      module->before = [&](int layer, nn::LinearImpl&, const Tensor& x) {
+        const bool here = fails && ((error == Error::kAtEndOfBackward && layer == 0) ||
+                                    (error == Error::kAmidBackward && layer == 3));
+        return here ? ThrowInBackward::apply(x) : x;
+      };
       try {
-        Tensor x = values[i].clone().requires_grad_();
-        if (fails && in_backward) x = ThrowInBackward::apply(x);
-        sharded.forward(x).square().mean().backward();
+        sharded.forward(values[i].clone().requires_grad_()).square().mean().backward();
         EXPECT_FALSE(fails);
       } catch (const std::exception&) {
         EXPECT_TRUE(fails);
       }
+      module->order = {0, 1, 2, 3, 4, 5};
       const torch::NoGradGuard no_grad;
       for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
       sharded.zero_grad();
@@ -159,14 +166,26 @@ void write_after_errors(bool in_backward, bool ahead) {
 }
 
 TEST(SimCallerStreams, shards_are_written_after_a_forward_that_threw) {
-  write_after_errors(false, false);
+  write_after_errors(Error::kAfterForward, false);
 }
 TEST(SimCallerStreams, shards_are_written_after_a_forward_that_threw_with_gathers_ahead) {
-  write_after_errors(false, true);
+  write_after_errors(Error::kAfterForward, true);
 }
 TEST(SimCallerStreams, shards_are_written_after_a_backward_that_threw) {
-  write_after_errors(true, false);
+  write_after_errors(Error::kAtEndOfBackward, false);
 }
+TEST(SimCallerStreams, shards_are_written_after_a_backward_that_threw_with_a_gather_ahead) {
+  write_after_errors(Error::kAmidBackward, false);
+}
+
+TEST(SimCallerStreams, offloaded_shards_are_written_after_a_forward_that_threw) {
+  write_after_errors(Error::kAfterForward, true, /*offloaded=*/true);
+}
+TEST(SimCallerStreams, offloaded_shards_are_written_after_a_backward_that_threw) {
+  write_after_errors(Error::kAmidBackward, false, /*offloaded=*/true);
+}
+
+// ---- a forward in several streams
 
 // All layers run in a side stream, which the main one waits for.
 struct AsideImpl : StackImpl {
@@ -231,14 +250,18 @@ struct ForkImpl : nn::Module {
 };
 TORCH_MODULE(Fork);
 
-void train_fork(bool shared) {
+enum class Side { kOwnLayer, kSameLayer, kFrozenLayer };
+
+void train_fork(Side of_side) {
   Scene scene;
   scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
   run(scene, [&](const Group& group, const FsdpOptions& options) {
     Fork module;
     fill_parameters(*module);
     module->side = sim::new_stream(group->rank(), "side");
-    module->shared = shared;
+    module->shared = of_side == Side::kSameLayer;
+    if (of_side == Side::kFrozenLayer)
+      for (Tensor& parameter : module->a->parameters()) parameter.requires_grad_(false);
     FullyShardedDataParallel<Fork> sharded(module, options);
     name_lanes(sharded);
     torch::optim::SGD optimizer(sharded.parameters(), 0.1);
@@ -246,8 +269,9 @@ void train_fork(bool shared) {
     for (int step = 0; step < 3; ++step)
       values.push_back(device_values({3, 16}, group->rank(), step));
     sim::synchronize(group->rank());
+    // Gradients of inputs have backwards use the parameters, in the streams of their layers.
     for (const Tensor& value : values) {
-      sharded.forward(value).square().mean().backward();
+      sharded.forward(value.clone().requires_grad_()).square().mean().backward();
       optimizer.step();
       optimizer.zero_grad();
     }
@@ -255,10 +279,13 @@ void train_fork(bool shared) {
 }
 
 TEST(SimCallerStreams, two_layers_in_two_streams_of_a_forward) {
-  train_fork(/*shared=*/false);
+  train_fork(Side::kOwnLayer);
 }
 TEST(SimCallerStreams, one_layer_in_two_streams_of_a_forward) {
-  train_fork(/*shared=*/true);
+  train_fork(Side::kSameLayer);
+}
+TEST(SimCallerStreams, a_backward_whose_last_parameters_are_used_aside) {
+  train_fork(Side::kFrozenLayer);
 }
 
 }  // namespace
