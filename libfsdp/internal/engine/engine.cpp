@@ -171,6 +171,7 @@ void Engine::abandon_forward(const char* what) noexcept {
   in_forward_ = false;
   current_ = nullptr;
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
   failed_ = true;
   let_gathers_read();
   options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
@@ -233,6 +234,12 @@ void Engine::begin_summon(const char* what) {
 
 void Engine::zero_grad(bool set_to_none) {
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
+  // The thread of a backward that threw may not have told yet.
+  if (!graph_tasks_.empty() && torch::autograd::get_current_graph_task_id() == -1)
+    fail_backward();
+  else if (failed_)
+    let_gathers_read();
   for (const auto& unit : units_) zero_gradients(*unit, set_to_none);
 }
 

@@ -168,6 +168,8 @@ class Engine {
   // Drops what is left of a backward that threw.  On an accelerator its end may not have been told
   // yet when the caller goes on: autograd's own thread tells it.
   void drop_backward() noexcept;
+  // The same after an error, which other ranks are told of.
+  void fail_backward() noexcept;
   void forget_order() noexcept;
   void make_available(Unit& unit, Phase phase);
   // Ends the compute span of the last used unit, and begins that of `unit` (null: none).

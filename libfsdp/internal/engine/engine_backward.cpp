@@ -259,6 +259,10 @@ void Engine::drop_backward() noexcept {
 void Engine::backward_died(int graph_task) noexcept {
   const std::lock_guard lock(mutex_);
   if (std::erase(graph_tasks_, graph_task) == 0 || !graph_tasks_.empty()) return;
+  fail_backward();
+}
+
+void Engine::fail_backward() noexcept {
   failed_ = true;
   drop_backward();
   options_.process_group->monitor().failed("its backward threw");

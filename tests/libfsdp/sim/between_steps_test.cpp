@@ -8,6 +8,9 @@
 
 #include "libfsdp/grad_scaler.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/state/broadcast_value.h"
+#include "libfsdp/optim_state_dict.h"
+#include "libfsdp/reduce.h"
 #include "libfsdp/state_dict.h"
 #include "tests/libfsdp/sim/scene.h"
 #include "tests/libfsdp/sim/stack.h"
@@ -198,6 +201,38 @@ TEST(SimSteps, forwards_that_write_parameters) {
 TEST(SimSteps, forwards_that_replace_parameters) {
   write_in_forward(
       [](torch::nn::LinearImpl& layer) { layer.weight.set_data(layer.weight.data() * 0.9); });
+}
+
+// ---- values that travel between ranks
+
+TEST(SimValues, are_reduced_and_used_at_once) {
+  run(Scene(), [](const Group& group, const FsdpOptions&) {
+    const torch::Tensor mine = device_values({64}, group->rank(), 0);
+    const torch::Tensor mean = reduce(mine, group);
+    EXPECT_NEAR((mean * 2 - mine).sum().item<double>(),
+                device_values({64}, 1 - group->rank(), 0).sum().item<double>(), 1e-5);
+  });
+}
+
+TEST(SimValues, are_broadcast_and_read_at_once) {
+  run(Scene(), [](const Group& group, const FsdpOptions&) {
+    const torch::Tensor mine = device_values({64}, group->rank(), 0);
+    const StateValue found = internal::broadcast_value(group, StateValue(mine), 1, "a value");
+    EXPECT_TRUE(torch::equal(*found.as_tensor(), device_values({64}, 1, 0).cpu()));
+  });
+}
+
+TEST(SimValues, of_an_optimizer_are_scattered_and_used_at_once) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    torch::optim::SGD optimizer(sharded.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    for (int step = 0; step < 3; ++step) {
+      token_loss(sharded, group->rank(), step).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      const StateDict full = full_optim_state_dict(sharded, optimizer, /*rank0_only=*/true);
+      load_optimizer_state_dict(optimizer, scatter_full_optim_state_dict(full, sharded, optimizer));
+    }
+  });
 }
 
 // ---- modules

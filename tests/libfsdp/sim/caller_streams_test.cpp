@@ -6,6 +6,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "libfsdp/comm_hooks.h"
 #include "tests/libfsdp/sim/scene.h"
 #include "tests/libfsdp/sim/stack.h"
 #include "tests/support/test_device.h"
@@ -23,6 +24,13 @@ std::vector<Tensor> tokens_of(int rank, int steps) {
   std::vector<Tensor> result;
   for (int step = 0; step < steps; ++step) result.push_back(device_tokens(rank, step));
   sim::synchronize(rank);
+  return result;
+}
+
+// Sizes of memory, in bytes: whatever was given up has one of them.
+std::vector<std::int64_t> sizes_up_to(std::int64_t most) {
+  std::vector<std::int64_t> result;
+  for (std::int64_t bytes = 512; bytes <= most; bytes += 512) result.push_back(bytes);
   return result;
 }
 
@@ -158,6 +166,11 @@ void write_after_errors(Error error, bool ahead, bool offloaded = false) {
         EXPECT_TRUE(fails);
       }
       module->order = {0, 1, 2, 3, 4, 5};
+      // Memory that the step gave up is taken again.
+      for (const std::int64_t bytes : sizes_up_to(1 << 13))
+        torch::ones({bytes}, torch::dtype(torch::kByte).device(values[i].device()));
+      // A backward throws before its own thread has ended it.
+      if (error != Error::kAfterForward) sharded.zero_grad();
       const torch::NoGradGuard no_grad;
       for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
       sharded.zero_grad();
@@ -183,6 +196,65 @@ TEST(SimCallerStreams, offloaded_shards_are_written_after_a_forward_that_threw) 
 }
 TEST(SimCallerStreams, offloaded_shards_are_written_after_a_backward_that_threw) {
   write_after_errors(Error::kAmidBackward, false, /*offloaded=*/true);
+}
+
+TEST(SimCallerStreams, memory_is_taken_again_after_a_communication_hook_that_threw) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    bool fails = false;
+    sharded.register_comm_hook([&](const Group& ranks, Tensor& unsharded, Tensor& mean) {
+      unsharded.mul_(0.5);
+      TORCH_CHECK(!fails, "the hook throws");
+      reduce_scatter_hook()(ranks, unsharded, mean);
+    });
+    for (const Tensor& tokens : tokens_of(group->rank(), 4)) {
+      try {
+        next_token_loss(sharded.forward(tokens), tokens).backward();
+        EXPECT_FALSE(fails);
+      } catch (const std::exception&) {
+        EXPECT_TRUE(fails);
+      }
+      for (const std::int64_t bytes : sizes_up_to(1 << 17))
+        torch::ones({bytes}, torch::dtype(torch::kByte).device(tokens.device()));
+      sharded.zero_grad();
+      fails = !fails;
+    }
+  });
+}
+
+// Only zero_grad() orders the stream that writes them after the backward's gathers.
+TEST(SimCallerStreams, shards_are_written_in_another_stream_after_a_backward_that_threw) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
+  run(scene, [&](const Group& group, const FsdpOptions& options) {
+    Stack module;
+    fill_parameters(*module);
+    FullyShardedDataParallel<Stack> sharded(module, options);
+    name_lanes(sharded);
+    const c10::Stream main = default_stream(group->rank());
+    const c10::Stream side = sim::new_stream(group->rank(), "side");
+    const Tensor value = device_values({3, 16}, group->rank(), 0).requires_grad_();
+    sim::synchronize(group->rank());
+    for (int i = 0; i < 6; ++i) {
+      const bool fails = i % 2 == 1;
+      module->before = [&](int layer, nn::LinearImpl&, const Tensor& x) {
+        return fails && layer == 3 ? ThrowInBackward::apply(x) : x;
+      };
+      const Tensor loss = sharded.forward(value).square().mean();
+      sim::order(main, side);
+      if (fails)
+        EXPECT_THROW(loss.backward(), std::exception);
+      else
+        loss.backward();
+      if (!fails) sim::order(main, side);
+      {
+        const c10::StreamGuard entered(side);
+        sharded.zero_grad();
+        const torch::NoGradGuard no_grad;
+        for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+      }
+      sim::order(side, main);
+    }
+  });
 }
 
 // ---- a forward in several streams
@@ -222,6 +294,32 @@ TEST(SimCallerStreams, a_forward_ends_in_another_stream_than_its_layers_ran_in) 
     for (std::size_t i = 0; i < values.size(); ++i) {
       module->order = i % 2 == 0 ? Order{0, 1, 2, 3, 4, 5} : Order{0, 1, 2};
       sharded.forward(values[i]);
+      for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+    }
+  });
+}
+
+// The main stream writes the shards next; nothing has it wait for the layers.
+TEST(SimCallerStreams, a_forward_throws_in_another_stream_than_its_callers) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
+  scene.options.forward_prefetch = true;
+  run(scene, [](const Group& group, const FsdpOptions& options) {
+    Aside module;
+    fill_parameters(*module);
+    module->side = sim::new_stream(group->rank(), "side");
+    FullyShardedDataParallel<Aside> sharded(module, options);
+    name_lanes(sharded);
+    const torch::NoGradGuard no_grad;
+    const Tensor value = device_values({3, 16}, group->rank(), 0);
+    sim::synchronize(group->rank());
+    for (int i = 0; i < 4; ++i) {
+      module->throws = i % 2 == 1;
+      module->order = module->throws ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      if (module->throws)
+        EXPECT_THROW(sharded.forward(value), std::exception);
+      else
+        sharded.forward(value);
       for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
     }
   });
