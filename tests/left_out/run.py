@@ -73,7 +73,7 @@ def read_kept(path):
     return kept
 
 
-FUNCTION = re.compile(r"^\S.*?([\w~]+(?:::[\w~]+)*)\(")
+FUNCTION = re.compile(r"^(?=\S).*?(~?\w+(?:::~?\w+)*)\(")
 
 
 def text_of(place):
