@@ -42,8 +42,8 @@ TEST(Literal, sequences_keep_their_kind_length_and_types) {
   EXPECT_EQ(set->kind(), ValueKind::kTuple);
   EXPECT_EQ(set->items()[0].as_float(), 0.8);
   EXPECT_EQ(set->items()[1].as_float(), 0.95);
-  for (const char* text : {"[0.8, 0.95]", "(0.8,)", "(0.8, 0.9, 1)", "0.8, 0.95", "(a, b)", "(", "",
-                           "(0.8 0.95)"})
+  for (const char* text :
+       {"[0.8, 0.95]", "(0.8,)", "(0.8, 0.9, 1)", "0.8, 0.95", "(a, b)", "(", "", "(0.8 0.95)"})
     EXPECT_FALSE(value_like(betas, text)) << text;
   EXPECT_EQ(value_like(Value::tuple({Value::integer(1)}), "(2,)")->items()[0].as_int(), 2);
   EXPECT_TRUE(value_like(Value::list({}), "[]"));
