@@ -17,8 +17,7 @@ class LatestVerb : public Verb {
     return "Print the newest sound checkpoint of a run's folder, and why newer ones are not";
   }
   std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt latest runs",
-            "torchrun train.py --resume \"$(fsdp-ckpt latest runs --fast)\""};
+    return {"fsdp-ckpt latest runs", "cp -r \"$(fsdp-ckpt latest runs --fast)\" start"};
   }
   void declare(OptionSet& options) override { declare_examination(options, examined_); }
 
