@@ -99,7 +99,7 @@ class States:
         expect(ended.signal == 0, "crashed")
         which, left = self.which()
         if self.case.passing and ended.status == self.case.status and self.case.passing in ended.err:
-            expect(which == "old" and left == [], f"passed over, but the output is {which}: {self.differences()}")
+            expect(which == ("old" if self.case.writes() else "new") and left == [], f"passed over, but the output is {which}: {self.differences()}")
             return True
         if ended.status == self.case.status and not MESSAGE.search(ended.err):
             expect(which == "new", f"status {ended.status}, but the output is {which}: {self.differences()}")

@@ -112,6 +112,7 @@ CASES = [
     reading("inspect", "inspect {in}/ckpt --chunks"),
     reading("inspect_globals", "inspect {in}/ckpt --globals", incomplete=1),
     reading("verify", "verify {in}/ckpt --json"),
+    reading("latest", "latest {in}/run", *[f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)], passing="passed over: "),
     reading("verify_sealed", "verify {in}/sealed", SHARDS, "reshard {in}/ckpt {in}/sealed --world-size 2 --seal"),
     reading("verify_linked", "verify {in}/linked", SHARDS, "rename {in}/ckpt {in}/linked --rename grid=net"),
     reading("verify_hdf5", "verify {in}/a.h5", SHARDS, H5),
