@@ -115,7 +115,8 @@ class ShardedModule {
   bool requires_gradient_sync() const noexcept;
 
   // Like torch::nn::Module's, and like that of an optimizer over parameters(): clears all
-  // gradients, including kept ones.
+  // gradients, including kept ones.  On an accelerator a backward that threw ends in a thread of
+  // autograd's: call this before anything is written to shards after it.
   void zero_grad(bool set_to_none = true);
   // Calls the module's train().
   void train(bool on = true);

@@ -28,7 +28,11 @@ struct ConversionOptions {
   std::int64_t world_size = 1;              // dcp
 };
 
-// Declares OUT, --to with these formats, and the options above except the world size.
+// Declares --to with these formats, the options of every writing verb but OUT, and those above
+// except the prefixes and the world size.
+void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,
+                                const std::vector<std::string>& formats);
+// Declares OUT, and the options above except the world size.
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats);
 
@@ -54,6 +58,16 @@ struct Changed {
 // report.
 using ContentChange = std::function<Changed(const formats::Checkpoint& source,
                                             const formats::Value& content, ReportExtras& extras)>;
+
+// Returns the name of the output's format, by --to or by the destination's suffix.  Throws: kUsage.
+std::string output_format_of(const ConversionOptions& conversion);
+
+// Plans and writes an output of that format.  `content` has no placeholders.
+// Returns 0.  Throws: Error; nothing is written then.
+int write_converted(const std::string& verb, const formats::Checkpoint& source,
+                    const formats::Value& content, const std::string& format,
+                    const ConversionOptions& conversion, const CommonOptions& common,
+                    const Streams& streams, ReportExtras extras);
 
 // `change`: applied after prefixes are stripped and before elements are cast.
 // Returns 0.  Throws: Error; nothing is written then.

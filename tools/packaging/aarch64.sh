@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the static fsdp-ckpt for AArch64 on an x86-64 Debian 12 or later.
+# Builds the static fsdp-ckpt for AArch64, or the wheel with it, on an x86-64 Debian 12 or later.
 #
-#   tools/packaging/aarch64.sh [OPTION=VALUE...]     options of CMake; leaves build/static-aarch64/tools/fsdp-ckpt
+#   tools/packaging/aarch64.sh [OPTION=VALUE...]             options of CMake; leaves build/static-aarch64/tools/fsdp-ckpt
+#   tools/packaging/aarch64.sh --wheel [OPTION=VALUE...]     leaves dist/fsdp_ckpt-<version>-py3-none-<platforms>_aarch64.whl
 #
 # Needs g++-aarch64-linux-gnu, qemu-user-static (which prints the manual page and the completions), and what the static preset needs.
 # The archives are those of Debian's arm64 packages: apt fetches them into build/sysroot-aarch64, with lists of its own, so that neither
@@ -28,9 +29,12 @@ if [ ! -e "$sysroot/.ready" ]; then
 fi
 # The licences do not depend on the processor, and the packages of this machine's own have them.
 [ -e build/static/THIRD_PARTY ] || cmake --preset static
-options=()
-for option in "$@"; do options+=("-D$option"); done
-cmake --preset static -B build/static-aarch64 --toolchain tools/packaging/aarch64.cmake -DFSDP_SYSROOT="$sysroot" \
-  -DFSDP_THIRD_PARTY="$ROOT/build/static/THIRD_PARTY" "${options[@]}"
+wheel=no
+[ "${1:-}" != --wheel ] || { wheel=yes; shift; }
+options=(CMAKE_TOOLCHAIN_FILE="$ROOT/tools/packaging/aarch64.cmake" FSDP_SYSROOT="$sysroot" FSDP_THIRD_PARTY="$ROOT/build/static/THIRD_PARTY" "$@")
+if [ $wheel = yes ]; then
+  MACHINE=aarch64 BUILD=$ROOT/build/wheel-aarch64 exec tools/packaging/wheel.sh "${options[@]}"
+fi
+cmake --preset static -B build/static-aarch64 "${options[@]/#/-D}"
 cmake --build build/static-aarch64
 qemu-aarch64-static build/static-aarch64/tools/fsdp-ckpt --version

@@ -4,6 +4,7 @@
 #
 #   tools/packaging/wheel.sh [OPTION=VALUE...]     options of CMake, such as FSDP_ISAL_SOURCE=FOLDER
 #
+# MACHINE is the processor that the options build for (this machine's; tools/packaging/aarch64.sh names another one).
 # OUT (dist) is where the wheel goes and BUILD (build/wheel) where CMake builds.  Equal sources, tools and libraries give equal
 # bytes, in any folder.  Needs what the static preset needs (docs/install.md) and Python's scikit-build-core, auditwheel and wheel;
 # PYTHON names an environment that has them, otherwise pip fetches them into a new one.
@@ -28,14 +29,14 @@ for option in FSDP_STATIC=ON FSDP_WITH_HDF5=ON "$@"; do
 done
 "$PYTHON" -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w "$work/built" "--config-settings=build-dir=$BUILD" \
   "${defines[@]}" .
-built=("$work"/built/*.whl)
-machine=$(uname -m)
+machine=${MACHINE:-$(uname -m)}
+retag() { (cd "$work/built" && "$PYTHON" -m wheel tags --remove --platform-tag "$1" ./*.whl >/dev/null); }
+retag "linux_$machine"   # scikit-build-core names the machine it runs on
 # A static program asks nothing of the C library: it runs where manylinux does, and on musl.
-"$PYTHON" -m auditwheel show "${built[0]}" >"$work/audit"
-grep -Eq "manylinux_2_(5|17)_$machine|manylinux_2_5_$machine" "$work/audit" || { cat "$work/audit" >&2; exit 1; }
+"$PYTHON" -m auditwheel show "$work"/built/*.whl >"$work/audit" 2>&1 &&
+  grep -Eq "manylinux_2_(5|17)_$machine" "$work/audit" || { cat "$work/audit" >&2; exit 1; }
+retag "manylinux_2_17_$machine.manylinux2014_$machine.musllinux_1_1_$machine"
 mkdir -p "$OUT"
-(cd "$work/built" && "$PYTHON" -m wheel tags --remove \
-  --platform-tag "manylinux_2_17_$machine.manylinux2014_$machine.musllinux_1_1_$machine" "${built[0]##*/}" >/dev/null)
 wheel=$(echo "$work"/built/*.whl)
 mv "$wheel" "$OUT"
 echo "$OUT/${wheel##*/}"

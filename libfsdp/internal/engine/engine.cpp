@@ -162,14 +162,7 @@ void Engine::end_forward() {
     reshard_all();
     settle_shards(Lane::kUnshard);
   } else {
-    // Unused gathers that were started ahead still read the shards.
-    bool in_vain = false;
-    for (const auto& unit : units_) {
-      if (unit->state != UnitState::kGathering) continue;
-      in_vain = true;
-      reshard(*unit);
-    }
-    if (in_vain) settle_shards(Lane::kUnshard);
+    if (reshard_unused()) settle_shards(Lane::kUnshard);
   }
   take_replacements();
 }
@@ -178,12 +171,10 @@ void Engine::abandon_forward(const char* what) noexcept {
   in_forward_ = false;
   current_ = nullptr;
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
   failed_ = true;
+  let_gathers_read();
   options_.process_group->monitor().failed(std::string("its forward threw: ") + what);
-  for (const auto& unit : units_) {
-    if (unit->state == UnitState::kGathering) unit->gather->let_read();
-  }
-  streams_.order(Lane::kUnshard, Lane::kCompute);
   for (const auto& unit : units_) {
     // The host does not wait for a gather in flight: other ranks may never enter it.
     if (unit->state == UnitState::kUnsharded) reshard(*unit);
@@ -243,6 +234,12 @@ void Engine::begin_summon(const char* what) {
 
 void Engine::zero_grad(bool set_to_none) {
   const std::lock_guard lock(mutex_);
+  streams_.follow_caller();
+  // The thread of a backward that threw may not have told yet.
+  if (!graph_tasks_.empty() && torch::autograd::get_current_graph_task_id() == -1)
+    fail_backward();
+  else if (failed_)
+    let_gathers_read();
   for (const auto& unit : units_) zero_gradients(*unit, set_to_none);
 }
 

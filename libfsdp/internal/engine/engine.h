@@ -143,10 +143,17 @@ class Engine {
   void reshard(Unit& unit);
   void reshard_unrelated(const std::vector<Unit*>& units, Phase phase);
   void reshard_all();
+  // Reshards units whose gathers were started ahead in vain: those still read shards.  Returns
+  // whether there were any.
+  bool reshard_unused();
+  // After an error, and before others are told: settle_shards() for gathers that are given up.
+  void let_gathers_read() noexcept;
   // Makes what is written to shards from now on, by the caller's stream or by the host, come after
   // every gather that reads them.  The host writes shards in its memory after the work that is on
   // `lane` now.
   void settle_shards(Lane lane);
+  // Has the host wait for copies of offloaded shards.
+  void wait_for_shards(Lane lane);
   void prefetch_after(const Unit& unit, Phase phase);
   void remember_order(Unit& unit, Phase phase);
   void enter_backward();
@@ -161,6 +168,8 @@ class Engine {
   // Drops what is left of a backward that threw.  On an accelerator its end may not have been told
   // yet when the caller goes on: autograd's own thread tells it.
   void drop_backward() noexcept;
+  // The same after an error, which other ranks are told of.
+  void fail_backward() noexcept;
   void forget_order() noexcept;
   void make_available(Unit& unit, Phase phase);
   // Ends the compute span of the last used unit, and begins that of `unit` (null: none).

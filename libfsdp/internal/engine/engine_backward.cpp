@@ -226,7 +226,10 @@ void Engine::end_backward(int graph_task) {
   }
   graph_tasks_.clear();
   keep_units_ = !sync_ && !reshards_after_forward_;
-  if (!keep_units_) reshard_all();
+  if (keep_units_)
+    reshard_unused();
+  else
+    reshard_all();
   gather_checks_.check_arrived();
   // After the order above this lane is after the copies of gradients, too.
   settle_shards(Lane::kCompute);
@@ -246,7 +249,7 @@ void Engine::drop_backward() noexcept {
   graph_tasks_.clear();
   trace_compute(nullptr, Phase::kBackward);
   drop_abandoned();
-  streams_.order(Lane::kUnshard, Lane::kCompute);
+  let_gathers_read();
   for (const auto& unit : units_) forget_written(*unit);
   keep_replacements();
   current_ = nullptr;
@@ -256,9 +259,13 @@ void Engine::drop_backward() noexcept {
 void Engine::backward_died(int graph_task) noexcept {
   const std::lock_guard lock(mutex_);
   if (std::erase(graph_tasks_, graph_task) == 0 || !graph_tasks_.empty()) return;
+  fail_backward();
+}
+
+void Engine::fail_backward() noexcept {
   failed_ = true;
-  options_.process_group->monitor().failed("its backward threw");
   drop_backward();
+  options_.process_group->monitor().failed("its backward threw");
 }
 
 }  // namespace fsdp::internal

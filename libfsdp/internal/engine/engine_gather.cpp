@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of an engine that gathers and reshards units: see Note [one step] in engine.h.
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -180,10 +181,37 @@ void Engine::reshard_all() {
   current_ = nullptr;
 }
 
+bool Engine::reshard_unused() {
+  bool any = false;
+  for (const auto& unit : units_) {
+    if (unit->state != UnitState::kGathering) continue;
+    any = true;
+    reshard(*unit);
+  }
+  return any;
+}
+
+void Engine::let_gathers_read() noexcept {
+  if (!streams_.on_cpu() && options_.cpu_offload.offload_params) {
+    try {
+      wait_for_shards(Lane::kUnshard);
+    } catch (const std::exception&) {
+      // Other ranks failed, and with them what the copies are for.
+    }
+  }
+  for (const auto& unit : units_) {
+    if (unit->state == UnitState::kGathering) unit->gather->let_read();
+  }
+  streams_.order(Lane::kUnshard, Lane::kCompute);
+}
+
 void Engine::settle_shards(Lane lane) {
   if (streams_.on_cpu()) return;
   streams_.order(Lane::kUnshard, Lane::kCompute);
-  if (!options_.cpu_offload.offload_params) return;
+  if (options_.cpu_offload.offload_params) wait_for_shards(lane);
+}
+
+void Engine::wait_for_shards(Lane lane) {
   StreamPoint point = streams_.mark(streams_.id(lane));
   wait_for_event(*shard_group_, point.event, "copies of offloaded shards");
   streams_.forget(std::move(point));

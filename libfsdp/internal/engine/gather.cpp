@@ -259,7 +259,6 @@ void Gather::fail() noexcept {
     unit->gather.reset();
     unit->prefetched = false;
     unit->state = UnitState::kSharded;
-    context_.buffers->abandon(std::move(unit->full), Use::kParameters, Lane::kUnshard);
   }
   units_.clear();
 }

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a program may do between steps, and beside them, on simulated devices.
+#include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "libfsdp/grad_scaler.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/state/broadcast_value.h"
+#include "libfsdp/optim_state_dict.h"
+#include "libfsdp/reduce.h"
 #include "libfsdp/state_dict.h"
 #include "tests/libfsdp/sim/scene.h"
 #include "tests/libfsdp/sim/stack.h"
@@ -135,6 +141,100 @@ TEST(SimSteps, a_trace) {
   run(Scene(), [](ShardedGpt& sharded, const Group& group) {
     sharded.start_trace();
     train_steps(sharded, group, 2);
+  });
+}
+
+// Gathers that were started ahead in vain read the shards, whatever keeps the others gathered.
+TEST(SimSteps, shards_are_written_after_a_backward_without_synchronization) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<torch::nn::LinearImpl>();
+  scene.options.sharding_strategy = ShardingStrategy::kShardGradOp;
+  run(scene, [](const Group& group, const FsdpOptions& options) {
+    Stack module;
+    fill_parameters(*module);
+    FullyShardedDataParallel<Stack> sharded(module, options);
+    name_lanes(sharded);
+    std::vector<torch::Tensor> values;
+    for (int i = 0; i < 4; ++i) values.push_back(device_values({3, 16}, group->rank(), i));
+    sim::synchronize(group->rank());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const bool accumulates = i % 2 == 1;
+      module->order = accumulates ? Order{3, 4, 5} : Order{0, 1, 2, 3, 4, 5};
+      std::optional<NoSync> no_sync;
+      if (accumulates) no_sync.emplace(sharded);
+      sharded.forward(values[i].clone().requires_grad_()).square().mean().backward();
+      no_sync.reset();
+      const torch::NoGradGuard no_grad;
+      for (torch::Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+    }
+  });
+}
+
+// A forward writes parameters of a unit that its backward gathers again.
+void write_in_forward(const std::function<void(torch::nn::LinearImpl&)>& write) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<torch::nn::LinearImpl>();
+  // Memory that is used again orders gathers, too.
+  scene.options.limit_all_gathers = false;
+  run(scene, [&](const Group& group, const FsdpOptions& options) {
+    Stack module;
+    fill_parameters(*module);
+    module->before = [&](int layer, torch::nn::LinearImpl& linear, const torch::Tensor& x) {
+      if (layer == 4) write(linear);
+      return x;
+    };
+    FullyShardedDataParallel<Stack> sharded(module, options);
+    name_lanes(sharded);
+    torch::optim::SGD optimizer(sharded.parameters(), 0.1);
+    std::vector<torch::Tensor> values;
+    for (int i = 0; i < 3; ++i) values.push_back(device_values({3, 16}, group->rank(), i));
+    sim::synchronize(group->rank());
+    for (const torch::Tensor& value : values) {
+      sharded.forward(value.clone().requires_grad_()).square().mean().backward();
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  });
+}
+
+TEST(SimSteps, forwards_that_write_parameters) {
+  write_in_forward([](torch::nn::LinearImpl& layer) { layer.weight.data().mul_(0.9); });
+}
+// The backward uses the weight, and gathers both.
+TEST(SimSteps, forwards_that_replace_parameters) {
+  write_in_forward(
+      [](torch::nn::LinearImpl& layer) { layer.bias.set_data(layer.bias.data() * 0.9); });
+}
+
+// ---- values that travel between ranks
+
+TEST(SimValues, are_reduced_and_used_at_once) {
+  run(Scene(), [](const Group& group, const FsdpOptions&) {
+    const torch::Tensor mine = device_values({64}, group->rank(), 0);
+    const torch::Tensor mean = reduce(mine, group);
+    EXPECT_NEAR((mean * 2 - mine).sum().item<double>(),
+                device_values({64}, 1 - group->rank(), 0).sum().item<double>(), 1e-5);
+  });
+}
+
+TEST(SimValues, are_broadcast_and_read_at_once) {
+  run(Scene(), [](const Group& group, const FsdpOptions&) {
+    const torch::Tensor mine = device_values({64}, group->rank(), 0);
+    const StateValue found = internal::broadcast_value(group, StateValue(mine), 1, "a value");
+    EXPECT_TRUE(torch::equal(*found.as_tensor(), device_values({64}, 1, 0).cpu()));
+  });
+}
+
+TEST(SimValues, of_an_optimizer_are_scattered_and_used_at_once) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    torch::optim::SGD optimizer(sharded.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    for (int step = 0; step < 3; ++step) {
+      token_loss(sharded, group->rank(), step).backward();
+      optimizer.step();
+      optimizer.zero_grad();
+      const StateDict full = full_optim_state_dict(sharded, optimizer, /*rank0_only=*/true);
+      load_optimizer_state_dict(optimizer, scatter_full_optim_state_dict(full, sharded, optimizer));
+    }
   });
 }
 

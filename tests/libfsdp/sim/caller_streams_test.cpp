@@ -6,6 +6,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "libfsdp/comm_hooks.h"
 #include "tests/libfsdp/sim/scene.h"
 #include "tests/libfsdp/sim/stack.h"
 #include "tests/support/test_device.h"
@@ -23,6 +24,13 @@ std::vector<Tensor> tokens_of(int rank, int steps) {
   std::vector<Tensor> result;
   for (int step = 0; step < steps; ++step) result.push_back(device_tokens(rank, step));
   sim::synchronize(rank);
+  return result;
+}
+
+// Sizes of memory, in bytes: whatever was given up has one of them.
+std::vector<std::int64_t> sizes_up_to(std::int64_t most) {
+  std::vector<std::int64_t> result;
+  for (std::int64_t bytes = 512; bytes <= most; bytes += 512) result.push_back(bytes);
   return result;
 }
 
@@ -126,8 +134,11 @@ struct ThrowInBackward : torch::autograd::Function<ThrowInBackward> {
   }
 };
 
-void write_after_errors(bool in_backward, bool ahead) {
+enum class Error { kAfterForward, kAtEndOfBackward, kAmidBackward };
+
+void write_after_errors(Error error, bool ahead, bool offloaded = false) {
   Scene scene;
+  scene.options.cpu_offload.offload_params = offloaded;
   scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
   scene.options.forward_prefetch = ahead;
   run(scene, [&](const Group& group, const FsdpOptions& options) {
@@ -140,17 +151,26 @@ void write_after_errors(bool in_backward, bool ahead) {
     sim::synchronize(group->rank());
     for (std::size_t i = 0; i < values.size(); ++i) {
       const bool fails = i % 2 == 1;
-      module->throws = fails && !in_backward;
+      module->throws = fails && error == Error::kAfterForward;
       // Layers that do not come were gathered in vain.
-      module->order = fails ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      if (module->throws) module->order = {0, 1, 2};
+      module->before = [&](int layer, nn::LinearImpl&, const Tensor& x) {
+        const bool here = fails && ((error == Error::kAtEndOfBackward && layer == 0) ||
+                                    (error == Error::kAmidBackward && layer == 3));
+        return here ? ThrowInBackward::apply(x) : x;
+      };
       try {
-        Tensor x = values[i].clone().requires_grad_();
-        if (fails && in_backward) x = ThrowInBackward::apply(x);
-        sharded.forward(x).square().mean().backward();
+        sharded.forward(values[i].clone().requires_grad_()).square().mean().backward();
         EXPECT_FALSE(fails);
       } catch (const std::exception&) {
         EXPECT_TRUE(fails);
       }
+      module->order = {0, 1, 2, 3, 4, 5};
+      // Memory that the step gave up is taken again.
+      for (const std::int64_t bytes : sizes_up_to(1 << 13))
+        torch::ones({bytes}, torch::dtype(torch::kByte).device(values[i].device()));
+      // A backward throws before its own thread has ended it.
+      if (error != Error::kAfterForward) sharded.zero_grad();
       const torch::NoGradGuard no_grad;
       for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
       sharded.zero_grad();
@@ -159,14 +179,85 @@ void write_after_errors(bool in_backward, bool ahead) {
 }
 
 TEST(SimCallerStreams, shards_are_written_after_a_forward_that_threw) {
-  write_after_errors(false, false);
+  write_after_errors(Error::kAfterForward, false);
 }
 TEST(SimCallerStreams, shards_are_written_after_a_forward_that_threw_with_gathers_ahead) {
-  write_after_errors(false, true);
+  write_after_errors(Error::kAfterForward, true);
 }
 TEST(SimCallerStreams, shards_are_written_after_a_backward_that_threw) {
-  write_after_errors(true, false);
+  write_after_errors(Error::kAtEndOfBackward, false);
 }
+TEST(SimCallerStreams, shards_are_written_after_a_backward_that_threw_with_a_gather_ahead) {
+  write_after_errors(Error::kAmidBackward, false);
+}
+
+TEST(SimCallerStreams, offloaded_shards_are_written_after_a_forward_that_threw) {
+  write_after_errors(Error::kAfterForward, true, /*offloaded=*/true);
+}
+TEST(SimCallerStreams, offloaded_shards_are_written_after_a_backward_that_threw) {
+  write_after_errors(Error::kAmidBackward, false, /*offloaded=*/true);
+}
+
+TEST(SimCallerStreams, memory_is_taken_again_after_a_communication_hook_that_threw) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    bool fails = false;
+    sharded.register_comm_hook([&](const Group& ranks, Tensor& unsharded, Tensor& mean) {
+      unsharded.mul_(0.5);
+      TORCH_CHECK(!fails, "the hook throws");
+      reduce_scatter_hook()(ranks, unsharded, mean);
+    });
+    for (const Tensor& tokens : tokens_of(group->rank(), 4)) {
+      try {
+        next_token_loss(sharded.forward(tokens), tokens).backward();
+        EXPECT_FALSE(fails);
+      } catch (const std::exception&) {
+        EXPECT_TRUE(fails);
+      }
+      for (const std::int64_t bytes : sizes_up_to(1 << 17))
+        torch::ones({bytes}, torch::dtype(torch::kByte).device(tokens.device()));
+      sharded.zero_grad();
+      fails = !fails;
+    }
+  });
+}
+
+// Only zero_grad() orders the stream that writes them after the backward's gathers.
+TEST(SimCallerStreams, shards_are_written_in_another_stream_after_a_backward_that_threw) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
+  run(scene, [&](const Group& group, const FsdpOptions& options) {
+    Stack module;
+    fill_parameters(*module);
+    FullyShardedDataParallel<Stack> sharded(module, options);
+    name_lanes(sharded);
+    const c10::Stream main = default_stream(group->rank());
+    const c10::Stream side = sim::new_stream(group->rank(), "side");
+    const Tensor value = device_values({3, 16}, group->rank(), 0).requires_grad_();
+    sim::synchronize(group->rank());
+    for (int i = 0; i < 6; ++i) {
+      const bool fails = i % 2 == 1;
+      module->before = [&](int layer, nn::LinearImpl&, const Tensor& x) {
+        return fails && layer == 3 ? ThrowInBackward::apply(x) : x;
+      };
+      const Tensor loss = sharded.forward(value).square().mean();
+      sim::order(main, side);
+      if (fails)
+        EXPECT_THROW(loss.backward(), std::exception);
+      else
+        loss.backward();
+      if (!fails) sim::order(main, side);
+      {
+        const c10::StreamGuard entered(side);
+        sharded.zero_grad();
+        const torch::NoGradGuard no_grad;
+        for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+      }
+      sim::order(side, main);
+    }
+  });
+}
+
+// ---- a forward in several streams
 
 // All layers run in a side stream, which the main one waits for.
 struct AsideImpl : StackImpl {
@@ -208,6 +299,32 @@ TEST(SimCallerStreams, a_forward_ends_in_another_stream_than_its_layers_ran_in) 
   });
 }
 
+// The main stream writes the shards next; nothing has it wait for the layers.
+TEST(SimCallerStreams, a_forward_throws_in_another_stream_than_its_callers) {
+  Scene scene;
+  scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
+  scene.options.forward_prefetch = true;
+  run(scene, [](const Group& group, const FsdpOptions& options) {
+    Aside module;
+    fill_parameters(*module);
+    module->side = sim::new_stream(group->rank(), "side");
+    FullyShardedDataParallel<Aside> sharded(module, options);
+    name_lanes(sharded);
+    const torch::NoGradGuard no_grad;
+    const Tensor value = device_values({3, 16}, group->rank(), 0);
+    sim::synchronize(group->rank());
+    for (int i = 0; i < 4; ++i) {
+      module->throws = i % 2 == 1;
+      module->order = module->throws ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      if (module->throws)
+        EXPECT_THROW(sharded.forward(value), std::exception);
+      else
+        sharded.forward(value);
+      for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
+    }
+  });
+}
+
 // Written as without sharding: a side stream forks from the main one and joins it, and because a
 // parameter is always there, both may use it in between.
 struct ForkImpl : nn::Module {
@@ -231,14 +348,18 @@ struct ForkImpl : nn::Module {
 };
 TORCH_MODULE(Fork);
 
-void train_fork(bool shared) {
+enum class Side { kOwnLayer, kSameLayer, kFrozenLayer };
+
+void train_fork(Side of_side) {
   Scene scene;
   scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
   run(scene, [&](const Group& group, const FsdpOptions& options) {
     Fork module;
     fill_parameters(*module);
     module->side = sim::new_stream(group->rank(), "side");
-    module->shared = shared;
+    module->shared = of_side == Side::kSameLayer;
+    if (of_side == Side::kFrozenLayer)
+      for (Tensor& parameter : module->a->parameters()) parameter.requires_grad_(false);
     FullyShardedDataParallel<Fork> sharded(module, options);
     name_lanes(sharded);
     torch::optim::SGD optimizer(sharded.parameters(), 0.1);
@@ -246,8 +367,9 @@ void train_fork(bool shared) {
     for (int step = 0; step < 3; ++step)
       values.push_back(device_values({3, 16}, group->rank(), step));
     sim::synchronize(group->rank());
+    // Gradients of inputs have backwards use the parameters, in the streams of their layers.
     for (const Tensor& value : values) {
-      sharded.forward(value).square().mean().backward();
+      sharded.forward(value.clone().requires_grad_()).square().mean().backward();
       optimizer.step();
       optimizer.zero_grad();
     }
@@ -255,10 +377,13 @@ void train_fork(bool shared) {
 }
 
 TEST(SimCallerStreams, two_layers_in_two_streams_of_a_forward) {
-  train_fork(/*shared=*/false);
+  train_fork(Side::kOwnLayer);
 }
 TEST(SimCallerStreams, one_layer_in_two_streams_of_a_forward) {
-  train_fork(/*shared=*/true);
+  train_fork(Side::kSameLayer);
+}
+TEST(SimCallerStreams, a_backward_whose_last_parameters_are_used_aside) {
+  train_fork(Side::kFrozenLayer);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <stdexcept>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct StackImpl : torch::nn::Module {
   torch::Tensor forward(torch::Tensor x) {
     for (const int i : order) {
       auto& layer = *layers[static_cast<std::size_t>(i)]->as<torch::nn::LinearImpl>();
+      if (before) x = before(i, layer, x);
       x = torch::tanh(layer.forward(x));
     }
     if (throws) throw std::runtime_error("the model throws");
@@ -30,6 +32,8 @@ struct StackImpl : torch::nn::Module {
   }
   torch::nn::ModuleList layers;
   Order order;
+  // Called with each layer's number, the layer and its input, which it returns or replaces.
+  std::function<torch::Tensor(int, torch::nn::LinearImpl&, const torch::Tensor&)> before;
   bool throws = false;
 };
 TORCH_MODULE(Stack);
