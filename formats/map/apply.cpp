@@ -309,8 +309,8 @@ class Application {
   }
 
   Array reshape(const Array& array) const {
-    if (!operation_.from.empty()) {
-      const Shape from = sizes_of(operation_.from, array.shape);
+    if (operation_.from) {
+      const Shape from = sizes_of(*operation_.from, array.shape);
       if (from != array.shape)
         throw misfit(cat("is ", shape_text(array.shape), ", expected ", shape_text(from)));
     }
@@ -334,8 +334,8 @@ class Application {
   }
 
   void check_from(const Array& array, std::size_t dim) const {
-    if (operation_.from.empty()) return;
-    const std::int64_t from = size_value(operation_.from[0]);
+    if (!operation_.from) return;
+    const std::int64_t from = size_value(operation_.from->front());
     if (array.shape[dim] == from) return;
     throw misfit(cat("dimension ", dim, " of ", shape_text(array.shape), " is not ", from));
   }

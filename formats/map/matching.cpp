@@ -170,10 +170,14 @@ class Matching {
   }
 
   Error unused(const Rule& rule) const {
-    return Error(ErrorCode::kRekeyUnused,
-                 cat(place_of(rules_, rule), ": ", quote(rule.from[0].text(), 200),
-                     " matches nothing", did_you_mean(nearest_of(rule.from[0].text(), names_)),
-                     "; a rule that need not match says optional = true"));
+    // A key like it, for the distance to those that there are.
+    Captures first;
+    for (const std::string& name : rule.from[0].names()) first[name] = "0";
+    return Error(
+        ErrorCode::kRekeyUnused,
+        cat(place_of(rules_, rule), ": ", quote(rule.from[0].text(), 200), " matches nothing",
+            did_you_mean(nearest_of(rule.from[0].filled(first), names_)),
+            "; a rule that need not match says optional = true"));
   }
 
   const Rules& rules_;

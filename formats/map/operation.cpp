@@ -116,7 +116,7 @@ class OperationReader {
         dim();
         out_.to = {expression_of(reader_.need("to"), "a size")};
         if (const RuleNode* node = reader_.find("from"))
-          out_.from = {expression_of(*node, "a size")};
+          out_.from.emplace({expression_of(*node, "a size")});
         if (const RuleNode* node =
                 out_.kind == OperationKind::kPad ? reader_.find("value") : nullptr)
           out_.number = number_of(*node, "a value");
@@ -208,7 +208,7 @@ std::vector<std::string> parameters_of(const Operation& operation) {
   };
   if (operation.sizes) add(*operation.sizes);
   add(operation.to);
-  add(operation.from);
+  if (operation.from) add(*operation.from);
   add(operation.heads);
   return {names.begin(), names.end()};
 }
@@ -242,11 +242,11 @@ Operation inverse_of(const Operation& operation) {
     case OperationKind::kReshape:
     case OperationKind::kPad:
     case OperationKind::kTrim:
-      if (operation.from.empty())
-        throw no_inverse(operation, "give what it begins from, as `from`");
+      if (!operation.from) throw no_inverse(operation, "give what it begins from, as `from`");
       if (operation.kind == OperationKind::kPad) inverse.kind = OperationKind::kTrim;
       if (operation.kind == OperationKind::kTrim) inverse.kind = OperationKind::kPad;
-      std::swap(inverse.to, inverse.from);
+      inverse.to = *operation.from;
+      inverse.from = operation.to;
       break;
     case OperationKind::kRotary:
       inverse.halves = !operation.halves;

@@ -48,9 +48,10 @@ struct Operation {
   std::vector<std::int64_t> dims;
   // kConcatenate, kSplit: the sizes along the dimension; none: equal ones.
   std::optional<std::vector<Expression>> sizes;
-  bool any_sizes = false;         // kConcatenate: whatever they are; it has no inverse then
-  std::vector<Expression> to;     // kReshape: one may be -1; kPad, kTrim: the size, one number
-  std::vector<Expression> from;   // the same before the operation; empty: it has no inverse
+  bool any_sizes = false;      // kConcatenate: whatever they are; it has no inverse then
+  std::vector<Expression> to;  // kReshape: one may be -1; kPad, kTrim: the size, one number
+  // The same before the operation; without it there is no inverse.
+  std::optional<std::vector<Expression>> from;
   std::vector<Expression> heads;  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys
   bool halves = false;            // kRotary: from pairs to halves; else from halves to pairs
   double number = 0;              // kPad, kAdd: the value; kScale: the factor
