@@ -128,6 +128,7 @@ class FolderReader {
 
   void add_described(const Item& item) {
     std::vector<std::int64_t> present;
+    std::vector<std::int64_t> missing;
     for (std::size_t r = 0; r < item.files.size(); ++r) {
       const auto rank = static_cast<std::int64_t>(r);
       const std::string& name = item.files[r].path;
@@ -135,13 +136,19 @@ class FolderReader {
       if (there) {
         present.push_back(rank);
       } else if (item.needs(rank)) {
-        findings_.push_back({.code = ErrorCode::kShardMissing,
-                             .message = cat("is missing: ", kMetadataName, " says that rank ", rank,
-                                            " holds parts of ", quote(item.name, 200)),
-                             .file = name,
-                             .key = {},
-                             .bytes = {}});
+        missing.push_back(rank);
       }
+    }
+    for (const std::int64_t rank : missing) {
+      // What a lost file leaves is a hole in tensors; without any file there is no tensor to tell.
+      findings_.push_back(
+          {.code = ErrorCode::kShardMissing,
+           .message = cat("is missing: ", kMetadataName, " says that rank ", rank,
+                          " holds parts of ", quote(item.name, 200)),
+           .file = item.files[static_cast<std::size_t>(rank)].path,
+           .key = {},
+           .bytes = {},
+           .severity = present.empty() ? Finding::Severity::kDamage : Finding::Severity::kWarning});
     }
     if (present.empty()) return;
     try {
@@ -149,20 +156,20 @@ class FolderReader {
       std::move(parts.findings.begin(), parts.findings.end(), std::back_inserter(findings_));
       add(item.name, std::move(parts.checkpoint));
     } catch (const Error& error) {
-      // Thrown before a file is read; the other items are whole.
       if (error.code() != ErrorCode::kUnsupported) throw;
-      leave_out(item.name, item.files[static_cast<std::size_t>(present[0])].path, error);
+      leave_out(item.name, item.files[static_cast<std::size_t>(present[0])].path, error,
+                Finding::Severity::kUnknown);
     }
   }
 
-  void leave_out(const std::string& item, const std::string& file, const Error& error) {
+  void leave_out(const std::string& item, const std::string& file, const Error& error,
+                 Finding::Severity severity) {
     findings_.push_back({.code = error.code(),
-                         .message = cat("the item ", quote(item, 200),
-                                        " is not read, and in no output: ", error.what()),
+                         .message = cat("not read, and in no output: ", error.what()),
                          .file = file,
-                         .key = {},
+                         .key = item,
                          .bytes = {},
-                         .severity = Finding::Severity::kUnknown});
+                         .severity = severity});
   }
 
   void add_json(const std::string& name, const RanksOfItem& ranks) {
@@ -171,7 +178,7 @@ class FolderReader {
       add(name, open_json_values(path_, file));
     } catch (const Error& error) {
       if (is_no_answer(error.code())) throw;
-      leave_out(name, file, error);
+      leave_out(name, file, error, Finding::Severity::kWarning);
     }
     drop_names(ranks);
   }
@@ -233,16 +240,9 @@ bool is_undescribed_folder(const fs::path& path) {
   std::set<std::string> names;
   for (std::string& name : Directory::open(path).list()) names.insert(std::move(name));
   const auto items = items_in(names, ".pt");
-  if (items.empty()) return false;
-  const auto same_ranks = [&](const auto& item) {
-    const RanksOfItem& first = items.begin()->second;
-    return item.second.size() == first.size() && item.second.begin()->first == 0 &&
-           item.second.rbegin()->first + 1 == static_cast<std::int64_t>(item.second.size());
-  };
-  return std::all_of(items.begin(), items.end(), same_ranks) &&
-         std::any_of(items.begin(), items.end(), [&](const auto& item) {
-           return holds_sharded_tensors(path / item.second.begin()->second);
-         });
+  return std::any_of(items.begin(), items.end(), [&](const auto& item) {
+    return holds_sharded_tensors(path / item.second.begin()->second);
+  });
 }
 
 std::unique_ptr<Checkpoint> open_folder(const fs::path& folder) {

@@ -13,8 +13,8 @@ namespace fsdp::formats::torch_checkpointing {
 // Returns whether the folder holds metadata.pkl of this package.
 bool is_described_folder(const std::filesystem::path& folder);
 
-// Returns whether the files of the folder are only those that the package writes without metadata:
-// items under `<item>_<rank>.pt`, by the same ranks, one of which holds a part of a tensor.
+// Returns whether the folder holds what the package writes without metadata: files named
+// `<item>_<rank>.pt`, one of them with a part of a tensor.
 bool is_undescribed_folder(const std::filesystem::path& folder);
 
 // Each item is a top-level key.  Items that the metadata do not mention hold no tensors that were

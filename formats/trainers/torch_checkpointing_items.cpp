@@ -105,11 +105,15 @@ class Comparison {
           return volume(held.box.view()) == 0;
         });
         if (empty) continue;
+        // A finding with a key concerns those who use the tensor, and one that no file has can only
+        // concern all.
+        const std::string key = cat(item_.name, tensor.key.empty() ? "" : ".", tensor.key);
         out.push_back({.code = ErrorCode::kKey,
-                       .message = cat("is not in the file, and ", kMetadataName, " says that rank ",
+                       .message = cat(seen.empty() ? quote(key, 200) + " " : std::string(),
+                                      "is not in the file, and ", kMetadataName, " says that rank ",
                                       rank, " holds ", box_text(boxes.front().box.view())),
                        .file = item_.files[static_cast<std::size_t>(rank)].path,
-                       .key = cat(item_.name, tensor.key.empty() ? "" : ".", tensor.key),
+                       .key = seen.empty() ? std::string() : key,
                        .bytes = {}});
         if (sharding.replicated()) break;
       }
