@@ -128,7 +128,7 @@ class Comparison {
 // Returns the parts of a tensor of a torch.save file.
 std::optional<ShardedValue> parts_of(Comparison& comparison, const Item& item, std::int64_t rank,
                                      const Leaf& leaf) {
-  const std::optional<ShardedValue> own = sharded_value(leaf.value);
+  std::optional<ShardedValue> own = sharded_value(leaf.value);
   const auto plain = own ? std::nullopt : dense_tensor(leaf.value);
   if (!own && !plain) {
     if (item.find(leaf.key) == nullptr) return std::nullopt;
