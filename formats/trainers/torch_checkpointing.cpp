@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,6 +36,8 @@ constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
 constexpr std::string_view kUnfinished = "tmp_";
 // Checksums of the folder's files, which checks/integrity_file.h compares.
 constexpr std::string_view kIntegrityName = "_integrity_manifest.json";
+// Missing files of an item, each with a finding, at most.
+constexpr std::size_t kMaxMissing = 64;
 // Ranks named in a message, at most.
 constexpr std::size_t kMaxNamed = 8;
 
@@ -129,26 +132,36 @@ class FolderReader {
   void add_described(const Item& item) {
     std::vector<std::int64_t> present;
     std::vector<std::int64_t> missing;
-    for (std::size_t r = 0; r < item.files.size(); ++r) {
+    for (std::size_t r = 0; r < item.needed.size(); ++r) {
       const auto rank = static_cast<std::int64_t>(r);
-      const std::string& name = item.files[r].path;
+      const std::string name = item.file(rank).path;
       const bool there = names_.erase(name) != 0 || folder_.open_member_if_present(name) != nullptr;
       if (there) {
         present.push_back(rank);
-      } else if (item.needs(rank)) {
+      } else if (item.needed[r]) {
         missing.push_back(rank);
       }
     }
-    for (const std::int64_t rank : missing) {
+    const std::size_t named = std::min(missing.size(), kMaxMissing);
+    for (const std::int64_t rank : std::span(missing).first(named)) {
       // What a lost file leaves is a hole in tensors; without any file there is no tensor to tell.
       findings_.push_back(
           {.code = ErrorCode::kShardMissing,
            .message = cat("is missing: ", kMetadataName, " says that rank ", rank,
                           " holds parts of ", quote(item.name, 200)),
-           .file = item.files[static_cast<std::size_t>(rank)].path,
+           .file = item.file(rank).path,
            .key = {},
            .bytes = {},
            .severity = present.empty() ? Finding::Severity::kDamage : Finding::Severity::kWarning});
+    }
+    if (named != missing.size()) {
+      findings_.push_back({.code = ErrorCode::kShardMissing,
+                           .message = cat("files of ", missing.size() - named, " more ranks of ",
+                                          quote(item.name, 200), " are missing"),
+                           .file = {},
+                           .key = {},
+                           .bytes = {},
+                           .severity = Finding::Severity::kWarning});
     }
     if (present.empty()) return;
     try {
@@ -157,8 +170,7 @@ class FolderReader {
       add(item.name, std::move(parts.checkpoint));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported) throw;
-      leave_out(item.name, item.files[static_cast<std::size_t>(present[0])].path, error,
-                Finding::Severity::kUnknown);
+      leave_out(item.name, item.file(present[0]).path, error, Finding::Severity::kUnknown);
     }
   }
 

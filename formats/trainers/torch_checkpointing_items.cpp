@@ -32,8 +32,9 @@ class Comparison {
   // Throws: kDtype.
   const Sharding* layout(std::int64_t rank, const std::string& key, DType dtype) {
     const auto found = item_.by_key.find(key);
-    const Sharding* sharding =
-        found == item_.by_key.end() ? nullptr : item_.tensors[found->second].of_rank(rank);
+    const Sharding* sharding = found == item_.by_key.end()
+                                   ? nullptr
+                                   : item_.tensors[found->second].shardings->of_rank(rank);
     if (sharding == nullptr) return nullptr;
     if (sharding->dtype != dtype) {
       throw Error(ErrorCode::kDtype, cat("is ", torch_name(dtype), ", in ", kMetadataName, " ",
@@ -95,28 +96,26 @@ class Comparison {
     const TensorLayout& tensor = item_.tensors[t];
     std::vector<std::int64_t> seen = seen_[t];
     std::sort(seen.begin(), seen.end());
-    for (const Sharding& sharding : tensor.shardings) {
-      if (sharding.replicated() && !seen.empty()) continue;
-      for (const std::int64_t rank : ranks) {
-        if (tensor.of_rank(rank) != &sharding || std::binary_search(seen.begin(), seen.end(), rank))
-          continue;
-        const std::vector<HeldBox> boxes = sharding.boxes_of(rank);
-        const bool empty = std::all_of(boxes.begin(), boxes.end(), [](const HeldBox& held) {
-          return volume(held.box.view()) == 0;
-        });
-        if (empty) continue;
-        // A finding with a key concerns those who use the tensor, and one that no file has can only
-        // concern all.
-        const std::string key = cat(item_.name, tensor.key.empty() ? "" : ".", tensor.key);
-        out.push_back({.code = ErrorCode::kKey,
-                       .message = cat(seen.empty() ? quote(key, 200) + " " : std::string(),
-                                      "is not in the file, and ", kMetadataName, " says that rank ",
-                                      rank, " holds ", box_text(boxes.front().box.view())),
-                       .file = item_.files[static_cast<std::size_t>(rank)].path,
-                       .key = seen.empty() ? std::string() : key,
-                       .bytes = {}});
-        if (sharding.replicated()) break;
-      }
+    for (const std::int64_t rank : ranks) {
+      const Sharding* sharding = tensor.shardings->of_rank(rank);
+      if (sharding == nullptr || std::binary_search(seen.begin(), seen.end(), rank)) continue;
+      if (sharding->replicated() && !seen.empty()) continue;
+      const std::vector<HeldBox> boxes = sharding->boxes_of(rank);
+      const auto held = std::find_if(boxes.begin(), boxes.end(), [](const HeldBox& box) {
+        return volume(box.box.view()) != 0;
+      });
+      if (held == boxes.end()) continue;
+      // A finding with a key concerns those who use the tensor, and one that no file has can only
+      // concern all.
+      const std::string key = cat(item_.name, tensor.key.empty() ? "" : ".", tensor.key);
+      out.push_back({.code = ErrorCode::kKey,
+                     .message = cat(seen.empty() ? quote(key, 200) + " " : std::string(),
+                                    "is not in the file, and ", kMetadataName, " says that rank ",
+                                    rank, " holds ", box_text(held->box.view())),
+                     .file = item_.file(rank).path,
+                     .key = seen.empty() ? std::string() : key,
+                     .bytes = {}});
+      if (sharding->replicated()) break;
     }
   }
 
@@ -180,11 +179,10 @@ class RankTensors : public Checkpoint {
               Comparison& comparison)
       : folder_(std::move(folder)), pool_(folder_) {
     for (const std::int64_t rank : ranks)
-      index_.files.push_back(
-          {.name = item.files[static_cast<std::size_t>(rank)].path, .bytes = {}, .rank = rank});
+      index_.files.push_back({.name = item.file(rank).path, .bytes = {}, .rank = rank});
     pool_.examine(index_.files);
     description_ = {escape(folder_.path().native()), "safetensors", "rank-local", std::nullopt,
-                    static_cast<std::int64_t>(item.files.size())};
+                    static_cast<std::int64_t>(item.needed.size())};
     std::unordered_map<std::string, std::size_t> known;
     for (std::uint32_t f = 0; f < index_.files.size(); ++f) {
       const auto file = pool_.get(f);
@@ -296,9 +294,7 @@ class RankTensors : public Checkpoint {
 
 ItemParts open_item(const std::filesystem::path& folder, const Item& item,
                     const std::vector<std::int64_t>& ranks) {
-  const auto kind_of = [&](std::int64_t rank) {
-    return item.files[static_cast<std::size_t>(rank)].serialization;
-  };
+  const auto kind_of = [&](std::int64_t rank) { return item.file(rank).serialization; };
   const Serialization kind = kind_of(ranks.front());
   if (kind == Serialization::kOther ||
       std::any_of(ranks.begin(), ranks.end(),
@@ -314,8 +310,7 @@ ItemParts open_item(const std::filesystem::path& folder, const Item& item,
         std::make_unique<RankTensors>(Directory::open(folder), item, ranks, comparison);
   } else {
     RankFiles set{item.name, {}};
-    for (const std::int64_t rank : ranks)
-      set.files.emplace_back(rank, item.files[static_cast<std::size_t>(rank)].path);
+    for (const std::int64_t rank : ranks) set.files.emplace_back(rank, item.file(rank).path);
     out.checkpoint = open_rank_files(folder, set, [&](std::int64_t rank, const Leaf& leaf) {
       return parts_of(comparison, item, rank, leaf);
     });

@@ -21,6 +21,11 @@ namespace {
 
 // The most ranks of one job; real jobs have thousands.
 constexpr std::int64_t kMaxRanks = 1'000'000;
+// As many as a tensor of PyTorch can have.
+constexpr std::size_t kMaxDimensions = 64;
+// Bytes of a text that count as one part: writers share equal texts, beside far more that they do
+// not.
+constexpr std::size_t kTextPart = 16;
 // Bytes at either end of the pickle within which the names of its members stand.
 constexpr std::uint64_t kEndBytes = 64;
 
@@ -85,6 +90,13 @@ Numbers need_numbers(const Value& mapping, std::string_view name) {
   return numbers_of(need(mapping, name), name);
 }
 
+void check_dimensions(std::size_t count) {
+  if (count > kMaxDimensions) {
+    throw Error(ErrorCode::kRank,
+                cat("a shape has ", count, " dimensions, at most ", kMaxDimensions));
+  }
+}
+
 void check_rank(std::int64_t rank, std::int64_t world_size) {
   if (rank < 0 || rank >= world_size)
     throw Error(ErrorCode::kBounds, cat("names rank ", rank, " of ", world_size, " ranks"));
@@ -129,8 +141,12 @@ std::string dotted(std::span<const std::string> steps) {
   return key;
 }
 
+// The parts of a pickle may be shared: each distinct one is read once, and what they unfold into is
+// limited.
 class Reader {
  public:
+  explicit Reader(std::uint64_t bytes) : bytes_(bytes) {}
+
   Metadata run(const Value& root) {
     if (root.kind() != ValueKind::kDict)
       throw bad(cat("is a ", kind_name(root.kind()), ", expected a dict"));
@@ -148,6 +164,7 @@ class Reader {
                   cat("has the version ", quote(out.version), "; known are '1.0' and '2.0'"));
     }
     check_files(out);
+    for (Item& item : out.items) note_needed(item);
     return out;
   }
 
@@ -164,12 +181,9 @@ class Reader {
         for (const auto& [key, layout] : need_dict(value, "rank_to_layout_info")) {
           const auto rank = static_cast<std::size_t>(rank_of(key, world_size_));
           named[rank] = true;
-          if (!layout.is_none()) item_files(item)[rank] = file_of(layout);
+          if (!layout.is_none()) item.layouts[static_cast<std::int64_t>(rank)] = file_of(layout);
         }
-        const auto unnamed = std::find(named.begin(), named.end(), false);
-        if (unnamed != named.end())
-          throw bad(cat("has no layout for rank ", unnamed - named.begin()));
-        item_files(item);
+        check_named(named);
       } catch (const Error& error) {
         throw error.in(quote(item.name, 200));
       }
@@ -183,38 +197,53 @@ class Reader {
       const std::vector<std::string> steps = path_of(key);
       if (steps.empty()) throw bad("a path is empty");
       const auto [at, fresh] = known.try_emplace(steps[0], out.items.size());
-      if (fresh) item_files(new_item(out, Value::string(steps[0])));
+      if (fresh) new_item(out, Value::string(steps[0]));
       add_tensor(out.items[at->second], {steps.begin() + 1, steps.end()}, groups);
     }
+    std::vector<bool> named(static_cast<std::size_t>(world_size_));
     for (const auto& [key, layouts] : need_dict(root, "rank_to_layout_info_mappings")) {
       const auto rank = static_cast<std::size_t>(rank_of(key, world_size_));
-      for (Item& item : out.items) {
-        const Value* layout = layouts.find(item.name);
-        if (layout != nullptr && !layout->is_none()) item.files[rank] = file_of(*layout);
+      named[rank] = true;
+      for (const auto& [name, layout] : layouts.entries()) {
+        unfold(1);
+        const auto at = name.as_string() == nullptr ? known.end() : known.find(*name.as_string());
+        if (at != known.end() && !layout.is_none())
+          out.items[at->second].layouts[static_cast<std::int64_t>(rank)] = file_of(layout);
       }
     }
+    check_named(named);
   }
 
-  static Item& new_item(Metadata& out, const Value& name) {
+  static void check_named(const std::vector<bool>& named) {
+    const auto unnamed = std::find(named.begin(), named.end(), false);
+    if (unnamed != named.end()) throw bad(cat("has no layout for rank ", unnamed - named.begin()));
+  }
+
+  // Each rank has an entry for each item.
+  Item& new_item(Metadata& out, const Value& name) {
     if (name.as_string() == nullptr) throw bad("the key of an item is not a text");
+    unfold(static_cast<std::uint64_t>(world_size_));
     out.items.emplace_back();
     out.items.back().name = *name.as_string();
     return out.items.back();
   }
 
-  // Returns the files of an item, at first those that are used without a layout.
-  std::vector<ItemFile>& item_files(Item& item) const {
-    for (auto rank = static_cast<std::int64_t>(item.files.size()); rank < world_size_; ++rank)
-      item.files.push_back({cat(item.name, "_", rank, ".pt"), Serialization::kTorch});
-    return item.files;
-  }
-
-  static ItemFile file_of(const Value& layout) {
+  ItemFile file_of(const Value& layout) {
     ItemFile file{need_text(layout, "file_path"), Serialization::kOther};
     const std::string& type = need_text(need(layout, "serialization_format"), "type");
     if (type == "TorchSerialization") file.serialization = Serialization::kTorch;
     if (type == "SafetensorsSerialization") file.serialization = Serialization::kSafetensors;
+    unfold(file.path.size() / kTextPart + 1);
     return file;
+  }
+
+  // Each of them takes a byte at least where nothing is shared, as in the package's own pickles.
+  void unfold(std::uint64_t parts) {
+    unfolded_ = checked_add(unfolded_, parts, "parts of the metadata");
+    if (unfolded_ > bytes_) {
+      throw Error(ErrorCode::kLimitNodes,
+                  cat("unfolds into more than ", bytes_, " parts, which is its size in bytes"));
+    }
   }
 
   void add_tensor(Item& item, std::vector<std::string> path, const Value& groups) {
@@ -223,26 +252,9 @@ class Reader {
     tensor.path = std::move(path);
     const std::string shown = tensor.key.empty() ? item.name : tensor.key;
     try {
-      if (!is_sequence(groups) || groups.items().empty()) throw bad("has no list of shardings");
-      Numbers holders;
-      for (const Value& group : groups.items()) {
-        tensor.shardings.push_back(sharding_of(group));
-        const Sharding& added = tensor.shardings.back();
-        const Sharding& first = tensor.shardings.front();
-        if (added.shape != first.shape) {
-          throw Error(ErrorCode::kShape,
-                      cat("has the shape ", shape_text(added.shape), " and the shape ",
-                          shape_text(first.shape), " on other ranks"));
-        }
-        if (added.dtype != first.dtype) {
-          throw Error(ErrorCode::kDtype, cat("is ", torch_name(added.dtype), " and ",
-                                             torch_name(first.dtype), " on other ranks"));
-        }
-        holders.insert(holders.end(), added.ranks.begin(), added.ranks.end());
-      }
-      std::sort(holders.begin(), holders.end());
-      const auto twice = std::adjacent_find(holders.begin(), holders.end());
-      if (twice != holders.end()) throw bad(cat("describes rank ", *twice, " twice"));
+      unfold(tensor.key.size() / kTextPart + 1);
+      tensor.shardings = shardings_of(groups);
+      for (const auto& group : tensor.shardings->groups) unfold(group->boxes.size());
       if (!item.by_key.emplace(tensor.key, item.tensors.size()).second)
         throw Error(ErrorCode::kKey, "two entries have this name");
       item.tensors.push_back(std::move(tensor));
@@ -251,45 +263,91 @@ class Reader {
     }
   }
 
-  Sharding sharding_of(const Value& group) {
+  std::shared_ptr<const Shardings> shardings_of(const Value& groups) {
+    if (!is_sequence(groups) || groups.items().empty()) throw bad("has no list of shardings");
+    std::shared_ptr<const Shardings>& known = lists_[groups.identity()];
+    if (known) return known;
+    auto out = std::make_shared<Shardings>();
+    for (const Value& group : groups.items()) {
+      out->groups.push_back(sharding_of(group));
+      const Sharding& added = *out->groups.back();
+      const Sharding& first = *out->groups.front();
+      if (added.shape != first.shape) {
+        throw Error(ErrorCode::kShape,
+                    cat("has the shape ", shape_text(added.shape), " and the shape ",
+                        shape_text(first.shape), " on other ranks"));
+      }
+      if (added.dtype != first.dtype) {
+        throw Error(ErrorCode::kDtype, cat("is ", torch_name(added.dtype), " and ",
+                                           torch_name(first.dtype), " on other ranks"));
+      }
+      if (groups.items().size() == 1) break;
+      const auto number = static_cast<std::uint32_t>(out->groups.size() - 1);
+      unfold(added.ranks->size() + 1);
+      for (const std::int64_t rank : *added.ranks) out->group_of.emplace_back(rank, number);
+    }
+    std::sort(out->group_of.begin(), out->group_of.end());
+    const auto twice =
+        std::adjacent_find(out->group_of.begin(), out->group_of.end(),
+                           [](const auto& a, const auto& b) { return a.first == b.first; });
+    if (twice != out->group_of.end()) throw bad(cat("describes rank ", twice->first, " twice"));
+    return known = std::move(out);
+  }
+
+  std::shared_ptr<const Sharding> sharding_of(const Value& group) {
+    std::shared_ptr<const Sharding>& known = groups_[group.identity()];
+    if (known) return known;
     const Value& packed = need(group, "sharding_metadata");
     const std::string& type = need_text(packed, "type");
     const Value& data = need(packed, "data");
-    Sharding out;
+    auto out = std::make_shared<Sharding>();
     const std::string& dtype = need_text(data, "dtype");
     constexpr std::string_view kPrefix = "torch.";
-    const auto known = dtype.starts_with(kPrefix)
+    const auto found = dtype.starts_with(kPrefix)
                            ? dtype_from_torch_name(dtype.substr(kPrefix.size()))
                            : std::nullopt;
-    if (!known) throw Error(ErrorCode::kDtype, cat("has the type ", quote(dtype)));
-    out.dtype = *known;
+    if (!found) throw Error(ErrorCode::kDtype, cat("has the type ", quote(dtype)));
+    out->dtype = *found;
+    check_dimensions(need_items(data, "global_shape").size());
     const auto shape = shape_of(need(data, "global_shape"));
     if (!shape) throw bad("'global_shape' is not a shape");
-    out.shape = *shape;
-    checked_mul(checked_numel(out.shape, "number of elements"), item_bytes(out.dtype),
+    out->shape = *shape;
+    checked_mul(checked_numel(out->shape, "number of elements"), item_bytes(out->dtype),
                 "number of bytes");
-    out.ranks = need_numbers(group, "ranks");
-    for (const std::int64_t rank : out.ranks) check_rank(rank, world_size_);
-    std::sort(out.ranks.begin(), out.ranks.end());
+    out->ranks = ranks_of(need(group, "ranks"));
     if (type == "DTensorShardingMetadata") {
-      read_placements(data, out);
+      read_placements(data, *out);
     } else if (type == "default_tensor_v1") {
-      read_boxes(data, out);
+      read_boxes(data, *out);
     } else {
       throw Error(ErrorCode::kUnsupported, cat("has the sharding ", quote(type)));
     }
-    return out;
+    return known = std::move(out);
+  }
+
+  std::shared_ptr<const Ranks> ranks_of(const Value& value) {
+    if (!is_sequence(value)) throw bad("'ranks' is not a list of integers");
+    std::shared_ptr<const Ranks>& known = ranks_[value.identity()];
+    if (known) return known;
+    Ranks ranks = numbers_of(value, "ranks");
+    for (const std::int64_t rank : ranks) check_rank(rank, world_size_);
+    std::sort(ranks.begin(), ranks.end());
+    const auto twice = std::adjacent_find(ranks.begin(), ranks.end());
+    if (twice != ranks.end()) throw bad(cat("describes rank ", *twice, " twice"));
+    return known = std::make_shared<const Ranks>(std::move(ranks));
   }
 
   void read_placements(const Value& data, Sharding& out) {
     out.mesh = mesh_of(need(data, "mesh_spec"));
-    for (const Value& placement : need_items(data, "placements"))
-      out.placements.push_back(placement_of(placement, out.shape.size()));
-    if (out.placements.size() != out.mesh->shape.size()) {
-      throw bad(cat("has ", out.placements.size(), " placements for a mesh of ",
-                    out.mesh->shape.size(), " dimensions"));
+    const auto placements = need_items(data, "placements");
+    if (placements.size() != out.mesh->shape.size()) {
+      throw bad(cat("has ", placements.size(), " placements for a mesh of ", out.mesh->shape.size(),
+                    " dimensions"));
     }
-    for (const std::int64_t rank : out.ranks) {
+    for (const Value& placement : placements)
+      out.placements.push_back(placement_of(placement, out.shape.size()));
+    if (!checked_.emplace(out.mesh.get(), out.ranks.get()).second) return;
+    for (const std::int64_t rank : *out.ranks) {
       if (!out.mesh->positions.contains(rank))
         throw Error(ErrorCode::kBounds, cat("rank ", rank, " is not in its mesh"));
     }
@@ -314,6 +372,7 @@ class Reader {
     const auto known = meshes_.find(spec.identity());
     if (known != meshes_.end()) return known->second;
     auto mesh = std::make_shared<Mesh>();
+    check_dimensions(need_items(spec, "mesh_shape").size());
     mesh->shape = need_numbers(spec, "mesh_shape");
     std::uint64_t size = 1;
     for (const std::int64_t count : mesh->shape) {
@@ -322,6 +381,7 @@ class Reader {
       size = checked_mul(size, static_cast<std::uint64_t>(count), "ranks of a mesh");
     }
     const Numbers ranks = need_numbers(spec, "mesh_data");
+    unfold(ranks.size());
     if (ranks.size() != size) throw bad(cat("a mesh of ", size, " ranks names ", ranks.size()));
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       if (!mesh->positions.emplace(ranks[i], i).second)
@@ -338,13 +398,14 @@ class Reader {
     if (offsets.size() != sizes.size() || local_offsets.size() != sizes.size())
       throw bad("its lists of offsets and sizes are not of one length");
     for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const std::size_t rank = out.shape.size();
+      for (const Value& numbers : {offsets[i], sizes[i], local_offsets[i]}) {
+        if (is_sequence(numbers) && numbers.items().size() != rank)
+          throw Error(ErrorCode::kRank,
+                      cat("a shard has another number of dimensions than ", rank));
+      }
       HeldBox held{{numbers_of(offsets[i], "global_offsets"), numbers_of(sizes[i], "local_sizes")},
                    numbers_of(local_offsets[i], "local_offsets")};
-      const std::size_t rank = out.shape.size();
-      if (held.box.offset.size() != rank || held.box.size.size() != rank ||
-          held.local_offset.size() != rank) {
-        throw Error(ErrorCode::kRank, cat("a shard has another number of dimensions than ", rank));
-      }
       for (std::size_t d = 0; d < rank; ++d) {
         const std::int64_t offset = held.box.offset[d];
         const std::int64_t size = held.box.size[d];
@@ -359,18 +420,43 @@ class Reader {
     }
   }
 
+  void note_needed(Item& item) const {
+    std::set<const Shardings*> distinct;
+    for (const TensorLayout& tensor : item.tensors) distinct.insert(tensor.shardings.get());
+    std::set<const Ranks*> noted;
+    item.needed.assign(static_cast<std::size_t>(world_size_), false);
+    for (const Shardings* shardings : distinct) {
+      for (const auto& group : shardings->groups) {
+        if (group->replicated() || !noted.insert(group->ranks.get()).second) continue;
+        for (const std::int64_t rank : *group->ranks)
+          item.needed[static_cast<std::size_t>(rank)] = true;
+      }
+    }
+    if (noted.empty()) item.needed.flip();
+  }
+
   static void check_files(const Metadata& metadata) {
     std::set<std::string_view> paths;
     for (const Item& item : metadata.items) {
-      for (const ItemFile& file : item.files) {
+      for (const auto& [rank, file] : item.layouts) {
         if (!paths.insert(file.path).second)
           throw bad(cat("two ranks or items have the file ", quote(file.path, 200)));
       }
     }
   }
 
+  // By the identity of the value that they were read from.
+  template <typename Part>
+  using Known = std::unordered_map<const void*, std::shared_ptr<const Part>>;
+
+  std::uint64_t bytes_;  // of the pickle
   std::int64_t world_size_ = 0;
-  std::unordered_map<const void*, std::shared_ptr<const Mesh>> meshes_;  // by the value's identity
+  std::uint64_t unfolded_ = 0;
+  Known<Shardings> lists_;
+  Known<Sharding> groups_;
+  Known<Ranks> ranks_;
+  Known<Mesh> meshes_;
+  std::set<std::pair<const Mesh*, const Ranks*>> checked_;
 };
 
 }  // namespace
@@ -392,11 +478,19 @@ std::vector<HeldBox> Sharding::boxes_of(std::int64_t rank) const {
   return {{placed_box(shape, mesh->shape, coordinate, placements), Numbers(shape.size(), 0)}};
 }
 
-const Sharding* TensorLayout::of_rank(std::int64_t rank) const {
-  for (const Sharding& sharding : shardings) {
-    if (std::binary_search(sharding.ranks.begin(), sharding.ranks.end(), rank)) return &sharding;
+const Sharding* Shardings::of_rank(std::int64_t rank) const {
+  if (groups.size() == 1) {
+    const Ranks& only = *groups.front()->ranks;
+    return std::binary_search(only.begin(), only.end(), rank) ? groups.front().get() : nullptr;
   }
-  return nullptr;
+  const auto found = std::lower_bound(group_of.begin(), group_of.end(), std::pair(rank, 0U));
+  return found == group_of.end() || found->first != rank ? nullptr : groups[found->second].get();
+}
+
+ItemFile Item::file(std::int64_t rank) const {
+  const auto recorded = layouts.find(rank);
+  if (recorded != layouts.end()) return recorded->second;
+  return {cat(name, "_", rank, ".pt"), Serialization::kTorch};
 }
 
 const TensorLayout* Item::find(const std::string& key) const {
@@ -404,19 +498,9 @@ const TensorLayout* Item::find(const std::string& key) const {
   return found == by_key.end() ? nullptr : &tensors[found->second];
 }
 
-bool Item::needs(std::int64_t rank) const {
-  bool cut = false;
-  for (const TensorLayout& tensor : tensors) {
-    const Sharding* own = tensor.of_rank(rank);
-    if (own != nullptr && !own->replicated()) return true;
-    cut = cut || !tensor.shardings.front().replicated();
-  }
-  return !cut;
-}
-
 Metadata read_metadata(const ByteSource& source) {
   NoNames host;
-  return Reader().run(read_pickle(source, host));
+  return Reader(source.size()).run(read_pickle(source, host));
 }
 
 bool looks_like_metadata(const ByteSource& source) {

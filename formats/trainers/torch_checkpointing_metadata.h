@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "formats/base/byte_source.h"
@@ -35,6 +36,9 @@ struct Mesh {
   std::unordered_map<std::int64_t, std::size_t> positions;  // row-major, by rank
 };
 
+// Ranks, ascending.
+using Ranks = std::vector<std::int64_t>;
+
 // The layout of one tensor on some ranks.
 struct Sharding {
   DType dtype = DType::kFloat32;
@@ -42,7 +46,7 @@ struct Sharding {
   std::shared_ptr<const Mesh> mesh;   // of a DTensor; null if `boxes` are listed
   std::vector<Placement> placements;  // one for each dimension of the mesh
   std::vector<HeldBox> boxes;
-  std::vector<std::int64_t> ranks;  // that hold it, ascending
+  std::shared_ptr<const Ranks> ranks;  // that hold it
 
   // Returns whether each rank holds the whole tensor.  Tensors that are not DTensors are recorded
   // so for all ranks, whether or not these have them.
@@ -52,13 +56,19 @@ struct Sharding {
   std::vector<HeldBox> boxes_of(std::int64_t rank) const;
 };
 
-struct TensorLayout {
-  std::vector<std::string> path;  // in the item; positions of lists are text, too
-  std::string key;                // the same, joined by dots
-  std::vector<Sharding> shardings;
+// The shardings of one tensor: no rank stands in two.
+struct Shardings {
+  std::vector<std::shared_ptr<const Sharding>> groups;           // at least one
+  std::vector<std::pair<std::int64_t, std::uint32_t>> group_of;  // by rank, if there are several
 
   // Returns the sharding that covers a rank; nullptr if there is none.
   const Sharding* of_rank(std::int64_t rank) const;
+};
+
+struct TensorLayout {
+  std::vector<std::string> path;  // in the item; positions of lists are text, too
+  std::string key;                // the same, joined by dots
+  std::shared_ptr<const Shardings> shardings;
 };
 
 enum class Serialization { kTorch, kSafetensors, kOther };
@@ -73,13 +83,15 @@ struct Item {
   std::string name;
   std::vector<TensorLayout> tensors;
   std::unordered_map<std::string, std::size_t> by_key;
-  std::vector<ItemFile> files;  // by rank
+  std::unordered_map<std::int64_t, ItemFile> layouts;  // by rank, where one is recorded
 
+  // Returns the file of a rank: `<item>_<rank>.pt` without a layout.
+  ItemFile file(std::int64_t rank) const;
   // Returns nullptr if there is no tensor of that key.
   const TensorLayout* find(const std::string& key) const;
-  // Returns whether a save by this rank must have written the item: it holds a part that no other
-  // rank has, or the item has only whole tensors.
-  bool needs(std::int64_t rank) const;
+  // By rank: whether a save by it must have written the item.  It holds a part of a tensor, or no
+  // tensor of the item is cut.
+  std::vector<bool> needed;
 };
 
 struct Metadata {
@@ -92,7 +104,7 @@ struct Metadata {
 // Throws: kGlobal for any name in the pickle, what read_pickle throws; kMetaType (another shape of
 // the data), kUnsupported (an unknown version, an unknown kind of sharding or placement), kDtype,
 // kShape (a tensor has several), kBounds (a box, mesh or placement lies outside its bounds), kJson,
-// kKey (a name twice).
+// kKey (a name twice), kLimitNodes (shared parts unfold into more than real metadata have).
 Metadata read_metadata(const ByteSource& source);
 
 // Returns whether the pickle begins or ends like such metadata: damage to one place is not taken

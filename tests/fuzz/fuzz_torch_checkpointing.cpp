@@ -17,7 +17,7 @@ void require(bool holds) {
 }
 
 void check_boxes(const Sharding& sharding) {
-  for (const std::int64_t rank : sharding.ranks) {
+  for (const std::int64_t rank : *sharding.ranks) {
     for (const HeldBox& held : sharding.boxes_of(rank)) {
       require(held.box.size.size() == sharding.shape.size());
       for (std::size_t d = 0; d < sharding.shape.size(); ++d) {
@@ -34,11 +34,10 @@ void fuzz(std::span<const std::byte> bytes) {
     looks_like_metadata(source);
     const Metadata metadata = read_metadata(source);
     for (const Item& item : metadata.items) {
-      require(item.files.size() == static_cast<std::size_t>(metadata.world_size));
-      item.needs(0);
+      require(item.needed.size() == static_cast<std::size_t>(metadata.world_size));
       for (const TensorLayout& tensor : item.tensors) {
         require(item.find(tensor.key) == &tensor);
-        for (const Sharding& sharding : tensor.shardings) check_boxes(sharding);
+        for (const auto& sharding : tensor.shardings->groups) check_boxes(*sharding);
       }
     }
   } catch (const Error&) {

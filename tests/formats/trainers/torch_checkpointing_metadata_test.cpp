@@ -82,19 +82,19 @@ TEST(TorchCheckpointingMetadata, placements_and_mesh_give_each_ranks_box) {
   ASSERT_EQ(metadata.items.size(), 1U);
   const Item& item = metadata.items[0];
   EXPECT_EQ(item.name, "model");
-  EXPECT_EQ(item.files.at(1).path, "model_1.pt");
+  EXPECT_EQ(item.file(1).path, "model_1.pt");
   const TensorLayout* tensor = item.find("layer.0.weight");
   ASSERT_NE(tensor, nullptr);
   EXPECT_THAT(tensor->path, ElementsAre("layer", "0", "weight"));
-  const Sharding* sharding = tensor->of_rank(1);
+  const Sharding* sharding = tensor->shardings->of_rank(1);
   ASSERT_NE(sharding, nullptr);
-  EXPECT_EQ(tensor->of_rank(2), nullptr);
+  EXPECT_EQ(tensor->shardings->of_rank(2), nullptr);
   EXPECT_EQ(sharding->dtype, DType::kBFloat16);
   EXPECT_FALSE(sharding->replicated());
   // Rank 1 stands first in the mesh.
   EXPECT_THAT(boxes(*sharding, 1), ElementsAre("[0:3, 0:4]"));
   EXPECT_THAT(boxes(*sharding, 0), ElementsAre("[3:5, 0:4]"));
-  EXPECT_TRUE(item.needs(0));
+  EXPECT_TRUE(item.needed.at(0));
 }
 
 TEST(TorchCheckpointingMetadata, a_mesh_of_two_dimensions_is_row_major) {
@@ -109,7 +109,7 @@ TEST(TorchCheckpointingMetadata, a_mesh_of_two_dimensions_is_row_major) {
                                   dict({{"type", text("Shard")}, {"dim", Value::integer(0)}})});
   for (const std::int64_t rank : {2, 3}) parts.layouts.emplace_back(Value::integer(rank), Value());
   const Metadata metadata = read(parts.root());
-  const Sharding& sharding = metadata.items[0].tensors[0].shardings[0];
+  const Sharding& sharding = *metadata.items[0].tensors[0].shardings->groups[0];
   EXPECT_THAT(boxes(sharding, 1), ElementsAre("[3:4, 0:4]"));
   EXPECT_THAT(boxes(sharding, 2), ElementsAre("[2:3, 0:4]"));
 }
@@ -121,7 +121,7 @@ TEST(TorchCheckpointingMetadata, listed_boxes_are_those_of_each_rank) {
                      {"local_offsets", Value::list({list({1, 0}), list({0, 0})})},
                      {"local_sizes", Value::list({list({2, 4}), list({1, 2})})}};
   const Metadata metadata = read(parts.root());
-  const Sharding& sharding = metadata.items[0].tensors[0].shardings[0];
+  const Sharding& sharding = *metadata.items[0].tensors[0].shardings->groups[0];
   EXPECT_FALSE(sharding.replicated());
   EXPECT_THAT(boxes(sharding, 0), ElementsAre("[0:2, 0:4]", "[4:5, 2:4]"));
   EXPECT_THAT(sharding.boxes_of(0)[0].local_offset, ElementsAre(1, 0));
@@ -137,9 +137,9 @@ TEST(TorchCheckpointingMetadata, a_layout_names_file_and_serialization) {
   parts.layouts = {{text("0"), layout("a/0.safetensors", "SafetensorsSerialization")},
                    {text("1"), layout("b.raw", "RawSerialization")}};
   const Metadata metadata = read(parts.root());
-  EXPECT_EQ(metadata.items[0].files[0].path, "a/0.safetensors");
-  EXPECT_EQ(metadata.items[0].files[0].serialization, Serialization::kSafetensors);
-  EXPECT_EQ(metadata.items[0].files[1].serialization, Serialization::kOther);
+  EXPECT_EQ(metadata.items[0].file(0).path, "a/0.safetensors");
+  EXPECT_EQ(metadata.items[0].file(0).serialization, Serialization::kSafetensors);
+  EXPECT_EQ(metadata.items[0].file(1).serialization, Serialization::kOther);
   parts.layouts[1].second = layout("a/0.safetensors", "SafetensorsSerialization");
   test::expect_error(ErrorCode::kMetaType, "have the file 'a/0.safetensors'",
                      [&] { read(parts.root()); });
@@ -149,9 +149,10 @@ TEST(TorchCheckpointingMetadata, whole_tensors_are_replicated) {
   Parts parts;
   parts.placements = Value::list({dict({{"type", text("Replicate")}})});
   const Metadata metadata = read(parts.root());
-  EXPECT_TRUE(metadata.items[0].tensors[0].shardings[0].replicated());
-  EXPECT_THAT(boxes(metadata.items[0].tensors[0].shardings[0], 1), ElementsAre("[0:5, 0:4]"));
-  EXPECT_TRUE(metadata.items[0].needs(1));
+  EXPECT_TRUE(metadata.items[0].tensors[0].shardings->groups[0]->replicated());
+  EXPECT_THAT(boxes(*metadata.items[0].tensors[0].shardings->groups[0], 1),
+              ElementsAre("[0:5, 0:4]"));
+  EXPECT_TRUE(metadata.items[0].needed.at(1));
 }
 
 TEST(TorchCheckpointingMetadata, every_way_to_be_wrong_is_named) {
@@ -261,6 +262,42 @@ TEST(TorchCheckpointingMetadata, no_name_is_accepted) {
   test::expect_error(ErrorCode::kGlobal, "'os.system' is not allowed", [&] { read(parts.root()); });
 }
 
+// Parts that the pickle has once, and refers to often.
+TEST(TorchCheckpointingMetadata, shared_parts_do_not_unfold) {
+  const Parts parts;
+  const Value groups = Value::list({parts.group()});
+  std::vector<Value::Entry> paths;
+  for (int i = 0; i < 100; ++i) paths.emplace_back(text("[" + std::to_string(i) + "]"), groups);
+  const Value described = dict({{"nested_path_to_metadata", Value::dict(paths)},
+                                {"rank_to_layout_info", Value::dict(parts.layouts)}});
+  const auto of_items = [&](int count, std::int64_t ranks) {
+    std::vector<Value::Entry> items;
+    for (int i = 0; i < count; ++i) items.emplace_back(text(std::to_string(i)), described);
+    return dict({{"metadata", Value::dict(items)},
+                 {"world_size", Value::integer(ranks)},
+                 {"version", text("2.0")}});
+  };
+  const Metadata two = read(of_items(2, 2));
+  EXPECT_EQ(two.items[0].tensors[0].shardings, two.items[1].tensors[99].shardings);
+  test::expect_error(ErrorCode::kLimitNodes, "unfolds into", [&] { read(of_items(1000, 2)); });
+  // A layout of ranks that many items share.
+  std::vector<Value::Entry> layouts;
+  for (std::int64_t rank = 0; rank < 20'000; ++rank)
+    layouts.emplace_back(Value::integer(rank), Value());
+  const Value empty =
+      dict({{"nested_path_to_metadata", dict({})}, {"rank_to_layout_info", Value::dict(layouts)}});
+  std::vector<Value::Entry> items;
+  for (int i = 0; i < 1000; ++i) items.emplace_back(text(std::to_string(i)), empty);
+  test::expect_error(ErrorCode::kLimitNodes, "unfolds into", [&] {
+    read(dict({{"metadata", Value::dict(items)},
+               {"world_size", Value::integer(20'000)},
+               {"version", text("2.0")}}));
+  });
+  Parts deep;
+  deep.shape = list(Numbers(65, 1));
+  test::expect_error(ErrorCode::kRank, "65 dimensions, at most 64", [&] { read(deep.root()); });
+}
+
 // The package's own file: whatever is cut off or flipped is an error or other metadata, and is
 // still taken for such a file.
 TEST(TorchCheckpointingMetadata, damage_gives_errors_and_nothing_worse) {
@@ -279,8 +316,8 @@ TEST(TorchCheckpointingMetadata, damage_gives_errors_and_nothing_worse) {
         const Metadata metadata = read_metadata(MemorySource(damaged));
         for (const Item& item : metadata.items) {
           for (const TensorLayout& tensor : item.tensors) {
-            for (const Sharding& sharding : tensor.shardings) {
-              for (const std::int64_t rank : sharding.ranks) sharding.boxes_of(rank);
+            for (const auto& sharding : tensor.shardings->groups) {
+              for (const std::int64_t rank : *sharding->ranks) sharding->boxes_of(rank);
             }
           }
         }
