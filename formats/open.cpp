@@ -285,7 +285,10 @@ std::vector<std::string> folders_apart(const fs::path& folder) {
 std::vector<fs::path> checkpoints_below(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
-  if (!fs::is_directory(folder, error) || kind_of_folder(folder) != Kind::kNothing ||
+  const fs::file_status status = fs::status(folder, error);
+  if (status.type() == fs::file_type::none)
+    throw Error(ErrorCode::kIo, escape(folder.native()) + ": " + error.message());
+  if (!fs::is_directory(status) || kind_of_folder(folder) != Kind::kNothing ||
       is_interrupted(folder)) {
     return found;
   }

@@ -18,6 +18,7 @@ need_packages tool test torch fuzz package
 need_cmake
 need_python
 need_frameworks
+need_peft
 need_corpus
 need_frameworks_corpus
 need_parity
@@ -26,7 +27,7 @@ need_release
 need_old_userland
 
 step "configure" configure ci -DFSDP_TEST_PYTHON="$PYTHON" \
-  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
+  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_PEFT_PYTHON="$PEFT_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
   -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PARITY="$PARITY" \
   -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON" -DFSDP_TEST_RELEASE_PYTHON="$RELEASE_PYTHON" -DFSDP_TEST_ISAL_SOURCE="$ISAL_SOURCE" -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND" \
   -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"

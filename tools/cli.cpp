@@ -173,11 +173,11 @@ void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>
   if (std::find(names.begin(), names.end(), word) != names.end()) return;
   // A user who wants to delete is not directed to a verb that only reads.
   constexpr std::string_view kDeleting[] = {"rm",    "del",   "delete", "erase", "remove",
-                                            "clean", "prune", "purge",  "rmdir", "unlink"};
+                                            "clean", "purge", "rmdir",  "unlink"};
   if (std::find(std::begin(kDeleting), std::end(kDeleting), word) != std::end(kDeleting)) {
     throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
-                                       ": fsdp-ckpt deletes no checkpoint; rename --drop GLOB "
-                                       "writes one without some keys");
+                                       ": prune removes the old checkpoints of a run, and "
+                                       "rename --drop GLOB writes one without some keys");
   }
   const std::string near = formats::nearest(word, names);
   throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +

@@ -8,6 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/content/key_set.h"
 #include "formats/content/key_text.h"
 #include "formats/content/placed_leaves.h"
 #include "formats/content/values_apart.h"
@@ -58,32 +59,22 @@ std::unique_ptr<formats::Checkpoint> open_checkpoint(const DiffOptions& options,
   return checkpoint;
 }
 
-// The names of a side, sorted.
-std::vector<std::string> names_of(const Side& side, const std::string& prefix) {
+// The names of a side.
+formats::KeySet names_of(const Side& side, const std::string& prefix) {
   std::vector<std::string> names;
   for (const Index::EntryRef& ref : side.index().order)
     names.push_back(stripped(side.key(ref), prefix));
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
-// Returns whether there are names below `name`, and not the name itself.
-bool only_below(const std::vector<std::string>& names, const std::string& name) {
-  if (name.empty()) return !names.empty() && !names.front().empty();
-  if (std::binary_search(names.begin(), names.end(), name)) return false;
-  const std::string below = name + '.';
-  const auto at = std::lower_bound(names.begin(), names.end(), below);
-  return at != names.end() && at->starts_with(below);
+  return formats::KeySet(std::move(names));
 }
 
 // A folder keeps as one value what a torch.save file shows key by key: what one side has apart is
 // taken apart on the other.
 void take_apart(const Prefixes& prefixes, Sides& sides) {
-  const std::array<std::vector<std::string>, 2> names = {names_of(sides[0], prefixes[0]),
-                                                         names_of(sides[1], prefixes[1])};
+  const std::array<formats::KeySet, 2> names = {names_of(sides[0], prefixes[0]),
+                                                names_of(sides[1], prefixes[1])};
   for (std::size_t s = 0; s < 2; ++s) {
     const auto wanted = [&](const std::string& key) {
-      return only_below(names[1 - s], stripped(key, prefixes[s]));
+      return names[1 - s].only_below(stripped(key, prefixes[s]));
     };
     sides[s].checkpoint =
         formats::with_values_apart(std::move(sides[s].checkpoint), {.wanted = wanted});

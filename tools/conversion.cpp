@@ -69,9 +69,9 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
 
 }  // namespace
 
-void declare_conversion(OptionSet& options, ConversionOptions& conversion,
-                        const std::vector<std::string>& formats) {
-  declare_writing(options, conversion.writing, "File or folder to write");
+void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,
+                                const std::vector<std::string>& formats) {
+  declare_writing_options(options, conversion.writing);
   std::vector<std::string> words = formats;
   words.emplace_back(kShortHdf5);
   options.choice("--to", conversion.format, words, "FORMAT",
@@ -82,6 +82,12 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                "safetensors: leave out values that are not tensors");
   options.text("--dtype", conversion.dtype, "DTYPE",
                "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
+}
+
+void declare_conversion(OptionSet& options, ConversionOptions& conversion,
+                        const std::vector<std::string>& formats) {
+  declare_out(options, conversion.writing, "File or folder to write");
+  declare_conversion_options(options, conversion, formats);
   options.list("--strip-prefix", conversion.strip_prefixes, "auto|TEXT",
                "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
 }
@@ -114,14 +120,31 @@ formats::NameRules strip_rules(const std::vector<std::string>& words) {
   return rules;
 }
 
+std::string output_format_of(const ConversionOptions& conversion) {
+  if (conversion.format == kShortHdf5) return "hdf5";
+  if (!conversion.format.empty()) return conversion.format;
+  return conversion.max_shard_bytes ? "safetensors"
+                                    : formats::format_from_suffix(conversion.writing.destination);
+}
+
+int write_converted(const std::string& verb, const formats::Checkpoint& source,
+                    const Value& content, const std::string& format,
+                    const ConversionOptions& conversion, const CommonOptions& common,
+                    const Streams& streams, ReportExtras extras) {
+  check_globals(formats::with_own_tensors(source, content), common);
+  note_producers(content, format, extras);
+  const auto output = formats::plan_output(format, source, content, conversion.writing.destination,
+                                           {.output = conversion.writing.output(common),
+                                            .max_shard_bytes = conversion.max_shard_bytes,
+                                            .drop_values = conversion.drop_values,
+                                            .world_size = conversion.world_size});
+  return write_output(verb, source, *output, conversion.writing, common, streams,
+                      std::move(extras));
+}
+
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
                        const CommonOptions& common, const Streams& streams) {
-  std::string format = conversion.format == kShortHdf5 ? "hdf5" : conversion.format;
-  if (format.empty()) {
-    format = conversion.max_shard_bytes
-                 ? "safetensors"
-                 : formats::format_from_suffix(conversion.writing.destination);
-  }
+  const std::string format = output_format_of(conversion);
   std::optional<formats::DType> dtype;
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
@@ -147,15 +170,8 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   note_computed(check, extras);
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, extras);
-  check_globals(formats::with_own_tensors(*source, content), common);
-  note_producers(content, format, extras);
-  const auto output = formats::plan_output(format, *source, content, conversion.writing.destination,
-                                           {.output = conversion.writing.output(common),
-                                            .max_shard_bytes = conversion.max_shard_bytes,
-                                            .drop_values = conversion.drop_values,
-                                            .world_size = conversion.world_size});
-  return write_output(verb, *source, *output, conversion.writing, common, streams,
-                      std::move(extras));
+  return write_converted(verb, *source, content, format, conversion, common, streams,
+                         std::move(extras));
 }
 
 }  // namespace fsdp::cli

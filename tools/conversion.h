@@ -27,7 +27,11 @@ struct ConversionOptions {
   std::int64_t world_size = 1;              // dcp
 };
 
-// Declares OUT, --to with these formats, and the options above except the world size.
+// Declares --to with these formats, the options of every writing verb but OUT, and those above
+// except the prefixes and the world size.
+void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,
+                                const std::vector<std::string>& formats);
+// Declares OUT, and the options above except the world size.
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats);
 
@@ -43,6 +47,16 @@ bool is_about_rules(ErrorCode code);
 
 // Parses the words of --strip-prefix: "auto" or prefixes.
 formats::NameRules strip_rules(const std::vector<std::string>& words);
+
+// Returns the name of the output's format, by --to or by the destination's suffix.  Throws: kUsage.
+std::string output_format_of(const ConversionOptions& conversion);
+
+// Plans and writes an output of that format.  `content` has no placeholders.
+// Returns 0.  Throws: Error; nothing is written then.
+int write_converted(const std::string& verb, const formats::Checkpoint& source,
+                    const formats::Value& content, const std::string& format,
+                    const ConversionOptions& conversion, const CommonOptions& common,
+                    const Streams& streams, ReportExtras extras);
 
 // Returns 0.  Throws: Error; nothing is written then.
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,

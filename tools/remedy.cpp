@@ -37,6 +37,12 @@ std::string remedy_text(const Hint& hint) {
              "convert what that writes";
     case Remedy::kMoreMemory:
       return "; --max-memory SIZE allows more";
+    case Remedy::kTakeOne:
+      return "; --differing first (or last) takes that one's, --keys and --exclude choose";
+    case Remedy::kTakeOptimizer:
+      return "; --optimizer takes them";
+    case Remedy::kRetype:
+      return "; --retype takes it";
     case Remedy::kMovePrefix:
       return cat(
           "; choose those that have it with --keys, or take it away where it stands with "

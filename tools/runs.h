@@ -11,9 +11,17 @@
 
 namespace fsdp::cli {
 
-// Returns the step in a checkpoint's name: the number after "step", else the last number of the
-// name without its suffix.  "step-400", "epoch=3-step=1200.ckpt", "checkpoint_1000".
+// Returns the step in a checkpoint's name: the number after "step", else after "iter" or
+// "iteration", else after "epoch", else the last number of the name without its suffix. "step-400",
+// "epoch=3-step=1200.ckpt", "epoch=3-loss=0.25", "checkpoint_1000".
 std::optional<std::uint64_t> step_of(const std::string& path);
+
+// Returns the same if the name leaves no doubt: one of those words is in it, or no other number.
+std::optional<std::uint64_t> certain_step_of(const std::string& path);
+
+// Returns the checkpoints with the newest first.  Without a step, a later one of `paths` counts as
+// newer.
+std::vector<std::string> newest_first(std::vector<std::string> paths);
 
 // Returns the checkpoints of `path` and `more`: each path itself, or, for a folder of a run, the
 // checkpoints below it.  Empty if `path` is the only one and is not such a folder.

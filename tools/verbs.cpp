@@ -12,7 +12,12 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_reshard());
   verbs.push_back(make_rekey());
   verbs.push_back(make_rename());
+  verbs.push_back(make_set());
+  verbs.push_back(make_average());
+  verbs.push_back(make_merge_lora());
   verbs.push_back(make_verify());
+  verbs.push_back(make_latest());
+  verbs.push_back(make_prune());
   verbs.push_back(make_seal());
   verbs.push_back(make_diff());
   verbs.push_back(make_stats());

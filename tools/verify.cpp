@@ -3,20 +3,14 @@
 #include <array>
 #include <ostream>
 
-#include "formats/base/interrupt.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/files/no_answer.h"
-#include "formats/model/key_check.h"
-#include "formats/open.h"
-#include "formats/torch/program.h"
 #include "tools/colour.h"
+#include "tools/examination.h"
 #include "tools/finding_report.h"
-#include "tools/progress.h"
 #include "tools/remedy.h"
 #include "tools/runs.h"
 #include "tools/sealing.h"
-#include "tools/selection.h"
 #include "tools/terminal_text.h"
 #include "tools/verbs.h"
 
@@ -28,94 +22,9 @@ using formats::Finding;
 using Severity = formats::Finding::Severity;
 
 struct VerifyCommand {
-  CommonOptions common;
-  bool fast = false;               // only metadata and sizes
-  bool strict = false;             // warnings and unknown findings fail too
-  bool require_checksums = false;  // data without a checksum is a finding
-  std::size_t limit = 20;          // most findings listed for people
-  bool require_seal = false;       // a checkpoint without a seal is a finding
+  ExaminationOptions examined;
+  std::size_t limit = 20;  // most findings listed for people
 };
-
-// Returns whether an error says nothing about the checkpoint itself.
-bool is_no_finding(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kUsage:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kUnknownFormat:
-    case ErrorCode::kUnsupported:
-      return true;
-    default:
-      return formats::is_no_answer(code);
-  }
-}
-
-struct Outcome {
-  std::string path;
-  std::string format;
-  formats::VerifyReport report;
-  Sealing sealing;
-  std::size_t files = 0;
-};
-
-Outcome examine(const VerifyCommand& command, const Streams& streams) {
-  Outcome outcome;
-  outcome.path = formats::escape(command.common.path);
-  formats::FileCrcs crcs;
-  formats::VerifyOptions options;
-  options.fast = command.fast;
-  options.threads = command.common.threads;
-  options.allowed_globals = command.common.allowed_globals;
-  options.cancelled = [] { return formats::interrupted(); };
-  try {
-    // Other verbs do not accept a program as a checkpoint.
-    auto checkpoint = formats::open_torch_program(command.common.path);
-    if (checkpoint == nullptr) {
-      checkpoint = formats::open_checkpoint(command.common.path, {command.common.allowed_globals});
-    }
-    outcome.format = checkpoint->description().format;
-    if (!command.common.keys.everything()) {
-      check_selection(command.common.keys, checkpoint->index(), outcome.path);
-      checkpoint->keep([&](const std::string& key) { return command.common.keys.selects(key); });
-    }
-    outcome.files = checkpoint->index().files.size();
-    formats::check_names(checkpoint->index(), outcome.report.findings);
-    std::uint64_t total = 0;
-    for (const auto& file : checkpoint->index().files) total += file.bytes.value_or(0);
-    Progress progress(streams.err, streams.show_progress, "verify", total);
-    options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
-    if (formats::find_seal(command.common.path)) options.crcs = &crcs;
-    formats::VerifyReport report = checkpoint->verify(options);
-    report.findings.insert(report.findings.end(), outcome.report.findings.begin(),
-                           outcome.report.findings.end());
-    outcome.report = std::move(report);
-    checkpoint->check_unchanged();
-  } catch (const Error& error) {
-    // A sealed path was a checkpoint once: its seal shows what has changed.
-    const bool unreadable =
-        error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;
-    const bool sealed = unreadable && formats::find_seal(command.common.path);
-    if (is_no_finding(error.code()) && !sealed) throw;
-    // It could not even be opened: that is the finding.
-    outcome.report.findings.push_back({.code = error.code(),
-                                       .message = error.what(),
-                                       .file = {},
-                                       .key = {},
-                                       .bytes = {},
-                                       .severity = formats::severity_of(error.code()),
-                                       .hint = error.hint()});
-  }
-  options.on_progress = {};
-  // If only some keys are checked, most of the data are not needed.
-  options.fast = command.fast || !command.common.keys.everything();
-  outcome.sealing = check_sealing(command.common.path, options, false, outcome.report.findings);
-  return outcome;
-}
-
-std::size_t count(const formats::Findings& findings, Severity severity) {
-  return static_cast<std::size_t>(
-      std::count_if(findings.begin(), findings.end(),
-                    [&](const Finding& finding) { return finding.severity == severity; }));
-}
 
 // The worst of the findings; warnings leave a checkpoint sound.
 struct Verdict {
@@ -132,7 +41,7 @@ Verdict verdict_of(const formats::Findings& findings) {
   return {"sound", Colour::kGreen, "sound"};
 }
 
-formats::Json::Object outcome_json(const Outcome& outcome, bool answer) {
+formats::Json::Object outcome_json(const Examination& outcome, bool answer) {
   formats::Json::Array findings;
   for (const Finding& finding : outcome.report.findings) findings.push_back(finding_json(finding));
   formats::Json::Object object;
@@ -171,8 +80,8 @@ std::string counts_text(const formats::Findings& findings) {
 }
 
 // Names the checksums that the bytes were compared with.
-std::string checks_text(const VerifyCommand& command, const Outcome& outcome) {
-  if (command.fast) return ", metadata and sizes alone (--fast)";
+std::string checks_text(const VerifyCommand& command, const Examination& outcome) {
+  if (command.examined.fast) return ", metadata and sizes alone (--fast)";
   const auto& report = outcome.report;
   std::string text;
   if (report.bytes_checked != 0)
@@ -187,7 +96,7 @@ std::string checks_text(const VerifyCommand& command, const Outcome& outcome) {
   return text;
 }
 
-std::string summary(const VerifyCommand& command, const Outcome& outcome, bool color) {
+std::string summary(const VerifyCommand& command, const Examination& outcome, bool color) {
   const auto& report = outcome.report;
   const Verdict verdict = verdict_of(report.findings);
   std::string text = cat(outcome.path, ": ", coloured(verdict.sentence, verdict.colour, color));
@@ -200,14 +109,14 @@ std::string summary(const VerifyCommand& command, const Outcome& outcome, bool c
              outcome.files, outcome.files == 1 ? " file" : " files", checks_text(command, outcome));
 }
 
-void print_text(const VerifyCommand& command, const Outcome& outcome, bool answer,
+void print_text(const VerifyCommand& command, const Examination& outcome, bool answer,
                 const Streams& streams) {
   const auto& report = outcome.report;
   std::size_t shown = 0;
   std::size_t more = 0;
   for (const Finding& finding : report.findings) {
     const bool note = answer && finding.severity >= Severity::kUnknown;
-    if (command.common.quiet && (note || finding.severity == Severity::kWarning)) continue;
+    if (command.examined.common.quiet && (note || finding.severity == Severity::kWarning)) continue;
     if (shown++ < command.limit) {
       print_finding(finding, streams);
     } else {
@@ -216,41 +125,18 @@ void print_text(const VerifyCommand& command, const Outcome& outcome, bool answe
   }
   if (more != 0)
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
-  if (answer && command.common.quiet) return;
+  if (answer && command.examined.common.quiet) return;
   streams.out << wrapped(summary(command, outcome, streams.color), streams.columns) << '\n';
 }
 
 // Returns 0 if nothing is damaged or unsafe (--strict: or unknown), 1 otherwise.
 // `json`: receives the output of --json, instead of standard output.
 int verify(const VerifyCommand& command, const Streams& streams, formats::Json::Object& json) {
-  Outcome outcome = examine(command, streams);
-  auto& findings = outcome.report.findings;
-  throw_if_unread(findings, outcome.path, command.common.json ? nullptr : &streams);
-  // A matching seal is a checksum of everything.
-  if (command.require_checksums && outcome.report.bytes_unchecked != 0 &&
-      !matches_whole(outcome.sealing)) {
-    findings.push_back({.code = ErrorCode::kUnchecked,
-                        .message = cat(outcome.report.bytes_unchecked, " bytes carry no checksum"),
-                        .file = {},
-                        .key = {},
-                        .bytes = {}});
-  }
-  if (command.require_seal && !is_sealed(outcome.sealing)) {
-    findings.push_back({.code = ErrorCode::kUnsealed,
-                        .message = "has no seal; fsdp-ckpt seal makes one",
-                        .file = {},
-                        .key = {},
-                        .bytes = {}});
-  }
-  if (command.strict) {
-    for (Finding& finding : findings) {
-      if (finding.severity == Severity::kWarning) finding.severity = Severity::kDamage;
-    }
-  }
-  const bool answer = count(findings, Severity::kDamage) == 0 &&
-                      count(findings, Severity::kUnsafe) == 0 &&
-                      (!command.strict || count(findings, Severity::kUnknown) == 0);
-  if (command.common.json) {
+  Examination outcome = examine(command.examined, "verify", streams);
+  throw_if_unread(outcome.report.findings, outcome.path,
+                  command.examined.common.json ? nullptr : &streams);
+  const bool answer = judge(command.examined, outcome);
+  if (command.examined.common.json) {
     json = outcome_json(outcome, answer);
   } else {
     print_text(command, outcome, answer, streams);
@@ -273,13 +159,13 @@ formats::Json::Object unverified_json(const std::string& path, const Error& erro
 // not be verified.
 int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
                const Streams& streams) {
-  const std::string named = command.common.path;
+  const std::string named = command.examined.common.path;
   std::array<std::size_t, 3> counts{};  // by exit status
   int worst = 0;
-  std::string newest;  // sound
+  std::vector<std::string> sound;
   formats::Json::Array checkpoints;
   for (const std::string& path : paths) {
-    command.common.path = path;
+    command.examined.common.path = path;
     formats::Json::Object json;
     int status = 2;
     try {
@@ -287,18 +173,17 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInterrupted) throw;
       json = unverified_json(path, error);
-      if (!command.common.json)
+      if (!command.examined.common.json)
         streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)
                     << '\n';
     }
     worst = std::max(worst, status);
     ++counts.at(static_cast<std::size_t>(status));
-    // Without a step, a later checkpoint counts as newer.
-    if (status == 0 && (newest.empty() || step_of(path).value_or(0) >= step_of(newest).value_or(0)))
-      newest = path;
+    sound.insert(sound.end(), status == 0 ? 1 : 0, path);
     checkpoints.emplace_back(std::move(json));
   }
-  if (command.common.json) {
+  const std::string newest = sound.empty() ? std::string() : newest_first(std::move(sound)).front();
+  if (command.examined.common.json) {
     formats::Json::Object object;
     object.emplace_back("schema", "fsdp-ckpt/verify-run/1");
     object.emplace_back("path", named);
@@ -306,7 +191,7 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     object.emplace_back("newest_sound", newest.empty() ? formats::Json() : formats::Json(newest));
     object.emplace_back("checkpoints", std::move(checkpoints));
     print_json(std::move(object), streams.out);
-  } else if (!command.common.quiet || worst != 0) {
+  } else if (!command.examined.common.quiet || worst != 0) {
     std::string text = cat(counts[0], " of ", paths.size(), " checkpoints sound");
     if (counts[1] != 0) text += cat(", ", counts[1], " not sound");
     if (counts[2] != 0) text += cat(", ", counts[2], " not verified");
@@ -327,18 +212,12 @@ class VerifyVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     options.more("MORE", more_, "More checkpoints; those in the folder of a run are found there");
-    options.flag("--fast", command_.fast, "Metadata and sizes alone, no data");
-    options.flag("--strict", command_.strict,
-                 "Warnings count as damage; what is unknown is not sound");
-    options.flag("--require-checksums", command_.require_checksums,
-                 "Data without a checksum counts as damage");
+    declare_examination(options, command_.examined);
     options.integer("--limit", limit_, 0, INT32_MAX, "N",
                     "Findings to list for people; 20 if not given");
-    options.flag("--require-seal", command_.require_seal,
-                 "A checkpoint without a seal, or its producer's checksums, counts as damage");
   }
   int run(const CommonOptions& common, const Streams& streams) override {
-    command_.common = common;
+    command_.examined.common = common;
     if (limit_) command_.limit = static_cast<std::size_t>(*limit_);
     const auto listed = listed_checkpoints(common.path, more_);
     if (!listed.empty() && !formats::find_seal(common.path))

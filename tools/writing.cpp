@@ -210,8 +210,16 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
           true};
 }
 
-void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
+void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
   options.positional("OUT", writing.destination, out_help, true);
+}
+
+void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
+  declare_out(options, writing, out_help);
+  declare_writing_options(options, writing);
+}
+
+void declare_writing_options(OptionSet& options, WritingOptions& writing) {
   options.flag("-n,--dry-run", writing.dry_run,
                "Say what would be read and written, and write nothing");
   options.flag("--force", writing.force, "Replace OUT where it exists");

@@ -25,7 +25,11 @@ struct WritingOptions {
   formats::OutputOptions output(const CommonOptions& common) const;
 };
 
-// Declares OUT, --dry-run, --force, --no-sync, --seal.
+// Declares OUT.
+void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help);
+// Declares --dry-run, --force, --no-sync, --seal.
+void declare_writing_options(OptionSet& options, WritingOptions& writing);
+// Declares both.
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
 // Refuses a destination that is the source or lies inside it, and a source inside the destination;

@@ -8,6 +8,11 @@
 #include <cstring>
 #include <type_traits>
 
+#include "formats/base/vector_clones.h"
+
+// The copies of to_float32 and from_float32 for wide vectors need the loops inside them.
+#define FSDP_INTO_CALLER inline __attribute__((always_inline))
+
 namespace fsdp::formats {
 namespace {
 
@@ -43,7 +48,7 @@ struct SmallFloat {
   static constexpr std::uint32_t kLeastNormal = static_cast<std::uint32_t>(1 - kBias + 127) << 23U;
 
   // Without branches, so that compilers turn it into vector instructions.
-  static Code encode(std::uint32_t bits) {
+  static FSDP_INTO_CALLER Code encode(std::uint32_t bits) {
     const std::uint32_t abs = bits & 0x7FFFFFFF;
     const std::uint32_t sign = (bits >> 31U) << (kBits - 1);
     const std::uint32_t half_even = ((1U << (kDropped - 1)) - 1) + ((abs >> kDropped) & 1U);
@@ -65,7 +70,7 @@ struct SmallFloat {
     return static_cast<Code>(code | sign);
   }
 
-  static std::uint32_t decode(std::uint32_t code) {
+  static FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) {
     const std::uint32_t sign = (code & kSign) << (32 - kBits);
     const std::uint32_t abs = code & (kSign - 1);
     const std::uint32_t shifted = abs << kDropped;
@@ -94,57 +99,70 @@ using Float8E4M3Fnuz = SmallFloat<4, 3, 8, Specials::kNegativeZero>;
 
 struct BFloat16 {
   using Code = std::uint16_t;
-  static Code encode(std::uint32_t bits) {
+  static FSDP_INTO_CALLER Code encode(std::uint32_t bits) {
     const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16U) & 1U)) >> 16U;
     return static_cast<Code>((bits & 0x7FFFFFFF) > kInfinity ? 0x7FC0 : rounded);
   }
-  static std::uint32_t decode(std::uint32_t code) { return code << 16U; }
+  static FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) { return code << 16U; }
 };
 
 // An exponent only: 2^(code - 127); 255 is NaN.
 struct Float8E8M0 {
   using Code = std::uint8_t;
-  static Code encode(std::uint32_t bits) {
+  static FSDP_INTO_CALLER Code encode(std::uint32_t bits) {
     const std::uint32_t exponent = (bits >> 23U) & 0xFF;
     const std::uint32_t rest = bits & 0x7FFFFF;
     const bool up = rest > 0x400000 || (rest == 0x400000 && exponent > 0);
     return static_cast<Code>(exponent == 0xFF ? 0xFF : exponent + (up ? 1 : 0));
   }
-  static std::uint32_t decode(std::uint32_t code) {
+  static FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) {
     if (code == 0) return 0x00400000;
     return code == 0xFF ? 0x7F800001 : code << 23U;
   }
 };
 
+// Calls `each` for every position.  Most blocks are whole, and compilers make vector instructions
+// of a loop of a fixed length.
+template <typename Each>
+FSDP_INTO_CALLER void for_each_position(std::size_t count, const Each& each) {
+  if (count == kBlock) {
+    for (std::size_t i = 0; i < kBlock; ++i) each(i);
+  } else {
+    for (std::size_t i = 0; i < count; ++i) each(i);
+  }
+}
+
 // float32 codes of `count` elements.
 template <typename Type>
-void decode_all(const std::byte* in, std::size_t count, std::uint32_t* out) {
+FSDP_INTO_CALLER void decode_all(const std::byte* in, std::size_t count, std::uint32_t* out) {
   std::array<typename Type::Code, kBlock> codes;
   std::memcpy(codes.data(), in, count * sizeof(codes[0]));
-  for (std::size_t i = 0; i < count; ++i) out[i] = Type::decode(codes[i]);
+  for_each_position(count, [&](std::size_t i) { out[i] = Type::decode(codes[i]); });
 }
 
 template <typename Type>
-void encode_all(const std::uint32_t* in, std::size_t count, std::byte* out) {
+FSDP_INTO_CALLER void encode_all(const std::uint32_t* in, std::size_t count, std::byte* out) {
   std::array<typename Type::Code, kBlock> codes;
-  for (std::size_t i = 0; i < count; ++i) codes[i] = Type::encode(in[i]);
+  for_each_position(count, [&](std::size_t i) { codes[i] = Type::encode(in[i]); });
   std::memcpy(out, codes.data(), count * sizeof(codes[0]));
 }
 
-void narrow(const std::byte* in, std::size_t count, std::uint32_t* out) {
+FSDP_INTO_CALLER void narrow(const std::byte* in, std::size_t count, std::uint32_t* out) {
   std::array<double, kBlock> wide;
   std::memcpy(wide.data(), in, count * sizeof(double));
-  for (std::size_t i = 0; i < count; ++i)
+  for_each_position(count, [&](std::size_t i) {
     out[i] = std::bit_cast<std::uint32_t>(static_cast<float>(wide[i]));
+  });
 }
 
-void widen(const std::uint32_t* in, std::size_t count, std::byte* out) {
+FSDP_INTO_CALLER void widen(const std::uint32_t* in, std::size_t count, std::byte* out) {
   std::array<double, kBlock> wide;
-  for (std::size_t i = 0; i < count; ++i) wide[i] = double{std::bit_cast<float>(in[i])};
+  for_each_position(count, [&](std::size_t i) { wide[i] = double{std::bit_cast<float>(in[i])}; });
   std::memcpy(out, wide.data(), count * sizeof(double));
 }
 
-void to_float32(DType from, const std::byte* in, std::size_t count, std::uint32_t* out) {
+FSDP_WIDE_VECTORS void to_float32(DType from, const std::byte* in, std::size_t count,
+                                  std::uint32_t* out) {
   switch (from) {
     case DType::kFloat64:
       return narrow(in, count, out);
@@ -167,7 +185,8 @@ void to_float32(DType from, const std::byte* in, std::size_t count, std::uint32_
   }
 }
 
-void from_float32(const std::uint32_t* in, std::size_t count, DType to, std::byte* out) {
+FSDP_WIDE_VECTORS void from_float32(const std::uint32_t* in, std::size_t count, DType to,
+                                    std::byte* out) {
   switch (to) {
     case DType::kFloat64:
       return widen(in, count, out);

@@ -175,6 +175,8 @@ std::string_view code_name(ErrorCode code) noexcept {
       return "REKEY_UNUSED";
     case ErrorCode::kRekeyAmbiguous:
       return "REKEY_AMBIGUOUS";
+    case ErrorCode::kMismatch:
+      return "MISMATCH";
     case ErrorCode::kSeal:
       return "SEAL";
     case ErrorCode::kSealMissing:

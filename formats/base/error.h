@@ -104,6 +104,8 @@ enum class ErrorCode {
   kRekeyCollision,
   kRekeyUnused,
   kRekeyAmbiguous,
+  // Checkpoints that are combined.
+  kMismatch,
   // Seals: the state of a checkpoint when it was written.
   kSeal,
   kSealMissing,
@@ -127,17 +129,20 @@ std::string_view code_name(ErrorCode code) noexcept;
 // library a field.
 enum class Remedy {
   kNone,
-  kReplace,      // let the output replace what exists
-  kAllowGlobal,  // subject: "module.name", to be taken for plain data
-  kExclude,      // subject: a key, to be left out
-  kChooseOne,    // choose keys of one model or optimizer
-  kDropValues,   // leave out what the output has no place for
-  kNameFormat,   // name the format of the output
-  kGiveNames,    // name the parameters in their order
-  kGiveModel,    // name the parameters, or give a checkpoint of the model
-  kRekeyFirst,   // name the parameters for `rekey`, and go on with what it writes
-  kMoreMemory,   // allow more memory
-  kMovePrefix,   // subject: "prefix=what stays of it", taken from the keys that have it
+  kReplace,        // let the output replace what exists
+  kAllowGlobal,    // subject: "module.name", to be taken for plain data
+  kExclude,        // subject: a key, to be left out
+  kChooseOne,      // choose keys of one model or optimizer
+  kDropValues,     // leave out what the output has no place for
+  kNameFormat,     // name the format of the output
+  kGiveNames,      // name the parameters in their order
+  kGiveModel,      // name the parameters, or give a checkpoint of the model
+  kRekeyFirst,     // name the parameters for `rekey`, and go on with what it writes
+  kMoreMemory,     // allow more memory
+  kTakeOne,        // take what differs from the first or the last checkpoint, or choose keys
+  kTakeOptimizer,  // take the states of optimizers as well
+  kRetype,         // let values get another type
+  kMovePrefix,     // subject: "prefix=what stays of it", taken from the keys that have it
 };
 
 struct Hint {

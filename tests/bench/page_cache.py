@@ -10,6 +10,13 @@ def read_file(path):
             pass
 
 
+def evict(path):
+    """Takes a file out of the page cache, once it is on the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def read_into_page_cache(folder):
     for entry in os.scandir(folder):
         read_file(entry.path)

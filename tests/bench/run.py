@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from page_cache import PageCacheFiller, read_into_page_cache
+from page_cache import PageCacheFiller, evict, read_file, read_into_page_cache
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BY_PYTORCH = os.path.join(HERE, "by_pytorch.py")
@@ -298,7 +298,34 @@ def values(b):
         shutil.rmtree(b.work, ignore_errors=True)
 
 
-PARTS = {"copy": copy, "threads": threads, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values}
+def average(b):
+    """The mean of three files of bfloat16: from the page cache, and from the disk."""
+    folder = b.input("2gb", "make_folder.py", 2)
+    paths = [f"{b.work}-{name}" for name in ("1.safetensors", "2.pt", "3.safetensors")]
+    try:
+        for path in paths:
+            subprocess.run([b.tool, "convert", folder, path, "-q", "--dtype", "bfloat16", "-k", "model.**"], check=True)
+        commands = {"cat > /dev/null": shell("cat " + " ".join(f"'{path}'" for path in paths) + " > /dev/null"),
+                    "cat > out": shell("cat " + " ".join(f"'{path}'" for path in paths) + " > out"),
+                    "average --no-sync": [b.tool, "average", *paths, "out.safetensors", "-q", "--no-sync", "--threads", b.threads]}
+        amount = sum(map(os.path.getsize, paths))
+        for where, prepare in (("in the page cache", read_file), ("on the disk", evict)):
+            took = {name: [] for name in commands}
+            for _ in range(b.args.rounds):
+                for name, argv in commands.items():
+                    for path in paths:
+                        prepare(path)
+                    took[name].append(b.once(argv))
+            table(f"mean of three files of bfloat16, {amount / 1e9:.2f} GB {where}", took, amount, "cat > /dev/null")
+    finally:
+        for path in paths:
+            if os.path.exists(path):
+                os.remove(path)
+        shutil.rmtree(b.work, ignore_errors=True)
+
+
+PARTS = {"copy": copy, "threads": threads, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values,
+         "average": average}
 
 
 def main():

@@ -52,6 +52,8 @@ def verbs(out):
         "rekey": ["rekey", "PATH", folder, "--to", "id", fast],
         "rekey name": ["rekey", "PATH", folder, "--to", "name", fast],
         "rename": ["rename", "PATH", folder, "--strip-prefix", "a", fast],
+        "set": ["set", "PATH", folder, "**=1", fast],
+        "average": ["average", "PATH", "PATH", pt, "--optimizer", fast],
         "diff": ["diff", "PATH", "PATH"],
         "stats": ["stats", "PATH"],
         "stats json": ["stats", "PATH", "--json"],
@@ -60,7 +62,7 @@ def verbs(out):
 
 
 SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
-        "reshard", "rename", "diff", "stats", "extract"]
+        "reshard", "rename", "average", "diff", "stats", "extract"]
 
 
 def corpus(tests, work):

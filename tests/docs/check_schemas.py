@@ -12,6 +12,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,19 @@ def commands(golden, folder):
     minimal = os.path.join(golden, "2.11.0/minimal/ckpt")
     yield ["inspect", step, minimal, "--json"]
     yield ["verify", step, minimal, "--json"]
+    yield ["set", step, os.path.join(folder, "set"), "step=3", "--json", "--no-sync"]
+    yield ["set", step, os.path.join(folder, "set-too"), "step=3", "app.optim.state.**.step=3", "--json", "--dry-run"]
+    yield ["set", half, os.path.join(folder, "set.pt"), "step=3", "--json", "--no-sync"]
+    adapter = os.path.join(golden, "../adapters/blocks")
+    yield ["merge-lora", step, adapter, os.path.join(folder, "merged.pt"), "--json", "--no-sync"]
+    yield ["merge-lora", step, adapter, adapter, os.path.join(folder, "merged"), "--to", "dcp", "--json", "--dry-run"]
+    run = os.path.join(folder, "run")
+    for number in (1, 2, 3):
+        shutil.copytree(minimal, os.path.join(run, f"step-{number}"))
+    os.remove(os.path.join(run, "step-3", "__0_0.distcp"))
+    yield ["latest", run, "--json"]
+    yield ["prune", run, "--keep", "2", "--json"]
+    yield ["prune", run, "--keep", "1", "--json"]
     for i, path in enumerate(checkpoints(golden)):
         yield ["inspect", path, "--json"]
         yield ["inspect", path, "--json", "--values", "never"]
@@ -122,6 +136,8 @@ def commands(golden, folder):
         yield ["diff", path, path, "--json"]
         yield ["diff", path, os.path.join(golden, "2.15.0/fsdp2/ckpt"), "--json", "--close"]
         yield ["convert", path, os.path.join(folder, f"{i}.bin"), "--json", "--no-sync", "--dtype", "float64"]
+        yield ["average", path, path, os.path.join(folder, f"{i}.mean"), "--to", "pt", "--json", "--no-sync"]
+        yield ["average", path, path, os.path.join(folder, f"{i}.mean"), "--to", "dcp", "--json", "-n", "--weights=-1,2"]
         yield ["seal", path, "--json", "--dry-run"]
         yield ["seal", os.path.join(folder, f"{i}.bin"), "--json", "--no-sync"]
         yield ["verify", os.path.join(folder, f"{i}.bin"), "--json"]

@@ -35,6 +35,7 @@ FIXTURES = {
     "hf-shards": "2.15.0/hf_safetensors/ckpt",
     "nested.pt": "2.11.0/nested_pt/full.pt",
     "tied.pt": "2.11.0/zip_pt/full.pt",
+    "adapter": "../adapters/blocks",
 }
 # A summary ends with it if the command took more than a second: on a busy machine.
 RATE = re.compile(r", [0-9.]+ [KMGT]?i?B/s$")

@@ -12,9 +12,10 @@ class Case:
     (a command that makes the old output) hold {in}, {out} and {data}.
     """
 
-    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None):
+    def __init__(self, name, args, before=None, inputs=(), status=0, incomplete=None, passing=None):
         self.name, self.args_, self.before, self.inputs, self.status = name, args, before, inputs, status
         self.incomplete = incomplete   # the status of an answer that reports something as missing
+        self.passing = passing         # words on standard error that explain why nothing was done
 
     def prepare(self, tool, data, folder):
         """`data`: None where no command asks for it."""
@@ -96,13 +97,22 @@ CASES = [
     writing("rename_copy", "rename {in}/ckpt {out}/o --rename grid=net --copy --seal", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
     writing("rekey", "rekey {in}/ckpt {out}/o --to id -k app.optim.**", f"rename {MINIMAL} {{out}}/o --rename w=v --copy",
             "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
+    writing("set", "set {in}/ckpt {out}/o epoch=9", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
+    writing("set_tensor", "set {in}/ckpt {out}/o grid=9", f"reshard {MINIMAL} {{out}}/o --world-size 2"),
+    writing("merge_lora", "merge-lora {data}/golden/2.15.0/fsdp2/ckpt {data}/adapters/blocks {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),
+    writing("average", f"average {{in}}/ckpt {{in}}/a.pt {{out}}/o.pt {ROWS}", f"consolidate {MINIMAL} {{out}}/o.pt", SHARDS, PT),
+    writing("average_folder", f"average {{in}}/ckpt {{in}}/a.pt {{out}}/o --to dcp -w 2 {ROWS}", f"reshard {MINIMAL} {{out}}/o --world-size 2",
+            SHARDS, PT),
     writing("seal", "seal {out}/ckpt", "cp {data}/golden/2.11.0/shards/ckpt {out}/ckpt"),
     writing("seal_file", "seal {out}/a.pt", f"consolidate {MINIMAL} {{out}}/a.pt"),
+    Case("prune", "prune {out}/run --keep 1 --threads 1", "cp {in}/run {out}/run",
+         [f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)], passing="passed over: "),
     writing("extract", "extract {in}/ckpt rows {out}/o.npy", f"extract {MINIMAL} w {{out}}/o.npy"),
     writing("inspect_html", "inspect {in}/ckpt --html {out}/o.html", f"inspect {MINIMAL} --html {{out}}/o.html"),
     reading("inspect", "inspect {in}/ckpt --chunks"),
     reading("inspect_globals", "inspect {in}/ckpt --globals", incomplete=1),
     reading("verify", "verify {in}/ckpt --json"),
+    reading("latest", "latest {in}/run", *[f"cp {MINIMAL} {{in}}/run/step-{step}" for step in (1, 2)], passing="passed over: "),
     reading("verify_sealed", "verify {in}/sealed", SHARDS, "reshard {in}/ckpt {in}/sealed --world-size 2 --seal"),
     reading("verify_linked", "verify {in}/linked", SHARDS, "rename {in}/ckpt {in}/linked --rename grid=net"),
     reading("verify_hdf5", "verify {in}/a.h5", SHARDS, H5),

@@ -192,18 +192,43 @@ class ModuleTest(unittest.TestCase):
         self.assertIn(fsdp_ckpt.version().splitlines()[0], subprocess.run([sys.executable, "-m", "fsdp_ckpt", "--version"], capture_output=True,
                                                                           text=True, check=False).stdout)
 
+    def test_checkpoints_of_a_run(self):
+        for step in (1, 2, 3):
+            shutil.copytree(SMALL, self.path(f"run/step-{step}"))
+        os.remove(self.path("run/step-3/__0_0.distcp"))
+        latest = fsdp_ckpt.latest(self.path("run"))
+        self.assertEqual((latest.step, latest.newest_sound, latest.passed_over[0].code), (2, self.path("run/step-2"), "SHARD_MISSING"))
+        pruned = fsdp_ckpt.prune(self.path("run"), keep=1)
+        self.assertEqual([one.step for one in pruned.removed], [1])
+        self.assertEqual(sorted(os.listdir(self.path("run"))), ["step-2", "step-3"])
+        os.remove(self.path("run/step-2/.metadata"))
+        with self.assertRaises(fsdp_ckpt.FsdpCkptError) as caught:
+            fsdp_ckpt.latest(self.path("run"))
+        self.assertEqual((caught.exception.status, caught.exception.code), (1, "FINDINGS"))
+
+    def test_arithmetic(self):
+        mean = fsdp_ckpt.average([FOLDER, FOLDER], self.path("mean.pt"), weights=[-1, 2])
+        self.assertEqual((mean.summed, mean.weights, mean.divisor), (22, [-1.0, 2.0], None))
+        merged = fsdp_ckpt.merge_lora(FOLDER, [os.path.join(DATA, "adapters/blocks")], self.path("merged.pt"))
+        self.assertEqual((merged.merged, merged.prefix), (2, "app.model."))
+        changed = fsdp_ckpt.set_values(FOLDER, self.path("set"), {"step": 0, "app.optim.param_groups.*.lr": 1e-4})
+        self.assertEqual([(one.was, one.now) for one in changed.changes], [(0.01, 1e-4), (2, 0)])
+        with self.assertRaises(fsdp_ckpt.FsdpCkptError) as caught:
+            fsdp_ckpt.average([FOLDER, SMALL], self.path("none.pt"))
+        self.assertEqual((caught.exception.status, caught.exception.code), (2, "MISMATCH"))
+
     def test_every_option_is_a_parameter(self):
         known = {"rename": "names", "no_sync": "sync", "no_verify": "verify_rest", "all": "all_elements", "globals": None}
         status, text, _ = fsdp_ckpt.run("--help")
         self.assertEqual(status, 0)
-        verbs = re.findall(r"^  ([a-z]+)(?:,|\s)", text.split("Verbs:")[1].split("Options:")[0], re.MULTILINE)
+        verbs = re.findall(r"^  ([a-z-]+)(?:,|\s)", text.split("Verbs:")[1].split("Options:")[0], re.MULTILINE)
         self.assertGreater(len(verbs), 10)
         for verb in verbs:
-            parameters = inspect.signature(getattr(fsdp_ckpt, verb)).parameters
+            parameters = inspect.signature(getattr(fsdp_ckpt, {"set": "set_values"}.get(verb, verb.replace("-", "_")))).parameters
             for option in re.findall(r"^ .*?--([a-z-]+)", fsdp_ckpt.run(verb, "--help")[1], re.MULTILINE):
                 name = option.replace("-", "_")
                 name = known.get(name, name)
-                if option in FOR_PEOPLE or name is None or (verb == "seal" and option in ("keys", "exclude")):
+                if option in FOR_PEOPLE or name is None or (verb in ("prune", "seal") and option in ("keys", "exclude")):
                     continue
                 self.assertIn(name, parameters, f"{verb} --{option}")
 
@@ -211,6 +236,7 @@ class ModuleTest(unittest.TestCase):
         if not os.path.isdir(DOCS):
             self.skipTest("the schemas are not here")
         kinds = {"inspect": "Inspection", "inspect-run": "RunInspection", "globals": "Globals", "verify": "Verification", "verify-run": "RunVerification",
+                 "average": "Averaged", "merge-lora": "Merged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
                  "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):

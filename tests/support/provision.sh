@@ -7,6 +7,7 @@
 #   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
+#   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
@@ -245,6 +246,32 @@ need_frameworks() {
     ) 9>"$dir.lock" || exit
   fi
   FRAMEWORKS_PYTHON=$dir/bin/python
+}
+
+make_peft_venv() {
+  local base=$1 dir=$2 log=$dir.log site
+  rm -rf "$dir" && "$base" -m venv "$dir" || return
+  site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
+  "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth" || return
+  # Without dependencies: PyTorch is the one that is there.
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
+    -r "$PROVISION_DIR/requirements-peft.txt" || return
+  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import peft' || return
+  rm -f "$log"
+  touch "$dir/.ready"
+}
+need_peft() {
+  local key dir
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-peft}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/peft-$key
+  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
+    (
+      flock 9
+      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null ||
+        step "peft's environment in $dir" make_peft_venv "$PYTHON" "$dir"
+    ) 9>"$dir.lock" || exit
+  fi
+  PEFT_PYTHON=$dir/bin/python
 }
 
 make_small_venv() {

@@ -4,12 +4,12 @@
 
     check_terminal.py TOOL GOLDEN
 """
-import errno
 import fcntl
 import json
 import os
 import pty
 import re
+import select
 import shutil
 import struct
 import subprocess
@@ -52,19 +52,17 @@ def on_terminal(columns, *command):
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     done = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=child, stderr=subprocess.DEVNULL)
-    os.close(child)
-    text = b""
+    text, ended = b"", False
+    # The terminal stays open here: once it is closed everywhere, a read may fail before all was read.
     while True:
-        try:
-            part = os.read(parent, 65536)
-        except OSError as error:
-            if error.errno != errno.EIO:  # that the other end is closed
-                raise
+        if select.select([parent], [], [], 0 if ended else 0.005)[0]:
+            text += os.read(parent, 65536)
+        elif ended:
             break
-        if not part:
-            break
-        text += part
-    status = done.wait(timeout=60)
+        else:
+            ended = done.poll() is not None
+    status = done.wait()
+    os.close(child)
     os.close(parent)
     if status < 0:
         raise SystemExit(f"{' '.join(command)} was ended by signal {-status}; it printed {text!r:.2000}")
@@ -167,7 +165,7 @@ def main():
         shutil.copytree("run/step-400", "damaged")
         os.remove("damaged/__1_0.distcp")
         checks.check_help("--help")
-        verbs = re.findall(r"^  ([a-z]+)", "\n".join(in_pipe(checks.tool, "--help")).split("Verbs:")[1], flags=re.M)
+        verbs = re.findall(r"^  ([a-z][a-z-]*)", "\n".join(in_pipe(checks.tool, "--help")).split("Verbs:")[1], flags=re.M)
         checks.that("verbs", len(verbs) >= 12, verbs)
         for verb in verbs:
             checks.check_help(verb, "--help")

@@ -21,12 +21,28 @@ TEST(Runs, a_name_tells_the_step) {
   EXPECT_EQ(step_of("epoch=3-step=1200.ckpt"), 1200U);
   EXPECT_EQ(step_of("step1000_of_9"), 1000U);
   EXPECT_EQ(step_of("checkpoint_1000"), 1000U);
+  EXPECT_EQ(step_of("epoch=3-val_loss=0.25.ckpt"), 3U);
+  EXPECT_EQ(step_of("iteration_7_of_9"), 7U);
   EXPECT_EQ(step_of("00000250"), 250U);
   EXPECT_EQ(step_of("footsteps/7.pt"), 7U);
   EXPECT_EQ(step_of("step-400/last"), std::nullopt);
   EXPECT_EQ(step_of("model.safetensors"), std::nullopt);
   EXPECT_EQ(step_of("step-99999999999999999999999"), std::nullopt);
   EXPECT_EQ(step_of(""), std::nullopt);
+}
+
+TEST(Runs, some_names_leave_no_doubt) {
+  EXPECT_EQ(certain_step_of("epoch=3-step=1200.ckpt"), 1200U);
+  EXPECT_EQ(certain_step_of("checkpoint_1000"), 1000U);
+  EXPECT_EQ(certain_step_of("iter_0000500"), 500U);
+  EXPECT_EQ(certain_step_of("v2-loss7"), std::nullopt);
+  EXPECT_EQ(certain_step_of("last.ckpt"), std::nullopt);
+  EXPECT_EQ(certain_step_of("step-99999999999999999999999"), std::nullopt);
+}
+
+TEST(Runs, the_newest_comes_first_and_later_ones_of_a_step_before) {
+  EXPECT_THAT(newest_first({"last", "step-2", "step-10", "step-10.pt"}),
+              ElementsAre("step-10.pt", "step-10", "step-2", "last"));
 }
 
 class RunsTest : public CliTest {

@@ -12,16 +12,18 @@ The module needs no PyTorch, and reads no checkpoint itself.  A function waits u
 a time, in threads.  Its parameters are the options of the verb, and `json` of what it returns is the object that --json prints.
 """
 from ._process import FsdpCkptError, Progress, program, run, version
-from ._results import (Answer, Chunk, Comparison, Difference, DtypeStats, ExtractedFile, Extraction, File, Finding, Gate,
-                       GlobalName, Globals, Group, Inspection, Listed, OptimizerKeys, Output, Rekeyed, Rename, Renamed,
-                       Resharded, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats,
-                       Tolerance, Totals, Unread, Value, Verification, Verified)
-from ._verbs import (consolidate, convert, diff, extract, inspect, inspect_globals, inspect_run, rekey, rename, reshard, seal,
-                     shard, stats, verify, verify_run)
+from ._results import (Answer, Averaged, Chunk, Comparison, Difference, DtypeStats, ExtractedFile, Extraction, File, Finding,
+                       Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, Merged, OptimizerKeys, Output, PassedOver,
+                       Pruned, Rekeyed, Removed, Rename, Renamed, Resharded, RunInspection, RunVerification, SealState, Sealed,
+                       Statistics, Tensor, TensorStats, Tolerance, Totals, Unread, Value, ValueChange, ValuesSet,
+                       Verification, Verified)
+from ._verbs import (average, consolidate, convert, diff, extract, inspect, inspect_globals, inspect_run, latest, merge_lora, prune, rekey,
+                     rename, reshard, seal, set_values, shard, stats, verify, verify_run)
 
-__all__ = ["Answer", "Chunk", "Comparison", "Difference", "DtypeStats", "ExtractedFile", "Extraction", "File", "Finding",
-           "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "Inspection", "Listed", "OptimizerKeys", "Output",
-           "Progress", "Rekeyed", "Rename", "Renamed", "Resharded", "RunInspection", "RunVerification", "SealState",
-           "Sealed", "Statistics", "Tensor", "TensorStats", "Tolerance", "Totals", "Unread", "Value", "Verification",
-           "Verified", "consolidate", "convert", "diff", "extract", "inspect", "inspect_globals", "inspect_run", "program",
-           "rekey", "rename", "reshard", "run", "seal", "shard", "stats", "verify", "verify_run", "version"]
+__all__ = ["Answer", "Averaged", "Chunk", "Comparison", "Difference", "DtypeStats", "ExtractedFile", "Extraction", "File",
+           "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "Inspection", "Kept", "Latest", "Listed", "Merged",
+           "OptimizerKeys", "Output", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename", "Renamed", "Resharded",
+           "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics", "Tensor", "TensorStats", "Tolerance",
+           "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification", "Verified", "average", "consolidate", "convert", "diff", "extract",
+           "inspect", "inspect_globals", "inspect_run", "latest", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "run",
+           "seal", "set_values", "shard", "stats", "verify", "verify_run", "version"]

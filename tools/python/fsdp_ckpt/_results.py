@@ -179,6 +179,48 @@ class RunVerification(Answer):
 
 
 @dataclass(frozen=True)
+class PassedOver:
+    path: str
+    step: Optional[int]
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Latest(Answer):
+    path: str
+    newest_sound: Optional[str]
+    step: Optional[int]
+    passed_over: List[PassedOver]
+
+
+@dataclass(frozen=True)
+class Removed:
+    path: str
+    step: Optional[int]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    path: str
+    step: Optional[int]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pruned(Answer):
+    path: str
+    keep: int
+    dry_run: bool
+    newest_sound: Optional[str]
+    removed: List[Removed]
+    bytes: int
+    kept: List[Kept]
+    passed_over: List[PassedOver]
+
+
+@dataclass(frozen=True)
 class Sealed(Answer):
     path: str
     output: str
@@ -188,6 +230,92 @@ class Sealed(Answer):
     bytes: int
     bytes_unchecked: int
     findings: List[Finding]
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    key: str
+    tensor: Optional[str]   # its dtype and shape; None for a value
+    was: Any
+    now: Any
+
+
+@dataclass(frozen=True)
+class ValuesSet(Answer):
+    path: str
+    output: str
+    changes: List[ValueChange]
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+    left_behind: Optional[List[str]] = None
+    unneeded_files: Optional[int] = None
+    dead_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Merged(Answer):
+    path: str
+    output: str
+    adapters: List[str]
+    prefix: str
+    merged: int
+    updates: int
+    replaced: int
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class Averaged(Answer):
+    path: str
+    output: str
+    inputs: List[str]
+    weights: List[float]
+    divisor: Optional[float]
+    accumulate: str
+    differing: str
+    summed: int
+    taken: int
+    input_bytes: int
+    left_out: int
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
 
 
 @dataclass(frozen=True)

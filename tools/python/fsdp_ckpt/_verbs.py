@@ -16,8 +16,8 @@ import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ._process import FsdpCkptError, Progress, ask
-from ._results import (Answer, Comparison, Extraction, Globals, Inspection, Output, Rekeyed, Renamed, Resharded, RunInspection,
-                       RunVerification, Sealed, Statistics, Verification, answer_of)
+from ._results import (Answer, Averaged, Comparison, Extraction, Globals, Inspection, Latest, Merged, Output, Pruned, Rekeyed, Renamed,
+                       Resharded, RunInspection, RunVerification, Sealed, Statistics, ValuesSet, Verification, answer_of)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -63,6 +63,10 @@ def _no(answer: Any) -> Tuple[str, str, List[Any]]:
         bad = [one for one in answer.checkpoints if not one.sound]
         return "FINDINGS", f"{answer.path}: {len(bad)} of {len(answer.checkpoints)} checkpoints are not sound", [
             finding for one in bad for finding in one.findings or []]
+    if isinstance(answer, Latest) or isinstance(answer, Pruned) and answer.newest_sound is None:
+        return "FINDINGS", f"{answer.path}: no checkpoint is sound", []
+    if isinstance(answer, Pruned):
+        return "FAILED", f"{answer.path}: not everything that is old could be removed", []
     if isinstance(answer, Comparison):
         return "DIFFERENT", f"{answer.a} and {answer.b} differ: {len(answer.differences)} differences", []
     if isinstance(answer, Statistics):
@@ -132,6 +136,25 @@ def verify_run(*paths: Path, fast: bool = False, strict: bool = False, require_c
     return _asked(RunVerification, "verify", [_path(path) for path in paths], {
         "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def latest(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
+           keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+           max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Latest:
+    """Finds the newest sound checkpoint of a run's folder (`newest_sound`); raises if there is none."""
+    return _asked(Latest, "latest", [_path(path)], {
+        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def prune(path: Path, *, keep: int, dry_run: bool = False, whole_folders: bool = False, fast: bool = False, strict: bool = False,
+          require_checksums: bool = False, require_seal: bool = False, allow_global: Globs = None, threads: Optional[int] = None,
+          max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Pruned:
+    """Removes what is older than the `keep` newest sound checkpoints of a run's folder."""
+    return _asked(Pruned, "prune", [_path(path)], {
+        "keep": keep, "dry_run": dry_run, "whole_folders": whole_folders, "fast": fast, "strict": strict,
+        "require_checksums": require_checksums, "require_seal": require_seal, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
 
 
 def seal(path: Path, *, dry_run: bool = False, force: bool = False, sync: bool = True, allow_global: Globs = None,
@@ -207,6 +230,44 @@ def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, map
     return _asked(Renamed, "rename", [_path(path), _path(out)], {
         "rename": [f"{old}={new}" for old, new in (names or {}).items()], "map": map, "strip_prefix": strip_prefix, "drop": drop,
         "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def set_values(path: Path, out: Path, assignments: Dict[str, Any], *, retype: bool = False, copy: bool = False, dry_run: bool = False,
+               force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+               allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+               check: bool = True) -> ValuesSet:
+    """Gives values and constant tensors other contents: `assignments` is key (or glob) to value, the verb `set`."""
+    words = [f"{key}={value}" for key, value in assignments.items()]
+    return _asked(ValuesSet, "set", [_path(path), _path(out), *words], {
+        "retype": retype, "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[float]] = None, normalize: bool = False,
+            accumulate: Optional[str] = None, optimizer: bool = False, differing: Optional[str] = None, to: Optional[str] = None,
+            world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False,
+            dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+            exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+            progress: OnProgress = None, check: bool = True) -> Averaged:
+    """Averages checkpoints of any formats, or adds them up with `weights`."""
+    words = None if weights is None else ",".join(repr(float(weight)) for weight in weights)
+    return _asked(Averaged, "average", [*map(_path, paths), _path(out)], {
+        "weights": words, "normalize": normalize, "accumulate": accumulate, "optimizer": optimizer, "differing": differing,
+        "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
+        "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None,
+               dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False,
+               force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+               allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+               check: bool = True) -> Merged:
+    """Merges LoRA adapters of peft, in their order, into the checkpoint that they were trained for."""
+    return _asked(Merged, "merge-lora", [_path(path), *map(_path, adapters), _path(out)], {
+        "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
+        "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Puts computed tensors in the places of some of a checkpoint's own.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "formats/arithmetic/computed_checkpoint.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/content/state_tree.h"
+
+namespace fsdp::formats {
+
+// Tensors that are tied to a replaced one keep their elements: only the named leaf changes.
+class ReplacedTensors {
+ public:
+  explicit ReplacedTensors(std::shared_ptr<const Checkpoint> source);
+
+  // Replaces the tensor of a leaf of the content.  Requires: the leaf is a tensor (tensor_number).
+  // Throws: kMismatch if another leaf of the same name was replaced.
+  void replace(const Leaf& leaf, ComputedTensor tensor);
+  bool empty() const { return computed_.empty(); }
+  std::size_t size() const { return computed_.size(); }
+
+  struct Result {
+    std::shared_ptr<const Checkpoint> checkpoint;
+    Value content;  // refers to `checkpoint`
+  };
+  // `content`: that of the source, edited or not.  `path`, `finish`: as for with_computed_tensors.
+  Result finish(const Value& content, std::string path, std::function<void()> finish);
+
+ private:
+  std::size_t own_position(const Leaf& leaf) const;
+
+  std::shared_ptr<const Checkpoint> source_;
+  std::map<std::pair<std::string, KeyPath>, std::size_t> positions_;  // of tensors in the index
+  std::map<std::size_t, ComputedTensor> computed_;
+  std::map<std::string, std::size_t> replaced_;  // key -> position
+};
+
+}  // namespace fsdp::formats

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Merges LoRA adapters into the checkpoint that they were trained for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/base/dtype.h"
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/lora/adapter_config.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats {
+
+struct LoraAdapter {
+  std::string path;  // of its folder, escaped
+  AdapterConfig config;
+  std::shared_ptr<const Checkpoint> tensors;  // adapter_model.safetensors or .bin
+};
+
+struct LoraMerge {
+  std::shared_ptr<const Checkpoint> checkpoint;  // holds base and adapters
+  Value content;                                 // refers to it
+  std::string prefix;                            // of the base's keys, before the names of modules
+  std::uint64_t merged = 0;                      // weights that got updates
+  std::uint64_t updates = 0;                     // of all adapters
+  std::uint64_t replaced = 0;  // tensors that an adapter holds whole (modules_to_save, biases)
+};
+
+// Each weight becomes W + scale * B * A, one adapter after the other, see Note [order of a low-rank
+// update]; a tensor that an adapter holds whole replaces the base's.  `content`: that of the base,
+// edited or not.  `dtype`: of what changes; nothing: that of the base's tensor.
+// Throws: kMismatch for an adapter of another base, naming module, shapes and the nearest key;
+// kUnsupported for DoRA, convolutions and weights that are no floating numbers, by name; what
+// reading throws.
+LoraMerge merge_lora(std::shared_ptr<const Checkpoint> base, const Value& content,
+                     std::vector<LoraAdapter> adapters, std::optional<DType> dtype);
+
+}  // namespace fsdp::formats

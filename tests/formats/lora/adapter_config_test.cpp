@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/interop/check_lora.py compares merged weights with NumPy and peft.
+#include "formats/lora/adapter_config.h"
+
+#include <cmath>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/base/error.h"
+
+namespace fsdp::formats {
+namespace {
+
+using testing::HasSubstr;
+
+std::string config(const std::string& more) {
+  return R"({"peft_type": "LORA", "r": 8, "lora_alpha": 16)" + (more.empty() ? "" : ", " + more) +
+         "}";
+}
+
+TEST(AdapterConfig, the_scale_is_alpha_over_the_rank_or_its_root) {
+  EXPECT_EQ(parse_adapter_config(config("")).scale_of("q"), 2.0);
+  EXPECT_EQ(parse_adapter_config(config(R"("use_rslora": true)")).scale_of("q"),
+            16 / std::sqrt(8.0));
+  EXPECT_FALSE(parse_adapter_config(config(R"("fan_in_fan_out": false)")).fan_in_fan_out);
+  EXPECT_TRUE(parse_adapter_config(config(R"("fan_in_fan_out": true)")).fan_in_fan_out);
+}
+
+TEST(AdapterConfig, the_first_name_that_ends_a_module_counts) {
+  const AdapterConfig read = parse_adapter_config(
+      config(R"("rank_pattern": {"1.q": 4, "q": 2}, "alpha_pattern": {"layers.1.q": 1.5})"));
+  EXPECT_EQ(read.rank_of("layers.1.q"), 4);
+  EXPECT_EQ(read.rank_of("layers.11.q"), 2);
+  EXPECT_EQ(read.rank_of("layers.1.qq"), 8);
+  EXPECT_EQ(read.rank_of("q"), 2);
+  EXPECT_EQ(read.scale_of("layers.1.q"), 1.5 / 4);
+  EXPECT_EQ(read.scale_of("layers.2.q"), 16.0 / 2);
+}
+
+TEST(AdapterConfig, what_is_not_merged_is_named) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("use_dora": true)", "'use_dora' is 'true'"},
+      {R"("lora_bias": true)", "'lora_bias'"},
+      {R"("layer_replication": [[0, 1]])", "'layer_replication'"},
+      {R"("init_lora_weights": "pissa")", "pissa"},
+      {R"("init_lora_weights": "unheard of")", "'init_lora_weights'"},
+      {R"("unheard_of": 1)", "'unheard_of' is '1'"},
+      {R"("rank_pattern": {"q|k": 2})", "'q|k', a pattern"},
+      {R"("rank_pattern": {"": 2})", "a pattern"}};
+  for (const auto& [more, says] : cases) {
+    try {
+      parse_adapter_config(config(more));
+      ADD_FAILURE() << more;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << more;
+      EXPECT_THAT(error.what(), HasSubstr(says));
+    }
+  }
+  EXPECT_NO_THROW(parse_adapter_config(config(
+      R"("use_dora": false, "layer_replication": null, "unheard_of": {}, "init_lora_weights": "gaussian", "lora_dropout": 0.1)")));
+}
+
+TEST(AdapterConfig, malformed_text_is_refused) {
+  const std::pair<std::string, ErrorCode> cases[] = {
+      {"", ErrorCode::kJson},
+      {"[]", ErrorCode::kType},
+      {"{}", ErrorCode::kType},
+      {R"({"peft_type": "LORA"})", ErrorCode::kType},
+      {R"({"peft_type": "LORA", "r": 8})", ErrorCode::kType},
+      {R"({"peft_type": "IA3", "r": 8, "lora_alpha": 1})", ErrorCode::kUnsupported},
+      {R"({"peft_type": "LORA", "r": 0, "lora_alpha": 1})", ErrorCode::kType},
+      {R"({"peft_type": "LORA", "r": -1, "lora_alpha": 1})", ErrorCode::kType},
+      {R"({"peft_type": "LORA", "r": 1.5, "lora_alpha": 1})", ErrorCode::kType},
+      {R"({"peft_type": "LORA", "r": 1, "lora_alpha": "1"})", ErrorCode::kType},
+      {R"({"peft_type": "LORA", "r": 1, "r": 2, "lora_alpha": 1})", ErrorCode::kJson},
+      {config(R"("use_rslora": 1)"), ErrorCode::kType},
+      {config(R"("rank_pattern": [1])"), ErrorCode::kType},
+      {config(R"("rank_pattern": {"q": 0})"), ErrorCode::kType}};
+  for (const auto& [text, code] : cases) {
+    try {
+      parse_adapter_config(text);
+      ADD_FAILURE() << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), code) << text << ": " << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdp::formats

@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares `fsdp-ckpt merge-lora` with NumPy, bit by bit, and with peft's merge_and_unload, within one rounding.
+
+    check_lora.py --tool PATH [--peft]
+
+NumPy does each step of Note [order of a low-rank update] (formats/arithmetic/low_rank.h).  --peft needs a Python with peft.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+warnings.simplefilter("ignore")
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support")]
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+CONFIG = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "use_rslora": False, "fan_in_fan_out": False, "rank_pattern": {}, "alpha_pattern": {},
+          "bias": "none", "modules_to_save": None, "target_modules": ["q"], "init_lora_weights": True, "use_dora": False,
+          "layer_replication": None, "base_model_name_or_path": "base", "task_type": "CAUSAL_LM", "qalora_group_size": 16}
+
+
+class Failure(Exception):
+    pass
+
+
+def check(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+def run(tool, *args, expect=0):
+    done = subprocess.run([tool, *map(str, args)], capture_output=True, text=True)
+    check(done.returncode == expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stdout}{done.stderr[-2000:]}")
+    return done.stdout if expect == 0 else done.stderr
+
+
+def save_adapter(folder, name, tensors, config, binary=False):
+    path = os.path.join(folder, name)
+    os.makedirs(path)
+    tensors = {f"base_model.model.{key}": tensor.contiguous() for key, tensor in tensors.items()}
+    if binary:
+        torch.save(tensors, os.path.join(path, "adapter_model.bin"))
+    else:
+        save_file(tensors, os.path.join(path, "adapter_model.safetensors"))
+    with open(os.path.join(path, "adapter_config.json"), "w", encoding="utf-8") as file:
+        json.dump({**CONFIG, **config}, file)
+    return path
+
+
+def wide(tensor, real):
+    return tensor.numpy().astype(real) if tensor.dtype == torch.float64 else tensor.float().numpy().astype(real)
+
+
+def merged(weight, updates):
+    """updates: (left, right, scale)."""
+    real = np.float64 if weight.dtype == torch.float64 else np.float32
+    w = wide(weight, real)
+    for left, right, scale in updates:
+        left, right = wide(left, real), wide(right, real)
+        d = left[:, :1] * right[:1]
+        for k in range(1, left.shape[1]):
+            d = d + left[:, k:k + 1] * right[k:k + 1]
+        w = w + real(scale) * d
+    return torch.from_numpy(w).to(weight.dtype)
+
+
+def same(got, want, where):
+    check(sorted(got) == sorted(want), f"{where}: keys {sorted(set(got) ^ set(want))}")
+    for key, tensor in want.items():
+        check(got[key].dtype == tensor.dtype and got[key].shape == tensor.shape, f"{where}: {key}: {got[key].dtype} {got[key].shape}")
+        differ = (got[key].contiguous().view(torch.uint8) != tensor.contiguous().view(torch.uint8)).sum()
+        check(differ == 0, f"{where}: {key}: {differ} bytes differ, first {got[key].reshape(-1)[:3]} and {tensor.reshape(-1)[:3]}")
+
+
+def numpy_cases(tool, folder):
+    rand = torch.randn
+    torch.manual_seed(3)
+    base = {"l.0.q.weight": rand(37, 2500), "l.0.k.weight": rand(33, 65).to(torch.bfloat16), "l.1.q.weight": rand(20, 30).to(torch.float16),
+            "l.1.k.weight": rand(5, 7, dtype=torch.float64), "conv1d.weight": rand(12, 9), "emb.weight": rand(50, 6), "head.weight": rand(4, 6),
+            "head.bias": rand(4), "norm.weight": rand(3)}
+    st, pt = os.path.join(folder, "base.safetensors"), os.path.join(folder, "base.pt")
+    save_file(base, st)
+    torch.save({"app": {"model": base}, "step": 3}, pt)
+    pair = lambda name, rank, dtype=torch.float32: {f"{name}.lora_A.weight": rand(rank, base[f"{name}.weight"].shape[1]).to(dtype),  # noqa: E731
+                                                    f"{name}.lora_B.weight": rand(base[f"{name}.weight"].shape[0], rank).to(dtype)}
+    one = {**pair("l.0.q", 4), **pair("l.0.k", 4), **pair("l.1.q", 2, torch.bfloat16), **pair("l.1.k", 4, torch.float64),
+           "emb.lora_embedding_A": rand(4, 50), "emb.lora_embedding_B": rand(6, 4), "head.weight": rand(4, 6), "head.bias": rand(4)}
+    a = save_adapter(folder, "a", one, {"rank_pattern": {"l.1.q": 2}, "alpha_pattern": {"k": 1.5, "q": 7}, "modules_to_save": ["head"]})
+    scales = {"l.0.q": 7 / 4, "l.0.k": 1.5 / 4, "l.1.q": 7 / 2, "l.1.k": 1.5 / 4}
+    update = lambda part, name, scale: (part[f"{name}.lora_B.weight"], part[f"{name}.lora_A.weight"], scale)  # noqa: E731
+    want = dict(base)
+    for name, scale in scales.items():
+        want[f"{name}.weight"] = merged(base[f"{name}.weight"], [update(one, name, scale)])
+    want["emb.weight"] = merged(base["emb.weight"], [(one["emb.lora_embedding_A"].T, one["emb.lora_embedding_B"].T, 6 / 4)])
+    want["head.weight"], want["head.bias"] = one["head.weight"], one["head.bias"]
+
+    out = os.path.join(folder, "out.safetensors")
+    said = run(tool, "merge-lora", st, a, out)
+    check("merged 1 adapter: 5 weights with 5 updates, 2 tensors replaced" in said, said)
+    same(load_file(out), want, "safetensors")
+    # Below two levels, into a folder of ranks; more threads and less memory change nothing.
+    ranks = os.path.join(folder, "ranks")
+    said = run(tool, "merge-lora", pt, a, ranks, "--to", "dcp", "-w", 3, "--threads", 5, "--max-memory", "16MiB")
+    check("below 'app.model.'" in said, said)
+    dcp_to_torch_save(ranks, ranks + ".pt")
+    got = torch.load(ranks + ".pt", weights_only=True)
+    check(got["step"] == 3, "values")
+    same(got["app"]["model"], want, "ranks")
+
+    # Two adapters after each other, the second with its own scale, weights [in, out] and the legacy file.
+    two = pair("l.0.q", 3, torch.float16)
+    b = save_adapter(folder, "b", two, {"r": 3, "use_rslora": True}, binary=True)
+    turned = {"conv1d.lora_A.weight": rand(4, 12), "conv1d.lora_B.weight": rand(9, 4)}
+    c = save_adapter(folder, "c", turned, {"fan_in_fan_out": True})
+    run(tool, "merge-lora", st, a, b, c, out, "--force")
+    want["l.0.q.weight"] = merged(base["l.0.q.weight"], [update(one, "l.0.q", scales["l.0.q"]), update(two, "l.0.q", 6 / np.sqrt(3))])
+    want["conv1d.weight"] = merged(base["conv1d.weight"], [(turned["conv1d.lora_A.weight"].T, turned["conv1d.lora_B.weight"].T, 6 / 4)])
+    same(load_file(out), want, "three adapters")
+
+    # Tied to a merged weight: the other name keeps its elements.
+    tied = rand(8, 6)
+    torch.save({"emb.weight": tied, "head.weight": tied}, os.path.join(folder, "tied.pt"))
+    update_of_head = {"head.lora_A.weight": rand(4, 6), "head.lora_B.weight": rand(8, 4)}
+    d = save_adapter(folder, "d", update_of_head, {})
+    run(tool, "merge-lora", os.path.join(folder, "tied.pt"), d, os.path.join(folder, "untied.pt"))
+    got = torch.load(os.path.join(folder, "untied.pt"), weights_only=True)
+    same(got, {"emb.weight": tied, "head.weight": merged(tied, [(update_of_head["head.lora_B.weight"], update_of_head["head.lora_A.weight"], 6 / 4)])}, "tied")
+    run(tool, "merge-lora", st, b, out, "--force", "--dtype", "bf16")
+    check(load_file(out)["l.0.q.weight"].dtype == torch.bfloat16 and load_file(out)["norm.weight"].dtype == torch.float32, "--dtype is of what changes")
+    print("numpy: every bit")
+    return st, base, pair
+
+
+def refusals(tool, folder, st, base, pair):
+    out = os.path.join(folder, "refused.safetensors")
+    number = 0
+
+    def case(tensors, config, *says):
+        nonlocal number
+        number += 1
+        adapter = save_adapter(folder, f"r{number}", tensors, config)
+        err = run(tool, "merge-lora", st, adapter, out, expect=2)
+        for word in says:
+            check(word in err, f"no {word!r} in {err}")
+        check(not os.path.exists(out), f"{says}: written")
+
+    q = pair("l.0.q", 4)
+    for config, *says in [({"peft_type": "LOHA"}, "'peft_type' is '\"LOHA\"'"), ({"use_dora": True}, "'use_dora' is 'true'"),
+                          ({"init_lora_weights": "pissa_niter_4"}, "'init_lora_weights'", "pissa"), ({"lora_bias": True}, "'lora_bias'"),
+                          ({"layer_replication": [[0, 4]]}, "'layer_replication'"), ({"use_future": {"a": 1}}, "'use_future'"),
+                          ({"rank_pattern": {"^l.*q$": 4}}, "'rank_pattern'", "a pattern"), ({"trainable_token_indices": [1]}, "'trainable_token_indices'"),
+                          ({"target_parameters": ["w"]}, "'target_parameters'")]:
+        case(q, config, "error[UNSUPPORTED]", "adapter_config.json", *says)
+    case(q, {"r": "4"}, "error[TYPE]", "'r' is no rank")
+    case(q, {"r": 0}, "error[TYPE]")
+    case(q, {"r": 5}, "error[MISMATCH]", "A [4, 2500] and B [37, 4] of rank 5")
+    case({key.replace("l.0.q", "l.7.q"): tensor for key, tensor in q.items()}, {}, "error[MISMATCH]", "of another base", "lacks 'l.7.q.weight'",
+         "nearest key is 'l.")
+    case({"l.0.q.lora_A.weight": torch.ones(4, 2499), "l.0.q.lora_B.weight": torch.ones(37, 4)}, {}, "error[MISMATCH]", "'l.0.q.weight' is [37, 2500]")
+    case({"l.0.q.lora_A.weight": torch.ones(4, 2500)}, {}, "error[MISMATCH]", "only one of two matrices, A")
+    case({**q, "l.0.q.lora_magnitude_vector.weight": torch.ones(37)}, {}, "error[UNSUPPORTED]", "DoRA")
+    case({**q, "l.0.q.lora_C.weight": torch.ones(37)}, {}, "error[UNSUPPORTED]", "a kind of LoRA")
+    case({"l.0.q.lora_A.weight": torch.ones(4, 3, 3, 3), "l.0.q.lora_B.weight": torch.ones(37, 4, 1, 1)}, {}, "error[UNSUPPORTED]", "a convolution")
+    case({**q, "l.0.q.weight": base["l.0.q.weight"]}, {}, "error[MISMATCH]", "is updated and replaced")
+    case({"head.weight": torch.ones(5, 6)}, {}, "error[MISMATCH]", "is [5, 6], but 'head.weight' is [4, 6]")
+    case({"x": torch.ones(1, dtype=torch.int8)}, {}, "error[UNSUPPORTED]", "no tensor of floating numbers")
+    bad = save_adapter(folder, "bad", q, {})
+    with open(os.path.join(bad, "adapter_config.json"), "w", encoding="utf-8") as file:
+        file.write('{"r": 1, "r": 2}')
+    check("error[JSON]" in run(tool, "merge-lora", st, bad, out, expect=2), "two keys")
+    os.remove(os.path.join(bad, "adapter_config.json"))
+    check("error[NOT_FOUND]" in run(tool, "merge-lora", st, bad, out, expect=2), "no configuration")
+    with open(os.path.join(folder, "r1", "adapter_model.safetensors"), "r+b") as file:
+        file.truncate(1000)
+    check("error[" in run(tool, "merge-lora", st, os.path.join(folder, "r1"), out, expect=2), "cut off")
+    check("error[USAGE]" in run(tool, "merge-lora", st, out, expect=2), "words")
+    print("refusals: by name")
+
+
+def peft_cases(tool, folder):
+    import peft
+    from torch import nn
+    from transformers.pytorch_utils import Conv1D
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.emb = nn.Embedding(30, 16)
+            self.blocks = nn.ModuleList([nn.ModuleDict({"q": nn.Linear(16, 24), "k": nn.Linear(16, 8, bias=False), "c": Conv1D(20, 16)}) for _ in range(2)])
+            self.head = nn.Linear(16, 5)
+
+        def forward(self, x):
+            return self.head(self.emb(x))
+
+    for name, dtype, options in [
+            ("plain", torch.float32, {"r": 8, "lora_alpha": 16, "target_modules": ["q", "k", "emb"]}),
+            ("patterns", torch.float32, {"r": 8, "lora_alpha": 16, "target_modules": ["q", "k"], "use_rslora": True,
+                                         "rank_pattern": {"blocks.1.q": 3}, "alpha_pattern": {"k": 5}}),
+            ("fan", torch.float32, {"r": 4, "lora_alpha": 4, "target_modules": ["c"], "fan_in_fan_out": True}),
+            ("saved", torch.float32, {"r": 4, "lora_alpha": 4, "target_modules": ["q"], "modules_to_save": ["head"], "bias": "lora_only"}),
+            ("bfloat16", torch.bfloat16, {"r": 8, "lora_alpha": 16, "target_modules": ["q", "k"]})]:
+        torch.manual_seed(5)
+        model = Net().to(dtype)
+        st = os.path.join(folder, f"{name}.safetensors")
+        save_file(model.state_dict(), st)
+        wrapped = peft.get_peft_model(model, peft.LoraConfig(init_lora_weights=False, **options))
+        with torch.no_grad():
+            for key, parameter in wrapped.named_parameters():
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn_like(parameter) * 0.1)
+        adapter, out = os.path.join(folder, f"peft-{name}"), os.path.join(folder, f"peft-{name}.safetensors")
+        wrapped.save_pretrained(adapter)
+        want = wrapped.merge_and_unload().state_dict()
+        run(tool, "merge-lora", st, adapter, out)
+        got = load_file(out)
+        check(sorted(got) == sorted(want), f"peft {name}: keys")
+        changed = 0
+        for key, tensor in want.items():
+            before = load_file(st)[key]
+            changed += not torch.equal(before, tensor)
+            # Products are added in another order there, and the update is rounded to the weight's type before it is added: about one
+            # rounding of the largest partial sum, which is a few times as large as the largest element.
+            unit = 4 * torch.finfo(dtype).eps * float(torch.maximum(tensor.abs(), before.abs()).max())
+            check(got[key].dtype == tensor.dtype, f"peft {name}: {key}: {got[key].dtype}")
+            apart = (got[key].float() - tensor.float()).abs()
+            check(bool((apart <= unit).all()), f"peft {name}: {key}: {apart.max()} apart")
+        check(changed > 0, f"peft {name}: nothing changed")
+    print(f"peft {peft.__version__}: five kinds of adapters")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", required=True)
+    parser.add_argument("--peft", action="store_true")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        if options.peft:
+            peft_cases(options.tool, folder)
+        else:
+            refusals(options.tool, folder, *numpy_cases(options.tool, folder))
+
+
+if __name__ == "__main__":
+    main()

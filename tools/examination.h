@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looks for every damage of a checkpoint: the common part of verify, latest and prune, so that they
+// agree on which checkpoints are sound.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "tools/common.h"
+#include "tools/sealing.h"
+#include "tools/verb.h"
+
+namespace fsdp::cli {
+
+struct ExaminationOptions {
+  CommonOptions common;            // `path` is the checkpoint
+  bool fast = false;               // only metadata and sizes
+  bool strict = false;             // warnings and unknown findings fail too
+  bool require_checksums = false;  // data without a checksum is a finding
+  bool require_seal = false;       // a checkpoint without a seal is a finding
+};
+
+// Declares --fast, --strict, --require-checksums, --require-seal.
+void declare_examination(OptionSet& options, ExaminationOptions& examination);
+
+struct Examination {
+  std::string path;    // escaped
+  std::string format;  // empty if it could not be opened
+  formats::VerifyReport report;
+  Sealing sealing;
+  std::size_t files = 0;
+};
+
+// Reads the whole checkpoint, or with `fast` its metadata.  `verb`: for the line of progress.
+// Throws: what says nothing about the checkpoint itself: kNotFound, kUnknownFormat, kUnsupported,
+// kInterrupted, kIo, ...
+Examination examine(const ExaminationOptions& options, const std::string& verb,
+                    const Streams& streams);
+
+// Adds the findings that the options ask for, and returns whether the checkpoint is sound: nothing
+// is damaged or unsafe, with `strict` nothing unknown either.
+// Requires: throw_if_unread passed.
+bool judge(const ExaminationOptions& options, Examination& examination);
+
+// Findings of that severity.
+std::size_t count(const formats::Findings& findings, formats::Finding::Severity severity);
+
+}  // namespace fsdp::cli

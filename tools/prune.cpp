@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt prune: the old checkpoints of a run go.
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+#include "formats/base/text.h"
+#include "formats/files/no_answer.h"
+#include "formats/files/removal.h"
+#include "formats/files/seal.h"
+#include "tools/pruning.h"
+#include "tools/reading.h"
+#include "tools/remedy.h"
+#include "tools/runs.h"
+#include "tools/sound_search.h"
+#include "tools/verbs.h"
+
+namespace fsdp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::cat;
+
+class PruneVerb : public Verb {
+ public:
+  std::string name() const override { return "prune"; }
+  std::string description() const override {
+    return "Remove the old checkpoints of a run's folder, and keep the newest sound ones";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt prune runs --keep 3 --dry-run", "fsdp-ckpt prune runs --keep 1 --fast"};
+  }
+  void declare(OptionSet& options) override {
+    options.integer("--keep", keep_, 1, INT32_MAX, "N",
+                    "Sound checkpoints that stay, and all that is newer than the last of them");
+    options.required();
+    options.flag("-n,--dry-run", dry_run_, "Say what would be removed, and remove nothing");
+    options.flag("--whole-folders", whole_folders_,
+                 "Remove files too that lie in a checkpoint's folder and are no part of it");
+    declare_examination(options, examined_);
+  }
+
+  int run(const CommonOptions& common, const Streams& streams) override {
+    if (!common.keys.everything()) {
+      throw Error(ErrorCode::kUsage,
+                  "whole checkpoints are removed: --keys and --exclude do not apply");
+    }
+    examined_.common = common;
+    const auto listed = run_checkpoints(common);
+    if (listed.empty()) return report(common, streams, {}, {}, {}, 0);
+    // The state comes first: a checkpoint that is written to from here on is not removed.
+    const formats::RunFolder folder(common.path);
+    const std::vector<RunMember> members = members_of(common, folder, listed);
+    const SoundCheckpoints found = find(members, streams);
+    if (found.sound.empty()) return report(common, streams, {}, found, {}, 1);
+    std::vector<PruneVerdict> verdicts;
+    if (found.sound.size() == static_cast<std::size_t>(*keep_)) {
+      verdicts = prune_verdicts(common.path, members, found.sound, whole_folders_);
+      // The oldest first: what an interrupted run leaves is then the newest.
+      std::reverse(verdicts.begin(), verdicts.end());
+      if (!dry_run_) remove(folder, verdicts);
+    }
+    const bool in_the_way = std::any_of(verdicts.begin(), verdicts.end(),
+                                        [](const auto& verdict) { return verdict.in_the_way; });
+    return report(common, streams, members, found, verdicts, in_the_way ? 1 : 0);
+  }
+
+ private:
+  static std::vector<RunMember> members_of(const CommonOptions& common,
+                                           const formats::RunFolder& folder,
+                                           const std::vector<std::string>& paths) {
+    std::vector<RunMember> members;
+    for (const std::string& path : paths) {
+      RunMember member;
+      member.path = path;
+      member.below = fs::path(path).lexically_relative(common.path).native();
+      try {
+        member.state = folder.state(member.below);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::kNotFound) throw;
+        continue;  // it went away meanwhile
+      }
+      members.push_back(std::move(member));
+    }
+    return members;
+  }
+
+  // The newest sound one of all, then the next ones of its series.
+  SoundCheckpoints find(const std::vector<RunMember>& members, const Streams& streams) const {
+    std::vector<std::string> paths;
+    for (const RunMember& member : members) paths.push_back(member.path);
+    const auto all = [](const std::string&) { return true; };
+    SoundCheckpoints found = find_sound(paths, 1, all, examined_, name(), streams);
+    if (found.sound.empty()) return found;
+    const std::string newest = found.sound.front();
+    if (!certain_step_of(newest)) {
+      throw Error(ErrorCode::kUnsupported,
+                  formats::escape(newest) +
+                      ": is the newest sound one, and its name does not tell "
+                      "its step for certain; nothing is removed");
+    }
+    const auto at = std::find(paths.begin(), paths.end(), newest);
+    const auto below_of = [&](const std::string& path) {
+      return members[static_cast<std::size_t>(std::find(paths.begin(), paths.end(), path) -
+                                              paths.begin())]
+          .below;
+    };
+    const std::string series = series_of(below_of(newest));
+    const auto in_series = [&](const std::string& path) {
+      return certain_step_of(path) && series_of(below_of(path)) == series;
+    };
+    const std::vector<std::string> older(at + 1, paths.end());
+    const SoundCheckpoints next = find_sound(older, static_cast<std::size_t>(*keep_) - 1, in_series,
+                                             examined_, name(), streams);
+    found.sound.insert(found.sound.end(), next.sound.begin(), next.sound.end());
+    found.passed.insert(found.passed.end(), next.passed.begin(), next.passed.end());
+    return found;
+  }
+
+  static void remove(const formats::RunFolder& folder, std::vector<PruneVerdict>& verdicts) {
+    for (const PruneVerdict& verdict : verdicts) {
+      if (verdict.of_series) folder.remove_leftovers_beside(verdict.member->below);
+    }
+    std::size_t removed = 0;
+    for (PruneVerdict& verdict : verdicts) {
+      if (!verdict.removed) continue;
+      try {
+        formats::throw_if_interrupted();
+        folder.remove(verdict.member->below, verdict.member->state);
+        remove_seal(folder, *verdict.member);
+        ++removed;
+      } catch (const Error& error) {
+        // A folder on the way that was replaced by a link is not found.
+        if (error.code() != ErrorCode::kChanged && error.code() != ErrorCode::kExists &&
+            error.code() != ErrorCode::kNotFound) {
+          if (removed == 0) throw;
+          throw Error(error.code(), cat(message_of(error),
+                                        "; removed before that: ", counted(removed, "checkpoint")));
+        }
+        verdict.removed = false;
+        verdict.in_the_way = true;
+        verdict.reason = message_of(error);
+      }
+    }
+  }
+
+  // The seal of a single file stands beside it.
+  static void remove_seal(const formats::RunFolder& folder, const RunMember& member) {
+    if (member.state.front().is_folder) return;
+    const fs::path below = member.below;
+    const fs::path seal = below.parent_path() / formats::sidecar_name(below.filename().native());
+    if (!formats::exists_at(fs::path(member.path).parent_path() / seal.filename())) return;
+    folder.remove(seal, folder.state(seal));
+  }
+
+  int report(const CommonOptions& common, const Streams& streams,
+             const std::vector<RunMember>& members, const SoundCheckpoints& found,
+             const std::vector<PruneVerdict>& verdicts, int status) const {
+    if (common.json) {
+      report_json(common, streams, members, found, verdicts);
+    } else {
+      note_passed_over(found.passed, common, streams);
+      report_text(common, streams, members, found, verdicts);
+    }
+    return status;
+  }
+
+  void report_json(const CommonOptions& common, const Streams& streams,
+                   const std::vector<RunMember>& members, const SoundCheckpoints& found,
+                   const std::vector<PruneVerdict>& verdicts) const {
+    formats::Json::Array removed;
+    formats::Json::Array kept;
+    std::uint64_t bytes = 0;
+    const auto add_kept = [&](const RunMember& member, const std::string& reason) {
+      kept.emplace_back(formats::Json::Object{
+          {"path", member.path}, {"step", step_json(member.path)}, {"reason", reason}});
+    };
+    for (const PruneVerdict& verdict : verdicts) {
+      if (!verdict.removed) {
+        add_kept(*verdict.member, verdict.reason);
+        continue;
+      }
+      bytes += verdict.member->bytes();
+      removed.emplace_back(formats::Json::Object{{"path", verdict.member->path},
+                                                 {"step", step_json(verdict.member->path)},
+                                                 {"bytes", verdict.member->bytes()}});
+    }
+    if (verdicts.empty()) {
+      for (const RunMember& member : members) add_kept(member, "fewer sound ones than --keep");
+    }
+    formats::Json::Object object;
+    object.emplace_back("schema", "fsdp-ckpt/prune/1");
+    object.emplace_back("path", common.path);
+    object.emplace_back("keep", static_cast<std::uint64_t>(*keep_));
+    object.emplace_back("dry_run", dry_run_);
+    object.emplace_back("newest_sound",
+                        found.sound.empty() ? formats::Json() : formats::Json(found.sound.front()));
+    object.emplace_back("removed", std::move(removed));
+    object.emplace_back("bytes", bytes);
+    object.emplace_back("kept", std::move(kept));
+    object.emplace_back("passed_over", passed_over_json(found.passed));
+    streams.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
+  }
+
+  void report_text(const CommonOptions& common, const Streams& streams,
+                   const std::vector<RunMember>& members, const SoundCheckpoints& found,
+                   const std::vector<PruneVerdict>& verdicts) const {
+    std::uint64_t bytes = 0;
+    std::uint64_t removed = 0;
+    for (const PruneVerdict& verdict : verdicts) {
+      const std::string path = formats::escape(verdict.member->path);
+      if (verdict.removed) {
+        ++removed;
+        bytes += verdict.member->bytes();
+        if (common.quiet && !dry_run_) continue;
+        streams.out << (dry_run_ ? "would remove " : "removed ") << path << ", "
+                    << formats::human_bytes(verdict.member->bytes()) << '\n';
+      } else if (verdict.in_the_way || (!common.quiet && verdict.reason == "a link leads to it")) {
+        streams.out << "kept " << path << ": " << verdict.reason << '\n';
+      }
+    }
+    if (common.quiet) return;
+    std::string text = formats::escape(common.path) + ": ";
+    if (found.sound.empty()) {
+      text += members.empty() && found.passed.empty()
+                  ? "holds no checkpoint"
+                  : "no checkpoint is sound; nothing is removed";
+    } else {
+      text += cat(removed, " of ", counted(members.size(), "checkpoint"),
+                  dry_run_ ? " would be removed, " : " removed, ", formats::human_bytes(bytes),
+                  "; the newest sound one is ", formats::escape(found.sound.front()));
+    }
+    streams.out << text << '\n';
+  }
+
+  std::optional<std::int64_t> keep_;
+  bool dry_run_ = false;
+  bool whole_folders_ = false;
+  ExaminationOptions examined_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_prune() {
+  return std::make_unique<PruneVerb>();
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/pruning.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/files/checkpoint_names.h"
+#include "formats/files/file.h"
+#include "formats/files/seal.h"
+#include "formats/open.h"
+#include "tools/runs.h"
+
+namespace fsdp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using formats::cat;
+
+// Levels of folders of a run in which links to its checkpoints are looked for, as for checkpoints.
+constexpr int kLinkLevels = 3;
+
+// The targets of symbolic links in the folders of a run; those that lead nowhere are left out.
+// Throws: kIo: a link that is not seen would not protect its target.
+void add_link_targets(const fs::path& folder, int levels, std::vector<fs::path>& targets) {
+  for (const std::string& name : formats::Directory::open(folder).list()) {
+    const fs::path inner = folder / name;
+    const fs::file_type type = fs::symlink_status(inner).type();
+    if (type == fs::file_type::symlink) {
+      std::error_code error;
+      const fs::path target = fs::canonical(inner, error);
+      if (!error) targets.push_back(target);
+      if (error && error != std::errc::no_such_file_or_directory &&
+          error != std::errc::too_many_symbolic_link_levels) {
+        throw Error(ErrorCode::kIo, cat(formats::escape(inner.native()), ": ", error.message()));
+      }
+    } else if (type == fs::file_type::directory && levels > 1) {
+      add_link_targets(inner, levels - 1, targets);
+    }
+  }
+}
+
+bool is_within(const fs::path& inner, const fs::path& outer) {
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+// Returns what lies in the checkpoint's folder and is no part of a checkpoint; empty if nothing.
+std::string foreign_member(const RunMember& member) {
+  for (const formats::RemovableMember& one : member.state) {
+    if (one.is_folder || one.name.empty()) continue;
+    const std::string name = fs::path(one.name).filename();
+    const bool known = formats::is_member_name(name) || formats::is_checkpoint_name(name) ||
+                       formats::is_seal_name(name);
+    if (!one.is_regular || !known) return one.name;
+  }
+  return {};
+}
+
+// Returns a checkpoint inside the checkpoint's folder; empty if there is none.
+std::string inner_checkpoint(const RunMember& member) {
+  const std::vector<std::string> apart = formats::folders_apart(member.path);
+  if (!apart.empty()) return apart.front();
+  const std::string own = series_of(fs::path(member.below).filename());
+  for (const formats::RemovableMember& one : member.state) {
+    if (one.is_folder && !one.name.empty() && series_of(fs::path(one.name).filename()) == own)
+      return one.name;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::uint64_t RunMember::bytes() const {
+  std::uint64_t sum = 0;
+  for (const formats::RemovableMember& one : state) sum += one.bytes;
+  return sum;
+}
+
+std::string series_of(const std::string& below) {
+  std::string series;
+  for (const char c : below) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit) {
+      series += c;
+    } else if (series.empty() || series.back() != '#') {
+      series += '#';
+    }
+  }
+  return series;
+}
+
+std::vector<PruneVerdict> prune_verdicts(const std::string& run,
+                                         const std::vector<RunMember>& members,
+                                         const std::vector<std::string>& kept, bool whole_folders) {
+  std::vector<fs::path> targets;
+  add_link_targets(run, kLinkLevels, targets);
+  const auto below_of = [&](const std::string& path) {
+    return std::find_if(members.begin(), members.end(),
+                        [&](const RunMember& member) { return member.path == path; })
+        ->below;
+  };
+  const std::string series = series_of(below_of(kept.front()));
+  const std::uint64_t last = *certain_step_of(kept.back());
+  std::vector<PruneVerdict> verdicts;
+  for (const RunMember& member : members) {
+    PruneVerdict verdict;
+    verdict.member = &member;
+    verdict.of_series = series_of(member.below) == series;
+    const auto step = certain_step_of(member.path);
+    const auto leads_to = [&](const fs::path& target) {
+      return is_within(target, fs::canonical(member.path));
+    };
+    if (member.path == kept.front()) {
+      verdict.reason = "the newest sound one";
+    } else if (std::find(kept.begin(), kept.end(), member.path) != kept.end()) {
+      verdict.reason = "sound";
+    } else if (!verdict.of_series) {
+      verdict.reason = "another series of names";
+    } else if (!step) {
+      verdict.reason = "its name does not tell its step for certain";
+    } else if (*step >= last) {
+      verdict.reason = "as new as those that are kept";
+    } else if (std::any_of(targets.begin(), targets.end(), leads_to)) {
+      verdict.reason = "a link leads to it";
+    } else if (const std::string inner = inner_checkpoint(member); !inner.empty()) {
+      verdict.reason = cat("holds another checkpoint, ", formats::quote(inner, 200));
+      verdict.in_the_way = true;
+    } else if (const std::string foreign = foreign_member(member);
+               !foreign.empty() && !whole_folders) {
+      verdict.reason = cat("holds ", formats::quote(foreign, 200),
+                           ", which is no part of a checkpoint; --whole-folders removes it too");
+      verdict.in_the_way = true;
+    } else {
+      verdict.removed = true;
+    }
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+}  // namespace fsdp::cli

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/sound_search.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/open.h"
+#include "tools/finding_report.h"
+#include "tools/remedy.h"
+#include "tools/runs.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Finding;
+
+// Returns whether the error says that there is no sound checkpoint at the path, and not only that
+// nobody could look.
+bool is_passed_over(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kNotFound:
+    case ErrorCode::kUnknownFormat:
+    case ErrorCode::kUnsupported:
+    case ErrorCode::kChanged:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The finding that makes a checkpoint unsound: damage before what is only unknown.
+PassedOver passed_over_for(const std::string& path, const formats::Findings& findings) {
+  const auto worst =
+      std::min_element(findings.begin(), findings.end(),
+                       [](const Finding& a, const Finding& b) { return a.severity < b.severity; });
+  PassedOver passed;
+  passed.path = path;
+  passed.code = code_name(worst->code);
+  if (!worst->file.empty()) passed.message = formats::escape(worst->file) + ": ";
+  passed.message += message_of(*worst);
+  passed.more = findings.size() - 1;
+  return passed;
+}
+
+}  // namespace
+
+std::vector<std::string> run_checkpoints(const CommonOptions& common) {
+  std::error_code ignored;
+  std::vector<std::string> paths;
+  for (const auto& found : formats::checkpoints_below(common.path)) paths.push_back(found.native());
+  if (!paths.empty()) return newest_first(std::move(paths));
+  const std::string shown = formats::escape(common.path);
+  try {
+    formats::open_checkpoint(common.path, {common.allowed_globals});
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kUnknownFormat &&
+        std::filesystem::is_directory(common.path, ignored)) {
+      return paths;
+    }
+    throw;
+  }
+  throw Error(ErrorCode::kUsage,
+              shown +
+                  ": is one checkpoint, not the folder of a run; verify says whether it is "
+                  "sound");
+}
+
+SoundCheckpoints find_sound(const std::vector<std::string>& paths, std::size_t wanted,
+                            const std::function<bool(const std::string& path)>& counts,
+                            ExaminationOptions options, const std::string& verb,
+                            const Streams& streams) {
+  SoundCheckpoints found;
+  for (const std::string& path : paths) {
+    if (found.sound.size() == wanted) break;
+    if (!counts(path)) continue;
+    options.common.path = path;
+    try {
+      Examination examination = examine(options, verb, streams);
+      throw_if_unread(examination.report.findings, examination.path, nullptr);
+      if (judge(options, examination)) {
+        found.sound.push_back(path);
+      } else {
+        found.passed.push_back(passed_over_for(path, examination.report.findings));
+      }
+    } catch (const Error& error) {
+      if (!is_passed_over(error.code())) throw;
+      found.passed.push_back({path, std::string(code_name(error.code())), message_of(error), 0});
+    }
+  }
+  return found;
+}
+
+void note_passed_over(const std::vector<PassedOver>& passed, const CommonOptions& common,
+                      const Streams& streams) {
+  if (common.quiet) return;
+  for (const PassedOver& one : passed) {
+    const std::string path = formats::escape(one.path);
+    // Errors name the path already.
+    const bool named = one.message.starts_with(path + ": ");
+    streams.err << "fsdp-ckpt: note: passed over: " << (named ? std::string() : path + ": ")
+                << one.message << " [" << one.code << "]";
+    if (one.more != 0) streams.err << cat(" and ", one.more, " more");
+    streams.err << '\n';
+  }
+}
+
+formats::Json step_json(const std::string& path) {
+  const auto step = step_of(path);
+  return step ? formats::Json(*step) : formats::Json();
+}
+
+formats::Json passed_over_json(const std::vector<PassedOver>& passed) {
+  formats::Json::Array all;
+  for (const PassedOver& one : passed) {
+    all.emplace_back(formats::Json::Object{{"path", one.path},
+                                           {"step", step_json(one.path)},
+                                           {"code", one.code},
+                                           {"message", one.message}});
+  }
+  return all;
+}
+
+}  // namespace fsdp::cli
