@@ -109,9 +109,9 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
     verdict.member = &member;
     verdict.of_series = series_of(member.below) == series;
     const auto step = certain_step_of(member.path);
-    const auto leads_to = [&](const fs::path& target) {
-      return is_within(target, fs::canonical(member.path));
-    };
+    std::error_code gone;
+    const fs::path own = fs::canonical(member.path, gone);
+    const auto leads_to = [&](const fs::path& target) { return is_within(target, own); };
     if (member.path == kept.front()) {
       verdict.reason = "the newest sound one";
     } else if (std::find(kept.begin(), kept.end(), member.path) != kept.end()) {
@@ -122,6 +122,8 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
       verdict.reason = "its name does not tell its step for certain";
     } else if (*step >= last) {
       verdict.reason = "as new as those that are kept";
+    } else if (gone) {
+      verdict.reason = gone.message();
     } else if (std::any_of(targets.begin(), targets.end(), leads_to)) {
       verdict.reason = "a link leads to it";
     } else if (const std::string inner = inner_checkpoint(member); !inner.empty()) {

@@ -5,10 +5,11 @@
 #include <array>
 #include <atomic>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
-#include "formats/arithmetic/computed_checkpoint.h"
+#include "formats/arithmetic/replaced_tensors.h"
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
@@ -61,21 +62,12 @@ class Averager {
 
   Average run() {
     const InputContent& base = operands_->inputs[base_];
-    const Index& index = base.checkpoint->index();
-    for (std::size_t t = 0; t < index.tensors.size(); ++t)
-      positions_.emplace(std::pair(index.tensors[t].key, index.tensors[t].path), t);
-    for (const auto& [key, leaf] : base.leaves) look_at(key);
+    ReplacedTensors sums(base.checkpoint);
+    for (const auto& [key, leaf] : base.leaves) look_at(leaf, sums);
     if (options_.differing == Differing::kRefused) compare_equals();
-    result_.checkpoint = with_computed_tensors(base.checkpoint, path_of_all(), std::move(computed_),
-                                               [held = operands_] { held->finish(); });
-    std::map<std::size_t, Value> references;
-    result_.content = with_leaves(base.content, [&](const Leaf& leaf) -> std::optional<Value> {
-      const auto found = summed_.find(leaf.key);
-      if (found == summed_.end()) return leaf.value;
-      const auto [at, fresh] = references.try_emplace(found->second);
-      if (fresh) at->second = tensor_reference(*result_.checkpoint, found->second);
-      return at->second;
-    });
+    auto made = sums.finish(base.content, path_of_all(), [held = operands_] { held->finish(); });
+    result_.checkpoint = std::move(made.checkpoint);
+    result_.content = std::move(made.content);
     return std::move(result_);
   }
 
@@ -90,8 +82,9 @@ class Averager {
     return operands_->inputs[input].leaves.at(key);
   }
 
-  void look_at(const std::string& key) {
-    if (!tensor_number(leaf_of(base_, key).value)) {
+  void look_at(const Leaf& leaf, ReplacedTensors& sums) {
+    const std::string& key = leaf.key;
+    if (!tensor_number(leaf.value)) {
       ++result_.values;
       return;
     }
@@ -109,13 +102,11 @@ class Averager {
     ++result_.summed;
     // Tensors that are one in every input are one in the sum.
     const auto [at, fresh] = groups_.try_emplace(numbers, 0);
-    if (fresh) {
-      const Leaf& leaf = leaf_of(base_, key);
-      const auto own = positions_.find({leaf.key, leaf.path});
-      at->second = own != positions_.end() ? own->second : numbers[base_];
-      add(at->second, numbers);
-    }
-    summed_.emplace(key, at->second);
+    if (fresh)
+      at->second = sums.replace(leaf, sum_of(numbers));
+    else
+      sums.tie(leaf, at->second);
+    summed_.insert(key);
   }
 
   // A block's scale counts for all of its elements, so the two cannot be added up apart.
@@ -134,7 +125,7 @@ class Averager {
     }
   }
 
-  void add(std::size_t position, const std::vector<std::size_t>& numbers) {
+  ComputedTensor sum_of(const std::vector<std::size_t>& numbers) {
     ComputedTensor tensor;
     tensor.dtype = options_.dtype.value_or(operands_->tensor(0, numbers[0]).dtype);
     tensor.shape = operands_->tensor(0, numbers[0]).shape;
@@ -153,10 +144,7 @@ class Averager {
                                                     held->tensor(0, numbers[0]).numel());
       return elements;
     };
-    if (computed_.emplace(position, std::move(tensor)).second) return;
-    throw Error(ErrorCode::kMismatch, cat(operands_->inputs[base_].path(), ": ",
-                                          quote(operands_->tensor(base_, position).key, kKeyText),
-                                          ": two entries have this name"));
+    return tensor;
   }
 
   // Everything that is not summed is the same in all inputs.
@@ -216,11 +204,9 @@ class Averager {
 
   const AverageOptions& options_;
   std::shared_ptr<Operands> operands_;
-  std::size_t base_ = 0;  // the input that values come from
-  std::map<std::pair<std::string, KeyPath>, std::size_t> positions_;  // in the base's index
+  std::size_t base_ = 0;                                    // the input that values come from
   std::map<std::vector<std::size_t>, std::size_t> groups_;  // numbers in the inputs -> position
-  std::map<std::string, std::size_t> summed_;               // key -> position
-  std::map<std::size_t, ComputedTensor> computed_;
+  std::set<std::string> summed_;                            // keys
   Average result_;
 };
 

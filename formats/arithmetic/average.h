@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -31,10 +30,10 @@ struct AverageOptions {
 };
 
 struct Average {
-  std::unique_ptr<Checkpoint> checkpoint;  // holds the inputs
-  Value content;                           // refers to `checkpoint`
-  std::uint64_t summed = 0;                // tensors
-  std::uint64_t taken = 0;                 // tensors that are those of an input
+  std::shared_ptr<const Checkpoint> checkpoint;  // holds the inputs
+  Value content;                                 // refers to `checkpoint`
+  std::uint64_t summed = 0;                      // tensors
+  std::uint64_t taken = 0;                       // tensors that are those of an input
   std::uint64_t values = 0;
   std::uint64_t input_bytes = 0;  // of tensors that are read for the sums
 };

@@ -39,7 +39,8 @@ struct LowRankUpdate {
 
 // The weight with its updates, as bytes that are computed while they are read; reads cover whole
 // elements.  Memory: the matrices in the type of the computation.
-// Requires: `weight` is of a floating type, with rows of `columns` elements, `numel` in all.
+// Requires: `weight` is of a floating type, with rows of `columns` elements, `numel` in all, and is
+// not empty: writers read no empty tensor.
 // Lifetime: that of `weight`'s checkpoint.
 std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<InputReader> weight,
                                                   std::span<const LowRankUpdate> updates,

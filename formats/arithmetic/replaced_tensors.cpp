@@ -21,10 +21,10 @@ std::size_t ReplacedTensors::own_position(const Leaf& leaf) const {
   return own != positions_.end() ? own->second : *tensor_number(leaf.value);
 }
 
-void ReplacedTensors::replace(const Leaf& leaf, ComputedTensor tensor) {
+std::size_t ReplacedTensors::replace(const Leaf& leaf, ComputedTensor tensor) {
   const std::size_t own = own_position(leaf);
   if (computed_.emplace(own, std::move(tensor)).second && replaced_.emplace(leaf.key, own).second)
-    return;
+    return own;
   throw Error(ErrorCode::kMismatch, cat(source_->description().path, ": ", quote(leaf.key, 200),
                                         ": two entries have this name"));
 }

@@ -15,14 +15,18 @@
 
 namespace fsdp::formats {
 
-// Tensors that are tied to a replaced one keep their elements: only the named leaf changes.
+// Tensors that are tied to a replaced one keep their elements unless tie() is called: only the
+// named leaf changes.
 class ReplacedTensors {
  public:
   explicit ReplacedTensors(std::shared_ptr<const Checkpoint> source);
 
   // Replaces the tensor of a leaf of the content.  Requires: the leaf is a tensor (tensor_number).
+  // Returns the position of the new one, for tie().
   // Throws: kMismatch if another leaf of the same name was replaced.
-  void replace(const Leaf& leaf, ComputedTensor tensor);
+  std::size_t replace(const Leaf& leaf, ComputedTensor tensor);
+  // Makes the leaf one with another that was replaced.
+  void tie(const Leaf& leaf, std::size_t position) { replaced_[leaf.key] = position; }
   bool empty() const { return computed_.empty(); }
   std::size_t size() const { return computed_.size(); }
 

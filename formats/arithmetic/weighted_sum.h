@@ -20,12 +20,11 @@ enum class Accumulator { kFloat32, kFloat64 };
 //   1. the element x_i is converted to a: exactly, but for float64 to float32;
 //   2. the weight w_i was rounded to a;
 //   3. p = w_i * x_i is rounded;
-//   4. sum = p for the first input, else sum = sum + p, rounded.  No multiplication is fused with
-//   an
-//      addition.
-// At the end sum = sum / d, rounded, if there is a divisor; a NaN becomes the one quiet NaN without
-// a sign; and the sum is cast as `cast` does.  Numbers too small for normal ones are kept.  So
-// blocks, threads, processors and compilers do not matter.
+//   4. sum = p for the first input, else sum = sum + p, rounded.
+// No multiplication is fused with an addition.  At the end sum = sum / d, rounded, if there is a
+// divisor; a NaN becomes the one quiet NaN without a sign; and the sum is cast as `cast` does.
+// Numbers too small for normal ones are kept.  So blocks, threads, processors and compilers do not
+// matter.
 
 // The sums of one block of elements.
 class WeightedSum {

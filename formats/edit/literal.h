@@ -12,8 +12,8 @@ namespace fsdp::formats {
 // Returns the value of `like`'s type that `text` says, or nothing if it says none:
 //   bool: True, False, true, false       int: a decimal number within 64 bits
 //   float: a number, whole ones too, inf, -inf, nan       str: the text itself
-//   None: None       a list or tuple: the same number of such items between its brackets, "(0.9,
-//   0.95)"
+//   None: None
+//   a list or tuple: the same number of such items between its brackets, "(0.9, 0.95)"
 // Other types: nothing.
 std::optional<Value> value_like(const Value& like, std::string_view text);
 

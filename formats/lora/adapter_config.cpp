@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "formats/base/error.h"
@@ -63,9 +64,13 @@ Error refused(const std::string& name, const Json& value) {
                cat(quote(name), " is ", quote(text, 80), ", which is not merged"));
 }
 
+// Updates of weights are computed in float32.
 double number_of(const std::string& name, const Json& json) {
   if (json.as_int() != nullptr) return static_cast<double>(*json.as_int());
-  if (const auto* number = std::get_if<double>(&json.storage())) return *number;
+  if (const auto* number = std::get_if<double>(&json.storage())) {
+    if (std::abs(*number) <= std::numeric_limits<float>::max()) return *number;
+    throw Error(ErrorCode::kType, cat(quote(name), " is too large for float32"));
+  }
   throw Error(ErrorCode::kType, cat(quote(name), " is ", json_kind(json), ", expected a number"));
 }
 

@@ -9,7 +9,6 @@ Note [order of a sum] (formats/arithmetic/weighted_sum.h) by itself; the last ca
 """
 import argparse
 import os
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -27,26 +26,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from ranks import run_ranks
+from tool_run import Failure, check, run
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
           torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu]
 SHAPES = {"rows": (37, 29), "long": (200003,), "cube": (5, 1, 7), "empty": (0, 4), "one": ()}
 MIXED = [torch.float32, torch.bfloat16, torch.float64]   # the dtypes of one key in the three inputs
-
-
-class Failure(Exception):
-    pass
-
-
-def check(condition, message):
-    if not condition:
-        raise Failure(message)
-
-
-def run(tool, *args, expect=0):
-    done = subprocess.run([tool, *map(str, args)], capture_output=True, text=True)
-    check(done.returncode == expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stderr[-2000:]}")
-    return done.stdout if expect == 0 else done.stderr
 
 
 def random_bits(dtype, shape, random):

@@ -7,7 +7,6 @@
 import argparse
 import copy
 import os
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -21,20 +20,7 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
-
-class Failure(Exception):
-    pass
-
-
-def check(condition, message):
-    if not condition:
-        raise Failure(message)
-
-
-def run(tool, *args, expect=0):
-    done = subprocess.run([tool, *map(str, args)], capture_output=True, text=True)
-    check(done.returncode == expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stdout}{done.stderr[-2000:]}")
-    return done.stdout if expect == 0 else done.stderr
+from tool_run import check, run
 
 
 def same(a, b, where="$"):

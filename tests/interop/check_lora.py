@@ -9,7 +9,6 @@ NumPy does each step of Note [order of a low-rank update] (formats/arithmetic/lo
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -23,24 +22,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+from tool_run import check, run
+
 CONFIG = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "use_rslora": False, "fan_in_fan_out": False, "rank_pattern": {}, "alpha_pattern": {},
           "bias": "none", "modules_to_save": None, "target_modules": ["q"], "init_lora_weights": True, "use_dora": False,
           "layer_replication": None, "base_model_name_or_path": "base", "task_type": "CAUSAL_LM", "qalora_group_size": 16}
-
-
-class Failure(Exception):
-    pass
-
-
-def check(condition, message):
-    if not condition:
-        raise Failure(message)
-
-
-def run(tool, *args, expect=0):
-    done = subprocess.run([tool, *map(str, args)], capture_output=True, text=True)
-    check(done.returncode == expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stdout}{done.stderr[-2000:]}")
-    return done.stdout if expect == 0 else done.stderr
 
 
 def save_adapter(folder, name, tensors, config, binary=False):

@@ -34,23 +34,9 @@ from torch.distributed.fsdp import fully_shard
 import models
 import truth
 from ranks import run_ranks
+from tool_run import Failure, check, run
 
 WORLDS = (1, 2, 3, 4, 7, 8)
-
-
-class Failure(Exception):
-    pass
-
-
-def check(condition, message):
-    if not condition:
-        raise Failure(message)
-
-
-def run(tool, *args, expect=0):
-    done = subprocess.run([tool, *map(str, args)], capture_output=True, text=True)
-    check(done.returncode == expect, f"{' '.join(map(str, args))}: exit {done.returncode}, expected {expect}\n{done.stderr[-2000:]}")
-    return done.stdout
 
 
 class Net(models.Net):

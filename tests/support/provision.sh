@@ -177,6 +177,27 @@ find_python3() {
   return 1
 }
 
+is_ready() { [ -e "$1/.ready" ] && "$1/bin/python" -c '' 2>/dev/null; }
+
+# made_once DIR WHAT COMMAND...: has the command make the environment DIR, unless it is there.
+made_once() {
+  local dir=$1 what=$2
+  shift 2
+  is_ready "$dir" && return
+  (
+    flock 9   # two clones at once: one installs, the other waits
+    is_ready "$dir" || step "$what in $dir" "$@"
+  ) 9>"$dir.lock" || exit
+}
+
+# venv_beside BASE DIR: a new environment that sees the packages of the Python BASE.
+venv_beside() {
+  local base=$1 dir=$2 site
+  rm -rf "$dir" && "$base" -m venv "$dir" || return
+  site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
+  "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth"
+}
+
 # All of torch's own dependencies are installed: the wheel's libtorch_cuda needs nearly every CUDA library just to be loaded, so leaving out
 # the rest would save little and could go wrong.  About 4.6 GB.
 make_venv() {
@@ -206,22 +227,14 @@ need_python() {
   base=$(find_python3) || die "no python3 between 3.10 and 3.13 with venv; install python3-venv"
   key=$({ grep -v '^ *#' "$PROVISION_DIR/requirements.txt"; "$base" -V; echo "$base"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/python-$key
-  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
-    (
-      flock 9   # two clones at once: one installs, the other waits
-      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null ||
-        step "PyTorch environment in $dir" make_venv "$base" "$dir"
-    ) 9>"$dir.lock" || exit
-  fi
+  made_once "$dir" "PyTorch environment" make_venv "$base" "$dir"
   PYTHON=$dir/bin/python
 }
 
 # A separate environment that sees the packages of PYTHON's: about 140 MB and 45 s.
 make_frameworks_venv() {
-  local base=$1 dir=$2 log=$dir.log site
-  rm -rf "$dir" && "$base" -m venv "$dir" || return
-  site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
-  "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth" || return
+  local base=$1 dir=$2 log=$dir.log
+  venv_beside "$base" "$dir" || return
   # DeepSpeed has only a source package, and its build needs the installed torch; without compiled operators it is plain Python.
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
     setuptools==80.9.0 wheel==0.45.1 || return
@@ -238,21 +251,13 @@ need_frameworks() {
   local key dir
   key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-frameworks}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/frameworks-$key
-  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
-    (
-      flock 9
-      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null ||
-        step "trainers' environment in $dir" make_frameworks_venv "$PYTHON" "$dir"
-    ) 9>"$dir.lock" || exit
-  fi
+  made_once "$dir" "trainers' environment" make_frameworks_venv "$PYTHON" "$dir"
   FRAMEWORKS_PYTHON=$dir/bin/python
 }
 
 make_peft_venv() {
-  local base=$1 dir=$2 log=$dir.log site
-  rm -rf "$dir" && "$base" -m venv "$dir" || return
-  site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
-  "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth" || return
+  local base=$1 dir=$2 log=$dir.log
+  venv_beside "$base" "$dir" || return
   # Without dependencies: PyTorch is the one that is there.
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements-peft.txt" || return
@@ -260,17 +265,13 @@ make_peft_venv() {
   rm -f "$log"
   touch "$dir/.ready"
 }
+
+# Needs need_python.
 need_peft() {
   local key dir
   key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-peft}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/peft-$key
-  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
-    (
-      flock 9
-      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null ||
-        step "peft's environment in $dir" make_peft_venv "$PYTHON" "$dir"
-    ) 9>"$dir.lock" || exit
-  fi
+  made_once "$dir" "peft's environment" make_peft_venv "$PYTHON" "$dir"
   PEFT_PYTHON=$dir/bin/python
 }
 
@@ -288,12 +289,7 @@ small_python() {
   local name=$1 key dir
   key=$({ grep -v '^ *#' "$PROVISION_DIR/requirements-$name.txt"; find_python3; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/$name-$key
-  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
-    (
-      flock 9
-      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null || step "$name environment in $dir" make_small_venv "$dir" "$name"
-    ) 9>"$dir.lock" || exit
-  fi
+  made_once "$dir" "$name environment" make_small_venv "$dir" "$name"
   SMALL_PYTHON=$dir/bin/python
 }
 

@@ -73,6 +73,7 @@ TEST(AdapterConfig, malformed_text_is_refused) {
       {R"({"peft_type": "LORA", "r": -1, "lora_alpha": 1})", ErrorCode::kType},
       {R"({"peft_type": "LORA", "r": 1.5, "lora_alpha": 1})", ErrorCode::kType},
       {R"({"peft_type": "LORA", "r": 1, "lora_alpha": "1"})", ErrorCode::kType},
+      {R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1e39})", ErrorCode::kType},
       {R"({"peft_type": "LORA", "r": 1, "r": 2, "lora_alpha": 1})", ErrorCode::kJson},
       {config(R"("use_rslora": 1)"), ErrorCode::kType},
       {config(R"("rank_pattern": [1])"), ErrorCode::kType},

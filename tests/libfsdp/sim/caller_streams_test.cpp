@@ -276,35 +276,13 @@ struct AsideImpl : StackImpl {
 };
 TORCH_MODULE(Aside);
 
-// What was gathered in vain, for a layer that did not come, is not waited for by the side stream.
-TEST(SimCallerStreams, a_forward_ends_in_another_stream_than_its_layers_ran_in) {
+// Every other forward takes fewer layers, and throws then if `throws`.  The main stream writes the
+// shards at once.
+void write_after_layers_aside(bool throws) {
   Scene scene;
   scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
   scene.options.forward_prefetch = true;
-  run(scene, [](const Group& group, const FsdpOptions& options) {
-    Aside module;
-    fill_parameters(*module);
-    module->side = sim::new_stream(group->rank(), "side");
-    FullyShardedDataParallel<Aside> sharded(module, options);
-    name_lanes(sharded);
-    const torch::NoGradGuard no_grad;
-    std::vector<Tensor> values;
-    for (int i = 0; i < 4; ++i) values.push_back(device_values({3, 16}, group->rank(), i));
-    sim::synchronize(group->rank());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      module->order = i % 2 == 0 ? Order{0, 1, 2, 3, 4, 5} : Order{0, 1, 2};
-      sharded.forward(values[i]);
-      for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
-    }
-  });
-}
-
-// The main stream writes the shards next; nothing has it wait for the layers.
-TEST(SimCallerStreams, a_forward_throws_in_another_stream_than_its_callers) {
-  Scene scene;
-  scene.options.auto_wrap_policy = module_wrap_policy<nn::LinearImpl>();
-  scene.options.forward_prefetch = true;
-  run(scene, [](const Group& group, const FsdpOptions& options) {
+  run(scene, [&](const Group& group, const FsdpOptions& options) {
     Aside module;
     fill_parameters(*module);
     module->side = sim::new_stream(group->rank(), "side");
@@ -314,8 +292,9 @@ TEST(SimCallerStreams, a_forward_throws_in_another_stream_than_its_callers) {
     const Tensor value = device_values({3, 16}, group->rank(), 0);
     sim::synchronize(group->rank());
     for (int i = 0; i < 4; ++i) {
-      module->throws = i % 2 == 1;
-      module->order = module->throws ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      const bool fewer = i % 2 == 1;
+      module->order = fewer ? Order{0, 1, 2} : Order{0, 1, 2, 3, 4, 5};
+      module->throws = fewer && throws;
       if (module->throws)
         EXPECT_THROW(sharded.forward(value), std::exception);
       else
@@ -323,6 +302,15 @@ TEST(SimCallerStreams, a_forward_throws_in_another_stream_than_its_callers) {
       for (Tensor& shard : sharded.parameters()) shard.mul_(0.99);
     }
   });
+}
+
+// What was gathered in vain, for a layer that did not come, is not waited for by the side stream.
+TEST(SimCallerStreams, a_forward_ends_in_another_stream_than_its_layers_ran_in) {
+  write_after_layers_aside(/*throws=*/false);
+}
+// Nothing has the main stream wait for the layers.
+TEST(SimCallerStreams, a_forward_throws_in_another_stream_than_its_callers) {
+  write_after_layers_aside(/*throws=*/true);
 }
 
 // Written as without sharding: a side stream forks from the main one and joins it, and because a
