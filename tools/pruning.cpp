@@ -22,6 +22,19 @@ using formats::cat;
 // Levels of folders of a run in which links to its checkpoints are looked for, as for checkpoints.
 constexpr int kLinkLevels = 3;
 
+// Returns where a path leads, without links; empty where it leads nowhere.
+// Throws: kIo: that cannot be told.
+fs::path target_of(const fs::path& path) {
+  std::error_code error;
+  fs::path target = fs::canonical(path, error);
+  if (!error) return target;
+  if (error == std::errc::no_such_file_or_directory ||
+      error == std::errc::too_many_symbolic_link_levels) {
+    return {};
+  }
+  throw Error(ErrorCode::kIo, cat(formats::escape(path.native()), ": ", error.message()));
+}
+
 // The targets of symbolic links in the folders of a run; those that lead nowhere are left out.
 // Throws: kIo: a link that is not seen would not protect its target.
 void add_link_targets(const fs::path& folder, int levels, std::vector<fs::path>& targets) {
@@ -29,13 +42,8 @@ void add_link_targets(const fs::path& folder, int levels, std::vector<fs::path>&
     const fs::path inner = folder / name;
     const fs::file_type type = fs::symlink_status(inner).type();
     if (type == fs::file_type::symlink) {
-      std::error_code error;
-      const fs::path target = fs::canonical(inner, error);
-      if (!error) targets.push_back(target);
-      if (error && error != std::errc::no_such_file_or_directory &&
-          error != std::errc::too_many_symbolic_link_levels) {
-        throw Error(ErrorCode::kIo, cat(formats::escape(inner.native()), ": ", error.message()));
-      }
+      fs::path target = target_of(inner);
+      if (!target.empty()) targets.push_back(std::move(target));
     } else if (type == fs::file_type::directory && levels > 1) {
       add_link_targets(inner, levels - 1, targets);
     }
@@ -109,8 +117,7 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
     verdict.member = &member;
     verdict.of_series = series_of(member.below) == series;
     const auto step = certain_step_of(member.path);
-    std::error_code gone;
-    const fs::path own = fs::canonical(member.path, gone);
+    const fs::path own = target_of(member.path);
     const auto leads_to = [&](const fs::path& target) { return is_within(target, own); };
     if (member.path == kept.front()) {
       verdict.reason = "the newest sound one";
@@ -122,8 +129,8 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
       verdict.reason = "its name does not tell its step for certain";
     } else if (*step >= last) {
       verdict.reason = "as new as those that are kept";
-    } else if (gone) {
-      verdict.reason = gone.message();
+    } else if (own.empty()) {
+      verdict.reason = "it went away meanwhile";
     } else if (std::any_of(targets.begin(), targets.end(), leads_to)) {
       verdict.reason = "a link leads to it";
     } else if (const std::string inner = inner_checkpoint(member); !inner.empty()) {

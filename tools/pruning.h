@@ -42,6 +42,7 @@ std::string series_of(const std::string& below);
 
 // Judges every member.  `kept`: the sound ones that stay, by their paths, the newest first.
 // `whole_folders`: what else lies in a checkpoint's folder goes with it.
+// Throws: kIo: it cannot be told where a link or a member leads.
 // Requires: each of `kept` has a certain step.  Lifetime: `members` outlive the result.
 std::vector<PruneVerdict> prune_verdicts(const std::string& run,
                                          const std::vector<RunMember>& members,
