@@ -135,7 +135,8 @@ CLI::App* add_verb(CLI::App& app, Verb& verb, TypedCommon& typed) {
   CLI::App* sub = app.add_subcommand(verb.name(), verb.description());
   if (!verb.alias().empty()) sub->alias(verb.alias());
   CliOptionSet common(*sub);
-  declare_path(common, typed);
+  verb.declare_first(common);
+  if (verb.takes_path()) declare_path(common, typed);
   declare_common(common, typed);
   CliOptionSet options(*sub);
   verb.declare(options);

@@ -2,6 +2,7 @@
 #include "tools/conversion.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
@@ -143,11 +144,13 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
 }
 
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
-                       const CommonOptions& common, const Streams& streams) {
+                       const CommonOptions& common, const Streams& streams,
+                       const ContentChange& change) {
   const std::string format = output_format_of(conversion);
   std::optional<formats::DType> dtype;
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
+  std::unique_ptr<formats::Checkpoint> original;  // what a changed one reads
   auto source = open_source(common);
   // Tensors inside values count as the checkpoint's own if the format has no other place for them,
   // or if they are to be cast like all others.
@@ -161,15 +164,21 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   Value content = selected_content(*source, common);
   const formats::CopyCheck check = formats::check_before_copy(
       *source, content, [] { return formats::interrupted(); },
-      format == "pt" ? formats::LibraryTensors::kKept : formats::LibraryTensors::kRefused);
+      format == "pt" && !change ? formats::LibraryTensors::kKept
+                                : formats::LibraryTensors::kRefused);
   content = formats::with_objects(content, check);
-  if (dtype) content = with_dtype(*source, content, *dtype);
   content = formats::with_values(*source, content);
   content = formats::with_integer_ids(*source, content);
   ReportExtras extras;
   note_computed(check, extras);
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, extras);
+  if (change) {
+    Changed changed = change(*source, content, extras);
+    original = std::exchange(source, std::move(changed.checkpoint));
+    content = std::move(changed.content);
+  }
+  if (dtype) content = with_dtype(*source, content, *dtype);
   return write_converted(verb, *source, content, format, conversion, common, streams,
                          std::move(extras));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,16 @@ bool is_about_rules(ErrorCode code);
 // Parses the words of --strip-prefix: "auto" or prefixes.
 formats::NameRules strip_rules(const std::vector<std::string>& words);
 
+// Content whose tensors are those of another checkpoint, which reads the first one.
+struct Changed {
+  std::unique_ptr<formats::Checkpoint> checkpoint;
+  formats::Value content;
+};
+// Makes other content of a checkpoint's, which has no placeholders, and adds what it did to the
+// report.
+using ContentChange = std::function<Changed(const formats::Checkpoint& source,
+                                            const formats::Value& content, ReportExtras& extras)>;
+
 // Returns the name of the output's format, by --to or by the destination's suffix.  Throws: kUsage.
 std::string output_format_of(const ConversionOptions& conversion);
 
@@ -58,8 +69,10 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
                     const ConversionOptions& conversion, const CommonOptions& common,
                     const Streams& streams, ReportExtras extras);
 
+// `change`: applied after prefixes are stripped and before elements are cast.
 // Returns 0.  Throws: Error; nothing is written then.
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
-                       const CommonOptions& common, const Streams& streams);
+                       const CommonOptions& common, const Streams& streams,
+                       const ContentChange& change = {});
 
 }  // namespace fsdp::cli

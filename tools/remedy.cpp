@@ -32,6 +32,8 @@ std::string remedy_text(const Hint& hint) {
       return "; give the names in the order of model.parameters() with --names FILE";
     case Remedy::kGiveModel:
       return "; give them with --names FILE or --model PATH";
+    case Remedy::kDropOptimizer:
+      return "; --drop-optimizer leaves it out";
     case Remedy::kRekeyFirst:
       return "; give the names in the order of model.parameters() with --names FILE to rekey, and "
              "convert what that writes";

@@ -18,7 +18,7 @@ namespace fsdp::cli {
 class OptionSet {
  public:
   virtual ~OptionSet() = default;
-  // Words without a dash, in the order of declaration; PATH, which every verb has, comes first.
+  // Words without a dash, in the order of declaration.
   virtual void positional(const std::string& name, std::string& value, const std::string& help,
                           bool required) = 0;
   // Any number of further words, after the required ones.
@@ -60,6 +60,10 @@ class Verb {
   virtual std::string description() const = 0;
   // Two commands, one per line.
   virtual std::vector<std::string> examples() const = 0;
+  // Declares words that stand before PATH.
+  virtual void declare_first(OptionSet& /*options*/) {}
+  // Returns whether the verb takes PATH.
+  virtual bool takes_path() const { return true; }
   virtual void declare(OptionSet& options) = 0;
   // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error, if it could
   // not be done.

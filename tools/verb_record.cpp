@@ -82,7 +82,8 @@ std::vector<VerbRecord> verb_records() {
   for (const auto& verb : all_verbs()) {
     TypedCommon typed;
     Recorder recorder;
-    declare_path(recorder, typed);
+    verb->declare_first(recorder);
+    if (verb->takes_path()) declare_path(recorder, typed);
     verb->declare(recorder);
     records.push_back({verb->name(), verb->alias(), verb->description(), verb->examples(),
                        std::move(recorder.positionals), std::move(recorder.options)});

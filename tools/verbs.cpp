@@ -12,6 +12,8 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_reshard());
   verbs.push_back(make_rekey());
   verbs.push_back(make_rename());
+  verbs.push_back(make_map());
+  verbs.push_back(make_maps());
   verbs.push_back(make_set());
   verbs.push_back(make_average());
   verbs.push_back(make_merge_lora());

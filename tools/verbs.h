@@ -16,6 +16,8 @@ std::unique_ptr<Verb> make_shard();
 std::unique_ptr<Verb> make_reshard();
 std::unique_ptr<Verb> make_rekey();
 std::unique_ptr<Verb> make_rename();
+std::unique_ptr<Verb> make_map();
+std::unique_ptr<Verb> make_maps();
 std::unique_ptr<Verb> make_average();
 std::unique_ptr<Verb> make_set();
 std::unique_ptr<Verb> make_merge_lora();

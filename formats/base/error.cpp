@@ -169,6 +169,8 @@ std::string_view code_name(ErrorCode code) noexcept {
       return "JSON_DEPTH";
     case ErrorCode::kIndex:
       return "INDEX";
+    case ErrorCode::kToml:
+      return "TOML";
     case ErrorCode::kRekeyCollision:
       return "REKEY_COLLISION";
     case ErrorCode::kRekeyUnused:

@@ -100,6 +100,8 @@ enum class ErrorCode {
   kJson,
   kJsonDepth,
   kIndex,
+  // Files of rules.
+  kToml,
   // New names for the contents of a checkpoint.
   kRekeyCollision,
   kRekeyUnused,
@@ -142,6 +144,7 @@ enum class Remedy {
   kTakeOne,        // take what differs from the first or the last checkpoint, or choose keys
   kTakeOptimizer,  // take the states of optimizers as well
   kRetype,         // let values get another type
+  kDropOptimizer,  // leave optimizer states out
   kMovePrefix,     // subject: "prefix=what stays of it", taken from the keys that have it
 };
 

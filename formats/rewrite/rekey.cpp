@@ -2,63 +2,22 @@
 #include "formats/rewrite/rekey.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/checkpoint/source_pieces.h"
 #include "formats/content/content.h"
 #include "formats/content/object_fields.h"
 #include "formats/content/placed_leaves.h"
 #include "formats/content/state_parts.h"
-#include "formats/model/tensor_reader.h"
-#include "formats/pickle/writer.h"
+#include "formats/rewrite/option_equality.h"
 
 namespace fsdp::formats {
 namespace {
 
-// Tensors among the options of a group are single numbers, such as learning rates.
-constexpr std::uint64_t kMaxOptionBytes = 64U << 10U;
-
 std::string step_text(const PathStep& step) {
   return joined({step});
 }
-
-// Tells whether options of groups are equal, reading each once.
-class OptionEquality {
- public:
-  explicit OptionEquality(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
-  bool operator()(const Value& a, const Value& b) { return content_of(a) == content_of(b); }
-
- private:
-  std::string content_of(const Value& value) {
-    if (const auto number = deferred_number(value)) {
-      const auto known = known_.find(*number);
-      if (known != known_.end()) return known->second;
-      return known_.emplace(*number, content_of(resolved(checkpoint_, value))).first->second;
-    }
-    if (const auto number = tensor_number(value)) return tensor_content(*number);
-    return "p" + write_pickle(value);
-  }
-
-  std::string tensor_content(std::size_t number) const {
-    const TensorEntry& tensor = checkpoint_.index().tensors[number];
-    if (tensor.bytes() > kMaxOptionBytes) {
-      throw Error(ErrorCode::kLimitSize, cat(quote(tensor.key, 200), ": an option of ",
-                                             tensor.bytes(), " bytes, at most ", kMaxOptionBytes));
-    }
-    std::string content = cat("t", torch_name(tensor.dtype), shape_text(tensor.shape));
-    const TargetPiece piece = whole_tensor_piece(checkpoint_, number);
-    visit_pieces(std::span(&piece, 1), {}, [&](const TensorBlock& block) {
-      for (const std::byte byte : block.bytes) content += static_cast<char>(byte);
-    });
-    return content;
-  }
-
-  const Checkpoint& checkpoint_;
-  std::unordered_map<std::size_t, std::string> known_;
-};
 
 class Rekeying {
  public:

@@ -267,6 +267,30 @@ def rewrite(b):
     table("Other names for 2 GB: metadata written, data files linked, all synced", took)
 
 
+NAMES = '[rename]\n"{rest:**}" = "net.{rest}"\n'
+# Every matrix turned, with the optimizer's state.
+TURNED = '[[rule]]\nfrom = "{layer:int}.{which:1|3}.weight"\nto = "{layer}.{which}.turned"\ndo = ["transpose"]\n' + NAMES
+
+
+def maps(b):
+    folder = b.input("2gb", "make_folder.py", 2)
+    read_into_page_cache(folder)
+    rules = {}
+    for name, text in (("names", NAMES), ("turned", TURNED)):
+        rules[name] = f"{b.work}-{name}.toml"
+        with open(rules[name], "w", encoding="utf-8") as file:
+            file.write(text)
+    try:
+        def mapped(name):
+            return [b.tool, "map", rules[name], folder, "out", "--to", "dcp", "-w", "2", "-q", "--threads", b.threads]
+        took = b.rounds({"cp -r, synced": (shell(f"cp -r '{folder}' out && sync out/* out"), False),
+                         "map, names": (mapped("names"), False), "map, matrices turned": (mapped("turned"), False)})
+        table("2 GB through a map that moves, in and out a folder of two ranks, all synced", took, size_of(folder), "cp -r, synced")
+    finally:
+        for path in rules.values():
+            os.remove(path)
+
+
 def values(b):
     folder = b.input("2gb", "make_folder.py", 2)
     full, short, rounded = (f"{b.work}-{name}.pt" for name in ("full", "short", "rounded"))
@@ -325,7 +349,7 @@ def average(b):
 
 
 PARTS = {"copy": copy, "threads": threads, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values,
-         "average": average}
+         "average": average, "map": maps}
 
 
 def main():

@@ -25,6 +25,8 @@ SECONDS = 1.0
 # from, so the tool starts from a shell.
 MEGABYTES = 64
 AGAIN = 2
+# Takes every model: its tensors are stacked, scaled and renamed.
+RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "any.toml")
 
 
 def verbs(out):
@@ -53,6 +55,7 @@ def verbs(out):
         "rekey name": ["rekey", "PATH", folder, "--to", "name", fast],
         "rename": ["rename", "PATH", folder, "--strip-prefix", "a", fast],
         "set": ["set", "PATH", folder, "**=1", fast],
+        "map": ["map", RULES, "PATH", folder, "--to", "dcp", "--set", "rows=3", fast],
         "average": ["average", "PATH", "PATH", pt, "--optimizer", fast],
         "diff": ["diff", "PATH", "PATH"],
         "stats": ["stats", "PATH"],
@@ -62,7 +65,7 @@ def verbs(out):
 
 
 SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
-        "reshard", "rename", "average", "diff", "stats", "extract"]
+        "reshard", "rename", "map", "average", "diff", "stats", "extract"]
 
 
 def corpus(tests, work):

@@ -110,6 +110,14 @@ def commands(golden, folder):
     yield ["set", step, os.path.join(folder, "set"), "step=3", "--json", "--no-sync"]
     yield ["set", step, os.path.join(folder, "set-too"), "step=3", "app.optim.state.**.step=3", "--json", "--dry-run"]
     yield ["set", half, os.path.join(folder, "set.pt"), "step=3", "--json", "--no-sync"]
+    rules = os.path.join(folder, "rules.toml")
+    with open(rules, "w", encoding="utf-8") as file:
+        file.write('[parameters]\nrows = { value = 99 }\n[[rule]]\nfrom = "emb.weight"\nto = "e"\n'
+                   'do = [{ op = "pad", to = "rows" }]\n[[rule]]\ndrop = "steps_seen"\n[rename]\n"{name:**}" = "{name}"\n')
+    yield ["map", rules, step, os.path.join(folder, "mapped.pt"), "--json", "--no-sync"]
+    yield ["map", rules, step, os.path.join(folder, "mapped"), "--to", "dcp", "--json", "--dry-run", "--drop-optimizer"]
+    yield ["maps", "--json"]
+    yield ["maps", "--json", "--show", "nanogpt-gpt2"]
     adapter = os.path.join(golden, "../adapters/blocks")
     yield ["merge-lora", step, adapter, os.path.join(folder, "merged.pt"), "--json", "--no-sync"]
     yield ["merge-lora", step, adapter, adapter, os.path.join(folder, "merged"), "--to", "dcp", "--json", "--dry-run"]

@@ -99,6 +99,8 @@ CASES = [
             "cp {data}/golden/2.15.0/fsdp2/ckpt {in}/ckpt"),
     writing("set", "set {in}/ckpt {out}/o epoch=9", f"rename {MINIMAL} {{out}}/o --rename w=v --copy"),
     writing("set_tensor", "set {in}/ckpt {out}/o grid=9", f"reshard {MINIMAL} {{out}}/o --world-size 2"),
+    writing("map", "map {data}/rules/shards.toml {in}/ckpt {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),
+    writing("map_folder", "map {data}/rules/shards.toml {in}/ckpt {out}/o --to dcp -w 2", f"reshard {MINIMAL} {{out}}/o --world-size 2"),
     writing("merge_lora", "merge-lora {data}/golden/2.15.0/fsdp2/ckpt {data}/adapters/blocks {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),
     writing("average", f"average {{in}}/ckpt {{in}}/a.pt {{out}}/o.pt {ROWS}", f"consolidate {MINIMAL} {{out}}/o.pt", SHARDS, PT),
     writing("average_folder", f"average {{in}}/ckpt {{in}}/a.pt {{out}}/o --to dcp -w 2 {ROWS}", f"reshard {MINIMAL} {{out}}/o --world-size 2",

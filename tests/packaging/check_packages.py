@@ -214,7 +214,7 @@ def static(bench):
     said = wanted([bench.tool, "--version"]).splitlines()
     check(said[0] == f"fsdp-ckpt {bench.options.version}" and "statically linked" in said[1] and said[1].startswith("commit "), said)
     names = [library.split()[0] for library in said[2].split(", ")]
-    check({"zlib", "isa-l", "zstd", "HDF5", "nettle", "nlohmann_json", "CLI11"} <= set(names), said)
+    check({"zlib", "isa-l", "zstd", "HDF5", "nettle", "nlohmann_json", "toml++", "CLI11"} <= set(names), said)
     shown = {"nlohmann_json": "JSON for Modern C++"}
     for name in [*(shown.get(name, name) for name in names), "GNU C Library", "libstdc++", "libaec"]:
         check(f"  {name}" in bench.third_party, f"THIRD_PARTY does not list {name}")

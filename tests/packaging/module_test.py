@@ -213,22 +213,32 @@ class ModuleTest(unittest.TestCase):
         self.assertEqual((merged.merged, merged.prefix), (2, "app.model."))
         changed = fsdp_ckpt.set_values(FOLDER, self.path("set"), {"step": 0, "app.optim.param_groups.*.lr": 1e-4})
         self.assertEqual([(one.was, one.now) for one in changed.changes], [(0.01, 1e-4), (2, 0)])
+        names = [one.name for one in fsdp_ckpt.maps()]
+        self.assertIn("nanogpt-gpt2", names)
+        self.assertIn("[[rule]]", fsdp_ckpt.map_rules("nanogpt-gpt2"))
+        with open(self.path("rules.toml"), "w", encoding="utf-8") as file:
+            file.write('parameters.rows = {}\n[[rule]]\nfrom = "emb.weight"\nto = "e"\ndo = [{ op = "pad", to = "rows" }]\n'
+                       '[rename]\n"{name:**}" = "{name}"\n')
+        mapped = fsdp_ckpt.map_model(self.path("rules.toml"), FOLDER, self.path("mapped.pt"), parameters={"rows": 40})
+        self.assertEqual((mapped.parameters, mapped.optimizers), ({"rows": 40}, 1))
+        self.assertEqual([(one.from_[0].shape, one.to[0].shape, one.do) for one in mapped.steps if one.to[0].key == "e"],
+                         [([38, 26], [40, 26], ["pad"])])
         with self.assertRaises(fsdp_ckpt.FsdpCkptError) as caught:
             fsdp_ckpt.average([FOLDER, SMALL], self.path("none.pt"))
         self.assertEqual((caught.exception.status, caught.exception.code), (2, "MISMATCH"))
 
     def test_every_option_is_a_parameter(self):
-        known = {"rename": "names", "no_sync": "sync", "no_verify": "verify_rest", "all": "all_elements", "globals": None}
+        known = {"rename": "names", "no_sync": "sync", "no_verify": "verify_rest", "all": "all_elements", "globals": None, "set": "parameters"}
         status, text, _ = fsdp_ckpt.run("--help")
         self.assertEqual(status, 0)
         verbs = re.findall(r"^  ([a-z-]+)(?:,|\s)", text.split("Verbs:")[1].split("Options:")[0], re.MULTILINE)
         self.assertGreater(len(verbs), 10)
         for verb in verbs:
-            parameters = inspect.signature(getattr(fsdp_ckpt, {"set": "set_values"}.get(verb, verb.replace("-", "_")))).parameters
+            parameters = inspect.signature(getattr(fsdp_ckpt, {"set": "set_values", "map": "map_model"}.get(verb, verb.replace("-", "_")))).parameters
             for option in re.findall(r"^ .*?--([a-z-]+)", fsdp_ckpt.run(verb, "--help")[1], re.MULTILINE):
                 name = option.replace("-", "_")
                 name = known.get(name, name)
-                if option in FOR_PEOPLE or name is None or (verb in ("prune", "seal") and option in ("keys", "exclude")):
+                if option in FOR_PEOPLE or name is None or verb == "maps" or (verb in ("prune", "seal") and option in ("keys", "exclude")):
                     continue
                 self.assertIn(name, parameters, f"{verb} --{option}")
 
@@ -236,7 +246,7 @@ class ModuleTest(unittest.TestCase):
         if not os.path.isdir(DOCS):
             self.skipTest("the schemas are not here")
         kinds = {"inspect": "Inspection", "inspect-run": "RunInspection", "globals": "Globals", "verify": "Verification", "verify-run": "RunVerification",
-                 "average": "Averaged", "merge-lora": "Merged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
+                 "average": "Averaged", "map": "Mapped", "maps": "BuiltinMaps", "merge-lora": "Merged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
                  "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):

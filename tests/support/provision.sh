@@ -7,6 +7,7 @@
 #   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
+#   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt and requirements-models-alone.txt too
 #   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
@@ -62,7 +63,7 @@ step() {
 # Names with | are alternatives: the first that is installed or available is used.
 packages_of() {
   case $1 in
-    tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nettle-dev libhdf5-dev nlohmann-json3-dev libcli11-dev ;;
+    tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nettle-dev libhdf5-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
     test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
@@ -273,6 +274,36 @@ need_peft() {
   dir=$FSDP_CACHE/peft-$key
   made_once "$dir" "peft's environment" make_peft_venv "$PYTHON" "$dir"
   PEFT_PYTHON=$dir/bin/python
+}
+
+# A separate environment that sees the packages of PYTHON's: about 150 MB and a minute.
+make_models_venv() {
+  local base=$1 dir=$2 log=$dir.log site
+  rm -rf "$dir" && "$base" -m venv "$dir" || return
+  site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
+  "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth" || return
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
+    -r "$PROVISION_DIR/requirements-models.txt" || return
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
+    -r "$PROVISION_DIR/requirements-models-alone.txt" || return
+  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import torch, transformers' || return
+  rm -f "$log"
+  touch "$dir/.ready"
+}
+
+# Needs need_python.
+need_models() {
+  local key dir
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-models,-models-alone}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/models-$key
+  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
+    (
+      flock 9
+      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null ||
+        step "models' environment in $dir" make_models_venv "$PYTHON" "$dir"
+    ) 9>"$dir.lock" || exit
+  fi
+  MODELS_PYTHON=$dir/bin/python
 }
 
 make_small_venv() {

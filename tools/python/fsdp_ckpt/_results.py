@@ -265,6 +265,59 @@ class ValuesSet(Answer):
 
 
 @dataclass(frozen=True)
+class MapTensor:
+    key: str
+    dtype: str
+    shape: List[int]
+
+
+@dataclass(frozen=True)
+class MapStep:
+    line: int
+    from_: List[MapTensor]
+    to: List[MapTensor]
+    do: List[str]
+
+
+@dataclass(frozen=True)
+class Mapped(Answer):
+    path: str
+    output: str
+    map: str
+    parameters: Dict[str, int]
+    steps: List[MapStep]
+    optimizers: int
+    dropped_optimizers: int
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class BuiltinMap:
+    name: str
+    description: str
+
+
+@dataclass(frozen=True)
+class BuiltinMaps(Answer):
+    maps: Optional[List[BuiltinMap]] = None
+    name: Optional[str] = None
+    rules: Optional[str] = None
+
+
+@dataclass(frozen=True)
 class Merged(Answer):
     path: str
     output: str

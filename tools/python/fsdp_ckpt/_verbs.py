@@ -13,11 +13,12 @@ Parameters of every function:
 They raise FsdpCkptError, and nothing else for what is wrong with a checkpoint.  A relative path is relative to the working folder.
 """
 import os
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ._process import FsdpCkptError, Progress, ask
-from ._results import (Answer, Averaged, Comparison, Extraction, Globals, Inspection, Latest, Merged, Output, Pruned, Rekeyed, Renamed,
-                       Resharded, RunInspection, RunVerification, Sealed, Statistics, ValuesSet, Verification, answer_of)
+from ._results import (Answer, Averaged, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Mapped, Merged,
+                       Output, Pruned, Rekeyed, Renamed, Resharded, RunInspection, RunVerification, Sealed, Statistics, ValuesSet,
+                       Verification, answer_of)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -231,6 +232,31 @@ def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, map
         "rename": [f"{old}={new}" for old, new in (names or {}).items()], "map": map, "strip_prefix": strip_prefix, "drop": drop,
         "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mapping[str, int]] = None, config: Optional[Path] = None,
+              reverse: bool = False, drop_optimizer: bool = False, to: Optional[str] = None, world_size: Optional[int] = None,
+              dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None,
+              dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+              exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+              progress: OnProgress = None, check: bool = True) -> Mapped:
+    """Makes the tensors of another model's code: `rules` is a file of rules or a built-in map, the verb `map`."""
+    return _asked(Mapped, "map", [_path(rules), _path(path), _path(out)], {
+        "set": None if parameters is None else [f"{name}={number}" for name, number in parameters.items()],
+        "config": None if config is None else _path(config), "reverse": reverse, "drop_optimizer": drop_optimizer, "to": to,
+        "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
+        "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def maps() -> List[BuiltinMap]:
+    """Returns the built-in maps."""
+    return _asked(BuiltinMaps, "maps", [], {}, None, True).maps or []
+
+
+def map_rules(name: str) -> str:
+    """Returns the text of a built-in map."""
+    return _asked(BuiltinMaps, "maps", [], {"show": name}, None, True).rules or ""
 
 
 def set_values(path: Path, out: Path, assignments: Dict[str, Any], *, retype: bool = False, copy: bool = False, dry_run: bool = False,

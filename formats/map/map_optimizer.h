@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of an optimizer, moved as a map moves the parameters that it belongs to.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "formats/content/state_parts.h"
+#include "formats/map/matching.h"
+#include "formats/map/references.h"
+
+namespace fsdp::formats::map {
+
+// How the tensors of a model were mapped.
+struct MappedModel {
+  std::vector<RuleUse> uses;  // with all targets
+  std::map<std::string, std::int64_t> parameters;
+  std::map<std::string, std::vector<std::int64_t>> shapes;  // of the sources, by name
+};
+
+// Applies a rule's operations one after the other.  Throws: what `applied` throws.
+std::vector<Array> apply_rule(const Rule& rule, std::vector<Array> arrays,
+                              const ParameterValue& parameter);
+
+// Returns the optimizer `state` at `part` with the names and states of the new parameters.  The
+// first of tied parameters has the state.
+// Throws: kUnsupported for ids, for a parameter whose elements are computed, for a state of another
+// shape, and for parameters that become one and lie in different groups or have different step
+// counts; kKey for a parameter that the model lacks; what read_optimizer throws.
+Value map_optimizer_state(const Checkpoint& source, const StatePart& part, const Value& state,
+                          const Rules& rules, const MappedModel& model, References& references);
+
+}  // namespace fsdp::formats::map

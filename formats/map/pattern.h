@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Patterns of keys with named captures: model.layers.{i:int}.self_attn.{p:q|k|v}_proj.weight.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace fsdp::formats::map {
+
+// Texts of captures by name.
+using Captures = std::map<std::string, std::string>;
+
+// {i} stands for one component of a key or a part of it (at least one character, no dot), {i:int}
+// for a decimal integer without leading zeros, {p:q|k} for one of the texts, {rest:**} for anything
+// that is not empty.  A capture that occurs twice has the same text.  "{{" and "}}" are braces.
+class Pattern {
+ public:
+  // Throws: kUsage for a pattern that is not well formed.
+  explicit Pattern(const std::string& text);
+
+  const std::string& text() const { return text_; }
+  const std::set<std::string>& names() const { return names_; }
+  // Returns the texts of the captures if the whole key matches.  Of several ways to match, earlier
+  // captures are as short as possible.  Keys longer than kMaxKeyBytes do not match.
+  std::optional<Captures> match(std::string_view key) const;
+  // Returns the key with these captures.  Requires: all names have one.
+  std::string filled(const Captures& captures) const;
+  // The same pattern with a name's restriction taken from `others`, which have the same name.
+  void restrict_like(const Pattern& other);
+  // Returns whether {name} is restricted to integers.
+  bool is_integer(const std::string& name) const;
+
+  static constexpr std::size_t kMaxKeyBytes = 4096;
+
+ private:
+  enum class Kind { kLiteral, kComponent, kInteger, kOneOf, kAnything };
+  struct Token {
+    Kind kind = Kind::kLiteral;
+    std::string text;  // of a literal; name of a capture
+    std::vector<std::string> choices;
+  };
+  class Matcher;
+
+  void add_capture(const std::string& inside);
+
+  std::string text_;
+  std::vector<Token> tokens_;
+  std::set<std::string> names_;
+};
+
+}  // namespace fsdp::formats::map

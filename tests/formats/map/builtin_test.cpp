@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// tests/interop/check_maps.py compares what they make with the code that the models come from.
+#include "formats/map/builtin.h"
+
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "formats/map/rules.h"
+
+namespace fsdp::formats::map {
+namespace {
+
+TEST(BuiltinMaps, are_sorted_described_and_lead_both_ways) {
+  std::string last;
+  for (const BuiltinMap& map : builtin_maps()) {
+    EXPECT_LT(last, map.name);
+    last = map.name;
+    const Rules rules = parse_rules(map.text, last, Direction::kForward);
+    EXPECT_FALSE(rules.description.empty()) << last;
+    EXPECT_FALSE(rules.model_types.empty()) << last;
+    EXPECT_NO_THROW(parse_rules(map.text, last, Direction::kReverse)) << last;
+    // A parameter that no operation asks for would be one that a user gives in vain.
+    std::set<std::string> used;
+    for (const Rule& rule : rules.rules) {
+      for (const Operation& operation : rule.operations)
+        for (const std::string& name : parameters_of(operation)) used.insert(name);
+    }
+    for (const Parameter& parameter : rules.parameters)
+      EXPECT_TRUE(used.contains(parameter.name)) << last << ": " << parameter.name;
+  }
+  EXPECT_FALSE(last.empty());
+}
+
+}  // namespace
+}  // namespace fsdp::formats::map

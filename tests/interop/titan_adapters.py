@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torchtitan's adapters of state dicts, without the training that the package is for.
+
+Their modules are loaded as they are.  What they import beside is replaced: it needs a newer PyTorch and other packages, and
+the adapters only use it as names of types.
+"""
+import importlib.util
+import logging
+import os
+import sys
+import types
+
+
+class Rope:
+    """Stands for every rotary embedding."""
+
+    class Config:
+        pass
+
+
+def _package(name, path):
+    module = types.ModuleType(name)
+    module.__path__ = [path]
+    sys.modules[name] = module
+    return module
+
+
+def _module(name, **members):
+    module = types.ModuleType(name)
+    vars(module).update(members)
+    sys.modules[name] = module
+
+
+def adapter(model, cls):
+    """The class of torchtitan.models.<model>.state_dict_adapter."""
+    root = os.path.dirname(importlib.util.find_spec("torchtitan").origin)
+    for name in ("torchtitan.protocols", "torchtitan.models", "torchtitan.models.common", "torchtitan.tools", f"torchtitan.models.{model}"):
+        if name not in sys.modules:
+            _package(name, os.path.join(root, *name.split(".")[1:]))
+
+    class Model:
+        Config = object
+
+    class Decoder:
+        Config = object
+
+    _module("torchtitan.protocols.model", BaseModel=Model)
+    _module("torchtitan.tools.logging", logger=logging.getLogger("torchtitan"))
+    _module("torchtitan.models.common.rope", ComplexRoPE=Rope, CosSinRoPE=Rope)
+    _module("torchtitan.models.common.decoder", Decoder=Decoder)
+    _module(f"torchtitan.models.{model}.model", Llama3Model=Model, Qwen3Model=Model, DeepSeekV3Model=Model, GptOssModel=Model)
+    return getattr(importlib.import_module(f"torchtitan.models.{model}.state_dict_adapter"), cls)
+
+
+def config(layers, dim=0, tied=False, **attention):
+    """What an adapter asks of a model's configuration.  `layers`: experts of each layer, 0 for none."""
+    def layer(experts):
+        return types.SimpleNamespace(attention=types.SimpleNamespace(rope=Rope.Config(), **attention),
+                                     moe=types.SimpleNamespace(num_experts=experts) if experts else None)
+    return types.SimpleNamespace(dim=dim, enable_weight_tying=tied, layers=[layer(experts) for experts in layers])
