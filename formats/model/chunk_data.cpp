@@ -42,23 +42,74 @@ Block simplified(const Block& block) {
   return out;
 }
 
+// Two dimensions of elements that lie apart on at least one side, in bytes.
+struct Plane {
+  std::size_t size[2];
+  std::size_t from_step[2];
+  std::size_t to_step[2];
+};
+
+// Rows and columns that are moved at a time: the cache lines of both sides stay in the first cache.
+constexpr std::size_t kTile = 32;
+
+template <std::size_t kItem>
+void move_plane(const Plane& plane, const std::byte* from, std::byte* to) {
+  for (std::size_t top = 0; top < plane.size[0]; top += kTile) {
+    const std::size_t bottom = std::min(top + kTile, plane.size[0]);
+    for (std::size_t left = 0; left < plane.size[1]; left += kTile) {
+      const std::size_t right = std::min(left + kTile, plane.size[1]);
+      for (std::size_t i = top; i < bottom; ++i) {
+        const std::byte* source = from + i * plane.from_step[0] + left * plane.from_step[1];
+        std::byte* target = to + i * plane.to_step[0] + left * plane.to_step[1];
+        for (std::size_t j = left; j < right; ++j) {
+          std::memcpy(target, source, kItem);
+          source += plane.from_step[1];
+          target += plane.to_step[1];
+        }
+      }
+    }
+  }
+}
+
+void move_plane(const Plane& plane, const std::byte* from, std::byte* to, std::size_t item) {
+  switch (item) {
+    case 1:
+      return move_plane<1>(plane, from, to);
+    case 2:
+      return move_plane<2>(plane, from, to);
+    case 4:
+      return move_plane<4>(plane, from, to);
+    case 8:
+      return move_plane<8>(plane, from, to);
+    default:
+      return move_plane<16>(plane, from, to);
+  }
+}
+
 void move_block(const Block& block, std::size_t dim, const std::byte* from, std::byte* to,
                 std::size_t item) {
-  if (dim == block.size.size()) {
+  const std::size_t left = block.size.size() - dim;
+  if (left == 0) {
     std::memcpy(to, from, item);
     return;
   }
   const auto count = static_cast<std::size_t>(block.size[dim]);
   const auto from_step = static_cast<std::size_t>(block.from_stride[dim]) * item;
   const auto to_step = static_cast<std::size_t>(block.to_stride[dim]) * item;
-  const bool last = dim + 1 == block.size.size();
-  if (last && from_step == item && to_step == item) {
+  const bool dense = block.from_stride.back() == 1 && block.to_stride.back() == 1;
+  if (left == 1 && dense) {
     std::memcpy(to, from, count * item);
     return;
   }
-  if (last) {
-    for (std::size_t i = 0; i < count; ++i)
-      std::memcpy(to + i * to_step, from + i * from_step, item);
+  if (left == 1) {
+    move_plane({{1, count}, {0, from_step}, {0, to_step}}, from, to, item);
+    return;
+  }
+  if (left == 2 && !dense) {
+    move_plane({{count, static_cast<std::size_t>(block.size[dim + 1])},
+                {from_step, static_cast<std::size_t>(block.from_stride[dim + 1]) * item},
+                {to_step, static_cast<std::size_t>(block.to_stride[dim + 1]) * item}},
+               from, to, item);
     return;
   }
   for (std::size_t i = 0; i < count; ++i)
