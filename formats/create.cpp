@@ -12,6 +12,7 @@
 #include "formats/safetensors/output.h"
 #include "formats/torch/output.h"
 #include "formats/trainers/framework_output.h"
+#include "formats/trainers/torch_checkpointing_output.h"
 
 namespace fsdp::formats {
 namespace {
@@ -63,6 +64,10 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
     }
     return safetensors::plan_output(source, content, destination, options.output,
                                     {options.max_shard_bytes}, options.drop_values);
+  }
+  if (format == "torch-checkpointing") {
+    return torch_checkpointing::plan_output(source, content, destination, options.output,
+                                            options.world_size);
   }
   if (is_framework_format(format)) {
     return plan_framework_output(format, source, content, destination,

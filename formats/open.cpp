@@ -26,6 +26,8 @@
 #include "formats/trainers/deepspeed_universal.h"
 #include "formats/trainers/fairscale.h"
 #include "formats/trainers/per_rank.h"
+#include "formats/trainers/torch_checkpointing.h"
+#include "formats/trainers/torch_checkpointing_metadata.h"
 #include "formats/trainers/trainer_folder.h"
 
 namespace fsdp::formats {
@@ -44,6 +46,7 @@ enum class Kind {
   kUniversal,
   kFairscale,
   kRankFiles,
+  kTorchCheckpointing,
   kTrainer,
   kSafetensors,
   kTorchIndex,
@@ -53,6 +56,7 @@ enum class Kind {
 
 Kind kind_of_folder(const fs::path& folder) {
   if (dcp::is_dcp_folder(folder)) return Kind::kDcp;
+  if (torch_checkpointing::is_described_folder(folder)) return Kind::kTorchCheckpointing;
   if (accelerate::is_accelerate_folder(folder)) return Kind::kAccelerate;
   if (deepspeed::is_universal_folder(folder)) return Kind::kUniversal;
   if (deepspeed::is_deepspeed_folder(folder)) return Kind::kDeepSpeed;
@@ -61,6 +65,7 @@ Kind kind_of_folder(const fs::path& folder) {
   if (holds_torch_index(folder)) return Kind::kTorchIndex;
   if (fairscale::is_fairscale_folder(folder)) return Kind::kFairscale;
   if (is_rank_folder(folder)) return Kind::kRankFiles;
+  if (torch_checkpointing::is_undescribed_folder(folder)) return Kind::kTorchCheckpointing;
   return Kind::kNothing;
 }
 
@@ -174,6 +179,8 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
       return fairscale::open_fairscale(path);
     case Kind::kRankFiles:
       return open_rank_folder(path);
+    case Kind::kTorchCheckpointing:
+      return torch_checkpointing::open_folder(path);
     case Kind::kSafetensors:
       return safetensors::open_folder(path);
     case Kind::kTorchIndex:
@@ -207,6 +214,10 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   if (name == dcp::kMetadataName || dcp::rank_of_data_file(name))
     return open_folder(folder, options);
+  if (name == torch_checkpointing::kMetadataName &&
+      torch_checkpointing::is_described_folder(folder)) {
+    return open_folder(folder, options);
+  }
   if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
   if (is_torch_index_name(name)) return open_torch_index(folder, name);
   const auto file = File::open(path);

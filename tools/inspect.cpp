@@ -160,6 +160,9 @@ std::string format_name(const formats::CheckpointDescription& d) {
     if (d.layout == "fairscale") return "FairScale's shards of each rank";
     return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
   }
+  if (d.format == "torch-checkpointing") {
+    return d.version ? "torch_checkpointing folder" : "torch_checkpointing folder without metadata";
+  }
   if (d.format == "torch-shards") return "torch.save files with an index";
   if (d.format == "hdf5") return "HDF5 file";
   if (d.layout == "hf") return "safetensors folder";

@@ -34,7 +34,8 @@ constexpr int kMaxDepth = 4;
 constexpr std::size_t kMaxFiles = 200'000;
 
 bool is_metadata(const fs::path& name) {
-  return name == ".metadata" || name.extension() == ".json" || name.extension() == ".metadata";
+  return name == ".metadata" || name == "metadata.pkl" || name.extension() == ".json" ||
+         name.extension() == ".metadata";
 }
 
 void add_file(const fs::path& path, InputSize& size) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 #include <unordered_map>
 
 #include "formats/base/error.h"
@@ -152,13 +153,10 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
           options.on_progress(before + bytes);
         };
       }
-      VerifyReport found = part.checkpoint->verify(own);
+      const VerifyReport found = part.checkpoint->verify(own);
       // Findings of opening it are in `findings_` already.
-      const std::size_t known = part.checkpoint->findings().size();
-      for (std::size_t f = 0; f < found.findings.size(); ++f) {
-        if (f < known) continue;
-        report.findings.push_back(of_whole(std::move(found.findings[f]), part));
-      }
+      const std::size_t known = std::min(part.checkpoint->findings().size(), found.findings.size());
+      add_findings(std::span(found.findings).subspan(known), part, report.findings);
       report.items += found.items;
       report.bytes_checked += found.bytes_checked;
       report.bytes_unchecked += found.bytes_unchecked;
@@ -208,9 +206,28 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
     return whole;
   }
 
-  static Finding of_whole(Finding finding, const CheckpointPart& part) {
-    if (!finding.file.empty()) finding.file = part.folder + finding.file;
-    return finding;
+  // Keys of the whole by those of a part.
+  using Keys = std::unordered_map<std::string, std::string>;
+  static Keys keys_in_whole(const CheckpointPart& part) {
+    Keys keys;
+    const Index& index = part.checkpoint->index();
+    for (const TensorEntry& tensor : index.tensors)
+      keys.emplace(tensor.key, joined(path_in_whole(part, tensor.path)));
+    for (const ValueEntry& value : index.values)
+      keys.emplace(value.key, joined(path_in_whole(part, value.path)));
+    return keys;
+  }
+
+  static void add_findings(std::span<const Finding> of_part, const CheckpointPart& part,
+                           Findings& findings) {
+    if (of_part.empty()) return;
+    const Keys keys = keys_in_whole(part);
+    for (Finding finding : of_part) {
+      if (!finding.file.empty()) finding.file = part.folder + finding.file;
+      const auto key = keys.find(finding.key);
+      if (!finding.key.empty() && key != keys.end()) finding.key = key->second;
+      findings.push_back(std::move(finding));
+    }
   }
 
   void add(std::size_t p) {
@@ -231,8 +248,7 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
       if (location.transform != 0) location.transform += first_transform;
       return location;
     };
-    for (const Finding& finding : part.checkpoint->findings())
-      findings_.push_back(of_whole(finding, part));
+    add_findings(part.checkpoint->findings(), part, findings_);
     description_.ranks = std::max(description_.ranks, part.checkpoint->description().ranks);
     if (part.one_value) {
       index_.add(ValueEntry{part.name, {part.name}, {first_file, 0, 0, 0}});

@@ -190,9 +190,9 @@ std::string_view operation_name(OperationKind kind) {
 Operation parse_operation(const RuleNode& node) {
   Operation operation;
   operation.line = node.line;
-  static const RuleNode kNothing{RuleNode::Table(), 0};
+  const RuleNode nothing{RuleNode::Table(), 0};
   const bool name_alone = node.as_text() != nullptr;
-  NodeReader reader(name_alone ? kNothing : node, "an operation", node.line);
+  NodeReader reader(name_alone ? nothing : node, "an operation", node.line);
   operation.kind = kind_named(
       name_alone ? *node.as_text() : text_of(reader.need("op"), "an operation's name"), node.line);
   OperationReader(operation, reader).run();

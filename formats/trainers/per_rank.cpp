@@ -27,11 +27,13 @@ bool is_flat_parameter(const std::string& key) {
 
 class PerRankCheckpoint : public TorchFileSet {
  public:
-  PerRankCheckpoint(Directory opened, const RankFiles& set) : TorchFileSet(std::move(opened)) {
-    for (const auto& [rank, name] : set.files) read(rank, name);
+  // Without `find` the values themselves tell their places.
+  PerRankCheckpoint(Directory opened, const RankFiles& set, const PartFinder& find)
+      : TorchFileSet(std::move(opened)) {
+    for (const auto& [rank, name] : set.files) read(rank, name, find);
     for (Entry& entry : entries_) add(entry);
     entries_.clear();
-    note_missing(set);
+    if (!find) note_missing(set);
     const bool one = set.files.size() == 1;
     description_ = {
         escape((one ? folder().path() / set.files[0].second : folder().path()).native()),
@@ -68,7 +70,7 @@ class PerRankCheckpoint : public TorchFileSet {
     std::uint32_t file = 0;
   };
 
-  void read(std::int64_t rank, const std::string& name) {
+  void read(std::int64_t rank, const std::string& name, const PartFinder& find) {
     const std::uint32_t file = add_file(name, rank);
     std::vector<Leaf> leaves;
     try {
@@ -78,7 +80,7 @@ class PerRankCheckpoint : public TorchFileSet {
     }
     for (Leaf& leaf : leaves) {
       try {
-        read(file, leaf);
+        read(file, leaf, find ? find(rank, leaf) : sharded_value(leaf.value));
       } catch (const Error& error) {
         throw error.in(cat(path_of(file), ": ", quote(leaf.key, 200)));
       }
@@ -86,8 +88,7 @@ class PerRankCheckpoint : public TorchFileSet {
     if (file != 0) drop_object(file);
   }
 
-  void read(std::uint32_t file, Leaf& leaf) {
-    const auto sharded = sharded_value(leaf.value);
+  void read(std::uint32_t file, Leaf& leaf, const std::optional<ShardedValue>& sharded) {
     const auto [at, fresh] = by_key_.try_emplace(leaf.key, entries_.size());
     if (fresh) {
       same_keys_ = same_keys_ && file == 0;
@@ -248,7 +249,12 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
 
 std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
                                             const RankFiles& set) {
-  return std::make_unique<PerRankCheckpoint>(Directory::open(folder), set);
+  return open_rank_files(folder, set, {});
+}
+
+std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
+                                            const RankFiles& set, const PartFinder& find) {
+  return std::make_unique<PerRankCheckpoint>(Directory::open(folder), set, find);
 }
 
 bool is_rank_folder(const std::filesystem::path& folder) {

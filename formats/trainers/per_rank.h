@@ -5,14 +5,18 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/content/state_tree.h"
 #include "formats/files/file.h"
+#include "formats/trainers/sharded_value.h"
 
 namespace fsdp::formats {
 
@@ -37,6 +41,12 @@ bool holds_sharded_tensors(const std::filesystem::path& path);
 // ranks contradict each other.
 std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
                                             const RankFiles& set);
+
+// Returns the parts of a tensor that a rank holds; nothing if the leaf of its file is whole.
+using PartFinder = std::function<std::optional<ShardedValue>(std::int64_t rank, const Leaf& leaf)>;
+// The same, with places that another file describes.  A missing rank is the caller's to report.
+std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
+                                            const RankFiles& set, const PartFinder& find);
 
 // Opens the sets of a folder, each under its name if there are several.
 // Requires: at least one holds sharded tensors.

@@ -13,7 +13,8 @@ import sys
 from make_golden import HERE, sums
 
 CASES = ["accelerate_fsdp1_sharded_per_rank_w2", "accelerate_fsdp2_full_w2", "deepspeed_universal2_w2", "deepspeed_universal3_w3",
-         "deepspeed_zero2_w2", "deepspeed_zero3_w3", "per_rank_tp_w4"]
+         "deepspeed_zero2_w2", "deepspeed_zero3_w3", "per_rank_tp_w4", "torch_checkpointing_boxes_w3",
+         "torch_checkpointing_safetensors_w2"]
 
 
 def compact(folder, without=()):

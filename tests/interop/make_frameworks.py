@@ -9,6 +9,7 @@ deepspeed   trained by deepspeed.initialize, stages 1 to 3; weights by its zero_
 accelerate  saved by accelerate.utils.fsdp_utils from FSDP1 and FSDP2 models; weights by its merge, the rest by PyTorch
 lightning   saved by Trainer and Fabric; read by Lightning's own consolidation
 per_rank    torch.save by each rank; the truth is full_tensor() of each
+torch_checkpointing    saved by its CheckpointManager; the truth is what its own resharder loads into whole tensors, and its plain load of the rest
 """
 import contextlib
 import json
@@ -253,6 +254,127 @@ def per_rank_cases(rank, world, out):
             write_truth(os.path.dirname(ckpt), whole)
 
 
+# ---- torch_checkpointing
+
+def torch_checkpointing_manager(items, asynchronous=False):
+    """A CheckpointManager that works without a GPU: the package gathers metadata on one, and opens files past the page cache."""
+    import torch_checkpointing as tc
+    from torch_checkpointing.config import AsyncCheckpointSaverConfig, SyncCheckpointSaverConfig
+    from torch_checkpointing.metadata_manager import DefaultMetadataManager
+    from torch_checkpointing.storage.filesystem import LocalFileSystemStorageConfig
+
+    def gather(self, data, process_group=None):
+        out = [None] * dist.get_world_size(process_group)
+        dist.all_gather_object(out, data, group=process_group)
+        return dict(enumerate(out))
+
+    DefaultMetadataManager._all_gather_pickled_data = gather
+    save = AsyncCheckpointSaverConfig() if asynchronous else SyncCheckpointSaverConfig()
+    return tc.CheckpointManager.Config(items=items, save=save, storage_config=LocalFileSystemStorageConfig(use_direct_io=False)).build()
+
+
+def emptied(x):
+    """Returns the same structure with whole tensors of zeros to load into."""
+    if isinstance(x, torch.Tensor):
+        return torch.zeros(x.shape, dtype=x.dtype)
+    if isinstance(x, dict):
+        return type(x)((k, emptied(v)) for k, v in x.items())
+    return type(x)(emptied(v) for v in x) if isinstance(x, (list, tuple)) else x
+
+
+def in_file_order(tensors, path):
+    """Safetensors files do not keep the order of a dict."""
+    with open(path, "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    return {k: tensors[k] for k in sorted(tensors, key=lambda k: (header[k]["data_offsets"], k))}
+
+
+def torch_checkpointing_state(world, mesh):
+    torch.manual_seed(3)
+    net = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
+    fully_shard(net, mesh=mesh)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    for _ in range(2):
+        net(torch.randn(4, 5)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    average = [p.detach() * 0.5 for p in net.parameters()]
+    return {"model": dict(net.state_dict()), "optimizer": optimizer.state_dict(), "average": {"of": average[:3], "decay": 0.5},
+            "config": {"lr": 0.01, "layers": [5, 7, 3], "note": None}, "step": 2, "train": {"epoch": 1, "seen": torch.arange(4), "names": ("a", "b")}}
+
+
+def torch_checkpointing_cases(rank, world, out):
+    import torch_checkpointing as tc
+    from torch_checkpointing.checkpoint_layout import JsonSerialization, LayoutInfo, SafetensorsSerialization
+    from torch_checkpointing.default_metadata import DefaultShardingMetadata
+    from torch_checkpointing.default_resharder import DefaultResharder
+    dist.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
+    state = torch_checkpointing_state(world, mesh)
+    cut = DefaultResharder()
+    config = tc.ItemSpec(layout=LayoutInfo("config_{rank}.json", JsonSerialization()), required=False)
+    cuts = {"model": tc.ItemSpec(resharder=cut), "optimizer": tc.ItemSpec(resharder=cut), "average": tc.ItemSpec(resharder=cut)}
+    bare = tc.ItemSpec(resharder=cut, layout=LayoutInfo("weights/{rank}.safetensors", SafetensorsSerialization()))
+    cases = {"": (cuts, False), "_safetensors": ({**cuts, "model": bare}, False)}
+    if world == 2:
+        cases |= {"_async": (cuts, True), "_undescribed": ({}, False)}
+    for case, (items, asynchronous) in cases.items():
+        ckpt = os.path.join(out, f"torch_checkpointing{case}_w{world}", "ckpt")
+        os.makedirs(os.path.dirname(ckpt), exist_ok=True)
+        manager = torch_checkpointing_manager({**items, "config": config}, asynchronous)
+        done = manager.save(ckpt, state)
+        if done is not None:
+            done.result()
+        manager.close()
+        dist.barrier()
+        # Every item of torch.save and JSON files as this rank has it; then the resharder fills whole tensors.
+        manager = torch_checkpointing_manager({"config": config})
+        whole = manager.load(ckpt, {k: None for k in state if items.get(k) is not bare})
+        manager.close()
+        if items:
+            manager = torch_checkpointing_manager(items)
+            whole = {**whole, **manager.load(ckpt, {k: emptied(state[k] if items[k] is bare else whole[k]) for k in items}, strict=True)}
+            manager.close()
+        else:
+            whole = full(whole)
+        if rank == 0:
+            if items.get("model") is bare:
+                whole["model"] = in_file_order(whole["model"], os.path.join(ckpt, "weights", "0.safetensors"))
+            described = list(items)
+            rest = sorted(k for k in state if k not in items and k != "config")
+            write_truth(os.path.dirname(ckpt), {k: whole[k] for k in [*described, *rest, "config"]})
+        dist.barrier()
+
+    if world != 3:
+        return
+
+    class Boxes(DefaultResharder):
+        """Describes plain tensors of some rows each, in any order, as the package's interface for other shardings does."""
+
+        def extract_sharding_metadata(self, item_key, item_value):
+            found = {}
+            for name, (rows, width, height) in layout.items():
+                found[(name,)] = DefaultShardingMetadata(global_shape=(height, width), dtype="torch.float32",
+                                                         global_offsets=tuple((r, 0) for r in rows[rank]), local_sizes=((1, width),) * len(rows[rank]),
+                                                         local_offsets=tuple((i, 0) for i in range(len(rows[rank]))))
+            return found
+
+    layout = {"even": ([(0, 5), (4, 1), (3, 2)], 3, 6), "uneven": ([(2,), (), (0, 1, 3)], 2, 4)}
+    whole = {name: torch.arange(float(width * height)).reshape(height, width) for name, (_, width, height) in layout.items()}
+    mine = {name: whole[name][list(rows[rank])] for name, (rows, _, _) in layout.items()}
+    ckpt = os.path.join(out, f"torch_checkpointing_boxes_w{world}", "ckpt")
+    os.makedirs(os.path.dirname(ckpt), exist_ok=True)
+    spec = {"table": tc.ItemSpec(resharder=Boxes()),
+            "bare": tc.ItemSpec(resharder=Boxes(), layout=LayoutInfo("bare_{rank}.safetensors", SafetensorsSerialization()))}
+    manager = torch_checkpointing_manager(spec)
+    manager.save(ckpt, {"table": mine, "bare": mine})
+    manager.close()
+    dist.barrier()
+    if rank == 0:
+        write_truth(os.path.dirname(ckpt), {"table": whole, "bare": whole})
+    dist.barrier()
+
+
 # ---- Lightning
 
 def lightning_cases(rank, world, out):
@@ -317,7 +439,7 @@ def lightning_cases(rank, world, out):
 
 
 MAKERS = {"deepspeed": (deepspeed_cases, (2, 3)), "accelerate": (accelerate_cases, (2,)), "per_rank": (per_rank_cases, (3, 4)),
-          "lightning": (lightning_cases, (1, 2))}
+          "lightning": (lightning_cases, (1, 2)), "torch_checkpointing": (torch_checkpointing_cases, (1, 2, 3))}
 
 
 def worker(rank, maker, world, out, port):

@@ -23,7 +23,7 @@ GOLDEN_SAFETENSORS = {"safetensors with index": ["2.11.0/hf_map"],
                       "HuggingFaceStorage": ["2.11.0/hf_plain", "2.11.0/hf_sharded", "2.11.0/hf_consolidated", "2.15.0/hf_safetensors"]}
 CORPUS = {"dcp 2.11": ["fsdp2_w2", "fsdp2_w3", "fsdp1_w2", "fsdp1_w3", "fsdp2_hsdp_w4", "fsdp2_tp_w4", "values_w2"], "dcp zstd": ["fsdp2_zstd_w2"]}
 FRAMEWORKS = {"accelerate_": "Accelerate", "deepspeed_universal": "DeepSpeed universal", "deepspeed_": "DeepSpeed ZeRO", "fairscale_": "FairScale",
-              "lightning_": "Lightning", "per_rank_": "a file a rank", "trainer_": "Trainer"}
+              "lightning_": "Lightning", "per_rank_": "a file a rank", "torch_checkpointing_": "torch_checkpointing", "trainer_": "Trainer"}
 
 
 def found(data, corpus, frameworks):

@@ -293,6 +293,48 @@ TEST(Frameworks, files_of_each_rank_are_put_together) {
               ElementsAre("[0:3, 0:10]", "[6:9, 0:10]", "[3:6, 0:10]", "[9:12, 0:10]"));
 }
 
+TEST(Frameworks, torch_checkpointing_places_what_each_rank_holds) {
+  const auto two = open_checkpoint(golden("torch_checkpointing_safetensors_w2"));
+  EXPECT_EQ(two->description().format, "torch-checkpointing");
+  EXPECT_EQ(two->description().layout, "sharded");
+  EXPECT_EQ(two->description().version, "2.0");
+  EXPECT_EQ(two->description().ranks, 2);
+  EXPECT_THAT(two->verify({}).findings, testing::IsEmpty());
+  check_before_copy(*two, content_of(*two), {});
+  EXPECT_THAT(boxes(*two, "model.0.weight"), ElementsAre("[0:4, 0:5]", "[4:7, 0:5]"));
+  EXPECT_EQ(boxes(*two, "optimizer.state.0.exp_avg"), boxes(*two, "model.0.weight"));
+  EXPECT_THAT(boxes(*two, "model.1.running_mean"), ElementsAre("[0:7]"));
+  // Several boxes in one tensor of a rank's file, of torch.save and safetensors.
+  const auto three = open_checkpoint(golden("torch_checkpointing_boxes_w3"));
+  EXPECT_THAT(three->verify({}).findings, testing::IsEmpty());
+  EXPECT_THAT(boxes(*three, "table.even"), ElementsAre("[0:1, 0:3]", "[5:6, 0:3]", "[4:5, 0:3]",
+                                                       "[1:2, 0:3]", "[3:4, 0:3]", "[2:3, 0:3]"));
+  EXPECT_EQ(boxes(*three, "bare.even"), boxes(*three, "table.even"));
+}
+
+TEST(Frameworks, torch_checkpointing_names_a_missing_file) {
+  const Copy copy("torch_checkpointing_safetensors_w2");
+  fs::remove(copy / "weights/1.safetensors");
+  const auto checkpoint = open_checkpoint(copy.path());
+  EXPECT_THAT(codes(checkpoint->findings()), ElementsAre("SHARD_MISSING"));
+  EXPECT_EQ(checkpoint->findings()[0].file, "weights/1.safetensors");
+  const auto report = checkpoint->verify({});
+  EXPECT_EQ(report.findings.at(1).key, "model.0.bias");
+  test::expect_error(ErrorCode::kHole, "chunks cover",
+                     [&] { check_before_copy(*checkpoint, content_of(*checkpoint), {}); });
+}
+
+TEST(Frameworks, torch_checkpointing_without_metadata_is_known_by_its_tensors) {
+  const Copy copy("torch_checkpointing_safetensors_w2");
+  fs::remove(copy / "metadata.pkl");
+  fs::remove_all(copy / "weights");
+  const auto checkpoint = open_checkpoint(copy.path());
+  EXPECT_EQ(checkpoint->description().format, "torch-checkpointing");
+  EXPECT_EQ(checkpoint->description().layout, "per-rank");
+  EXPECT_THAT(boxes(*checkpoint, "optimizer.state.0.exp_avg"),
+              ElementsAre("[0:4, 0:5]", "[4:7, 0:5]"));
+}
+
 TEST(Frameworks, one_ranks_file_shows_its_part) {
   const auto one = open_checkpoint(golden("per_rank_tp_w4") / "checkpoint_1.pt");
   EXPECT_EQ(one->description().layout, "one-rank");
@@ -474,7 +516,9 @@ TEST(Frameworks, damaged_files_give_errors_and_nothing_worse) {
       {"fairscale_trainer_w3", "checkpoint_last-shard1.pt"},
       {"fairscale_unflattened_w3", "meta_rank0.pth"},
       {"trainer_safetensors", "optimizer.pt"},
-      {"per_rank_tp_w4", "checkpoint_2.pt"}};
+      {"per_rank_tp_w4", "checkpoint_2.pt"},
+      {"torch_checkpointing_boxes_w3", "metadata.pkl"},
+      {"torch_checkpointing_safetensors_w2", "optimizer_1.pt"}};
   for (const auto& [name, file] : cases) {
     const Copy copy(name);
     const auto bytes = test::read_file(copy / file);
