@@ -60,6 +60,7 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
   try {
     formats::Renamed renamed =
         formats::rename_content(content, rules, [](const Value& value) { return value; });
+    if (renamed.renamed.empty() && conversion.strip_unasked) return std::move(renamed.content);
     add_name_report(renamed, rules.strip_wrappers, conversion.writing.dry_run, extras);
     return std::move(renamed.content);
   } catch (const Error& error) {
@@ -143,44 +144,51 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
                       std::move(extras));
 }
 
-int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
-                       const CommonOptions& common, const Streams& streams,
-                       const ContentChange& change) {
-  const std::string format = output_format_of(conversion);
+Prepared prepare_conversion(const std::string& format, const ConversionOptions& conversion,
+                            const CommonOptions& common, const ContentChange& change) {
   std::optional<formats::DType> dtype;
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
-  std::unique_ptr<formats::Checkpoint> original;  // what a changed one reads
-  auto source = open_source(common);
+  Prepared out;
+  out.source = open_source(common);
   // Tensors inside values count as the checkpoint's own if the format has no other place for them,
   // or if they are to be cast like all others.
   if (format == "safetensors" || (dtype && format == "pt")) {
     const auto selected = [&](const std::string& key) {
       return common.keys.everything() || common.keys.selects(key);
     };
-    source = formats::with_values_apart(std::move(source),
-                                        {.wanted = selected, .only_with_tensors = true});
+    out.source = formats::with_values_apart(std::move(out.source),
+                                            {.wanted = selected, .only_with_tensors = true});
   }
-  Value content = selected_content(*source, common);
+  Value content = selected_content(*out.source, common);
   const formats::CopyCheck check = formats::check_before_copy(
-      *source, content, [] { return formats::interrupted(); },
+      *out.source, content, [] { return formats::interrupted(); },
       format == "pt" && !change ? formats::LibraryTensors::kKept
                                 : formats::LibraryTensors::kRefused);
   content = formats::with_objects(content, check);
-  content = formats::with_values(*source, content);
-  content = formats::with_integer_ids(*source, content);
-  ReportExtras extras;
-  note_computed(check, extras);
+  content = formats::with_values(*out.source, content);
+  content = formats::with_integer_ids(*out.source, content);
+  note_computed(check, out.extras);
   if (!conversion.strip_prefixes.empty())
-    content = stripped_content(content, conversion, common, extras);
+    content = stripped_content(content, conversion, common, out.extras);
   if (change) {
-    Changed changed = change(*source, content, extras);
-    original = std::exchange(source, std::move(changed.checkpoint));
+    Changed changed = change(*out.source, content, out.extras);
+    if (changed.checkpoint != nullptr)
+      out.original = std::exchange(out.source, std::move(changed.checkpoint));
     content = std::move(changed.content);
   }
-  if (dtype) content = with_dtype(*source, content, *dtype);
-  return write_converted(verb, *source, content, format, conversion, common, streams,
-                         std::move(extras));
+  if (dtype) content = with_dtype(*out.source, content, *dtype);
+  out.content = std::move(content);
+  return out;
+}
+
+int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
+                       const CommonOptions& common, const Streams& streams,
+                       const ContentChange& change) {
+  const std::string format = output_format_of(conversion);
+  Prepared prepared = prepare_conversion(format, conversion, common, change);
+  return write_converted(verb, *prepared.source, prepared.content, format, conversion, common,
+                         streams, std::move(prepared.extras));
 }
 
 }  // namespace fsdp::cli

@@ -25,6 +25,7 @@ struct ConversionOptions {
   bool drop_values = false;                 // safetensors: leave out values that are not tensors
   std::string dtype;                        // floating tensors are cast to it; empty: no cast
   std::vector<std::string> strip_prefixes;  // as for `rename --strip-prefix`
+  bool strip_unasked = false;               // say nothing where no name has such a prefix
   std::int64_t world_size = 1;              // dcp
 };
 
@@ -51,7 +52,7 @@ formats::NameRules strip_rules(const std::vector<std::string>& words);
 
 // Content whose tensors are those of another checkpoint, which reads the first one.
 struct Changed {
-  std::unique_ptr<formats::Checkpoint> checkpoint;
+  std::unique_ptr<formats::Checkpoint> checkpoint;  // nullptr: still the first one
   formats::Value content;
 };
 // Makes other content of a checkpoint's, which has no placeholders, and adds what it did to the
@@ -69,8 +70,19 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
                     const ConversionOptions& conversion, const CommonOptions& common,
                     const Streams& streams, ReportExtras extras);
 
-// `change`: applied after prefixes are stripped and before elements are cast.
-// Returns 0.  Throws: Error; nothing is written then.
+// What a conversion writes.
+struct Prepared {
+  std::unique_ptr<formats::Checkpoint> original;  // what a changed source reads
+  std::unique_ptr<formats::Checkpoint> source;    // that the content refers to
+  formats::Value content;                         // without placeholders
+  ReportExtras extras;
+};
+// Opens and checks the source, and edits its content as the options say.  `change`: applied after
+// prefixes are stripped and before elements are cast.  Throws: Error.
+Prepared prepare_conversion(const std::string& format, const ConversionOptions& conversion,
+                            const CommonOptions& common, const ContentChange& change);
+
+// The two steps together.  Returns 0.  Throws: Error; nothing is written then.
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,
                        const CommonOptions& common, const Streams& streams,
                        const ContentChange& change = {});

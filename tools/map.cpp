@@ -1,40 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt map: tensors of one model's code become those of another's, by declared rules.
-#include <algorithm>
-#include <filesystem>
 
-#include "formats/base/error.h"
-#include "formats/base/json.h"
-#include "formats/base/text.h"
-#include "formats/map/builtin.h"
 #include "formats/map/mapping.h"
 #include "formats/model/shard_spec.h"
 #include "tools/conversion.h"
+#include "tools/map_choice.h"
 #include "tools/map_report.h"
-#include "tools/rewriting.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
 namespace {
 
-using formats::cat;
 using formats::map::Direction;
 using formats::map::MapOptions;
-
-// Returns the text of a rule file, or of the built-in map of that name.
-std::string rules_text(const std::string& word) {
-  std::error_code ignored;
-  if (std::filesystem::exists(word, ignored)) return read_text_file(word);
-  std::vector<std::string> names;
-  for (const auto& map : formats::map::builtin_maps()) {
-    if (map.name == word) return std::string(map.text);
-    names.emplace_back(map.name);
-  }
-  const std::string near = formats::nearest(word, names);
-  throw Error(ErrorCode::kNotFound,
-              cat(formats::escape(word), ": is neither a file nor a built-in map",
-                  near.empty() ? "; fsdp-ckpt maps lists those" : "; did you mean " + near + "?"));
-}
 
 class MapVerb : public Verb {
  public:
@@ -55,14 +33,16 @@ class MapVerb : public Verb {
         {"pt", "safetensors", "hdf5", "dcp", "lightning", "lightning-ckpt", "accelerate"});
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
-    options.list("--set", set_, "NAME=NUMBER", "The value of a parameter of the map");
-    options.text("--config", config_, "FILE", "The model's config.json, for parameters");
+    choice_.declare_parameters(options);
+    options.text("--config", choice_.config, "FILE", "The model's config.json, for parameters");
     options.flag("--reverse", reverse_, "Go back: from what the map makes to what it takes");
     options.flag("--drop-optimizer", drop_optimizer_, "Leave states of optimizers out");
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
-    const MapOptions options = map_options();
+    MapOptions options =
+        choice_.options(rules_, reverse_ ? Direction::kReverse : Direction::kForward);
+    options.drop_optimizer = drop_optimizer_;
     conversion_.world_size = world_size_.value_or(1);
     const auto change = [&](const formats::Checkpoint& source, const formats::Value& content,
                             ReportExtras& extras) {
@@ -74,33 +54,10 @@ class MapVerb : public Verb {
   }
 
  private:
-  MapOptions map_options() const {
-    MapOptions options;
-    options.rules = formats::map::parse_rules(rules_text(rules_), formats::escape(rules_),
-                                              reverse_ ? Direction::kReverse : Direction::kForward);
-    options.drop_optimizer = drop_optimizer_;
-    for (const std::string& word : set_) {
-      const auto [name, value] = formats::map::parse_parameter(word);
-      if (!options.given.values.emplace(name, value).second)
-        throw Error(ErrorCode::kUsage, cat("--set gives ", formats::quote(name), " twice"));
-    }
-    if (!config_.empty()) {
-      options.given.config_name = formats::escape(config_);
-      try {
-        options.given.config = formats::parse_json(read_text_file(config_));
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::kJson && error.code() != ErrorCode::kJsonDepth) throw;
-        throw error.in(options.given.config_name);
-      }
-    }
-    return options;
-  }
-
   ConversionOptions conversion_;
   std::optional<std::int64_t> world_size_;
   std::string rules_;
-  std::vector<std::string> set_;
-  std::string config_;
+  MapChoice choice_;
   bool reverse_ = false;
   bool drop_optimizer_ = false;
 };

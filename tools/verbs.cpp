@@ -14,6 +14,8 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_rename());
   verbs.push_back(make_map());
   verbs.push_back(make_maps());
+  verbs.push_back(make_export());
+  verbs.push_back(make_import());
   verbs.push_back(make_set());
   verbs.push_back(make_average());
   verbs.push_back(make_merge_lora());

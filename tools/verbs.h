@@ -18,6 +18,8 @@ std::unique_ptr<Verb> make_rekey();
 std::unique_ptr<Verb> make_rename();
 std::unique_ptr<Verb> make_map();
 std::unique_ptr<Verb> make_maps();
+std::unique_ptr<Verb> make_export();
+std::unique_ptr<Verb> make_import();
 std::unique_ptr<Verb> make_average();
 std::unique_ptr<Verb> make_set();
 std::unique_ptr<Verb> make_merge_lora();

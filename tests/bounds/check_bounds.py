@@ -55,6 +55,7 @@ def verbs(out):
         "rekey name": ["rekey", "PATH", folder, "--to", "name", fast],
         "rename": ["rename", "PATH", folder, "--strip-prefix", "a", fast],
         "set": ["set", "PATH", folder, "**=1", fast],
+        "export": ["export", "PATH", folder, "--incomplete", fast],
         "map": ["map", RULES, "PATH", folder, "--to", "dcp", "--set", "rows=3", fast],
         "average": ["average", "PATH", "PATH", pt, "--optimizer", fast],
         "diff": ["diff", "PATH", "PATH"],
@@ -65,7 +66,7 @@ def verbs(out):
 
 
 SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
-        "reshard", "rename", "map", "average", "diff", "stats", "extract"]
+        "reshard", "rename", "map", "export", "average", "diff", "stats", "extract"]
 
 
 def corpus(tests, work):

@@ -114,9 +114,17 @@ def commands(golden, folder):
     with open(rules, "w", encoding="utf-8") as file:
         file.write('[parameters]\nrows = { value = 99 }\n[[rule]]\nfrom = "emb.weight"\nto = "e"\n'
                    'do = [{ op = "pad", to = "rows" }]\n[[rule]]\ndrop = "steps_seen"\n[rename]\n"{name:**}" = "{name}"\n')
+    names = os.path.join(folder, "names.toml")
+    with open(names, "w", encoding="utf-8") as file:
+        file.write('[rename]\n"own.{name:**}" = "{name}"\n')
     yield ["map", rules, step, os.path.join(folder, "mapped.pt"), "--json", "--no-sync"]
     yield ["map", rules, step, os.path.join(folder, "mapped"), "--to", "dcp", "--json", "--dry-run", "--drop-optimizer"]
     yield ["maps", "--json"]
+    exported = os.path.join(folder, "exported")
+    yield ["export", step, exported, "--json", "--no-sync"]
+    yield ["export", step, exported, "--json", "--dry-run", "--force", "--map", rules, "--dtype", "bf16", "--max-shard-size", "20KB"]
+    yield ["import", exported, os.path.join(folder, "imported"), "--json", "--no-sync", "--map", "none", "--under", "model"]
+    yield ["import", exported, os.path.join(folder, "imported.pt"), "--to", "pt", "--json", "--dry-run", "--map", names]
     yield ["maps", "--json", "--show", "nanogpt-gpt2"]
     adapter = os.path.join(golden, "../adapters/blocks")
     yield ["merge-lora", step, adapter, os.path.join(folder, "merged.pt"), "--json", "--no-sync"]

@@ -223,18 +223,24 @@ class ModuleTest(unittest.TestCase):
         self.assertEqual((mapped.parameters, mapped.optimizers), ({"rows": 40}, 1))
         self.assertEqual([(one.from_[0].shape, one.to[0].shape, one.do) for one in mapped.steps if one.to[0].key == "e"],
                          [([38, 26], [40, 26], ["pad"])])
+        exported = fsdp_ckpt.export_model(FOLDER, self.path("exported"), dtype="bf16")
+        self.assertEqual((exported.model, exported.map, exported.guessed, exported.steps), ("app.model", None, True, None))
+        imported = fsdp_ckpt.import_model(self.path("exported"), self.path("imported"), map="none", under="model", world_size=2)
+        self.assertEqual((imported.under, imported.format, imported.tensors), ("model", "dcp", 23))
         with self.assertRaises(fsdp_ckpt.FsdpCkptError) as caught:
             fsdp_ckpt.average([FOLDER, SMALL], self.path("none.pt"))
         self.assertEqual((caught.exception.status, caught.exception.code), (2, "MISMATCH"))
 
     def test_every_option_is_a_parameter(self):
-        known = {"rename": "names", "no_sync": "sync", "no_verify": "verify_rest", "all": "all_elements", "globals": None, "set": "parameters"}
+        known = {"rename": "names", "no_sync": "sync", "no_verify": "verify_rest", "all": "all_elements", "globals": None,
+                 "set": "parameters", "from": "from_"}
+        functions = {"set": "set_values", "map": "map_model", "export": "export_model", "import": "import_model"}
         status, text, _ = fsdp_ckpt.run("--help")
         self.assertEqual(status, 0)
         verbs = re.findall(r"^  ([a-z-]+)(?:,|\s)", text.split("Verbs:")[1].split("Options:")[0], re.MULTILINE)
         self.assertGreater(len(verbs), 10)
         for verb in verbs:
-            parameters = inspect.signature(getattr(fsdp_ckpt, {"set": "set_values", "map": "map_model"}.get(verb, verb.replace("-", "_")))).parameters
+            parameters = inspect.signature(getattr(fsdp_ckpt, functions.get(verb, verb.replace("-", "_")))).parameters
             for option in re.findall(r"^ .*?--([a-z-]+)", fsdp_ckpt.run(verb, "--help")[1], re.MULTILINE):
                 name = option.replace("-", "_")
                 name = known.get(name, name)
@@ -246,7 +252,8 @@ class ModuleTest(unittest.TestCase):
         if not os.path.isdir(DOCS):
             self.skipTest("the schemas are not here")
         kinds = {"inspect": "Inspection", "inspect-run": "RunInspection", "globals": "Globals", "verify": "Verification", "verify-run": "RunVerification",
-                 "average": "Averaged", "map": "Mapped", "maps": "BuiltinMaps", "merge-lora": "Merged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
+                 "average": "Averaged", "map": "Mapped", "maps": "BuiltinMaps", "export": "Exported", "import": "Imported",
+                 "merge-lora": "Merged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
                  "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):

@@ -305,6 +305,62 @@ class Mapped(Answer):
 
 
 @dataclass(frozen=True)
+class Exported(Answer):
+    path: str
+    output: str
+    model: str
+    left_out_values: int
+    map: Optional[str]
+    guessed: bool
+    copied: List[str]
+    config_dtype: Optional[str]
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    parameters: Optional[Dict[str, int]] = None
+    steps: Optional[List[MapStep]] = None
+    optimizers: Optional[int] = None
+    dropped_optimizers: Optional[int] = None
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class Imported(Answer):
+    path: str
+    output: str
+    under: str
+    map: Optional[str]
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    parameters: Optional[Dict[str, int]] = None
+    steps: Optional[List[MapStep]] = None
+    optimizers: Optional[int] = None
+    dropped_optimizers: Optional[int] = None
+    free_bytes: Optional[int] = None
+    unchecked_bytes: Optional[int] = None
+    seconds: Optional[float] = None
+    asks_for: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
 class BuiltinMap:
     name: str
     description: str

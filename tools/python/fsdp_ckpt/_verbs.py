@@ -16,9 +16,9 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ._process import FsdpCkptError, Progress, ask
-from ._results import (Answer, Averaged, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Mapped, Merged,
-                       Output, Pruned, Rekeyed, Renamed, Resharded, RunInspection, RunVerification, Sealed, Statistics, ValuesSet,
-                       Verification, answer_of)
+from ._results import (Answer, Averaged, BuiltinMap, BuiltinMaps, Comparison, Exported, Extraction, Globals, Imported, Inspection,
+                      Latest, Mapped, Merged, Output, Pruned, Rekeyed, Renamed, Resharded, RunInspection, RunVerification, Sealed,
+                      Statistics, ValuesSet, Verification, answer_of)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -234,6 +234,10 @@ def rename(path: Path, out: Path, *, names: Optional[Dict[str, str]] = None, map
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
+def _assignments(parameters: Optional[Mapping[str, int]]) -> Optional[List[str]]:
+    return None if parameters is None else [f"{name}={number}" for name, number in parameters.items()]
+
+
 def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mapping[str, int]] = None, config: Optional[Path] = None,
               reverse: bool = False, drop_optimizer: bool = False, to: Optional[str] = None, world_size: Optional[int] = None,
               dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None,
@@ -242,11 +246,39 @@ def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mappin
               progress: OnProgress = None, check: bool = True) -> Mapped:
     """Makes the tensors of another model's code: `rules` is a file of rules or a built-in map, the verb `map`."""
     return _asked(Mapped, "map", [_path(rules), _path(path), _path(out)], {
-        "set": None if parameters is None else [f"{name}={number}" for name, number in parameters.items()],
-        "config": None if config is None else _path(config), "reverse": reverse, "drop_optimizer": drop_optimizer, "to": to,
-        "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
-        "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
+        "set": _assignments(parameters), "config": None if config is None else _path(config), "reverse": reverse,
+        "drop_optimizer": drop_optimizer, "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size,
+        "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] = None, parameters: Optional[Mapping[str, int]] = None,
+                 config: Optional[Path] = None, model: Optional[str] = None, incomplete: bool = False, dtype: Optional[str] = None,
+                 max_shard_size: Size = None, strip_prefix: Globs = None, dry_run: bool = False, force: bool = False,
+                 sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
+                 threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Exported:
+    """Writes the model as the folder that from_pretrained loads, the verb `export`."""
+    return _asked(Exported, "export", [_path(path), _path(out)], {
+        "to": to, "map": None if map is None else _path(map), "set": _assignments(parameters),
+        "config": None if config is None else _path(config), "model": model, "incomplete": incomplete, "dtype": dtype,
+        "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync,
+        "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
+
+
+def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, parameters: Optional[Mapping[str, int]] = None,
+                 config: Optional[Path] = None, under: Optional[str] = None, to: Optional[str] = None,
+                 world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None,
+                 drop_values: bool = False, strip_prefix: Globs = None, dry_run: bool = False, force: bool = False,
+                 sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
+                 threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Imported:
+    """Writes a published model as the checkpoint that a trainer loads, the verb `import`."""
+    return _asked(Imported, "import", [_path(path), _path(out)], {
+        "from": from_, "map": _path(map), "set": _assignments(parameters), "config": None if config is None else _path(config),
+        "under": under, "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size,
+        "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal,
+        "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
 
 
 def maps() -> List[BuiltinMap]:

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/hf/companions.h"
+
+#include <algorithm>
+#include <array>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+
+namespace fsdp::formats::hf {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "config.json";
+// Tokenizers of large vocabularies take some tens of MiB.
+constexpr std::uint64_t kMaxCompanionBytes = 256U << 20U;
+constexpr std::uint64_t kMaxConfigBytes = 16U << 20U;
+
+std::shared_ptr<const File> opened(const fs::path& path, std::uint64_t most) {
+  auto file = File::open(path);
+  if (file->size() > most) {
+    throw Error(ErrorCode::kLimitSize,
+                cat(file->name(), ": has ", file->size(), " bytes, at most ", most));
+  }
+  return file;
+}
+
+void read_config(const File& file, Companions& out) {
+  std::string text(file.size(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(text)));
+  out.config_name = file.name();
+  try {
+    out.config = parse_json(text);
+  } catch (const Error& error) {
+    throw error.in(file.name());
+  }
+  if (out.config->as_object() == nullptr)
+    throw Error(ErrorCode::kJson, file.name() + ": is not an object");
+}
+
+}  // namespace
+
+bool is_model_companion(std::string_view name) {
+  constexpr std::array<std::string_view, 15> kNames = {kConfig,
+                                                       "generation_config.json",
+                                                       "tokenizer.json",
+                                                       "tokenizer_config.json",
+                                                       "tokenizer.model",
+                                                       "special_tokens_map.json",
+                                                       "added_tokens.json",
+                                                       "vocab.json",
+                                                       "vocab.txt",
+                                                       "merges.txt",
+                                                       "chat_template.json",
+                                                       "preprocessor_config.json",
+                                                       "processor_config.json",
+                                                       "spiece.model",
+                                                       "sentencepiece.bpe.model"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+         name.ends_with(".jinja") || name.ends_with(".tiktoken");
+}
+
+Companions open_companions(const fs::path& path) {
+  Companions out;
+  std::error_code ignored;
+  if (!fs::is_directory(path, ignored)) {
+    out.files.push_back({kConfig, opened(path, kMaxConfigBytes), std::nullopt});
+    read_config(*out.files[0].file, out);
+    return out;
+  }
+  std::error_code failed;
+  for (fs::directory_iterator at(path, failed), end; !failed && at != end; at.increment(failed)) {
+    const std::string name = at->path().filename();
+    if (is_model_companion(name)) out.files.push_back({name, nullptr, std::nullopt});
+  }
+  if (failed) {
+    throw Error(ErrorCode::kIo,
+                cat(escape(path.native()), ": cannot be listed: ", failed.message()));
+  }
+  std::sort(out.files.begin(), out.files.end(),
+            [](const Companion& a, const Companion& b) { return a.name < b.name; });
+  for (Companion& companion : out.files) {
+    const bool config = companion.name == kConfig;
+    companion.file = opened(path / companion.name, config ? kMaxConfigBytes : kMaxCompanionBytes);
+    if (config) read_config(*companion.file, out);
+  }
+  if (!out.config)
+    throw Error(ErrorCode::kNotFound, escape((path / kConfig).native()) + ": no such file");
+  return out;
+}
+
+std::optional<std::string> set_config_dtype(Companions& companions, DType dtype) {
+  if (!companions.config) return std::nullopt;
+  Json::Object members = *companions.config->as_object();
+  const std::string name(torch_name(dtype));
+  std::optional<std::string> was;
+  for (auto& [key, value] : members) {
+    if ((key != "dtype" && key != "torch_dtype") || value.as_string() == nullptr ||
+        *value.as_string() == name)
+      continue;
+    was = *value.as_string();
+    value = name;
+  }
+  if (!was) return std::nullopt;
+  companions.config = Json(std::move(members));
+  for (Companion& companion : companions.files) {
+    if (companion.name == kConfig) companion.text = to_text(*companions.config, 2) + "\n";
+  }
+  return was;
+}
+
+}  // namespace fsdp::formats::hf

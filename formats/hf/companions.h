@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files that stand beside the weights of a Hugging Face model: its configuration, tokenizer and
+// chat templates.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/base/dtype.h"
+#include "formats/base/json.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats::hf {
+
+struct Companion {
+  std::string name;
+  std::shared_ptr<const File> file;  // where it is copied from
+  std::optional<std::string> text;   // what is written instead
+};
+
+struct Companions {
+  std::optional<Json> config;  // of config.json
+  std::string config_name;     // its path, for messages
+  std::vector<Companion> files;
+};
+
+// Returns whether a model's folder holds a file of that name beside its weights.  Code is not
+// among them.
+bool is_model_companion(std::string_view name);
+
+// Opens the companions of a folder; of a file, it is taken for config.json alone.
+// Throws: kNotFound, kJson, kLimitSize for a file that is larger than any such file, kIo.
+Companions open_companions(const std::filesystem::path& path);
+
+// Lets config.json name this dtype, in the member that it has for it.  Returns the old name if it
+// was another one.
+std::optional<std::string> set_config_dtype(Companions& companions, DType dtype);
+
+}  // namespace fsdp::formats::hf

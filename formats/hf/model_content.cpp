@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/hf/model_content.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "formats/base/cast.h"
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+#include "formats/base/text.h"
+#include "formats/content/content.h"
+#include "formats/content/object_fields.h"
+#include "formats/content/placed_leaves.h"
+#include "formats/content/tensor_value.h"
+#include "formats/hf/completeness.h"
+#include "formats/model/tensor_reader.h"
+
+namespace fsdp::formats::hf {
+namespace {
+
+// Small files allow little memory.
+constexpr std::uint64_t kCompareBytes = 4U << 20U;
+
+bool begins_with(const KeyPath& path, const KeyPath& front) {
+  return path.size() >= front.size() && std::equal(front.begin(), front.end(), path.begin());
+}
+
+// Returns whether a member of the part at `part` belongs to a part inside it.
+bool lies_deeper(const std::vector<StatePart>& parts, const StatePart& part, const KeyPath& path) {
+  return std::any_of(parts.begin(), parts.end(), [&](const StatePart& other) {
+    return other.path.size() > part.path.size() && begins_with(path, other.path);
+  });
+}
+
+const Value* tensor_named(const Value& tensors, const std::string& name) {
+  for (const auto& [key, value] : members_of(tensors)) {
+    if (*key.as_string() == name) return &value;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+FoundModel find_model(const Checkpoint& source, const Value& content, const std::string& place) {
+  const std::vector<StatePart> parts = state_parts_of(content);
+  std::vector<const StatePart*> models;
+  std::string places;
+  for (const StatePart& part : parts) {
+    if (part.kind != PartKind::kModel) continue;
+    const std::string at = joined(part.path);
+    places += (places.empty() ? "" : ", ") + quote(at, 200);
+    if (place.empty() || at == place) models.push_back(&part);
+  }
+  if (models.empty()) {
+    throw Error(ErrorCode::kKey, cat(source.description().path, ": holds no model's state dict",
+                                     place.empty() ? "" : " at " + quote(place, 200),
+                                     places.empty() ? "" : "; there are " + places));
+  }
+  if (models.size() > 1) {
+    throw Error(ErrorCode::kUnsupported, cat(source.description().path, ": holds several models, ",
+                                             places, "; --model chooses one"));
+  }
+  const StatePart& part = *models[0];
+  FoundModel found;
+  found.place = joined(part.path);
+  std::vector<Value::Entry> entries;
+  const Value model = part.path.empty() ? content : *at_path(content, part.path);
+  for (const auto& [key, value] : members_of(model)) {
+    KeyPath path = part.path;
+    path.emplace_back(*key.as_string());
+    if (lies_deeper(parts, part, path)) continue;
+    if (tensor_number(value)) {
+      entries.emplace_back(key, value);
+    } else {
+      ++found.values;
+    }
+  }
+  found.tensors = Value::dict(std::move(entries));
+  return found;
+}
+
+std::vector<std::string> names_of(const Value& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : members_of(tensors)) names.push_back(*key.as_string());
+  return names;
+}
+
+NamedShapes shapes_of(const Value& tensors) {
+  NamedShapes shapes;
+  for (const auto& [key, value] : members_of(tensors)) {
+    if (const auto tensor = dense_tensor(value))
+      shapes.emplace_back(*key.as_string(), tensor->shape);
+  }
+  return shapes;
+}
+
+Value without_tied_head(const Checkpoint& source, const Value& tensors) {
+  const Value* head = tensor_named(tensors, kHead);
+  const Value* embedding = nullptr;
+  std::string name;
+  for (const auto& [key, value] : members_of(tensors)) {
+    if (!is_embedding(*key.as_string())) continue;
+    embedding = &value;
+    name = *key.as_string();
+  }
+  if (head == nullptr || embedding == nullptr) return tensors;
+  const TensorRef& left = *dense_tensor(*head)->storage->tensor;
+  const TensorRef& right = *dense_tensor(*embedding)->storage->tensor;
+  if (left.number != right.number) {
+    const std::array<TargetPiece, 1> one = {reference_piece(source, left)};
+    const std::array<TargetPiece, 1> other = {reference_piece(source, right)};
+    const bool alike = dense_tensor(*head)->shape == dense_tensor(*embedding)->shape &&
+                       dense_tensor(*head)->dtype == dense_tensor(*embedding)->dtype;
+    bool same = alike;
+    VisitOptions options;
+    options.max_buffer_bytes = kCompareBytes;
+    options.cancelled = [] { return interrupted(); };
+    if (alike) {
+      visit_pairs(one, other, options, [&](const TensorBlockPair& pair) {
+        same = same && std::memcmp(pair.left.data(), pair.right.data(), pair.left.size()) == 0;
+      });
+    }
+    if (!same) {
+      throw Error(ErrorCode::kMismatch,
+                  cat(source.description().path, ": ", quote(kHead), " and ", quote(name),
+                      " differ, and config.json ties them (tie_word_embeddings)"));
+    }
+  }
+  std::vector<Value::Entry> kept;
+  for (const auto& [key, value] : members_of(tensors)) {
+    if (*key.as_string() != kHead) kept.emplace_back(key, value);
+  }
+  return Value::dict(std::move(kept));
+}
+
+DType main_dtype(const Value& tensors) {
+  std::map<DType, std::uint64_t> bytes;
+  for (const auto& [key, value] : members_of(tensors)) {
+    const auto tensor = dense_tensor(value);
+    if (tensor && is_floating(tensor->dtype)) {
+      bytes[tensor->dtype] += volume({tensor->shape, tensor->shape}) * item_bytes(tensor->dtype);
+    }
+  }
+  const auto most = std::max_element(
+      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == bytes.end() ? DType::kFloat32 : most->first;
+}
+
+}  // namespace fsdp::formats::hf

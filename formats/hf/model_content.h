@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of a checkpoint as the files of a Hugging Face model hold it: tensors by their names,
+// and no others.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/content/state_parts.h"
+#include "formats/pickle/value.h"
+
+namespace fsdp::formats::hf {
+
+struct FoundModel {
+  std::string place;         // its key in the checkpoint; empty: the top level
+  Value tensors;             // a mapping of names to tensors
+  std::uint64_t values = 0;  // what else its state dict holds, and is left out
+};
+
+// Returns the model of `content` at `place`; of any place, if `place` is empty and there is one.
+// Throws: kKey if there is none; kUnsupported if there are several, naming them.
+FoundModel find_model(const Checkpoint& source, const Value& content, const std::string& place);
+
+std::vector<std::string> names_of(const Value& tensors);
+
+using NamedShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
+NamedShapes shapes_of(const Value& tensors);
+
+// Returns `tensors` without lm_head.weight, which is written as the embedding that it is tied to.
+// Throws: kMismatch if their elements differ; what reading throws.
+Value without_tied_head(const Checkpoint& source, const Value& tensors);
+
+// Returns the floating dtype that has the most bytes.  Throws: nothing; kFloat32 if there is none.
+DType main_dtype(const Value& tensors);
+
+}  // namespace fsdp::formats::hf

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the folder of a Hugging Face model: weights as safetensors, and the files beside them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "formats/content/output.h"
+#include "formats/hf/companions.h"
+
+namespace fsdp::formats::hf {
+
+// model.safetensors, or files of at most `max_shard_bytes` with model.safetensors.index.json if one
+// would be larger; then the companions.  Tied tensors are written for each name: a model that does
+// not tie them would otherwise miss one.
+// `content` has tensors alone.  Lifetime: the source outlives the output.
+// Throws: what safetensors::Writer throws.
+std::unique_ptr<Output> plan_model_output(const Checkpoint& source, const Value& content,
+                                          const std::filesystem::path& destination,
+                                          const OutputOptions& options,
+                                          std::uint64_t max_shard_bytes,
+                                          std::vector<Companion> companions);
+
+}  // namespace fsdp::formats::hf

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words and reports of export and import; tests/interop/check_export.py loads what they write with
+// transformers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/base/json.h"
+#include "tests/tools/run_cli.h"
+
+namespace fsdp::cli {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr const char* kFolder = "2.15.0/fsdp2/ckpt";
+
+using ExportTest = CliTest;
+
+TEST_F(ExportTest, a_model_becomes_a_folder_with_its_configuration) {
+  std::filesystem::create_directory(folder() / "published");
+  write_file(path("published/config.json"), R"({"model_type": "own", "dtype": "float32"})");
+  write_file(path("published/tokenizer.json"), "{}");
+  const CliResult result = run_cli({"export", golden_path(kFolder), path("o"), "--config",
+                                    path("published"), "--dtype", "bf16"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("model: 'app.model'\n"));
+  EXPECT_THAT(result.out, HasSubstr("map: none, no built-in one takes these names\n"));
+  EXPECT_THAT(result.out, HasSubstr("config.json: dtype float32 -> bfloat16\n"));
+  EXPECT_THAT(result.out, HasSubstr("copied: config.json, tokenizer.json\n"));
+  EXPECT_THAT(file_bytes(path("o/config.json")), HasSubstr("bfloat16"));
+  EXPECT_THAT(run_cli({"inspect", path("o"), "--depth", "1"}).out, HasSubstr("23 tensors"));
+  EXPECT_EQ(run_cli({"verify", path("o")}).status, 0);
+  // Again, over itself: its own files are no foreign ones.
+  EXPECT_EQ(run_cli({"export", golden_path(kFolder), path("o"), "--force"}).status, 0);
+}
+
+TEST_F(ExportTest, a_plan_writes_nothing) {
+  const CliResult json = run_cli(
+      {"export", golden_path(kFolder), path("o"), "-n", "--json", "--max-shard-size", "20KB"});
+  const formats::Json root = formats::parse_json(json.out);
+  EXPECT_EQ(*root.find("model")->as_string(), "app.model");
+  EXPECT_TRUE(root.find("map")->is_null());
+  EXPECT_TRUE(*root.find("guessed")->as_bool());
+  EXPECT_GT(root.find("files")->as_array()->size(), 3U);
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(ExportTest, what_is_incomplete_is_refused) {
+  const CliResult result =
+      run_cli({"export", golden_path(kFolder), path("o"), "--exclude", "app.model.blocks.1.up.*"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("error[KEY]"));
+  EXPECT_THAT(result.err, HasSubstr("'blocks.1.up.bias'"));
+  EXPECT_THAT(names(), Not(Contains("o")));
+  EXPECT_EQ(run_cli({"export", golden_path(kFolder), path("o"), "--exclude",
+                     "app.model.blocks.1.up.*", "--incomplete"})
+                .status,
+            0);
+}
+
+TEST_F(ExportTest, a_map_of_ones_own_is_applied) {
+  write_file(path("r.toml"),
+             "[rename]\n\"blocks.{i:int}.{rest:**}\" = \"model.layers.{i}.{rest}\"\n\"{rest:**}\" "
+             "= \"model.{rest}\"\n");
+  const CliResult result =
+      run_cli({"export", golden_path(kFolder), path("o"), "--map", path("r.toml")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(run_cli({"inspect", path("o"), "-k", "model.layers.0.scale"}).out,
+              HasSubstr("1 tensor"));
+  // And backwards, under the key that the trainer has.
+  const CliResult back = run_cli(
+      {"import", path("o"), path("i"), "--map", path("r.toml"), "--under", "app.model", "-w", "3"});
+  EXPECT_EQ(back.status, 0) << back.err;
+  const CliResult diff = run_cli({"diff", path("i"), golden_path(kFolder), "-k", "app.model.**"});
+  EXPECT_EQ(diff.status, 0) << diff.out << diff.err;
+}
+
+using ImportTest = CliTest;
+
+TEST_F(ImportTest, a_map_is_needed_or_none) {
+  run_cli({"export", golden_path(kFolder), path("o"), "-q"});
+  const CliResult result = run_cli({"import", path("o"), path("i")});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("--map is needed"));
+  EXPECT_THAT(run_cli({"import", path("o"), path("i"), "--map", "none", "--under", "a..b"}).err,
+              HasSubstr("is not a key"));
+  const CliResult json = run_cli(
+      {"import", path("o"), path("i"), "--map", "none", "--under", "model", "-w", "2", "--json"});
+  EXPECT_EQ(*formats::parse_json(json.out).find("under")->as_string(), "model");
+  EXPECT_EQ(*formats::parse_json(json.out).find("format")->as_string(), "dcp");
+  EXPECT_THAT(run_cli({"inspect", path("i"), "-k", "model.emb.weight"}).out, HasSubstr("2 chunks"));
+}
+
+}  // namespace
+}  // namespace fsdp::cli

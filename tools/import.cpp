@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// fsdp-ckpt import: a published model as the checkpoint that a trainer loads.
+#include <filesystem>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/hf/companions.h"
+#include "formats/hf/model_content.h"
+#include "formats/map/fitting.h"
+#include "formats/model/shard_spec.h"
+#include "tools/conversion.h"
+#include "tools/map_choice.h"
+#include "tools/map_report.h"
+#include "tools/verbs.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Value;
+using formats::map::Direction;
+
+// `value` inside mappings of the dotted names of `place`.
+Value nested(const std::string& place, Value value) {
+  for (std::size_t end = place.size(); end != 0;) {
+    const std::size_t dot = place.rfind('.', end - 1);
+    const std::size_t begin = dot == std::string::npos ? 0 : dot + 1;
+    value = Value::dict({{Value::string(place.substr(begin, end - begin)), std::move(value)}});
+    end = begin == 0 ? 0 : begin - 1;
+  }
+  return value;
+}
+
+class ImportVerb : public Verb {
+ public:
+  std::string name() const override { return "import"; }
+  std::string description() const override {
+    return "Write a published model as the checkpoint that a trainer loads at N ranks";
+  }
+  std::vector<std::string> examples() const override {
+    return {"fsdp-ckpt import Llama-3.1-8B step-0 --map torchtitan-llama3-hf -w 8",
+            "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"};
+  }
+  void declare(OptionSet& options) override {
+    declare_conversion(options, conversion_, {"dcp", "pt", "safetensors", "hdf5"});
+    options.choice("--from", from_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
+    options.text("--map", map_, "MAP",
+                 "A built-in map or a file of rules, applied backwards; or none");
+    choice_.declare_parameters(options);
+    options.text("--config", choice_.config, "FILE",
+                 "The model's config.json; that of PATH if not given");
+    options.text("--under", under_, "KEY", "The key that gets the model: model, app.model, ...");
+    options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
+                    "dcp: ranks to lay the folder out for; 1 if not given");
+  }
+
+  int run(const CommonOptions& common, const Streams& streams) override {
+    conversion_.world_size = world_size_.value_or(1);
+    const std::filesystem::path out = conversion_.writing.destination;
+    if (conversion_.format.empty() && !out.has_extension()) conversion_.format = "dcp";
+    if (under_.starts_with('.') || under_.ends_with('.') || under_.find("..") != std::string::npos)
+      throw Error(ErrorCode::kUsage, cat("--under ", formats::quote(under_), " is not a key"));
+    find_config(common.path);
+    const auto change = [&](const formats::Checkpoint& source, const Value& content,
+                            ReportExtras& extras) { return imported(source, content, extras); };
+    return convert_checkpoint(name(), conversion_, common, streams, change);
+  }
+
+ private:
+  void find_config(const std::string& path) {
+    if (!choice_.config.empty()) return;
+    const std::filesystem::path config = std::filesystem::path(path) / "config.json";
+    std::error_code ignored;
+    if (std::filesystem::exists(config, ignored)) choice_.config = config.native();
+  }
+
+  Changed imported(const formats::Checkpoint& source, const Value& content,
+                   ReportExtras& extras) const {
+    const formats::hf::FoundModel model = formats::hf::find_model(source, content, {});
+    if (map_.empty()) throw no_map(model.tensors);
+    extras.members.emplace_back("under", under_);
+    if (map_ == kNoMap) {
+      extras.members.emplace_back("map", nullptr);
+      return {nullptr, nested(under_, model.tensors)};
+    }
+    const formats::map::MapOptions options = choice_.options(map_, Direction::kReverse);
+    formats::map::Mapped mapped = formats::map::map_content(source, model.tensors, options);
+    add_map_report(mapped, options, conversion_.writing.dry_run, extras);
+    return {std::move(mapped.checkpoint), nested(under_, std::move(mapped.content))};
+  }
+
+  // Several trainers' models have the same published form.
+  static Error no_map(const Value& tensors) {
+    const std::vector<std::string> names = formats::hf::names_of(tensors);
+    std::string list;
+    for (const auto& map : formats::map::fitting_maps(names, {}, Direction::kReverse))
+      list += cat(list.empty() ? "" : ", ", map.name);
+    return Error(ErrorCode::kUsage, cat("--map is needed: none, or the map of the trainer's model",
+                                        list.empty() ? "" : "; these take the names: " + list));
+  }
+
+  ConversionOptions conversion_;
+  MapChoice choice_;
+  std::optional<std::int64_t> world_size_;
+  std::string from_ = "hf";
+  std::string map_;
+  std::string under_;
+};
+
+}  // namespace
+
+std::unique_ptr<Verb> make_import() {
+  return std::make_unique<ImportVerb>();
+}
+
+}  // namespace fsdp::cli
