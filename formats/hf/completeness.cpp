@@ -34,6 +34,9 @@ std::optional<Numbered> numbered(const std::string& name) {
   return std::nullopt;
 }
 
+// More kinds of layers than any model has; then names are not compared between them.
+constexpr std::size_t kMaxKinds = 16;
+
 using Layers = std::map<std::size_t, std::set<std::string>>;  // the rest of the names, by number
 
 std::optional<std::size_t> config_number(const Json* config,
@@ -87,25 +90,38 @@ class Search {
     const std::size_t count = std::max(expected.value_or(0), layers.rbegin()->first + 1);
     if (count > kMaxNumbers) return;
     const std::set<std::string>& like = layers.begin()->second;
+    // Layers are of few kinds.
+    std::set<std::set<std::string>> kinds;
+    for (const auto& [number, backs] : layers) {
+      if (kinds.size() > kMaxKinds) break;
+      kinds.insert(backs);
+    }
+    if (kinds.size() > kMaxKinds) kinds.clear();
     for (std::size_t number = 0; number < count; ++number) {
       const auto found = layers.find(number);
       if (found == layers.end()) {
         add_some(front, number, like);
         continue;
       }
-      const std::set<std::string>* fuller = nullptr;
-      for (const auto& [other, backs] : layers) {
-        if (backs.size() > found->second.size() &&
-            (fuller == nullptr || backs.size() > fuller->size()) &&
-            std::includes(backs.begin(), backs.end(), found->second.begin(), found->second.end()))
-          fuller = &backs;
-      }
+      const std::set<std::string>* fuller = fuller_kind(kinds, found->second);
       if (fuller == nullptr) continue;
       std::set<std::string> lacks;
       std::set_difference(fuller->begin(), fuller->end(), found->second.begin(),
                           found->second.end(), std::inserter(lacks, lacks.end()));
       add_some(front, number, lacks);
     }
+  }
+
+  // The largest kind that has all these names, and more; nullptr if there is none.
+  static const std::set<std::string>* fuller_kind(const std::set<std::set<std::string>>& kinds,
+                                                  const std::set<std::string>& backs) {
+    const std::set<std::string>* fuller = nullptr;
+    for (const std::set<std::string>& kind : kinds) {
+      if (kind.size() > backs.size() && (fuller == nullptr || kind.size() > fuller->size()) &&
+          std::includes(kind.begin(), kind.end(), backs.begin(), backs.end()))
+        fuller = &kind;
+    }
+    return fuller;
   }
 
   void add_some(const std::string& front, std::size_t number, const std::set<std::string>& backs) {

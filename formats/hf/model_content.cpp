@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
@@ -28,11 +29,14 @@ bool begins_with(const KeyPath& path, const KeyPath& front) {
   return path.size() >= front.size() && std::equal(front.begin(), front.end(), path.begin());
 }
 
-// Returns whether a member of the part at `part` belongs to a part inside it.
-bool lies_deeper(const std::vector<StatePart>& parts, const StatePart& part, const KeyPath& path) {
-  return std::any_of(parts.begin(), parts.end(), [&](const StatePart& other) {
-    return other.path.size() > part.path.size() && begins_with(path, other.path);
-  });
+// The members of a part that are parts of their own, by their last step.
+std::set<std::string> parts_inside(const std::vector<StatePart>& parts, const StatePart& part) {
+  std::set<std::string> names;
+  for (const StatePart& other : parts) {
+    if (other.path.size() == part.path.size() + 1 && begins_with(other.path, part.path))
+      names.insert(joined({other.path.back()}));
+  }
+  return names;
 }
 
 const Value* tensor_named(const Value& tensors, const std::string& name) {
@@ -68,10 +72,9 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
   found.place = joined(part.path);
   std::vector<Value::Entry> entries;
   const Value model = part.path.empty() ? content : *at_path(content, part.path);
+  const std::set<std::string> inside = parts_inside(parts, part);
   for (const auto& [key, value] : members_of(model)) {
-    KeyPath path = part.path;
-    path.emplace_back(*key.as_string());
-    if (lies_deeper(parts, part, path)) continue;
+    if (inside.contains(*key.as_string())) continue;
     if (tensor_number(value)) {
       entries.emplace_back(key, value);
     } else {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "formats/files/atomic_directory.h"
+#include "formats/hf/completeness.h"
 #include "formats/safetensors/writer.h"
 
 namespace fsdp::formats::hf {
@@ -24,7 +25,7 @@ class ModelOutput : public Output {
       : source_(source),
         destination_(std::move(destination)),
         options_(std::move(options)),
-        writer_(source, content, {.max_shard_bytes = max_shard_bytes, .ties_apart = true}),
+        writer_(source, content, {.max_shard_bytes = max_shard_bytes, .apart = kHead}),
         companions_(std::move(companions)) {
     plan_.format = "safetensors";
     plan_.folder = true;

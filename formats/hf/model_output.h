@@ -13,8 +13,8 @@
 namespace fsdp::formats::hf {
 
 // model.safetensors, or files of at most `max_shard_bytes` with model.safetensors.index.json if one
-// would be larger; then the companions.  Tied tensors are written for each name: a model that does
-// not tie them would otherwise miss one.
+// would be larger; then the companions.  A head is written though it is tied to the embedding: a
+// model that does not tie them would otherwise miss it.
 // `content` has tensors alone.  Lifetime: the source outlives the output.
 // Throws: what safetensors::Writer throws.
 std::unique_ptr<Output> plan_model_output(const Checkpoint& source, const Value& content,

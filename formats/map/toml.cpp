@@ -53,6 +53,13 @@ RuleNode converted(const toml::node& node, std::size_t depth) {
 }  // namespace
 
 RuleNode parse_toml(std::string_view text) {
+  // toml++ 3.3 runs into undefined behaviour for characters of some ranges where a token begins.
+  const auto wide = std::find_if(text.begin(), text.end(), [](char c) { return c < 0; });
+  if (wide != text.end()) {
+    throw Error(ErrorCode::kToml,
+                cat("line ", std::count(text.begin(), wide, '\n') + 1,
+                    ": has a character beyond ASCII; rules in JSON may have any"));
+  }
   try {
     return converted(toml::parse(text), 0);
   } catch (const toml::parse_error& error) {

@@ -31,9 +31,9 @@ struct Entry {
   TensorRef reference;
 };
 
-// Returns the tensors of `content` in its order; tied ones once, with the other names in `tied`, if
-// they are not to be apart.
-std::vector<Entry> entries_of(const Value& content, bool ties_apart,
+// Returns the tensors of `content` in its order; tied ones once, but for the one named `apart`,
+// with the other names in `tied`.
+std::vector<Entry> entries_of(const Value& content, const std::string& apart,
                               std::vector<std::pair<std::string, std::string>>& tied) {
   std::vector<Entry> entries;
   std::map<TensorRef, std::size_t> by_reference;
@@ -41,7 +41,7 @@ std::vector<Entry> entries_of(const Value& content, bool ties_apart,
     if (!tensor_number(leaf.value)) continue;
     const auto tensor = dense_tensor(leaf.value);
     const auto [at, fresh] = by_reference.try_emplace(*tensor->storage->tensor, entries.size());
-    if (!fresh && !ties_apart) {
+    if (!fresh && leaf.key != apart) {
       tied.emplace_back(leaf.key, entries[at->second].tensor.name);
       continue;
     }
@@ -56,7 +56,7 @@ std::vector<Entry> entries_of(const Value& content, bool ties_apart,
 
 Writer::Writer(const Checkpoint& checkpoint, const Value& content, const WriterOptions& options)
     : checkpoint_(checkpoint) {
-  const std::vector<Entry> kept = entries_of(content, options.ties_apart, tied_);
+  const std::vector<Entry> kept = entries_of(content, options.apart, tied_);
   // Files are filled in the order of the checkpoint, so that layers stay together.
   std::vector<std::vector<Entry>> parts(1);
   std::uint64_t filled = 0;

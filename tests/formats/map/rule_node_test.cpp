@@ -53,6 +53,9 @@ TEST(RuleNode, damage_is_named_with_its_line) {
                [] { parse_rule_node("{\"a\": 1,\n\"a\": 2}"); });
   expect_error(ErrorCode::kJson, "63 bits",
                [] { parse_rule_node("{\"a\": 9223372036854775808}"); });
+  expect_error(ErrorCode::kToml, "line 2: has a character beyond ASCII",
+               [] { parse_rule_node("a = 1\n# gr\u00f6\u00dfer\n"); });
+  EXPECT_NO_THROW(parse_rule_node("{\"a\": \"gr\u00f6\u00dfer\"}"));
   expect_error(ErrorCode::kUtf8, "UTF-8", [] { parse_rule_node("a = '\xff'"); });
 }
 
