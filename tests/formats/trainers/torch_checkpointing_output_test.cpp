@@ -46,11 +46,12 @@ auto tensors_of(const Checkpoint& checkpoint, const std::string& above = {}) {
 }
 
 TEST(TorchCheckpointingOutput, every_element_is_read_again) {
+  // A state dict of tensors alone becomes the item `model`.
   for (const auto& [name, above] :
        std::map<std::string, std::string>{{"2.11.0/shards/ckpt", ""},
-                                          {"2.11.0/nested/ckpt", ""},
+                                          {"2.11.0/odd_tensors/ckpt", "model."},
                                           {"2.15.0/fsdp2/ckpt", ""},
-                                          {"2.11.0/hf_map/ckpt", "model."},  // tensors alone
+                                          {"2.11.0/dtypes/ckpt", "model."},
                                           {"frameworks/torch_checkpointing_boxes_w3/ckpt", ""}}) {
     for (const std::int64_t world_size : {1, 3}) {
       SCOPED_TRACE(name + " on " + std::to_string(world_size));
@@ -77,9 +78,11 @@ TEST(TorchCheckpointingOutput, tied_tensors_share_a_storage_in_each_ranks_file) 
   planned(*checkpoint, content_of(*checkpoint), folder / "out", 2)->write({});
   const auto again = open_checkpoint(folder / "out");
   std::map<std::string, std::uint64_t> offsets;
-  for (const TensorEntry& tensor : again->index().tensors)
-    offsets[joined(tensor.path)] = again->chunk(tensor, 0).file_offset;
-  EXPECT_EQ(offsets.at("model.base"), offsets.at("model.tied"));
+  for (const TensorEntry& tensor : again->index().tensors) {
+    if (tensor.chunks.size() != 0)
+      offsets[joined(tensor.path)] = again->chunk(tensor, 0).file_offset;
+  }
+  EXPECT_EQ(offsets.at("base"), offsets.at("tied"));
 }
 
 TEST(TorchCheckpointingOutput, what_the_format_cannot_say_is_refused) {
