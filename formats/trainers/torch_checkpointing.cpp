@@ -203,6 +203,15 @@ class FolderReader {
       if (is_no_answer(error.code())) throw;
       leave_out(name, file, error, Finding::Severity::kWarning);
     }
+    // The lowest rank's is read; the others only have to be there.
+    for (const auto& [rank, other] : ranks) {
+      try {
+        if (other != file) folder_.open_member(other);
+      } catch (const Error& error) {
+        if (is_no_answer(error.code())) throw;
+        leave_out({}, other, error, Finding::Severity::kWarning);
+      }
+    }
     drop_names(ranks);
   }
 

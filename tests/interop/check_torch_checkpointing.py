@@ -229,6 +229,10 @@ def other_files_are_told(folder):
     with open(f / "broken_0.json", "w") as out:
         out.write('{"a": NaN}')
     f.expect("EXTRA_FILE", "JSON", said=["notes.txt", "raw_0.bin", "broken"], status=0, lost=False)
+    f = folder("w2")
+    os.remove(f / "config_1.json")
+    os.symlink("..", f / "config_1.json")
+    f.expect("PATH_ESCAPE", said="config_1.json", status=0, lost=False)
 
 
 CHECKS = [missing_files_are_named, an_item_without_files_is_named, flipped_bytes_are_found, metadata_that_disagree_with_a_file_are_named,
