@@ -31,6 +31,7 @@ class PerRankCheckpoint : public TorchFileSet {
   PerRankCheckpoint(Directory opened, const RankFiles& set, const PartFinder& find)
       : TorchFileSet(std::move(opened)) {
     for (const auto& [rank, name] : set.files) read(rank, name, find);
+    if (!same_keys_) check_paths();
     for (Entry& entry : entries_) add(entry);
     entries_.clear();
     if (!find) note_missing(set);
@@ -69,6 +70,23 @@ class PerRankCheckpoint : public TorchFileSet {
     Value value;
     std::uint32_t file = 0;
   };
+
+  // Throws: kKey if a rank has a value where another has a mapping.
+  void check_paths() const {
+    std::vector<const KeyPath*> paths;
+    paths.reserve(entries_.size());
+    for (const Entry& entry : entries_) paths.push_back(&entry.path);
+    std::sort(paths.begin(), paths.end(), [](const auto* a, const auto* b) { return *a < *b; });
+    for (std::size_t i = 1; i < paths.size(); ++i) {
+      const KeyPath& outer = *paths[i - 1];
+      const KeyPath& inner = *paths[i];
+      if (outer.size() > inner.size() || !std::equal(outer.begin(), outer.end(), inner.begin()))
+        continue;
+      throw Error(ErrorCode::kKey, cat(escape(folder().path().native()), ": ",
+                                       quote(joined(outer), 200), " is a value on one rank, and ",
+                                       quote(joined(inner), 200), " lies in it on another"));
+    }
+  }
 
   void read(std::int64_t rank, const std::string& name, const PartFinder& find) {
     const std::uint32_t file = add_file(name, rank);

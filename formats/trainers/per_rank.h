@@ -37,8 +37,8 @@ bool holds_sharded_tensors(const std::filesystem::path& path);
 // Tensors have their whole shape; a rank without a file leaves holes.  Values that are not sharded
 // come from the lowest rank.  Flat parameters of FSDP's LOCAL_STATE_DICT are listed, but cannot be
 // copied.
-// Throws: what read_torch_file and sharded_value throw, beginning with the path; kDtype, kShape if
-// ranks contradict each other.
+// Throws: what read_torch_file and sharded_value throw, beginning with the path; kDtype, kShape,
+// kKey if ranks contradict each other.
 std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
                                             const RankFiles& set);
 

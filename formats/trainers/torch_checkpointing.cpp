@@ -43,6 +43,14 @@ constexpr std::size_t kMaxNamed = 8;
 
 using RanksOfItem = std::map<std::int64_t, std::string>;  // file names
 
+// Returns whether the folder's listing tells of such a file: metadata may name far more files than
+// the kernel can be asked for.
+bool is_name(std::string_view path) {
+  constexpr std::size_t kMaxNameBytes = 255;
+  return !path.empty() && path.size() <= kMaxNameBytes && path.front() != '.' &&
+         path.find_first_of(std::string_view("/\0", 2)) == std::string_view::npos;
+}
+
 // Returns item and rank of `<item>_<rank><suffix>`.
 std::optional<std::pair<std::string, std::int64_t>> item_in(std::string_view name,
                                                             std::string_view suffix) {
@@ -88,7 +96,8 @@ Metadata read_metadata_file(const Directory& folder) {
 class FolderReader {
  public:
   explicit FolderReader(const fs::path& path) : path_(path), folder_(Directory::open(path)) {
-    for (std::string& name : folder_.list_files()) names_.insert(std::move(name));
+    for (std::string& name : folder_.list_files()) listed_.insert(std::move(name));
+    names_ = listed_;
   }
 
   std::unique_ptr<Checkpoint> run() {
@@ -135,7 +144,9 @@ class FolderReader {
     for (std::size_t r = 0; r < item.needed.size(); ++r) {
       const auto rank = static_cast<std::int64_t>(r);
       const std::string name = item.file(rank).path;
-      const bool there = names_.erase(name) != 0 || folder_.open_member_if_present(name) != nullptr;
+      names_.erase(name);
+      const bool there = listed_.contains(name) ||
+                         (!is_name(name) && folder_.open_member_if_present(name) != nullptr);
       if (there) {
         present.push_back(rank);
       } else if (item.needed[r]) {
@@ -192,6 +203,15 @@ class FolderReader {
       if (is_no_answer(error.code())) throw;
       leave_out(name, file, error, Finding::Severity::kWarning);
     }
+    // The lowest rank's is read; the others only have to be there.
+    for (const auto& [rank, other] : ranks) {
+      try {
+        if (other != file) folder_.open_member(other);
+      } catch (const Error& error) {
+        if (is_no_answer(error.code())) throw;
+        leave_out({}, other, error, Finding::Severity::kWarning);
+      }
+    }
     drop_names(ranks);
   }
 
@@ -231,7 +251,8 @@ class FolderReader {
 
   fs::path path_;
   Directory folder_;
-  std::set<std::string> names_;  // of files that no item has yet
+  std::set<std::string> listed_;  // all files
+  std::set<std::string> names_;   // those that no item has yet
   std::vector<CheckpointPart> parts_;
   Findings findings_;
 };

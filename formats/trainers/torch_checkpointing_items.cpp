@@ -80,7 +80,9 @@ class Comparison {
     if (count != 0) {
       out.push_back(
           {.code = ErrorCode::kMetaType,
-           .message = cat("not in ", kMetadataName, ", so placed as the ranks' files say: ", named),
+           .message =
+               cat("not in ", kMetadataName,
+                   ", so placed as the ranks' files say, bare tensors as whole ones: ", named),
            .file = {},
            .key = {},
            .bytes = {},
@@ -241,17 +243,28 @@ class RankTensors : public Checkpoint {
   void add(const Item& item, std::uint32_t file, const safetensors::Tensor& tensor,
            Comparison& comparison, std::unordered_map<std::string, std::size_t>& known) try {
     const std::int64_t rank = *index_.files[file].rank;
+    const TensorLayout* layout = item.find(tensor.name);
     const Sharding* sharding = comparison.layout(rank, tensor.name, tensor.dtype);
+    if (layout == nullptr) {
+      comparison.note_unlisted(tensor.name);
+    } else if (sharding == nullptr) {
+      return;  // none of the ranks that hold parts of it
+    }
     const auto [at, fresh] = known.try_emplace(tensor.name, index_.tensors.size());
     if (fresh) {
       KeyPath path = {tensor.name};
-      if (const TensorLayout* layout = item.find(tensor.name))
-        path.assign(layout->path.begin(), layout->path.end());
+      if (layout != nullptr) path.assign(layout->path.begin(), layout->path.end());
       TensorEntry entry{tensor.name, std::move(path), tensor.dtype,
                         sharding == nullptr ? tensor.shape : sharding->shape, ChunkList()};
       entry.chunks = ChunkList(entry.shape.size());
       index_.add(std::move(entry));
     } else if (sharding == nullptr) {
+      const std::vector<std::int64_t>& lowest = index_.tensors[at->second].shape;
+      if (lowest != tensor.shape) {
+        throw Error(ErrorCode::kShape, cat("has the shape ", shape_text(tensor.shape),
+                                           ", on a lower rank ", shape_text(lowest), ", and ",
+                                           kMetadataName, " does not say how it is cut"));
+      }
       return;  // a replica
     }
     TensorEntry& entry = index_.tensors[at->second];

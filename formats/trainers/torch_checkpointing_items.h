@@ -20,8 +20,8 @@ struct ItemParts {
 // Reads an item that the metadata describe, from the files of `ranks`; the others leave holes.
 // torch.save files: tensors are cut as the metadata say, and the rest is the lowest rank's.
 // Safetensors: their bare tensors are placed by the metadata alone.
-// Findings: kKey (a rank's file lacks a tensor), kMetaType (a warning: a tensor that is cut, and is
-// not in the metadata).
+// Findings: kKey (a rank's file lacks a tensor), kMetaType (a warning: a tensor outside the
+// metadata, cut or in a safetensors file).
 // Throws: kUnsupported (another serialization, or several), kDtype, kShape, kBounds (metadata and
 // file disagree); what reading the files throws.  Requires: `ranks` is not empty.
 ItemParts open_item(const std::filesystem::path& folder, const Item& item,

@@ -308,7 +308,8 @@ class FolderOutput : public Output {
 std::unique_ptr<Output> plan_output(const Checkpoint& source, const Value& content,
                                     const std::filesystem::path& destination,
                                     const OutputOptions& options, std::int64_t world_size) {
-  return std::make_unique<FolderOutput>(source, content, destination, options, world_size);
+  return std::make_unique<FolderOutput>(source, with_values(source, content), destination, options,
+                                        world_size);
 }
 
 }  // namespace fsdp::formats::torch_checkpointing

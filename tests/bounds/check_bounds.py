@@ -48,6 +48,7 @@ def verbs(out):
         "convert lightning": ["convert", "PATH", folder, "--to", "lightning", fast],
         "convert lightning-ckpt": ["convert", "PATH", pt, "--to", "lightning-ckpt", fast],
         "convert accelerate": ["convert", "PATH", folder, "--to", "accelerate", fast],
+        "convert torch-checkpointing": ["convert", "PATH", folder, "--to", "torch-checkpointing", "-w", "3", fast],
         "convert dtype": ["convert", "PATH", pt, "--dtype", "bfloat16", fast],
         "shard": ["shard", "PATH", folder, "--world-size", "3", fast],
         "reshard": ["reshard", "PATH", folder, "--world-size", "3", fast],
@@ -73,12 +74,13 @@ def corpus(tests, work):
     """The inputs of fuzz targets, under names that make them checkpoints, and the data of tests."""
     inputs, here = {}, os.path.join(work, "corpus")
     endings = {"zip": ".pt", "torch_save": ".pt", "safetensors": ".safetensors", "hdf5": ".h5", "json": ".safetensors.index.json"}
+    metadata = {"pickle": ".metadata", "metadata": ".metadata", "torch_checkpointing": "metadata.pkl"}
     for target in sorted(os.listdir(os.path.join(tests, "fuzz/corpus"))):
         for name in sorted(os.listdir(os.path.join(tests, "fuzz/corpus", target))):
             source, folder = os.path.join(tests, "fuzz/corpus", target, name), os.path.join(here, target, name)
             os.makedirs(folder)
-            if target in ("pickle", "metadata"):
-                shutil.copy(source, os.path.join(folder, ".metadata"))
+            if target in metadata:
+                shutil.copy(source, os.path.join(folder, metadata[target]))
                 inputs[f"{target}/{name}"] = folder
             else:
                 inputs[f"{target}/{name}"] = os.path.join(folder, "x" + endings.get(target, ".pt"))

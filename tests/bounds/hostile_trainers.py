@@ -96,3 +96,42 @@ def low_bit(path):
     item = archive(stream(name("torch._tensor", "_rebuild_from_type_v2") + call + REDUCE),
                    {"0": b"\0" * numel, "1": b"\0" * (4 * numel), "2": b"\0" * 1024}, deflate=True)
     dcp_folder(path, dcp_metadata({"a": ([numel], [([0], [numel])])}, items={("a", 0): ("__0_0.distcp", 0, len(item))}), item)
+
+
+def torch_checkpointing(path, world, items, files=None):
+    """`items`: item -> the opcodes of its tensors' layouts; `files`: name -> bytes."""
+    os.makedirs(path)
+    ranks = DICT + MARK + b"".join(number(rank) + NONE for rank in range(world)) + SETITEMS + put(0)
+    described = {}
+    for key, layouts in items.items():
+        described[key] = mapping({"nested_path_to_metadata": layouts, "rank_to_layout_info": get(0) if described else ranks})
+    write(os.path.join(path, "metadata.pkl"), stream(mapping({"metadata": mapping(described), "world_size": number(world), "version": text("2.0")})))
+    for name_of_file, data in (files or {}).items():
+        write(os.path.join(path, name_of_file), data)
+
+
+def cut_over(world, paths, rows):
+    """Tensors of some rows that share one description, by which the ranks of a mesh hold equal parts."""
+    spec = mapping({"mesh_shape": row([world]), "mesh_data": row(range(world)) + put(1)})
+    cut = LIST + MARK + mapping({"type": text("Shard"), "dim": number(0)}) + APPENDS
+    data = mapping({"global_shape": row([rows]), "dtype": text("torch.float32"), "mesh_spec": spec, "placements": cut})
+    group = mapping({"sharding_metadata": mapping({"type": text("DTensorShardingMetadata"), "data": data}), "ranks": get(1)})
+    first = LIST + MARK + group + APPENDS + put(2)
+    return DICT + MARK + b"".join(text(f'["{i}"]') + (first if i == 0 else get(2)) for i in range(paths)) + SETITEMS
+
+
+EMPTY = archive(stream(DICT))
+
+
+@hostile("")
+def tensors_that_no_rank_has(path):
+    """Each rank's file lacks each of the tensors that it should have parts of."""
+    world = 400
+    torch_checkpointing(path, world, {"model": cut_over(world, 20_000, world)}, {f"model_{rank}.pt": EMPTY for rank in range(world)})
+
+
+@hostile("")
+def ranks_without_files(path):
+    """80,000 ranks of several items, whose files do not exist."""
+    world = 80_000
+    torch_checkpointing(path, world, {f"m{i}": cut_over(world, 1, world) if i == 0 else mapping({'["0"]': get(2)}) for i in range(8)})

@@ -126,10 +126,17 @@ def names_that_a_file_lacks_are_named(folder):
         f.expect("KEY", said=["model.gone", "rank 0", "rank 1"])
 
 
-def a_dtensor_outside_the_metadata_is_told(folder):
+def tensors_outside_the_metadata_are_told(folder):
     f = folder("w2")
     f.metadata(lambda said: item(said).pop('["0.weight"]'))
     f.expect("META_TYPE", said="0.weight", status=0, lost=False)
+    # A bare tensor says nothing of the whole.
+    f = folder("safetensors_w2")
+    f.metadata(lambda said: item(said).pop('["1.running_mean"]'))
+    f.expect("META_TYPE", said="1.running_mean", status=0, lost=False)
+    f = folder("safetensors_w2")
+    f.metadata(lambda said: item(said).pop('["0.weight"]'))
+    f.expect("SHAPE", said=["0.weight", "weights/1.safetensors", "does not say how it is cut"])
 
 
 def overlaps_and_holes_are_named(folder):
@@ -222,10 +229,14 @@ def other_files_are_told(folder):
     with open(f / "broken_0.json", "w") as out:
         out.write('{"a": NaN}')
     f.expect("EXTRA_FILE", "JSON", said=["notes.txt", "raw_0.bin", "broken"], status=0, lost=False)
+    f = folder("w2")
+    os.remove(f / "config_1.json")
+    os.symlink("..", f / "config_1.json")
+    f.expect("PATH_ESCAPE", said="config_1.json", status=0, lost=False)
 
 
 CHECKS = [missing_files_are_named, an_item_without_files_is_named, flipped_bytes_are_found, metadata_that_disagree_with_a_file_are_named,
-          names_that_a_file_lacks_are_named, a_dtensor_outside_the_metadata_is_told, overlaps_and_holes_are_named, metadata_of_another_shape_are_refused,
+          names_that_a_file_lacks_are_named, tensors_outside_the_metadata_are_told, overlaps_and_holes_are_named, metadata_of_another_shape_are_refused,
           metadata_cannot_name_code_or_files_elsewhere, truncated_metadata_are_refused, the_first_version_is_read, an_unfinished_save_is_told,
           other_files_are_told]
 

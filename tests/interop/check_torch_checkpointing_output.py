@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 
 warnings.simplefilter("ignore")
@@ -18,12 +17,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support")]
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import make_frameworks as made
+from ranks import run_ranks
 
 ITEMS = ("model", "optimizer", "average")
 
@@ -60,20 +58,14 @@ def resumed(path, mesh):
     return whole, made.full(dict(net.state_dict()))
 
 
-def worker(rank, world, meeting, folders, own):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), GLOO_SOCKET_IFNAME=os.environ.get("GLOO_SOCKET_IFNAME", "lo"))
-    torch.set_num_threads(1)
-    # They meet in a file: a port that is free now may be taken by another test.
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+def go_on(rank, world, folders, own):
+    """In a process of each rank: from each folder training goes on as from the package's own."""
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
     mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
     want = made.truth.describe(list(resumed(own, mesh)))
     for folder in folders:
         lines = made.truth.diff(want, made.truth.describe(list(resumed(folder, mesh))))
         assert not lines, f"{folder} on {world} ranks: " + "\n  ".join(lines[:10])
-    # Taking Gloo's threads down sometimes aborts the process after all is done: it ends without that, once no rank needs another any more.
-    dist.barrier()
-    time.sleep(0.5)
-    os._exit(0)
 
 
 def main():
@@ -107,7 +99,7 @@ def main():
         for world in (1, 2, 3):
             # Items without tensors are read from this rank's own file, here as in the package's folders.
             fitting = [f for f, ranks in zip(folders, (1, 2, 3, 5)) if ranks >= world]
-            mp.spawn(worker, (world, os.path.join(tmp, f"meeting_{world}"), fitting, own), world)
+            run_ranks(world, go_on, fitting, own)
             print(f"PASS  {world} ranks go on as from a folder of the package's own", flush=True)
 
 

@@ -354,6 +354,12 @@ TEST(Frameworks, ranks_that_contradict_each_other_are_refused) {
   EXPECT_THAT(codes(mixed->verify(fast()).findings), Contains("HOLE"));
 }
 
+TEST(Frameworks, a_value_on_one_rank_is_no_mapping_on_another) {
+  const Copy copy("torch_checkpointing_safetensors_w2");
+  fs::copy_file(copy / "train_1.pt", copy / "step_1.pt", fs::copy_options::overwrite_existing);
+  test::expect_error(ErrorCode::kKey, "on another", [&] { open_checkpoint(copy.path()); });
+}
+
 // Boxes of 35 elements, 5 in a row, cut into 2 parts of 25 elements in all with their neighbours.
 TEST(Frameworks, fairscale_shards_are_parts_of_the_parameters) {
   const auto two = open_checkpoint(golden("fairscale_nested_w2"));
