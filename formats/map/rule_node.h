@@ -30,8 +30,8 @@ struct RuleNode {
 std::string_view node_kind(const RuleNode& node);
 
 // Parses a text that begins with '{' as JSON, any other as TOML 1.0; the root is a table.
-// Throws: kLimitSize, kLimitDepth (TOML) and kJsonDepth, kToml naming the line (also for TOML beyond
-// ASCII), kJson, kUtf8.
+// Throws: kLimitSize, kLimitDepth (TOML) and kJsonDepth, kToml naming the line (also for TOML
+// beyond ASCII), kJson, kUtf8.
 RuleNode parse_rule_node(std::string_view text);
 
 // The TOML part of it.
