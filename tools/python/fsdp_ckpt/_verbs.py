@@ -16,9 +16,9 @@ import os
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 from ._process import FsdpCkptError, Progress, ask
-from ._results import (Answer, Averaged, BuiltinMap, BuiltinMaps, Comparison, Exported, Extraction, Globals, Imported, Inspection,
-                      Latest, Mapped, Merged, Output, Pruned, Rekeyed, Renamed, Resharded, RunInspection, RunVerification, Sealed,
-                      Statistics, ValuesSet, Verification, answer_of)
+from ._results import (Answer, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Pruned,
+                       RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
+from ._written import (Averaged, Exported, Imported, Mapped, Merged, Output, Rekeyed, Renamed, Resharded, ValuesSet)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the verbs that write return; as in _results.py."""
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
+
+from ._results import Answer, File
+
+
+@dataclass(frozen=True)
+class Written(Answer):
+    """Of every verb that writes a checkpoint."""
+    path: str
+    output: str
+    format: str
+    dry_run: bool
+    files: List[File]
+    tensors: int
+    values: int
+    dropped_values: int
+    tied: Dict[str, str]
+    bytes: int
+    tensor_bytes: int
+    buffer_bytes: int
+    free_bytes: Optional[int]
+    unchecked_bytes: Optional[int]
+    seconds: Optional[float]
+    asks_for: Optional[List[str]]
+
+
+@dataclass(frozen=True)
+class ValueChange:
+    key: str
+    tensor: Optional[str]   # its dtype and shape; None for a value
+    was: Any
+    now: Any
+
+
+@dataclass(frozen=True)
+class ValuesSet(Written):
+    changes: List[ValueChange]
+    left_behind: Optional[List[str]] = None
+    unneeded_files: Optional[int] = None
+    dead_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class MapTensor:
+    key: str
+    dtype: str
+    shape: List[int]
+
+
+@dataclass(frozen=True)
+class MapStep:
+    line: int
+    from_: List[MapTensor]
+    to: List[MapTensor]
+    do: List[str]
+
+
+@dataclass(frozen=True)
+class Mapped(Written):
+    map: str
+    parameters: Dict[str, int]
+    steps: List[MapStep]
+    optimizers: int
+    dropped_optimizers: int
+
+
+@dataclass(frozen=True)
+class Exported(Written):
+    model: str
+    left_out_values: int
+    map: Optional[str]
+    guessed: bool
+    copied: List[str]
+    config_dtype: Optional[str]
+    parameters: Optional[Dict[str, int]] = None
+    steps: Optional[List[MapStep]] = None
+    optimizers: Optional[int] = None
+    dropped_optimizers: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Imported(Written):
+    under: str
+    map: Optional[str]
+    parameters: Optional[Dict[str, int]] = None
+    steps: Optional[List[MapStep]] = None
+    optimizers: Optional[int] = None
+    dropped_optimizers: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Merged(Written):
+    adapters: List[str]
+    prefix: str
+    merged: int
+    updates: int
+    replaced: int
+
+
+@dataclass(frozen=True)
+class Averaged(Written):
+    inputs: List[str]
+    weights: List[float]
+    divisor: Optional[float]
+    accumulate: str
+    differing: str
+    summed: int
+    taken: int
+    input_bytes: int
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Rename:
+    from_: str
+    to: str
+
+
+@dataclass(frozen=True)
+class Output(Written):
+    dequantized: Optional[Dict[str, int]] = None
+    wrappers: Optional[List[str]] = None
+    renamed: Optional[int] = None
+    renames: Optional[List[Rename]] = None
+    dropped: Optional[int] = None
+    dropped_keys: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class Resharded(Output):
+    source_ranks: Optional[int] = None
+    world_size: Optional[int] = None
+    sharded_tensors: Optional[int] = None
+    replicated_tensors: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Renamed(Output):
+    left_behind: Optional[List[str]] = None
+    unneeded_files: Optional[int] = None
+    dead_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class OptimizerKeys:
+    key: str
+    from_: str
+    groups: int
+    parameters: int
+    without_state: int
+    order: str
+    shapes_checked: bool
+    renames: List[Rename]
+
+
+@dataclass(frozen=True)
+class Rekeyed(Renamed):
+    to: Optional[str] = None
+    optimizers: Optional[List[OptimizerKeys]] = None
