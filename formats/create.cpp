@@ -63,8 +63,7 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
                       ".pt or .h5 file, which keep it as it is");
     }
     return safetensors::plan_output(source, content, destination, options.output,
-                                    {.max_shard_bytes = options.max_shard_bytes, .apart = {}},
-                                    options.drop_values);
+                                    {options.max_shard_bytes}, options.drop_values);
   }
   if (format == "torch-checkpointing") {
     return torch_checkpointing::plan_output(source, content, destination, options.output,

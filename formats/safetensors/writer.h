@@ -20,7 +20,7 @@ struct WriterOptions {
   // The most bytes of tensors per file; a larger tensor has a file of its own.  Nothing: one file
   // for all.
   std::optional<std::uint64_t> max_shard_bytes;
-  std::string apart;  // a tensor of this name is written, even if it is tied to another one
+  std::string apart = {};  // a tensor of this name is written, even if it is tied to another one
 };
 
 class Writer {
