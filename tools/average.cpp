@@ -71,9 +71,7 @@ class AverageVerb : public Verb {
     options.flag("--optimizer", optimizer_, "Take states of optimizers too");
     options.choice("--differing", differing_, {"refuse", "first", "last"}, "WHICH",
                    "Values and integer tensors that differ: refuse, first, last");
-    declare_conversion_options(
-        options, conversion_,
-        {"pt", "safetensors", "hdf5", "dcp", "lightning", "lightning-ckpt", "accelerate"});
+    declare_conversion_options(options, conversion_, output_formats());
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }

@@ -71,6 +71,13 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
 
 }  // namespace
 
+const std::vector<std::string>& output_formats() {
+  static const std::vector<std::string> formats = {
+      "pt",        "safetensors",    "hdf5",       "dcp",
+      "lightning", "lightning-ckpt", "accelerate", "torch-checkpointing"};
+  return formats;
+}
+
 void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,
                                 const std::vector<std::string>& formats) {
   declare_writing_options(options, conversion.writing);

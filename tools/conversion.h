@@ -29,6 +29,9 @@ struct ConversionOptions {
   std::int64_t world_size = 1;              // dcp
 };
 
+// The formats that any content is written in, for --to.
+const std::vector<std::string>& output_formats();
+
 // Declares --to with these formats, the options of every writing verb but OUT, and those above
 // except the prefixes and the world size.
 void declare_conversion_options(OptionSet& options, ConversionOptions& conversion,

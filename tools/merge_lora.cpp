@@ -70,9 +70,7 @@ class MergeLoraVerb : public Verb {
     options.more("MORE", more_,
                  "Folders of adapters, in their order, and last OUT, the file or folder to write");
     options.required();
-    declare_conversion_options(
-        options, conversion_,
-        {"pt", "safetensors", "hdf5", "dcp", "lightning", "lightning-ckpt", "accelerate"});
+    declare_conversion_options(options, conversion_, output_formats());
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }

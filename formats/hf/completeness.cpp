@@ -14,6 +14,9 @@ namespace {
 // No model has as many layers or experts; a larger number is part of a name.
 constexpr std::size_t kMaxNumbers = 65536;
 
+// What is listed at most: a hostile count of layers or experts would ask for millions.
+constexpr std::size_t kMaxMissing = 1000;
+
 // A name around its first number that stands between dots: model.layers.|3|.mlp.up_proj.weight.
 struct Numbered {
   std::string front;
@@ -97,7 +100,7 @@ class Search {
       kinds.insert(backs);
     }
     if (kinds.size() > kMaxKinds) kinds.clear();
-    for (std::size_t number = 0; number < count; ++number) {
+    for (std::size_t number = 0; number < count && missing_.size() < kMaxMissing; ++number) {
       const auto found = layers.find(number);
       if (found == layers.end()) {
         add_some(front, number, like);

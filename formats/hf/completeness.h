@@ -13,8 +13,7 @@
 
 namespace fsdp::formats::hf {
 
-// Returns names that the model lacks, a sample of at most `most` of them for each layer or expert
-// that is missing whole:
+// Returns names that the model lacks: some hundreds at most, and of each layer or expert `most`:
 // - numbers of layers, and of experts, begin with 0 and leave none out; there are as many as
 //   num_hidden_layers and the number of experts say, if `config` has them;
 // - a layer has no fewer names than another one whose names contain all of its own;

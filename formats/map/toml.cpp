@@ -54,7 +54,8 @@ RuleNode converted(const toml::node& node, std::size_t depth) {
 
 RuleNode parse_toml(std::string_view text) {
   // toml++ 3.3 runs into undefined behaviour for characters of some ranges where a token begins.
-  const auto wide = std::find_if(text.begin(), text.end(), [](char c) { return c < 0; });
+  const auto wide = std::find_if(text.begin(), text.end(),
+                                 [](char c) { return static_cast<unsigned char>(c) > 0x7F; });
   if (wide != text.end()) {
     throw Error(ErrorCode::kToml,
                 cat("line ", std::count(text.begin(), wide, '\n') + 1,

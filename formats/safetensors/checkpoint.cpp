@@ -10,11 +10,10 @@
 #include "formats/base/checked_math.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/checkpoint/file_pool.h"
 #include "formats/files/file.h"
-#include "formats/model/check.h"
 #include "formats/safetensors/file.h"
 #include "formats/safetensors/index.h"
+#include "formats/safetensors/tensor_files.h"
 
 namespace fsdp::formats::safetensors {
 namespace {
@@ -39,13 +38,13 @@ struct NamedHeader {
   Header header;
 };
 
-class SafetensorsCheckpoint : public Checkpoint {
+class SafetensorsCheckpoint : public TensorFiles {
  public:
   // The folder must hold `files`; they are checked against `index`, if it is set.
   SafetensorsCheckpoint(Directory folder, std::vector<std::string> files,
                         const std::optional<FileIndex>& index, std::string shown,
                         std::string layout)
-      : folder_(std::move(folder)), pool_(folder_) {
+      : TensorFiles(std::move(folder)) {
     description_ = {std::move(shown), "safetensors", std::move(layout), std::nullopt, 1};
     std::vector<NamedHeader> headers;
     for (std::string& name : files) {
@@ -69,34 +68,7 @@ class SafetensorsCheckpoint : public Checkpoint {
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
     const Location& location = tensor.chunks.location(chunk);
-    const auto file = pool_.get(location.file);
-    ChunkData data;
-    data.source = file;
-    data.file = file->name();
-    data.storage_offset = location.offset;
-    data.file_offset = location.offset;
-    data.storage_bytes = location.length;
-    data.dtype = tensor.dtype;
-    return data;
-  }
-  Value value(const ValueEntry& value) const override {
-    throw Error(ErrorCode::kNotFound, quote(value.key) + ": safetensors files hold tensors alone");
-  }
-  ChunkData storage(const StorageRef& storage) const override {
-    throw Error(ErrorCode::kStorage, quote(storage.key) + ": safetensors files hold no storages");
-  }
-  void check_unchanged() const override { pool_.check_unchanged(); }
-
-  // The format has no checksums: only structure can be checked, and opening did most of it.
-  VerifyReport verify(const VerifyOptions& options) const override {
-    VerifyReport report;
-    report.findings = findings_;
-    for (const TensorEntry& tensor : index_.tensors) {
-      check_coverage(tensor, report.findings);
-      report.items += tensor.chunks.size();
-      if (!options.fast) report.bytes_unchecked += tensor.bytes();
-    }
-    return report;
+    return tensor_data(location.file, location.offset, location.length, tensor.dtype);
   }
 
  private:
@@ -200,9 +172,6 @@ class SafetensorsCheckpoint : public Checkpoint {
       ++expected;
     }
   }
-
-  Directory folder_;
-  mutable FilePool pool_;
 };
 
 std::vector<std::string> names_ending(const std::vector<std::string>& names,

@@ -10,11 +10,11 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/checkpoint/file_pool.h"
 #include "formats/content/tensor_value.h"
 #include "formats/files/file.h"
 #include "formats/model/check.h"
 #include "formats/safetensors/file.h"
+#include "formats/safetensors/tensor_files.h"
 #include "formats/trainers/per_rank.h"
 
 namespace fsdp::formats::torch_checkpointing {
@@ -175,11 +175,11 @@ std::optional<ShardedValue> parts_of(Comparison& comparison, const Item& item, s
 }
 
 // Safetensors files of the ranks, whose tensors are placed by the metadata.
-class RankTensors : public Checkpoint {
+class RankTensors : public safetensors::TensorFiles {
  public:
   RankTensors(Directory folder, const Item& item, const std::vector<std::int64_t>& ranks,
               Comparison& comparison)
-      : folder_(std::move(folder)), pool_(folder_) {
+      : TensorFiles(std::move(folder)) {
     for (const std::int64_t rank : ranks)
       index_.files.push_back({.name = item.file(rank).path, .bytes = {}, .rank = rank});
     pool_.examine(index_.files);
@@ -199,35 +199,10 @@ class RankTensors : public Checkpoint {
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
     const Held& held = held_.at(tensor.key).at(chunk);
-    const auto file = pool_.get(held.file);
-    ChunkData data;
-    data.source = file;
-    data.file = file->name();
-    data.storage_offset = data.file_offset = held.offset;
-    data.storage_bytes = held.bytes;
-    data.dtype = tensor.dtype;
+    ChunkData data = tensor_data(held.file, held.offset, held.bytes, tensor.dtype);
     data.first = held.first;
     data.strides = held.strides;
     return data;
-  }
-  Value value(const ValueEntry& value) const override {
-    throw Error(ErrorCode::kNotFound, quote(value.key) + ": safetensors files hold tensors alone");
-  }
-  ChunkData storage(const StorageRef& storage) const override {
-    throw Error(ErrorCode::kStorage, quote(storage.key) + ": safetensors files hold no storages");
-  }
-  void check_unchanged() const override { pool_.check_unchanged(); }
-
-  // The format has no checksums.
-  VerifyReport verify(const VerifyOptions& options) const override {
-    VerifyReport report;
-    report.findings = findings_;
-    for (const TensorEntry& tensor : index_.tensors) {
-      check_coverage(tensor, report.findings);
-      report.items += tensor.chunks.size();
-      if (!options.fast) report.bytes_unchecked += tensor.bytes();
-    }
-    return report;
   }
 
  private:
@@ -297,8 +272,6 @@ class RankTensors : public Checkpoint {
     held_[entry.key].push_back(std::move(out));
   }
 
-  Directory folder_;
-  mutable FilePool pool_;
   std::unordered_map<std::string, std::vector<Held>> held_;  // by key, in the order of the chunks
   std::unordered_map<std::string, std::set<std::vector<std::int64_t>>> places_;  // of the chunks
 };

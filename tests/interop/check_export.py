@@ -11,8 +11,6 @@ import argparse
 import json
 import os
 import sys
-import tempfile
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
@@ -220,17 +218,7 @@ def main():
     parser.add_argument("checks", nargs="*", choices=[[], *CHECKS])
     parser.add_argument("--tool", required=True)
     args = parser.parse_args()
-    rekey_tool.TOOL = args.tool
-    failed = 0
-    for name in args.checks or CHECKS:
-        with tempfile.TemporaryDirectory() as tmp:
-            try:
-                CHECKS[name](tmp)
-                print(f"ok {name}")
-            except Exception:
-                failed += 1
-                print(f"FAILED {name}\n{traceback.format_exc()}")
-    return 1 if failed else 0
+    return 1 if rekey_tool.run_checks(args.tool, CHECKS, args.checks) else 0
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
@@ -412,20 +410,10 @@ def main():
     parser.add_argument("--rules", type=int, default=60)
     parser.add_argument("checks", nargs="*")
     args = parser.parse_args()
-    rekey_tool.TOOL = args.tool
     torch.manual_seed(args.seed)
     checks = {"random": lambda tmp: random_rules(tmp, random.Random(args.seed), args.rules), "arithmetic": arithmetic, "optimizer": optimizer,
               "ties": ties_and_values, "errors": errors, "damage": damage, "memory": memory}
-    failed = 0
-    for name in args.checks or checks:
-        with tempfile.TemporaryDirectory() as tmp:
-            try:
-                checks[name](tmp)
-                print(f"ok {name}")
-            except Exception:
-                failed += 1
-                print(f"FAILED {name}\n{traceback.format_exc()}")
-    return 1 if failed else 0
+    return 1 if rekey_tool.run_checks(args.tool, checks, args.checks) else 0
 
 
 if __name__ == "__main__":

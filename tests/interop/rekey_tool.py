@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import tempfile
+import traceback
 
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
@@ -20,6 +21,21 @@ class Failure(Exception):
 def check(condition, message):
     if not condition:
         raise Failure(message)
+
+
+def run_checks(tool, checks, chosen):
+    """Runs the chosen checks, or all, each in a folder of its own; returns the number of those that failed."""
+    global TOOL
+    TOOL, failed = tool, 0
+    for name in chosen or checks:
+        with tempfile.TemporaryDirectory() as tmp:
+            try:
+                checks[name](tmp)
+                print(f"ok {name}", flush=True)
+            except Exception:
+                failed += 1
+                print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
+    return failed
 
 
 def run(*args, expect=0):

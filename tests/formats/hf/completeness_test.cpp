@@ -64,7 +64,10 @@ TEST(MissingNames, layers_and_experts_are_counted_without_a_gap) {
               ElementsAre("model.layers.0.mlp.experts.1.up.weight"));
   EXPECT_THAT(missing(model(1, 3), R"({"num_local_experts": 4})"),
               ElementsAre("model.layers.0.mlp.experts.3.up.weight"));
-  // A hostile count asks for nothing.
+  // Hostile counts ask for nothing, or for a list that ends.
+  EXPECT_LT(missing(model(50, 2), R"({"num_experts": 65536, "num_hidden_layers": 65536})").size(),
+            1100U);
+  EXPECT_LT(missing({"a.65535.w", "b.65535.w", "c.65535.w"}).size(), 1100U);
   EXPECT_THAT(missing(model(1), R"({"num_hidden_layers": 4000000000})"), IsEmpty());
 }
 

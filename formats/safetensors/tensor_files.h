@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints over safetensors files: they hold tensors alone, and no checksums.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/checkpoint/file_pool.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats::safetensors {
+
+// Whoever derives from it fills description and index, and says where chunks lie.
+class TensorFiles : public Checkpoint {
+ public:
+  Value value(const ValueEntry& value) const override;
+  ChunkData storage(const StorageRef& storage) const override;
+  void check_unchanged() const override { pool_.check_unchanged(); }
+  // Coverage alone: opening checked the rest of what can be known.
+  VerifyReport verify(const VerifyOptions& options) const override;
+
+ protected:
+  explicit TensorFiles(Directory folder) : folder_(std::move(folder)), pool_(folder_) {}
+  // A tensor of a file, whole and dense.  Throws: what FilePool::get throws.
+  ChunkData tensor_data(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes,
+                        DType dtype) const;
+
+  Directory folder_;
+  mutable FilePool pool_;
+};
+
+}  // namespace fsdp::formats::safetensors
