@@ -119,6 +119,7 @@ def commands(golden, folder):
         file.write('[rename]\n"own.{name:**}" = "{name}"\n')
     yield ["map", rules, step, os.path.join(folder, "mapped.pt"), "--json", "--no-sync"]
     yield ["map", rules, step, os.path.join(folder, "mapped"), "--to", "dcp", "--json", "--dry-run", "--drop-optimizer"]
+    yield ["map", rules, step, os.path.join(folder, "mapped-ranks"), "--to", "torch-checkpointing", "-w", "2", "--json", "--no-sync"]
     yield ["maps", "--json"]
     exported = os.path.join(folder, "exported")
     yield ["export", step, exported, "--json", "--no-sync"]

@@ -46,6 +46,17 @@ TEST_F(MapTest, there_and_back_is_the_same_checkpoint) {
   EXPECT_EQ(diff.status, 0) << diff.out << diff.err;
 }
 
+TEST_F(MapTest, what_is_mapped_goes_to_the_ranks_of_any_folder) {
+  EXPECT_EQ(map({path("o.pt"), "--set", "rows=38"}).status, 0);
+  for (const char* format : {"dcp", "torch-checkpointing"}) {
+    const CliResult result = map({path(format), "--to", format, "-w", "3", "--set", "rows=38",
+                                  "--drop-optimizer", "-k", "app.model.**"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    const CliResult diff = run_cli({"diff", path(format), path("o.pt"), "-k", "app.model.**"});
+    EXPECT_EQ(diff.status, 0) << diff.out << diff.err;
+  }
+}
+
 TEST_F(MapTest, numbers_come_from_the_config) {
   write_file(path("config.json"), "{\"vocab_size\": 38, \"model_type\": \"llama\"}");
   EXPECT_EQ(map({path("o.pt"), "--config", path("config.json")}).status, 0);
