@@ -278,15 +278,13 @@ need_peft() {
 
 # A separate environment that sees the packages of PYTHON's: about 150 MB and a minute.
 make_models_venv() {
-  local base=$1 dir=$2 log=$dir.log site
-  rm -rf "$dir" && "$base" -m venv "$dir" || return
-  site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') || return
-  "$base" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$site/pytorch.pth" || return
+  local base=$1 dir=$2 log=$dir.log
+  venv_beside "$base" "$dir" || return
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements-models.txt" || return
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements-models-alone.txt" || return
-  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import torch, transformers' || return
+  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import torch, transformers; import megatron.core' || return
   rm -f "$log"
   touch "$dir/.ready"
 }
@@ -296,13 +294,7 @@ need_models() {
   local key dir
   key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-models,-models-alone}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/models-$key
-  if [ ! -e "$dir/.ready" ] || ! "$dir/bin/python" -c '' 2>/dev/null; then
-    (
-      flock 9
-      [ -e "$dir/.ready" ] && "$dir/bin/python" -c '' 2>/dev/null ||
-        step "models' environment in $dir" make_models_venv "$PYTHON" "$dir"
-    ) 9>"$dir.lock" || exit
-  fi
+  made_once "$dir" "models' environment" make_models_venv "$PYTHON" "$dir"
   MODELS_PYTHON=$dir/bin/python
 }
 
