@@ -36,6 +36,7 @@ struct Operands {
   SumRule rule;
   // One each: names of files are those within a checkpoint.
   std::vector<std::unique_ptr<StorageChecks>> checks;
+  Spares<SumBuffers> buffers;
 
   const TensorEntry& tensor(std::size_t input, std::size_t number) const {
     return inputs[input].checkpoint->index().tensors[number];
@@ -140,8 +141,8 @@ class Averager {
         readers.push_back(std::make_unique<InputReader>(input, *held->checks[i]));
         elements.checked = elements.checked && readers.back()->checked();
       }
-      elements.source = std::make_shared<SumSource>(held->rule, std::move(readers), to,
-                                                    held->tensor(0, numbers[0]).numel());
+      elements.source = std::make_shared<SumSource>(held->rule, held->buffers, std::move(readers),
+                                                    to, held->tensor(0, numbers[0]).numel());
       return elements;
     };
     return tensor;

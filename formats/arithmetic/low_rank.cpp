@@ -3,11 +3,14 @@
 #include "formats/arithmetic/low_rank.h"
 
 #include <algorithm>
-#include <limits>
+#include <array>
+#include <cstring>
 #include <utility>
 
+#include "formats/arithmetic/real.h"
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
+#include "formats/base/spares.h"
 #include "formats/base/text.h"
 #include "formats/base/vector_clones.h"
 
@@ -16,37 +19,59 @@ namespace {
 
 // Elements that are read at a time.
 constexpr std::uint64_t kBlockNumel = 64U << 10U;
-// Columns computed at a time: they stay in a core's first-level cache from the first rank to the
-// last.
-constexpr std::uint64_t kTile = 1024;
-// Loops of this fixed length become vector instructions.
-constexpr std::size_t kLanes = 16;
-
-template <typename Each>
-inline __attribute__((always_inline)) void each_lane(std::size_t count, const Each& each) {
-  std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::size_t l = 0; l < kLanes; ++l) each(i + l);
-  }
-  for (; i < count; ++i) each(i);
-}
-
-FSDP_WIDE_VECTORS void multiply_row(float left, const float* right, float* d, std::size_t count) {
-  each_lane(count, [=](std::size_t i) { d[i] = left * right[i]; });
-}
-FSDP_WIDE_VECTORS void multiply_row(double left, const double* right, double* d,
-                                    std::size_t count) {
-  each_lane(count, [=](std::size_t i) { d[i] = left * right[i]; });
-}
-FSDP_WIDE_VECTORS void add_row(float left, const float* right, float* d, std::size_t count) {
-  each_lane(count, [=](std::size_t i) { d[i] = d[i] + left * right[i]; });
-}
-FSDP_WIDE_VECTORS void add_row(double left, const double* right, double* d, std::size_t count) {
-  each_lane(count, [=](std::size_t i) { d[i] = d[i] + left * right[i]; });
-}
-
+constexpr std::size_t kVectorBytes = 32;
+// Sums that are kept in registers from the first rank to the last.
+constexpr std::size_t kVectors = 8;
+// Elements that are computed at once, if the processor has registers for them.
 template <typename Real>
-constexpr DType kTypeOf = sizeof(Real) == sizeof(float) ? DType::kFloat32 : DType::kFloat64;
+struct Vector {
+  typedef Real Elements __attribute__((vector_size(kVectorBytes)));
+  Elements of;
+};
+// Columns computed at a time.
+template <typename Real>
+constexpr std::size_t kStrip = kVectors* kVectorBytes / sizeof(Real);
+
+// Adds `count` elements of a row of left times right, times `scale`, to those of a weight.
+// `left`: the row, of `rank` elements.  `right`: `rank` rows of one strip of columns.  `skipped`:
+// columns of the strip before the first element.
+template <typename Real>
+FSDP_INTO_CALLER void add_row(const Real* left, const Real* right, std::size_t rank, Real scale,
+                              std::size_t skipped, std::span<Real> weight) {
+  std::array<Vector<Real>, kVectors> d;
+  std::array<Vector<Real>, kVectors> row;
+  std::memcpy(row.data(), right, sizeof row);
+  for (std::size_t v = 0; v < kVectors; ++v) d[v].of = left[0] * row[v].of;
+  for (std::size_t k = 1; k < rank; ++k) {
+    std::memcpy(row.data(), right + k * kStrip<Real>, sizeof row);
+    for (std::size_t v = 0; v < kVectors; ++v) d[v].of = d[v].of + left[k] * row[v].of;
+  }
+  if (weight.size() == kStrip<Real>) {
+    std::memcpy(row.data(), weight.data(), sizeof row);
+    for (std::size_t v = 0; v < kVectors; ++v) row[v].of = row[v].of + scale * d[v].of;
+    std::memcpy(weight.data(), row.data(), sizeof row);
+    return;
+  }
+  std::array<Real, kStrip<Real>> sums;
+  std::memcpy(sums.data(), d.data(), sizeof sums);
+  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = weight[i] + scale * sums[skipped + i];
+}
+
+FSDP_WIDE_VECTORS void add(const float* left, const float* right, std::size_t rank, float scale,
+                           std::size_t skipped, std::span<float> weight) {
+  add_row(left, right, rank, scale, skipped, weight);
+}
+FSDP_WIDE_VECTORS void add(const double* left, const double* right, std::size_t rank, double scale,
+                           std::size_t skipped, std::span<double> weight) {
+  add_row(left, right, rank, scale, skipped, weight);
+}
+
+FSDP_WIDE_VECTORS void settle_nan(std::span<float> numbers) {
+  for (float& number : numbers) number = settled(number);
+}
+FSDP_WIDE_VECTORS void settle_nan(std::span<double> numbers) {
+  for (double& number : numbers) number = settled(number);
+}
 
 // The matrix as it is meant, `rows` of equal length.
 template <typename Real>
@@ -62,6 +87,24 @@ std::vector<Real> matrix_of(const ThinMatrix& matrix, std::uint64_t rows) {
   return turned;
 }
 
+// The same elements strip by strip, so that those which are used together lie together; the last
+// strip is filled up with zeros.
+template <typename Real>
+std::vector<Real> strips_of(const std::vector<Real>& matrix, std::uint64_t rows) {
+  const std::uint64_t columns = matrix.size() / rows;
+  const std::uint64_t strips = (columns + kStrip<Real> - 1) / kStrip<Real>;
+  std::vector<Real> result(strips * rows * kStrip<Real>);
+  for (std::uint64_t s = 0; s < strips; ++s) {
+    const std::uint64_t begin = s * kStrip<Real>;
+    const std::uint64_t count = std::min<std::uint64_t>(kStrip<Real>, columns - begin);
+    for (std::uint64_t r = 0; r < rows; ++r) {
+      std::copy_n(matrix.data() + r * columns + begin, count,
+                  result.data() + (s * rows + r) * kStrip<Real>);
+    }
+  }
+  return result;
+}
+
 template <typename Real>
 class LowRankSource : public ByteSource {
  public:
@@ -74,8 +117,8 @@ class LowRankSource : public ByteSource {
         item_(item_bytes(to)) {
     for (const LowRankUpdate& update : updates) {
       updates_.push_back({matrix_of<Real>(update.left, numel / columns),
-                          matrix_of<Real>(update.right, update.rank), update.rank,
-                          static_cast<Real>(update.scale)});
+                          strips_of(matrix_of<Real>(update.right, update.rank), update.rank),
+                          update.rank, static_cast<Real>(update.scale)});
     }
   }
 
@@ -87,18 +130,22 @@ class LowRankSource : public ByteSource {
       throw Error(ErrorCode::kTruncated, cat("bytes ", offset, "+", out.size(), " of ", size(),
                                              " are no whole elements of a weight"));
     }
-    std::vector<std::byte> elements;
-    std::vector<std::byte> scratch;
-    std::vector<Real> weight;
+    const auto buffers = buffers_.take();
     for (std::uint64_t first = offset / item_; !out.empty();) {
       const std::uint64_t count = std::min(kBlockNumel, out.size() / item_);
-      elements.resize(count * item_bytes(weight_->dtype()));
-      scratch.resize(elements.size());
-      weight.resize(count);
-      weight_->read(first, elements, scratch);
-      cast(weight_->dtype(), elements, kTypeOf<Real>, std::as_writable_bytes(std::span(weight)));
-      update(first, weight);
-      cast(kTypeOf<Real>, std::as_bytes(std::span(weight)), to_, out.first(count * item_));
+      const std::uint64_t bytes = count * item_bytes(weight_->dtype());
+      if (buffers->weight.size() < count) {
+        buffers->elements.resize(bytes);
+        buffers->scratch.resize(bytes);
+        buffers->weight.resize(count);
+      }
+      const auto elements = std::span(buffers->elements).first(bytes);
+      const auto weight = std::span(buffers->weight).first(count);
+      weight_->read(first, elements, buffers->scratch);
+      cast(weight_->dtype(), elements, kTypeOf<Real>, std::as_writable_bytes(weight));
+      for (const Update& each : updates_) update(each, first, weight);
+      settle_nan(weight);
+      cast(kTypeOf<Real>, std::as_bytes(weight), to_, out.first(count * item_));
       out = out.subspan(count * item_);
       first += count;
     }
@@ -107,33 +154,31 @@ class LowRankSource : public ByteSource {
  private:
   struct Update {
     std::vector<Real> left;
-    std::vector<Real> right;
+    std::vector<Real> right;  // in strips
     std::uint64_t rank;
     Real scale;
   };
+  // Of one read.
+  struct Buffers {
+    std::vector<std::byte> elements;
+    std::vector<std::byte> scratch;
+    std::vector<Real> weight;
+  };
 
   // `weight`: elements from `first` on.
-  void update(std::uint64_t first, std::span<Real> weight) const {
-    std::vector<Real> d(kTile);
-    while (!weight.empty()) {
-      const std::uint64_t row = first / columns_;
-      const std::uint64_t column = first % columns_;
-      const std::uint64_t count =
-          std::min({kTile, columns_ - column, static_cast<std::uint64_t>(weight.size())});
-      for (const Update& update : updates_) {
-        const Real* const left = update.left.data() + row * update.rank;
-        const Real* const right = update.right.data() + column;
-        multiply_row(left[0], right, d.data(), count);
-        for (std::uint64_t k = 1; k < update.rank; ++k)
-          add_row(left[k], right + k * columns_, d.data(), count);
-        add_row(update.scale, d.data(), weight.data(), count);
+  void update(const Update& by, std::uint64_t first, std::span<Real> weight) const {
+    const std::uint64_t end = first + weight.size();
+    for (std::uint64_t column = 0; column < columns_; column += kStrip<Real>) {
+      const Real* const right = by.right.data() + column * by.rank;
+      const std::uint64_t columns = std::min<std::uint64_t>(kStrip<Real>, columns_ - column);
+      for (std::uint64_t row = first / columns_; row * columns_ < end; ++row) {
+        const std::uint64_t at = row * columns_ + column;
+        const std::uint64_t from = std::max(at, first);
+        const std::uint64_t to = std::min(at + columns, end);
+        if (from >= to) continue;
+        add(by.left.data() + row * by.rank, right, by.rank, by.scale, from - at,
+            weight.subspan(from - first, to - from));
       }
-      for (Real& number : weight.first(count)) {
-        // The sign and payload of a NaN depend on the processor.
-        if (number != number) number = std::numeric_limits<Real>::quiet_NaN();
-      }
-      weight = weight.subspan(count);
-      first += count;
     }
   }
 
@@ -143,6 +188,7 @@ class LowRankSource : public ByteSource {
   DType to_;
   std::uint64_t numel_;
   std::uint64_t item_;
+  mutable Spares<Buffers> buffers_;
 };
 
 }  // namespace

@@ -2,15 +2,16 @@
 // The weighted sum of several tensors of one shape, as bytes that are computed while they are read.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "formats/arithmetic/input_reader.h"
 #include "formats/arithmetic/weighted_sum.h"
 #include "formats/base/byte_source.h"
+#include "formats/base/spares.h"
 
 namespace fsdp::formats {
 
@@ -21,36 +22,34 @@ struct SumRule {
   Accumulator accumulator = Accumulator::kFloat32;
 };
 
-// Memory: about 1 MiB for each thread that reads at the same time.
+// The buffers of one read: about 1 MiB.
+struct SumBuffers {
+  explicit SumBuffers(Accumulator accumulator) : sum(accumulator) {}
+  WeightedSum sum;
+  std::vector<std::byte> elements;
+  std::vector<std::byte> scratch;
+};
+
 class SumSource : public ByteSource {
  public:
+  // `buffers`: as many as threads read at the same time are taken and given back; they are for
+  // sources of this accumulator.
   // Requires: one input for each weight, of floating types and `numel` elements each.
-  // Lifetime: `rule` outlives it.
-  SumSource(const SumRule& rule, std::vector<std::unique_ptr<InputReader>> inputs, DType to,
-            std::uint64_t numel);
+  // Lifetime: `rule` and `buffers` outlive it.
+  SumSource(const SumRule& rule, Spares<SumBuffers>& buffers,
+            std::vector<std::unique_ptr<InputReader>> inputs, DType to, std::uint64_t numel);
 
   std::uint64_t size() const override { return numel_ * item_; }
   // Requires: whole elements.  Throws: what InputReader::read throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
 
  private:
-  // The buffers of one read.
-  struct Workspace {
-    explicit Workspace(Accumulator accumulator) : sum(accumulator) {}
-    WeightedSum sum;
-    std::vector<std::byte> elements;
-    std::vector<std::byte> scratch;
-  };
-  std::unique_ptr<Workspace> take() const;
-  void give_back(std::unique_ptr<Workspace> workspace) const;
-
   const SumRule& rule_;
+  Spares<SumBuffers>& buffers_;
   std::vector<std::unique_ptr<InputReader>> inputs_;
   DType to_;
   std::uint64_t numel_;
   std::uint64_t item_;
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Workspace>> idle_;
 };
 
 }  // namespace fsdp::formats

@@ -5,80 +5,106 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
+#include <bit>
+#include <cstdint>
+#include <cstring>
 
+#include "formats/arithmetic/real.h"
 #include "formats/base/cast.h"
 #include "formats/base/vector_clones.h"
 
 namespace fsdp::formats {
 namespace {
 
-// Elements converted at a time: whole blocks of `cast`, which stay in a core's first-level cache.
+// Elements added up at a time: whole blocks of `cast`, which stay in a core's first-level cache.
 constexpr std::size_t kStep = 2048;
 
+// Elements of a span may lie anywhere.
+template <typename Type>
+FSDP_INTO_CALLER Type load(const std::byte* elements, std::size_t i) {
+  Type element;
+  std::memcpy(&element, elements + i * sizeof element, sizeof element);
+  return element;
+}
+
+FSDP_INTO_CALLER float load_bfloat16(const std::byte* elements, std::size_t i) {
+  return std::bit_cast<float>(std::uint32_t{load<std::uint16_t>(elements, i)} << 16U);
+}
+
+// `at`: the number at a position of the input, exactly.
+template <typename Real, typename At>
+FSDP_INTO_CALLER void add_step(const At& at, Real weight, bool first, Real* sum) {
+  if (first) {
+    for (std::size_t i = 0; i < kStep; ++i) sum[i] = weight * at(i);
+  } else {
+    for (std::size_t i = 0; i < kStep; ++i) sum[i] = sum[i] + weight * at(i);
+  }
+}
+
+FSDP_WIDE_VECTORS void add_exact(const std::byte* x, float weight, bool first,
+                                 float* __restrict sum) {
+  add_step([=](std::size_t i) { return load<float>(x, i); }, weight, first, sum);
+}
+FSDP_WIDE_VECTORS void add_exact(const std::byte* x, double weight, bool first,
+                                 double* __restrict sum) {
+  add_step([=](std::size_t i) { return load<double>(x, i); }, weight, first, sum);
+}
+FSDP_WIDE_VECTORS void add_bfloat16(const std::byte* x, float weight, bool first,
+                                    float* __restrict sum) {
+  add_step([=](std::size_t i) { return load_bfloat16(x, i); }, weight, first, sum);
+}
+FSDP_WIDE_VECTORS void add_bfloat16(const std::byte* x, double weight, bool first,
+                                    double* __restrict sum) {
+  add_step([=](std::size_t i) { return double{load_bfloat16(x, i)}; }, weight, first, sum);
+}
+
 template <typename Real>
-using Step = std::array<Real, kStep>;
-
-FSDP_WIDE_VECTORS void multiply(const Step<float>& x, float weight, float* sum) {
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = weight * x[i];
-}
-FSDP_WIDE_VECTORS void multiply(const Step<double>& x, double weight, double* sum) {
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = weight * x[i];
-}
-FSDP_WIDE_VECTORS void multiply_add(const Step<float>& x, float weight, float* sum) {
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = sum[i] + weight * x[i];
-}
-FSDP_WIDE_VECTORS void multiply_add(const Step<double>& x, double weight, double* sum) {
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = sum[i] + weight * x[i];
-}
-FSDP_WIDE_VECTORS void divide(float* sum, float divisor) {
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = sum[i] / divisor;
-}
-FSDP_WIDE_VECTORS void divide(double* sum, double divisor) {
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = sum[i] / divisor;
-}
-// The sign and payload of a NaN depend on the processor.
-FSDP_WIDE_VECTORS void settle_nan(float* sum) {
-  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = sum[i] != sum[i] ? kNan : sum[i];
-}
-FSDP_WIDE_VECTORS void settle_nan(double* sum) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-  for (std::size_t i = 0; i < kStep; ++i) sum[i] = sum[i] != sum[i] ? kNan : sum[i];
+FSDP_INTO_CALLER void end_step(std::optional<double> divisor, Real* sum) {
+  if (divisor) {
+    const auto rounded_divisor = static_cast<Real>(*divisor);
+    for (std::size_t i = 0; i < kStep; ++i) sum[i] = settled(sum[i] / rounded_divisor);
+  } else {
+    for (std::size_t i = 0; i < kStep; ++i) sum[i] = settled(sum[i]);
+  }
 }
 
-void convert(DType dtype, std::span<const std::byte> elements, Step<float>& out) {
-  const std::size_t count = elements.size() / item_bytes(dtype);
-  cast(dtype, elements, DType::kFloat32, std::as_writable_bytes(std::span(out).first(count)));
+FSDP_WIDE_VECTORS void end_sums(std::optional<double> divisor, float* sum) {
+  end_step(divisor, sum);
 }
-
-void convert(DType dtype, std::span<const std::byte> elements, Step<double>& out) {
-  const std::size_t count = elements.size() / item_bytes(dtype);
-  // By way of float32, which holds every other type exactly.
-  cast(dtype, elements, DType::kFloat64, std::as_writable_bytes(std::span(out).first(count)));
+FSDP_WIDE_VECTORS void end_sums(std::optional<double> divisor, double* sum) {
+  end_step(divisor, sum);
 }
 
 template <typename Real>
 void add_all(DType dtype, std::span<const std::byte> elements, Real weight, bool first,
              std::vector<Real>& sums) {
-  const std::size_t bytes = kStep * item_bytes(dtype);
-  Step<Real> x{};
-  for (std::size_t at = 0; at * bytes < elements.size(); ++at) {
-    convert(dtype, elements.subspan(at * bytes, std::min(bytes, elements.size() - at * bytes)), x);
-    Real* const sum = sums.data() + at * kStep;
-    if (first) {
-      multiply(x, weight, sum);
+  const std::size_t item = item_bytes(dtype);
+  std::array<Real, kStep> converted{};
+  for (std::size_t at = 0; at * item < elements.size(); at += kStep) {
+    const auto part =
+        elements.subspan(at * item, std::min(kStep * item, elements.size() - at * item));
+    const bool whole = part.size() == kStep * item;
+    Real* const sum = sums.data() + at;
+    if (whole && dtype == kTypeOf<Real>) {
+      add_exact(part.data(), weight, first, sum);
+    } else if (whole && dtype == DType::kBFloat16) {
+      add_bfloat16(part.data(), weight, first, sum);
     } else {
-      multiply_add(x, weight, sum);
+      const auto out = std::as_writable_bytes(std::span(converted));
+      cast(dtype, part, kTypeOf<Real>, out.first(part.size() / item * sizeof(Real)));
+      add_exact(out.data(), weight, first, sum);
     }
   }
 }
 
 template <typename Real>
-void finish_all(std::optional<double> divisor, std::vector<Real>& sums) {
-  for (std::size_t at = 0; at < sums.size(); at += kStep) {
-    if (divisor) divide(sums.data() + at, static_cast<Real>(*divisor));
-    settle_nan(sums.data() + at);
+void finish_all(std::optional<double> divisor, std::vector<Real>& sums, std::size_t count, DType to,
+                std::span<std::byte> out) {
+  const std::size_t item = item_bytes(to);
+  for (std::size_t at = 0; at < count; at += kStep) {
+    end_sums(divisor, sums.data() + at);
+    const auto part = std::span(sums).subspan(at, std::min(kStep, count - at));
+    cast(kTypeOf<Real>, std::as_bytes(part), to, out.subspan(at * item, part.size() * item));
   }
 }
 
@@ -106,11 +132,9 @@ void WeightedSum::add(DType dtype, std::span<const std::byte> elements, double w
 
 void WeightedSum::finish(std::optional<double> divisor, DType to, std::span<std::byte> out) {
   if (accumulator_ == Accumulator::kFloat32) {
-    finish_all(divisor, floats_);
-    cast(DType::kFloat32, std::as_bytes(std::span(floats_).first(count_)), to, out);
+    finish_all(divisor, floats_, count_, to, out);
   } else {
-    finish_all(divisor, doubles_);
-    cast(DType::kFloat64, std::as_bytes(std::span(doubles_).first(count_)), to, out);
+    finish_all(divisor, doubles_, count_, to, out);
   }
 }
 

@@ -8,10 +8,8 @@
 #include <cstring>
 #include <type_traits>
 
+#include "formats/base/float16.h"
 #include "formats/base/vector_clones.h"
-
-// The copies of to_float32 and from_float32 for wide vectors need the loops inside them.
-#define FSDP_INTO_CALLER inline __attribute__((always_inline))
 
 namespace fsdp::formats {
 namespace {
@@ -70,7 +68,7 @@ struct SmallFloat {
     return static_cast<Code>(code | sign);
   }
 
-  static FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) {
+  static constexpr FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) {
     const std::uint32_t sign = (code & kSign) << (32 - kBits);
     const std::uint32_t abs = code & (kSign - 1);
     const std::uint32_t shifted = abs << kDropped;
@@ -103,7 +101,7 @@ struct BFloat16 {
     const std::uint32_t rounded = (bits + 0x7FFF + ((bits >> 16U) & 1U)) >> 16U;
     return static_cast<Code>((bits & 0x7FFFFFFF) > kInfinity ? 0x7FC0 : rounded);
   }
-  static FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) { return code << 16U; }
+  static constexpr FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) { return code << 16U; }
 };
 
 // An exponent only: 2^(code - 127); 255 is NaN.
@@ -115,7 +113,7 @@ struct Float8E8M0 {
     const bool up = rest > 0x400000 || (rest == 0x400000 && exponent > 0);
     return static_cast<Code>(exponent == 0xFF ? 0xFF : exponent + (up ? 1 : 0));
   }
-  static FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) {
+  static constexpr FSDP_INTO_CALLER std::uint32_t decode(std::uint32_t code) {
     if (code == 0) return 0x00400000;
     return code == 0xFF ? 0x7F800001 : code << 23U;
   }
@@ -132,37 +130,57 @@ FSDP_INTO_CALLER void for_each_position(std::size_t count, const Each& each) {
   }
 }
 
-// float32 codes of `count` elements.
+// Elements of a span may lie anywhere.
 template <typename Type>
-FSDP_INTO_CALLER void decode_all(const std::byte* in, std::size_t count, std::uint32_t* out) {
-  std::array<typename Type::Code, kBlock> codes;
-  std::memcpy(codes.data(), in, count * sizeof(codes[0]));
-  for_each_position(count, [&](std::size_t i) { out[i] = Type::decode(codes[i]); });
+FSDP_INTO_CALLER Type load(const std::byte* elements, std::size_t i) {
+  Type element;
+  std::memcpy(&element, elements + i * sizeof element, sizeof element);
+  return element;
 }
 
 template <typename Type>
-FSDP_INTO_CALLER void encode_all(const std::uint32_t* in, std::size_t count, std::byte* out) {
-  std::array<typename Type::Code, kBlock> codes;
-  for_each_position(count, [&](std::size_t i) { codes[i] = Type::encode(in[i]); });
-  std::memcpy(out, codes.data(), count * sizeof(codes[0]));
+FSDP_INTO_CALLER void store(Type element, std::byte* elements, std::size_t i) {
+  std::memcpy(elements + i * sizeof element, &element, sizeof element);
 }
 
-FSDP_INTO_CALLER void narrow(const std::byte* in, std::size_t count, std::uint32_t* out) {
-  std::array<double, kBlock> wide;
-  std::memcpy(wide.data(), in, count * sizeof(double));
+// The float32 codes of a type of 8 bits.
+template <typename Type>
+constexpr std::array<std::uint32_t, 256> kDecoded = [] {
+  std::array<std::uint32_t, 256> decoded{};
+  for (std::uint32_t code = 0; code < decoded.size(); ++code) decoded[code] = Type::decode(code);
+  return decoded;
+}();
+
+template <typename Type>
+FSDP_INTO_CALLER void decode_all(const std::byte* in, std::size_t count, std::byte* out) {
   for_each_position(count, [&](std::size_t i) {
-    out[i] = std::bit_cast<std::uint32_t>(static_cast<float>(wide[i]));
+    const auto code = load<typename Type::Code>(in, i);
+    if constexpr (sizeof code == 1) {
+      store(kDecoded<Type>[code], out, i);
+    } else {
+      store(Type::decode(code), out, i);
+    }
   });
 }
 
-FSDP_INTO_CALLER void widen(const std::uint32_t* in, std::size_t count, std::byte* out) {
-  std::array<double, kBlock> wide;
-  for_each_position(count, [&](std::size_t i) { wide[i] = double{std::bit_cast<float>(in[i])}; });
-  std::memcpy(out, wide.data(), count * sizeof(double));
+template <typename Type>
+FSDP_INTO_CALLER void encode_all(const std::byte* in, std::size_t count, std::byte* out) {
+  for_each_position(count, [&](std::size_t i) {
+    store(static_cast<typename Type::Code>(Type::encode(load<std::uint32_t>(in, i))), out, i);
+  });
 }
 
-FSDP_WIDE_VECTORS void to_float32(DType from, const std::byte* in, std::size_t count,
-                                  std::uint32_t* out) {
+FSDP_INTO_CALLER void narrow(const std::byte* in, std::size_t count, std::byte* out) {
+  for_each_position(count,
+                    [&](std::size_t i) { store(static_cast<float>(load<double>(in, i)), out, i); });
+}
+
+FSDP_INTO_CALLER void widen(const std::byte* in, std::size_t count, std::byte* out) {
+  for_each_position(count, [&](std::size_t i) { store(double{load<float>(in, i)}, out, i); });
+}
+
+FSDP_WIDE_VECTORS void decode(DType from, const std::byte* __restrict in, std::size_t count,
+                              std::byte* __restrict out) {
   switch (from) {
     case DType::kFloat64:
       return narrow(in, count, out);
@@ -185,8 +203,8 @@ FSDP_WIDE_VECTORS void to_float32(DType from, const std::byte* in, std::size_t c
   }
 }
 
-FSDP_WIDE_VECTORS void from_float32(const std::uint32_t* in, std::size_t count, DType to,
-                                    std::byte* out) {
+FSDP_WIDE_VECTORS void encode(const std::byte* __restrict in, std::size_t count, DType to,
+                              std::byte* __restrict out) {
   switch (to) {
     case DType::kFloat64:
       return widen(in, count, out);
@@ -206,6 +224,22 @@ FSDP_WIDE_VECTORS void from_float32(const std::uint32_t* in, std::size_t count, 
       return encode_all<Float8E8M0>(in, count, out);
     default:
       std::memcpy(out, in, count * sizeof(float));
+  }
+}
+
+void to_float32(DType from, const std::byte* in, std::size_t count, std::byte* out) {
+  if (from == DType::kFloat16 && has_float16_instructions()) {
+    decode_float16(in, count, out);
+  } else {
+    decode(from, in, count, out);
+  }
+}
+
+void from_float32(const std::byte* in, std::size_t count, DType to, std::byte* out) {
+  if (to == DType::kFloat16 && has_float16_instructions()) {
+    encode_float16(in, count, out);
+  } else {
+    encode(in, count, to, out);
   }
 }
 
@@ -240,11 +274,19 @@ void cast(DType from, std::span<const std::byte> in, DType to, std::span<std::by
   const auto from_item = static_cast<std::size_t>(item_bytes(from));
   const auto to_item = static_cast<std::size_t>(item_bytes(to));
   const std::size_t count = in.size() / from_item;
-  std::array<std::uint32_t, kBlock> floats;
+  std::array<std::byte, kBlock * sizeof(float)> floats;
   for (std::size_t at = 0; at < count; at += kBlock) {
     const std::size_t n = std::min(kBlock, count - at);
-    to_float32(from, in.data() + at * from_item, n, floats.data());
-    from_float32(floats.data(), n, to, out.data() + at * to_item);
+    const std::byte* const source = in.data() + at * from_item;
+    std::byte* const target = out.data() + at * to_item;
+    if (to == DType::kFloat32) {
+      to_float32(from, source, n, target);
+    } else if (from == DType::kFloat32) {
+      from_float32(source, n, to, target);
+    } else {
+      to_float32(from, source, n, floats.data());
+      from_float32(floats.data(), n, to, target);
+    }
   }
 }
 

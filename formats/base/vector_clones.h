@@ -10,3 +10,6 @@
 #else
 #define FSDP_WIDE_VECTORS
 #endif
+
+// In front of what such a function calls in its loops, so that the copies have their own.
+#define FSDP_INTO_CALLER inline __attribute__((always_inline))

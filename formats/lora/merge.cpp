@@ -58,6 +58,7 @@ struct Operands {
   // One each: names of files are those within a checkpoint.
   std::vector<std::unique_ptr<StorageChecks>> checks;
   SumRule unchanged{{1}, std::nullopt, Accumulator::kFloat64};
+  Spares<SumBuffers> buffers;
 
   InputTensor input(std::size_t adapter, std::size_t number) const {
     return {adapters[adapter].tensors.get(), number};
@@ -335,9 +336,10 @@ class Merger {
       std::vector<std::unique_ptr<InputReader>> readers;
       readers.push_back(std::make_unique<InputReader>(input, *held->checks[from.first]));
       const bool checked = readers[0]->checked();
-      return ComputedElements{std::make_shared<SumSource>(held->unchanged, std::move(readers), to,
-                                                          input.entry().numel()),
-                              checked};
+      return ComputedElements{
+          std::make_shared<SumSource>(held->unchanged, held->buffers, std::move(readers), to,
+                                      input.entry().numel()),
+          checked};
     };
     return computed;
   }
