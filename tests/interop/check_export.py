@@ -24,6 +24,7 @@ from torch import multiprocessing as mp
 
 import rekey_tool
 import titan_adapters
+import tried
 from rekey_tool import check, load, run, same
 
 SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 37, "num_hidden_layers": 3,
@@ -86,6 +87,7 @@ def by_map(tmp):
     same(load(os.path.join(tmp, "back")), titan, "import")
     said = run("import", out, os.path.join(tmp, "never"), expect=2)
     check("error[USAGE]" in said and "torchtitan-llama3-hf" in said and "megatron-llama-hf" in said, said)
+    tried.record("torchtitan", "DCP", "export, import", "from_pretrained loads the export with the same logits; import goes back to the same bits", ranks=3)
 
 
 def wrapped(tmp):
@@ -208,6 +210,8 @@ def crosses(tmp):
     mp.spawn(trained, (3, at("meet3"), None, at("three"), 0, at("again")), 3)
     for name in ("two", "three"):
         check(max(abs(a - b) for a, b in zip(own, losses(name))) < 1e-5, f"{name}: {losses(name)} and {own}")
+    tried.record("transformers", "folders of `from_pretrained`", "export, import",
+                 "from FSDP2 on 2 ranks to from_pretrained, and to FSDP2 on 3 ranks: the same loss")
 
 
 CHECKS = {"by_map": by_map, "wrapped": wrapped, "ties": ties, "refused": refused, "crosses": crosses}

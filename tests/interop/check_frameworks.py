@@ -27,6 +27,7 @@ import torch.distributed as dist
 from torch import nn
 
 import models
+import tried
 import truth
 
 
@@ -263,6 +264,18 @@ CHECKS = [lightning_resumes_from_our_file, lightning_reads_our_folder, lightning
           values_without_a_place_are_refused, missing_ranks_are_named, flipped_bytes_are_found, deepspeed_becomes_a_folder_as_fsdp_has_it,
           universal_checkpoints_equal_what_they_were_made_from, shapes_that_do_not_fit_the_partitions_are_refused]
 
+# What the page of compatibility says of a check that passed: package, layout, verbs, what was tried.
+TRIED = {
+    lightning_resumes_from_our_file: ("lightning", "`ModelParallelStrategy`", "convert", "to a `.ckpt` file, from which its Trainer resumes"),
+    lightning_reads_our_folder: ("lightning", "`.ckpt` file", "convert, verify", "to a folder of 3 ranks, which its consolidation reads, and back"),
+    lightning_loads_weights_from_elsewhere: ("deepspeed", "ZeRO stage 2", "convert", "to a `.ckpt` file, which Lightning's load_from_checkpoint loads"),
+    accelerate_loads_our_folders: ("accelerate", "FSDP2, `SHARDED_STATE_DICT`", "convert, verify",
+                                   "to 4 ranks; its load functions and its merge read that"),
+    values_without_a_place_are_refused: ("deepspeed", "ZeRO stage 2", "convert", "to Accelerate's folders; values without a place there are refused"),
+    deepspeed_becomes_a_folder_as_fsdp_has_it: ("deepspeed", "ZeRO stages 2 and 3", "reshard", "to a DCP folder, which PyTorch reads"),
+    universal_checkpoints_equal_what_they_were_made_from: ("deepspeed", "universal checkpoints", "diff", "equal to the ZeRO folders that they were made from"),
+}
+
 
 def main():
     ap = argparse.ArgumentParser()
@@ -275,6 +288,8 @@ def main():
             try:
                 check(Tool(args.tool, os.path.abspath(args.corpus)), tmp)
                 print(f"PASS  {check.__name__}", flush=True)
+                if check in TRIED:
+                    tried.record(*TRIED[check])
             except Exception as why:
                 passed = False
                 print(f"FAIL  {check.__name__}: {why if isinstance(why, AssertionError) else traceback.format_exc()}", flush=True)

@@ -22,6 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+import tried
 from tool_run import check, run
 
 CONFIG = {"peft_type": "LORA", "r": 4, "lora_alpha": 6, "use_rslora": False, "fan_in_fan_out": False, "rank_pattern": {}, "alpha_pattern": {},
@@ -221,6 +222,7 @@ def peft_cases(tool, folder):
             check(bool((apart <= unit).all()), f"peft {name}: {key}: {apart.max()} apart")
         check(changed > 0, f"peft {name}: nothing changed")
     print(f"peft {peft.__version__}: five kinds of adapters")
+    tried.record("peft", "LoRA adapters", "merge-lora", "equal to its merge_and_unload up to one rounding")
 
 
 def main():

@@ -24,7 +24,13 @@ from torch import nn
 import megatron_gpt
 import rekey_tool
 import titan_adapters
+import tried
 from rekey_tool import check, load, run, same
+
+
+# The package whose code converts the same, and what was compared.
+TRIED = {"torchtitan": ("torchtitan", "equal to its own adapter"), "transformers": ("transformers", "equal to what save_pretrained writes"),
+         "megatron": ("megatron-core", "the same logits in transformers")}
 
 
 def mapped(*args):
@@ -67,6 +73,8 @@ def both_ways(tmp, name, titan, hf, *options):
     mapped(name, out + "-dcp", out + "-back.pt", "--reverse", *options)
     same(load(out + "-back.pt"), titan, f"{name} from a folder and back")
     with_optimizer(tmp, name, titan, hf, *options)
+    package, compared = TRIED[name.partition("-")[0]]
+    tried.record(package, f"`{name}`", "map, verify", f"{compared}, both ways, from files and folders, with the state of AdamW")
 
 
 def with_optimizer(tmp, name, titan, hf, *options):
@@ -272,6 +280,7 @@ def gpt2(tmp):
             check(torch.equal(fresh(ids).logits, model(ids).logits), "the same model")
         mapped("nanogpt-gpt2", out, out + "-back.pt", "--reverse")
         same(load(out + "-back.pt")["model"], nano, "nanogpt-gpt2 backwards")
+    tried.record("transformers", "`nanogpt-gpt2`", "map", "nanoGPT's names and shapes; the same logits, both ways")
 
 
 def wrong_models(tmp):

@@ -21,6 +21,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import make_frameworks as made
+import tried
 from ranks import run_ranks
 
 ITEMS = ("model", "optimizer", "average")
@@ -101,6 +102,7 @@ def main():
             fitting = [f for f, ranks in zip(folders, (1, 2, 3, 5)) if ranks >= world]
             run_ranks(world, go_on, fitting, own)
             print(f"PASS  {world} ranks go on as from a folder of the package's own", flush=True)
+        tried.record("torch_checkpointing", "`torch.save` items", "convert, verify, diff, consolidate", "to 1, 2, 3 and 5 ranks; it trains on from there as from its own")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
 #   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt and requirements-models-alone.txt too
 #   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
+#   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
@@ -256,24 +257,36 @@ need_frameworks() {
   FRAMEWORKS_PYTHON=$dir/bin/python
 }
 
-make_peft_venv() {
-  local base=$1 dir=$2 log=$dir.log
+# make_bare_venv BASE DIR NAME CODE: an environment that sees the packages of the Python BASE, with those of requirements-NAME.txt, in which CODE runs.
+make_bare_venv() {
+  local base=$1 dir=$2 name=$3 code=$4 log=$2.log
   venv_beside "$base" "$dir" || return
   # Without dependencies: PyTorch is the one that is there.
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
-    -r "$PROVISION_DIR/requirements-peft.txt" || return
-  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import peft' || return
+    -r "$PROVISION_DIR/requirements-$name.txt" || return
+  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c "$code" || return
   rm -f "$log"
   touch "$dir/.ready"
 }
 
-# Needs need_python.
+# bare_python NAME CODE: sets BARE_PYTHON to the Python of such an environment.  Needs need_python.
+bare_python() {
+  local name=$1 key dir
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-"$name"}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/$name-$key
+  made_once "$dir" "$name environment" make_bare_venv "$PYTHON" "$dir" "$name" "$2"
+  BARE_PYTHON=$dir/bin/python
+}
+
 need_peft() {
-  local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-peft}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
-  dir=$FSDP_CACHE/peft-$key
-  made_once "$dir" "peft's environment" make_peft_venv "$PYTHON" "$dir"
-  PEFT_PYTHON=$dir/bin/python
+  bare_python peft 'import peft'
+  PEFT_PYTHON=$BARE_PYTHON
+}
+
+# About 60 MB and 15 s.
+need_producers() {
+  bare_python producers 'import torchao, torchmetrics, torchvision'
+  PRODUCERS_PYTHON=$BARE_PYTHON
 }
 
 # A separate environment that sees the packages of PYTHON's: about 150 MB and a minute.
