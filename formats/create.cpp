@@ -52,8 +52,13 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
                 cat("only safetensors outputs are split into shards; the format is ", format));
   }
   if (format == "pt") return plan_torch_output(source, content, destination, options.output);
-  if (format == "dcp")
-    return plan_dcp_output(source, content, destination, options.output, options.world_size);
+  if (format == "dcp" || format == "torch_dist" || format == "fsdp_dtensor") {
+    DcpOutputOptions dcp;
+    dcp.world_size = options.world_size;
+    if (format == "torch_dist") dcp.layout = "megatron";
+    if (format == "fsdp_dtensor") dcp.layout = format;
+    return plan_dcp_output(source, content, destination, options.output, dcp);
+  }
   if (format == "hdf5") return hdf5::plan_hdf5_output(source, content, destination, options.output);
   if (format == "safetensors") {
     if (tensor_number(content)) {

@@ -12,6 +12,7 @@
 #include "formats/content/content.h"
 #include "formats/content/values_apart.h"
 #include "formats/create.h"
+#include "formats/megatron/form.h"
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
 #include "formats/rewrite/rename.h"
@@ -24,6 +25,7 @@ namespace fsdp::cli {
 namespace {
 
 using formats::Leaf;
+using formats::megatron::Form;
 using formats::Value;
 
 // An alias of hdf5 for --to: the suffix of such files.
@@ -69,12 +71,31 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
   }
 }
 
+void replace_source(Prepared& prepared, std::unique_ptr<formats::Checkpoint> next) {
+  if (next == nullptr) return;
+  prepared.originals.push_back(std::exchange(prepared.source, std::move(next)));
+}
+
+// Gives Megatron-Core's content another form, and says what stays behind.
+void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
+  if (form == to) return;
+  formats::megatron::Reformed reformed =
+      formats::megatron::reformed(*prepared.source, content, form, to);
+  replace_source(prepared, std::move(reformed.checkpoint));
+  content = std::move(reformed.content);
+  form = to;
+  if (reformed.left_out == 0) return;
+  prepared.extras.lines.push_back(
+      formats::cat("left out: ", reformed.left_out,
+                   reformed.left_out == 1 ? " value" : " values", " of single ranks or layers"));
+}
+
 }  // namespace
 
 const std::vector<std::string>& output_formats() {
   static const std::vector<std::string> formats = {
-      "pt",        "safetensors",    "hdf5",       "dcp",
-      "lightning", "lightning-ckpt", "accelerate", "torch-checkpointing"};
+      "pt",         "safetensors",         "hdf5",       "dcp",         "lightning", "lightning-ckpt",
+      "accelerate", "torch-checkpointing", "torch_dist", "fsdp_dtensor"};
   return formats;
 }
 
@@ -178,12 +199,15 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   note_computed(check, out.extras);
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, out.extras);
+  Form form = formats::megatron::form_of(out.source->description());
+  if (conversion.by_module) change_form(out, content, form, Form::kStateDict);
   if (change) {
     Changed changed = change(*out.source, content, out.extras);
-    if (changed.checkpoint != nullptr)
-      out.original = std::exchange(out.source, std::move(changed.checkpoint));
+    replace_source(out, std::move(changed.checkpoint));
     content = std::move(changed.content);
   }
+  if (format == "torch_dist") change_form(out, content, form, Form::kTorchDist);
+  if (format == "fsdp_dtensor") change_form(out, content, form, Form::kFsdpDtensor);
   if (dtype) content = with_dtype(*out.source, content, *dtype);
   out.content = std::move(content);
   return out;

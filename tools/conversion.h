@@ -27,6 +27,8 @@ struct ConversionOptions {
   std::vector<std::string> strip_prefixes;  // as for `rename --strip-prefix`
   bool strip_unasked = false;               // say nothing where no name has such a prefix
   std::int64_t world_size = 1;              // dcp
+  // The verb works on the names of modules, which Megatron-Core's folders join.
+  bool by_module = false;
 };
 
 // The formats that any content is written in, for --to.
@@ -75,7 +77,8 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
 
 // What a conversion writes.
 struct Prepared {
-  std::unique_ptr<formats::Checkpoint> original;  // what a changed source reads
+  // What changed sources read, one the other.
+  std::vector<std::unique_ptr<formats::Checkpoint>> originals;
   std::unique_ptr<formats::Checkpoint> source;    // that the content refers to
   formats::Value content;                         // without placeholders
   ReportExtras extras;

@@ -76,6 +76,7 @@ class ExportVerb : public Verb {
     Companions companions;
     if (!config_.empty()) companions = formats::hf::open_companions(config_);
     choice_.config = companions.config_name;
+    conversion_.by_module = true;
     conversion_.strip_unasked = conversion_.strip_prefixes.empty();
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
     const auto change = [&](const formats::Checkpoint& source, const Value& content,

@@ -43,7 +43,7 @@ class ImportVerb : public Verb {
             "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"};
   }
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_, {"dcp", "pt", "safetensors", "hdf5"});
+    declare_conversion(options, conversion_, {"dcp", "torch_dist", "fsdp_dtensor", "pt", "safetensors", "hdf5"});
     options.choice("--from", from_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
     options.text("--map", map_, "MAP",
                  "A built-in map or a file of rules, applied backwards; or none");
@@ -52,7 +52,7 @@ class ImportVerb : public Verb {
                  "The model's config.json; that of PATH if not given");
     options.text("--under", under_, "KEY", "The key that gets the model: model, app.model, ...");
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
-                    "dcp: ranks to lay the folder out for; 1 if not given");
+                    "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {

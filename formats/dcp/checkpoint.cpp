@@ -70,8 +70,18 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
     tops.insert(top(path));
     flattened_optimizer = flattened_optimizer || (path.size() == 2 && top(path) == "optimizer");
   };
-  for (const TensorEntry& tensor : index.tensors) note(tensor.path);
-  for (const ValueEntry& value : index.values) note(value.path);
+  // Megatron-LM puts its version beside a model that Megatron-FSDP wrapped.
+  bool megatron_fsdp = false;
+  bool version = false;
+  for (const TensorEntry& tensor : index.tensors) {
+    note(tensor.path);
+    megatron_fsdp = megatron_fsdp || tensor.key.starts_with("model.module.");
+  }
+  for (const ValueEntry& value : index.values) {
+    note(value.path);
+    version = version || value.key == "checkpoint_version";
+  }
+  if (megatron_fsdp && version) return "fsdp_dtensor";
   if (tops.contains("train_state") || flattened_optimizer) return "torchtitan";
   return "generic";
 }

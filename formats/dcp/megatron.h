@@ -7,12 +7,17 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/files/file.h"
 #include "formats/model/finding.h"
 
 namespace fsdp::formats::dcp {
+
+// The metadata.json of a folder of this kind, as Megatron-Core 0.9 and later write it.
+inline constexpr std::string_view kMegatronMetadata =
+    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
 
 struct MegatronFolder {
   std::optional<std::string> version;  // of the sharded part, if metadata.json states it

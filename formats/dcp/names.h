@@ -18,10 +18,14 @@ inline constexpr std::string_view kLightningMetaName = "meta.pt";
 // kind of folder, and is written last.
 inline constexpr std::string_view kMegatronCommonName = "common.pt";
 inline constexpr std::string_view kMegatronMetadataName = "metadata.json";
+// The folders inside one of NeMo: one of Megatron-Core, and what NeMo makes the model from.
+inline constexpr std::string_view kNemoWeights = "weights";
+inline constexpr std::string_view kNemoContext = "context";
 
 // The file beside .metadata whose entries are values of a folder of that layout (see
 // CheckpointDescription); empty for layouts without.
 std::string_view state_file_of(std::string_view layout);
+bool is_megatron_layout(std::string_view layout);
 bool is_state_file(std::string_view name);
 
 // "__3_0.distcp" -> 3.

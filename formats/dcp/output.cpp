@@ -16,6 +16,7 @@
 #include "formats/base/text.h"
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/content/content.h"
+#include "formats/dcp/megatron.h"
 #include "formats/dcp/names.h"
 #include "formats/dcp/rank_writer.h"
 #include "formats/dcp/source_plan.h"
@@ -204,13 +205,15 @@ class FolderOutput : public DcpOutput {
         destination_(destination),
         options_(options),
         prefix_(dcp.folder),
-        layout_(source, content, dcp.world_size, dcp.choice, dcp.on_value) {
+        kind_(dcp.layout.empty() ? source.description().layout : dcp.layout),
+        layout_(source, content, kind_, dcp.world_size, dcp.choice, dcp.on_value) {
     if (dcp.meta) {
       if (!dcp.meta->entries().empty()) meta_.emplace(source, *dcp.meta);
       meta_values_ = dcp.meta->entries().size();
-    } else if (layout_.is_lightning()) {
-      meta_.emplace(source, Value::dict(layout_.lightning_meta()));
-      meta_values_ = layout_.lightning_meta().size();
+    } else if (!dcp::state_file_of(kind_).empty()) {
+      state_file_ = dcp::state_file_of(kind_);
+      meta_.emplace(source, Value::dict(layout_.state_file()));
+      meta_values_ = layout_.state_file().size();
     }
     plan();
   }
@@ -232,11 +235,15 @@ class FolderOutput : public DcpOutput {
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);
     }
     if (meta_) {
-      OutputFile& file = folder.add_file(prefix_ + std::string(dcp::kLightningMetaName));
+      OutputFile& file = folder.add_file(prefix_ + state_file_);
       const CopyResult copied = copy_pieces(meta_->pieces(file), options);
       meta_->finish(file, copied.crcs);
     }
     dcp::write_metadata_file(folder.add_file(prefix_ + std::string(dcp::kMetadataName)), layout_);
+    if (dcp::is_megatron_layout(kind_)) {
+      write_text(folder.add_file(prefix_ + std::string(dcp::kMegatronMetadataName)), 0,
+                 dcp::kMegatronMetadata);
+    }
   }
 
  private:
@@ -246,10 +253,14 @@ class FolderOutput : public DcpOutput {
     for (std::int64_t rank = 0; rank < layout_.world_size(); ++rank)
       plan_.files.push_back({prefix_ + dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
     if (meta_)
-      plan_.files.push_back({prefix_ + std::string(dcp::kLightningMetaName), meta_->file_bytes()});
+      plan_.files.push_back({prefix_ + state_file_, meta_->file_bytes()});
     std::uint64_t metadata_bytes = 0;
     layout_.write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
     plan_.files.push_back({prefix_ + std::string(dcp::kMetadataName), metadata_bytes});
+    if (dcp::is_megatron_layout(kind_)) {
+      plan_.files.push_back({prefix_ + std::string(dcp::kMegatronMetadataName),
+                             dcp::kMegatronMetadata.size()});
+    }
     plan_.tensors = layout_.tensors().size();
     plan_.values = layout_.values().size() + meta_values_;
     for (const TensorItem& item : layout_.tensors()) {
@@ -262,7 +273,9 @@ class FolderOutput : public DcpOutput {
   const std::filesystem::path destination_;
   const OutputOptions options_;
   const std::string prefix_;
+  const std::string kind_;
   const SourcePlan layout_;
+  std::string state_file_ = std::string(dcp::kLightningMetaName);
   std::optional<TorchSaveWriter> meta_;
   std::size_t meta_values_ = 0;
 };

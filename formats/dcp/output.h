@@ -21,6 +21,8 @@ struct DcpOutputOptions {
   std::int64_t world_size = 1;
   dcp::ShardingChoice choice;  // see Note [which tensors are cut]
   std::string folder;          // inside the destination, "" or with a slash at the end
+  // The layout that the folder gets (see CheckpointDescription); empty: that of the source.
+  std::string layout;
   // The contents of a meta.pt beside it, instead of the source's; no such file if empty.
   std::optional<Value> meta;
   // Called for each value after it is read, before anything is written; may throw to refuse it.
@@ -29,7 +31,8 @@ struct DcpOutputOptions {
 
 // One `__R_0.distcp` per rank (empty if the rank has nothing): values first, then tensors, one
 // after another, each as torch.save writes it.  `.metadata` comes last.  State that Lightning keeps
-// in meta.pt stays there.
+// in meta.pt stays there, and state that Megatron-Core keeps in common.pt; its metadata.json comes
+// after .metadata.
 //
 // `content` is the result of content_of, edited or not.  Lifetime: the source outlives the output.
 // Memory: a few hundred bytes per entry and 16 per rank, whatever the tensors hold.

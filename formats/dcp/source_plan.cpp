@@ -1,30 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/dcp/source_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "formats/content/content.h"
+#include "formats/content/object_fields.h"
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/balance.h"
 #include "formats/dcp/names.h"
 
 namespace fsdp::formats::dcp {
+namespace {
 
-SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::int64_t world_size,
-                       const ShardingChoice& choice, const ValueCheck& on_value)
-    : FolderPlan(world_size),
-      source_(source),
-      lightning_(source.description().layout == "lightning") {
+// Returns whether a tensor of the checkpoint stands anywhere in it.
+bool holds_tensor(const Value& value) {
+  const std::vector<Leaf> leaves = leaves_of(value);
+  return std::any_of(leaves.begin(), leaves.end(),
+                     [](const Leaf& leaf) { return tensor_number(leaf.value).has_value(); });
+}
+
+}  // namespace
+
+SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::string_view layout,
+                       std::int64_t world_size, const ShardingChoice& choice,
+                       const ValueCheck& on_value)
+    : FolderPlan(world_size), source_(source) {
   check_world_size(world_size);
-  for (Leaf& entry : entries_of(content)) {
-    if (!is_lightning_meta(entry)) {
+  const bool lightning = layout == "lightning";
+  const Value sharded =
+      is_megatron_layout(layout) ? without_common(content, on_value) : content;
+  for (Leaf& entry : entries_of(sharded)) {
+    if (lightning && is_lightning_meta(entry)) {
+      add_to_state_file(entry.key, entry.value, on_value);
+    } else {
       entries_.push_back(std::move(entry));
-      continue;
     }
-    lightning_meta_.emplace_back(Value::string(entry.key), resolved(source, entry.value));
-    if (on_value) on_value(entry.key, lightning_meta_.back().second);
   }
-  const ShardingRule rule(source, content, entries_, choice);
+  const ShardingRule rule(source, sharded, entries_, choice);
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     if (tensor_number(entries_[e].value)) {
       add_tensor(e, rule);
@@ -36,9 +49,33 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::int6
   place_items();
 }
 
+void SourcePlan::add_to_state_file(const std::string& key, const Value& value,
+                                   const ValueCheck& on_value) {
+  state_file_.emplace_back(Value::string(key), with_values(source_, value));
+  if (on_value) on_value(key, state_file_.back().second);
+}
+
+Value SourcePlan::without_common(const Value& content, const ValueCheck& on_value) {
+  const auto members = mapping_entries(content);
+  if (!members) return content;
+  std::vector<Value::Entry> sharded;
+  for (const auto& [key, value] : *members) {
+    const std::string* name = key.as_string();
+    // Of objects that are sharded each rank has its own.
+    const bool common = name != nullptr && name->find("/shard_") == std::string::npos &&
+                        !holds_tensor(value);
+    if (common) {
+      add_to_state_file(*name, value, on_value);
+    } else {
+      sharded.emplace_back(key, value);
+    }
+  }
+  return Value::dict(std::move(sharded));
+}
+
 bool SourcePlan::is_lightning_meta(const Leaf& entry) const {
   const auto number = deferred_number(entry.value);
-  if (!lightning_ || !number) return false;
+  if (!number) return false;
   const Index& index = source_.index();
   return index.files[index.values[*number].location.file].name == kLightningMetaName;
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
@@ -21,23 +22,25 @@ using ValueCheck = std::function<void(const std::string& key, const Value& value
 
 class SourcePlan : public FolderPlan {
  public:
-  // Lifetime: the source outlives the layout.  Throws: like plan_dcp_output.
-  SourcePlan(const Checkpoint& source, const Value& content, std::int64_t world_size,
-             const ShardingChoice& choice, const ValueCheck& on_value);
+  // `layout`: of the folder (see CheckpointDescription); one with a state file keeps its values
+  // there.  Lifetime: the source outlives the layout.  Throws: like plan_dcp_output.
+  SourcePlan(const Checkpoint& source, const Value& content, std::string_view layout,
+             std::int64_t world_size, const ShardingChoice& choice, const ValueCheck& on_value);
 
-  // The entries of Lightning's meta.pt, key by key; empty for other folders.
-  const std::vector<Value::Entry>& lightning_meta() const { return lightning_meta_; }
-  bool is_lightning() const { return lightning_; }
+  // The entries of the file beside .metadata that holds what no rank shards; empty without one.
+  const std::vector<Value::Entry>& state_file() const { return state_file_; }
 
  private:
   void read_value(std::size_t entry, const ValueCheck& on_value);
   void add_tensor(std::size_t entry, const ShardingRule& rule);
   void choose_ranks();
+  // Moves what belongs into the state file there, and returns the rest of the content.
+  Value without_common(const Value& content, const ValueCheck& on_value);
   bool is_lightning_meta(const Leaf& entry) const;
+  void add_to_state_file(const std::string& key, const Value& value, const ValueCheck& on_value);
 
   const Checkpoint& source_;
-  bool lightning_ = false;
-  std::vector<Value::Entry> lightning_meta_;
+  std::vector<Value::Entry> state_file_;
 };
 
 }  // namespace fsdp::formats::dcp

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/megatron/form.h"
+
+#include <utility>
+
+#include "formats/content/content.h"
+#include "formats/content/state_tree.h"
+#include "formats/map/references.h"
+#include "formats/megatron/module_state.h"
+
+namespace fsdp::formats::megatron {
+
+Form form_of(const CheckpointDescription& description) {
+  if (description.layout == "megatron") return Form::kTorchDist;
+  if (description.layout == "fsdp_dtensor") return Form::kFsdpDtensor;
+  return Form::kStateDict;
+}
+
+Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to) {
+  map::References references(source);
+  ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, references)
+                      : from == Form::kFsdpDtensor ? read_fsdp_dtensor(source, content, references)
+                                                   : read_state_dict(source, content, references);
+  // Tensors in what goes along refer to the new checkpoint, too.
+  for (auto& [key, value] : state.others) {
+    value = with_leaves(value, [&](const Leaf& leaf) -> std::optional<Value> {
+      const auto number = tensor_number(leaf.value);
+      if (!number) return leaf.value;
+      return references.shared(leaf.path, references.source_array(*number));
+    });
+  }
+  const std::string& path = source.description().path;
+  Reformed out;
+  out.left_out = state.left_out;
+  out.content = to == Form::kTorchDist     ? torch_dist_content(state, path, references)
+                : to == Form::kFsdpDtensor ? fsdp_dtensor_content(state, path, references)
+                                           : state_dict_content(state, path, references);
+  out.checkpoint = references.take();
+  return out;
+}
+
+}  // namespace fsdp::formats::megatron

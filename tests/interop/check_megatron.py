@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Megatron-Core's torch_dist folders against Megatron-Core itself, on a CPU.
+
+  python check_megatron.py PART --tool PATH      PART is one of PARTS below
+
+Megatron-Core saves small GPTs with its distributed optimizer (make_megatron.py); what the tool makes of the folders has the elements
+that Megatron-Core's own load gives, and folders that the tool writes are loaded by it at other parallel sizes.
+"""
+import argparse
+import os
+import sys
+import tempfile
+import warnings
+
+warnings.simplefilter("ignore")
+os.environ.update(CUDA_VISIBLE_DEVICES="", TORCH_CPP_LOG_LEVEL="ERROR", CUDA_DEVICE_MAX_CONNECTIONS="1")
+sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+
+import torch
+
+import make_megatron
+import megatron_cpu
+from tool_run import check, run
+
+
+def same(a, b, where=""):
+    """The same elements, dtypes, shapes and values."""
+    if isinstance(a, torch.Tensor):
+        assert isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape, f"{where}: {a} and {b}"
+        assert torch.equal(a.reshape(-1).contiguous().view(torch.uint8), b.reshape(-1).contiguous().view(torch.uint8)), f"{where} differs"
+    elif isinstance(a, dict):
+        assert set(a) == set(b), f"{where}: only in one: {sorted(map(str, set(a) ^ set(b)))[:6]}"
+        for key in a:
+            same(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, (list, tuple)):
+        assert type(a) is type(b) and len(a) == len(b), f"{where}: {a} and {b}"
+        for i, (x, y) in enumerate(zip(a, b)):
+            same(x, y, f"{where}.{i}")
+    else:
+        assert a == b, f"{where}: {a} and {b}"
+
+
+def part_of(tp, pp, ep, experts, content):
+    megatron_cpu.parallel(tp, pp, ep)
+    config, gpt = megatron_cpu.model(tp, pp, ep, experts, seed=99)
+    _, optimizer = megatron_cpu.with_optimizer(config, gpt)
+    return gpt, optimizer
+
+
+def tensors(state):
+    """The loaded tensors by their places: the model's, and the optimizer's by number."""
+    return {key: value for key, value in state.items() if key in ("model", "optimizer")}
+
+
+def load_both(rank, world, tp, pp, ep, experts, own, folders, with_optimizer):
+    """In every rank of another layout: Megatron-Core loads the tool's folders as its own."""
+    from megatron.core import dist_checkpointing
+    content = dist_checkpointing.load_content_metadata(own)
+    gpt, optimizer = part_of(tp, pp, ep, experts, content)
+
+    def loaded(folder, content):
+        return dist_checkpointing.load(megatron_cpu.sharded(gpt, optimizer if with_optimizer else None, content, is_loading=True), folder)
+    want = loaded(own, content)
+    assert len(want["model"]) > 5
+    for folder in folders:
+        got = loaded(folder, dist_checkpointing.load_content_metadata(folder))
+        same(tensors(want), tensors(got), folder)
+        for key in ("iteration", "checkpoint_version"):
+            assert want[key] == got[key], key
+
+
+def plain_tensors(rank, world, folder, out):
+    from megatron.core import dist_checkpointing
+    torch.save({"tensors": dist_checkpointing.load_plain_tensors(folder), "common": dist_checkpointing.load_common_state_dict(folder)}, out)
+
+
+def whole_model(rank, world, experts, folder, out):
+    """The state dict of the whole model after Megatron-Core's load on one rank, and the optimizer's tensors by parameters."""
+    from megatron.core import dist_checkpointing
+    gpt, _ = part_of(1, 1, 1, experts, None)
+    content = dist_checkpointing.load_content_metadata(folder)
+    loaded = dist_checkpointing.load(megatron_cpu.sharded(gpt, None, content), folder)
+    gpt.load_state_dict({k: v for k, v in loaded["model"].items() if "_extra_state" not in k}, strict=False)
+    torch.save({k: v.detach().clone() for k, v in gpt.state_dict().items() if v is not None}, out)
+
+
+def made(tmp, name):
+    world, *how = make_megatron.CASES[name]
+    folder = os.path.join(tmp, name)
+    megatron_cpu.run(world, make_megatron.make, *how, folder)
+    return folder
+
+
+def read(tool, tmp, name):
+    """verify, inspect, consolidate, diff: what Megatron-Core's own load gives."""
+    own = made(tmp, name)
+    check("sound" in run(tool, "verify", own), "not sound")
+    check("megatron" in run(tool, "inspect", own), "not recognised")
+    full, truth = os.path.join(tmp, "full.pt"), os.path.join(tmp, "truth.pt")
+    run(tool, "consolidate", own, full)
+    run(tool, "diff", own, full)
+    megatron_cpu.run(1, plain_tensors, own, truth)
+    got, want = torch.load(full, weights_only=False), torch.load(truth, weights_only=False)
+    same({k: v for k, v in got.items() if isinstance(v, torch.Tensor)}, want["tensors"], name)
+    same({k: got[k] for k in want["common"]}, want["common"], name)
+    check(len(want["tensors"]) > 10, "few tensors")
+    os.remove(full)
+    return own
+
+
+def written(tool, tmp, name, layouts, with_optimizer=True):
+    """reshard, convert and set: Megatron-Core loads the results at other sizes."""
+    own = read(tool, tmp, name)
+    folders = [os.path.join(tmp, word) for word in ("resharded", "converted", "changed")]
+    run(tool, "reshard", own, folders[0], "-w", 3)
+    run(tool, "convert", own, folders[1], "--to", "dcp", "-w", 2)
+    run(tool, "set", own, folders[2], "num_floating_point_operations_so_far=5")
+    for folder in folders:
+        check("sound" in run(tool, "verify", folder), folder)
+        check(os.path.exists(os.path.join(folder, "common.pt")), folder)
+        with open(os.path.join(own, "metadata.json"), encoding="utf-8") as a, open(os.path.join(folder, "metadata.json"), encoding="utf-8") as b:
+            check(a.read() == b.read(), "metadata.json differs")
+    for tp, pp, ep in layouts:
+        megatron_cpu.run(tp * pp * ep, load_both, tp, pp, ep, "ep" in name, own, folders, with_optimizer)
+
+
+def forms(tool, tmp, name, layouts):
+    """To fsdp_dtensor and back: the same folder to Megatron-Core, but for the model, which has become float32."""
+    own = made(tmp, name)
+    fsdp, back = os.path.join(tmp, "fsdp"), os.path.join(tmp, "back")
+    run(tool, "convert", own, fsdp, "--to", "fsdp_dtensor", "-w", 2)
+    check("fsdp_dtensor" in run(tool, "inspect", fsdp), "not recognised")
+    check("sound" in run(tool, "verify", fsdp), "not sound")
+    run(tool, "convert", fsdp, back, "--to", "torch_dist", "-w", 3)
+    check("sound" in run(tool, "verify", back), "not sound")
+    for tp, pp, ep in layouts:
+        megatron_cpu.run(tp * pp * ep, load_both, tp, pp, ep, "ep" in name, own, [back], True)
+
+
+def models(tool, tmp, name):
+    """To transformers and back: a model that Megatron-Core loads."""
+    experts = "ep" in name
+    own = made(tmp, name)
+    state, whole = os.path.join(tmp, "state.pt"), os.path.join(tmp, "whole.pt")
+    megatron_cpu.run(1, whole_model, experts, own, state)
+    kind = "mixtral" if experts else "llama"
+    sizes = ("--set", f"n_heads={megatron_cpu.HEADS}", "--set", f"n_kv_heads={megatron_cpu.GROUPS}")
+    a, b = os.path.join(tmp, "a.safetensors"), os.path.join(tmp, "b.safetensors")
+    run(tool, "map", f"megatron-local-{kind}-hf", state, a, *sizes)
+    run(tool, "map", f"megatron-{kind}-hf", own, b, *sizes, "--exclude", "optimizer*", "--drop-values")
+    run(tool, "diff", a, b)
+    exported = os.path.join(tmp, "hf")
+    run(tool, "export", own, exported, *sizes)
+    run(tool, "diff", a, exported)
+    for ranks in (1, 2, 4):
+        start = os.path.join(tmp, f"start{ranks}")
+        run(tool, "import", exported, start, "--map", f"megatron-{kind}-hf", "--to", "torch_dist", "-w", ranks, *sizes)
+        check("sound" in run(tool, "verify", start), "not sound")
+        if not experts:
+            megatron_cpu.run(1, whole_model, experts, start, whole)
+            same(torch.load(whole), torch.load(state), start)
+
+
+PARTS = {
+    "tp": lambda tool, tmp: written(tool, tmp, "w2_tp2", [(1, 1, 1), (1, 2, 1)]),
+    "pp": lambda tool, tmp: written(tool, tmp, "w2_pp2", [(2, 1, 1)]),
+    "ep": lambda tool, tmp: written(tool, tmp, "w2_ep2", [(1, 1, 4)]),
+    "tp_pp": lambda tool, tmp: written(tool, tmp, "w4_tp2_pp2", [(1, 1, 1)]),
+    "tp_ep": lambda tool, tmp: written(tool, tmp, "w4_tp2_ep2", [(1, 1, 2)]),
+    "buckets": lambda tool, tmp: written(tool, tmp, "w2_dp2_buckets", [(1, 1, 1)]),
+    "forms": lambda tool, tmp: forms(tool, tmp, "w4_tp2_pp2", [(1, 1, 1)]),
+    "forms_ep": lambda tool, tmp: forms(tool, tmp, "w2_ep2", [(1, 1, 1)]),
+    "models": lambda tool, tmp: models(tool, tmp, "w2_tp2"),
+    "models_ep": lambda tool, tmp: models(tool, tmp, "w2_ep2"),
+}
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("part", choices=PARTS)
+    ap.add_argument("--tool", required=True)
+    args = ap.parse_args()
+    with tempfile.TemporaryDirectory() as tmp:
+        PARTS[args.part](args.tool, tmp)
+    print(args.part, "ok")
+
+
+if __name__ == "__main__":
+    main()
