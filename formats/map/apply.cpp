@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What operations do to arrays.
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "formats/map/elementwise.h"
 #include "formats/map/node_reader.h"
 #include "formats/map/operation.h"
+#include "formats/map/scaling.h"
 
 namespace fsdp::formats::map {
 namespace {
@@ -67,6 +67,10 @@ class Application {
         return std::vector<Array>(results_, single());
       case OperationKind::kUntie:
         return {arrays_.at(0)};
+      case OperationKind::kDequantize:
+        return dequantized(operation_, arrays_, parameter_);
+      case OperationKind::kQuantize:
+        return quantized(operation_, arrays_, parameter_);
       default:
         for (Array& array : arrays_) array = each(array);
         return std::move(arrays_);
@@ -353,7 +357,7 @@ class Application {
     rest[dim] = to - array.shape[dim];
     Shape all = array.shape;
     all[dim] = to;
-    checked_size(all, array.dtype);
+    check_bytes(all, array.dtype);
     const Array both[] = {array, constant_array(array.dtype, rest, operation_.number)};
     return concatenated(both, dim);
   }
@@ -389,16 +393,6 @@ class Application {
       step.kind = operation_.kind == OperationKind::kAdd ? Arithmetic::kAdd : Arithmetic::kScale;
     }
     return with_step(array, step);
-  }
-
-  static void checked_size(const Shape& shape, DType dtype) {
-    std::uint64_t bytes = item_bytes(dtype);
-    for (const std::int64_t size : shape) {
-      if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes) ||
-          bytes > std::numeric_limits<std::int64_t>::max()) {
-        throw Error(ErrorCode::kOverflow, cat("a tensor of ", shape_text(shape), " is too large"));
-      }
-    }
   }
 
   const Operation& operation_;

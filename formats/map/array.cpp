@@ -2,9 +2,12 @@
 #include "formats/map/array.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
+#include "formats/base/error.h"
+#include "formats/base/text.h"
 #include "formats/map/reshape.h"
 
 namespace fsdp::formats::map {
@@ -120,6 +123,16 @@ void join_neighbours(std::vector<Part>& parts) {
 
 }  // namespace
 
+void check_bytes(std::span<const std::int64_t> shape, DType dtype) {
+  std::uint64_t bytes = item_bytes(dtype);
+  for (const std::int64_t size : shape) {
+    if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes) ||
+        bytes > std::numeric_limits<std::int64_t>::max()) {
+      throw Error(ErrorCode::kOverflow, cat("a tensor of ", shape_text(shape), " is too large"));
+    }
+  }
+}
+
 Array whole_array(std::shared_ptr<const Operand> operand, std::vector<std::int64_t> shape) {
   Array array;
   array.dtype = operand->dtype();
@@ -132,6 +145,24 @@ Array whole_array(std::shared_ptr<const Operand> operand, std::vector<std::int64
   array.shape = std::move(shape);
   if (volume(part.box.view()) != 0) array.parts.push_back(std::move(part));
   return array;
+}
+
+std::string element_text(const Array& array, std::uint64_t element) {
+  std::vector<std::int64_t> index(array.shape.size());
+  for (std::size_t d = index.size(); d-- > 0;) {
+    const auto size = static_cast<std::uint64_t>(array.shape[d]);
+    index[d] = static_cast<std::int64_t>(element % size);
+    element /= size;
+  }
+  for (const Part& part : array.parts) {
+    bool inside = true;
+    for (std::size_t d = 0; d < index.size(); ++d) {
+      inside = inside && index[d] >= part.box.offset[d] &&
+               index[d] - part.box.offset[d] < part.box.size[d];
+    }
+    if (inside) return cat(part.operand->name(), ": element ", shape_text(base_at(part, index)));
+  }
+  return "a computed tensor";
 }
 
 Array sliced(const Array& array, std::size_t dim, std::int64_t begin, std::int64_t size) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "formats/base/dtype.h"
@@ -26,6 +27,8 @@ class Operand {
   Operand& operator=(const Operand&) = delete;
   virtual ~Operand() = default;
   virtual DType dtype() const = 0;
+  // Its file and key, for messages.
+  virtual std::string name() const { return "a computed tensor"; }
   // The chunks that tile it, and their boxes.  A box of rank 0 is the whole of a constant.
   virtual std::size_t chunk_count() const = 0;
   virtual Box chunk_box(std::size_t chunk) const = 0;
@@ -60,8 +63,15 @@ struct Array {
   std::vector<Part> parts;
 };
 
+// Throws: kOverflow for a tensor whose bytes, or elements along the way, exceed 63 bits.
+void check_bytes(std::span<const std::int64_t> shape, DType dtype);
+
 // The whole of an operand of that shape.
 Array whole_array(std::shared_ptr<const Operand> operand, std::vector<std::int64_t> shape);
+
+// "step-400: 'a.weight': element [3, 5]": where an element comes from.  `element`: its position in
+// row-major order.  Requires: it lies inside.
+std::string element_text(const Array& array, std::uint64_t element);
 
 // Elements [begin, begin + size) along a dimension.  Requires: they lie inside.
 Array sliced(const Array& array, std::size_t dim, std::int64_t begin, std::int64_t size);

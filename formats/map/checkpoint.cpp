@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "formats/base/text.h"
+
 namespace fsdp::formats::map {
 namespace {
 
@@ -11,6 +13,9 @@ class SourceOperand : public Operand {
   SourceOperand(const Checkpoint& source, std::size_t tensor)
       : source_(source), tensor_(source.index().tensors.at(tensor)) {}
   DType dtype() const override { return tensor_.dtype; }
+  std::string name() const override {
+    return cat(source_.description().path, ": ", quote(tensor_.key, 200));
+  }
   std::size_t chunk_count() const override { return tensor_.chunks.size(); }
   Box chunk_box(std::size_t chunk) const override {
     const BoxView box = tensor_.chunks.box(chunk);

@@ -89,6 +89,7 @@ class Stepped : public Operand {
   DType dtype() const override {
     return step_.kind == Arithmetic::kCast ? step_.to : operand_->dtype();
   }
+  std::string name() const override { return operand_->name(); }
   std::size_t chunk_count() const override { return operand_->chunk_count(); }
   Box chunk_box(std::size_t chunk) const override { return operand_->chunk_box(chunk); }
   void expect(std::size_t chunk) const override { operand_->expect(chunk); }

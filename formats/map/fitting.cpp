@@ -9,10 +9,17 @@
 namespace fsdp::formats::map {
 namespace {
 
-bool takes(const Rules& rules, std::span<const std::string> names) {
+// A map for any model fits none in particular.
+bool takes(const BuiltinMap& map, std::span<const std::string> names, std::string_view model_type,
+           Direction direction) {
   try {
-    rule_uses(rules, names);
-    return true;
+    const Rules rules = parse_rules(map.text, std::string(map.name), direction);
+    const auto& types = rules.model_types;
+    const bool for_it = model_type.empty()
+                            ? !types.empty()
+                            : std::find(types.begin(), types.end(), model_type) != types.end();
+    if (for_it) rule_uses(rules, names);
+    return for_it;
   } catch (const Error&) {
     return false;
   }
@@ -24,11 +31,7 @@ std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction) {
   std::vector<BuiltinMap> fitting;
   for (const BuiltinMap& map : builtin_maps()) {
-    const Rules rules = parse_rules(map.text, std::string(map.name), direction);
-    const auto& types = rules.model_types;
-    if (!model_type.empty() && std::find(types.begin(), types.end(), model_type) == types.end())
-      continue;
-    if (takes(rules, names)) fitting.push_back(map);
+    if (takes(map, names, model_type, direction)) fitting.push_back(map);
   }
   return fitting;
 }

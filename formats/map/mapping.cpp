@@ -259,6 +259,8 @@ std::vector<Array> apply_rule(const Rule& rule, std::vector<Array> arrays,
     std::size_t parts = 1;
     if (gathers) parts = std::exchange(groups, 1);
     if (rule.spreads() && operation.kind == OperationKind::kUnstack) parts = arrays.size();
+    // Half of the patterns were those of scales.
+    if (operation.kind == OperationKind::kDequantize && groups > 1) groups /= 2;
     arrays = applied_in_parts(operation, std::move(arrays), parts, rule.to.size(), parameter);
   }
   return arrays;

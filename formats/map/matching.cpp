@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -45,7 +46,10 @@ std::string listed(std::span<const std::string> names) {
 class Matching {
  public:
   Matching(const Rules& rules, std::span<const std::string> names)
-      : rules_(rules), names_(names), found_(rules.rules.size()) {}
+      : rules_(rules),
+        names_(names),
+        known_(names.begin(), names.end()),
+        found_(rules.rules.size()) {}
 
   std::vector<RuleUse> run() {
     std::vector<std::string> left;
@@ -78,10 +82,19 @@ class Matching {
       const Rule& rule = rules_.rules[r];
       for (std::size_t p = 0; p < rule.from.size(); ++p) {
         auto captures = rule.from[p].match(names_[n]);
-        if (captures && add(r, p, std::move(*captures), n)) return true;
+        if (!captures || (p == 0 && rule.skip_lone && comes_alone(rule, *captures))) continue;
+        if (add(r, p, std::move(*captures), n)) return true;
       }
     }
     return false;
+  }
+
+  // Returns whether none of the tensors is there that go with one of the first pattern.
+  bool comes_alone(const Rule& rule, const Captures& captures) const {
+    return rule.from.size() > 1 &&
+           std::none_of(rule.from.begin() + 1, rule.from.end(), [&](const Pattern& other) {
+             return known_.contains(other.filled(captures));
+           });
   }
 
   // Returns false if the capture that the rule gathers over is not a number.
@@ -132,7 +145,10 @@ class Matching {
               const Gathering& gathering) const {
     Captures all = captures;
     if (rule.collects()) all[rule.over] = std::to_string(place.second);
-    const std::string missing = rule.from[place.first].filled(all);
+    std::string missing = rule.from[place.first].filled(all);
+    // A tensor that came alone was left to the next rules: what would go with it is missing.
+    for (std::size_t p = place.first + 1; p < rule.from.size() && known_.contains(missing); ++p)
+      missing = rule.from[p].filled(all);
     std::vector<std::string> others;
     for (const std::string& name : names_) {
       const bool own = std::any_of(gathering.sources.begin(), gathering.sources.end(),
@@ -186,6 +202,7 @@ class Matching {
 
   const Rules& rules_;
   std::span<const std::string> names_;
+  std::unordered_set<std::string> known_;
   std::vector<std::map<Captures, Gathering>> found_;  // by rule
 };
 

@@ -36,6 +36,8 @@ constexpr std::array kOperations = {
     Named{OperationKind::kCast, "cast"},
     Named{OperationKind::kAdd, "add"},
     Named{OperationKind::kScale, "scale"},
+    Named{OperationKind::kDequantize, "dequantize"},
+    Named{OperationKind::kQuantize, "quantize"},
 };
 
 OperationKind kind_named(const std::string& name, std::uint64_t line) {
@@ -73,6 +75,13 @@ std::vector<Expression> read_expressions(const RuleNode& node, const char* what)
   for (const RuleNode& item : list_of(node, what)) out.push_back(expression_of(item, what));
   return out;
 }
+
+// How rules spell them.
+constexpr std::array<std::pair<std::string_view, ScaleLayout>, 4> kScaleLayouts = {
+    {{"blocks", ScaleLayout::kBlocks},
+     {"rows", ScaleLayout::kRows},
+     {"tensor", ScaleLayout::kTensor},
+     {"mxfp4", ScaleLayout::kMxfp4}}};
 
 // Reads what each kind of operation declares.
 class OperationReader {
@@ -134,6 +143,10 @@ class OperationReader {
       case OperationKind::kScale:
         out_.number = number_of(reader_.need("by"), "a factor");
         return;
+      case OperationKind::kDequantize:
+      case OperationKind::kQuantize:
+        scales();
+        return;
     }
   }
 
@@ -157,6 +170,27 @@ class OperationReader {
       return;
     }
     out_.sizes = read_expressions(*node, "sizes");
+  }
+
+  void scales() {
+    const bool undoes = out_.kind == OperationKind::kDequantize;
+    out_.dtype = DType::kBFloat16;
+    if (const RuleNode* node = reader_.find(undoes ? "to" : "from")) out_.dtype = read_dtype(*node);
+    if (const RuleNode* node = reader_.find("scales")) {
+      const std::string word = text_of(*node, "scales");
+      const auto known = std::find_if(kScaleLayouts.begin(), kScaleLayouts.end(),
+                                      [&](const auto& one) { return one.first == word; });
+      if (known == kScaleLayouts.end())
+        throw wrong(*node, cat("scales is blocks, rows, tensor or mxfp4, not ", quote(word)));
+      out_.scales = known->second;
+      if (out_.scales == ScaleLayout::kMxfp4 && !undoes)
+        throw wrong(*node, "quantize makes no mxfp4");
+    }
+    if (out_.scales != ScaleLayout::kBlocks) return;
+    const RuleNode* node = reader_.find("block");
+    out_.block = node == nullptr ? std::vector<Expression>(2, Expression("128"))
+                                 : read_expressions(*node, "sizes");
+    if (out_.block.size() != 2) throw lacks("a block of two sizes: rows, columns");
   }
 
   void rotary() {
@@ -210,6 +244,7 @@ std::vector<std::string> parameters_of(const Operation& operation) {
   add(operation.to);
   if (operation.from) add(*operation.from);
   add(operation.heads);
+  add(operation.block);
   return {names.begin(), names.end()};
 }
 
@@ -275,12 +310,27 @@ Operation inverse_of(const Operation& operation) {
       if (operation.number == 0) throw no_inverse(operation, "");
       inverse.number = 1 / operation.number;
       break;
+    case OperationKind::kDequantize:
+      if (operation.scales == ScaleLayout::kMxfp4) throw no_inverse(operation, "mxfp4 is only read");
+      inverse.kind = OperationKind::kQuantize;
+      break;
+    case OperationKind::kQuantize:
+      inverse.kind = OperationKind::kDequantize;
+      break;
   }
   return inverse;
 }
 
 bool only_moves(const Operation& operation) {
-  return operation.kind != OperationKind::kAdd && operation.kind != OperationKind::kScale;
+  switch (operation.kind) {
+    case OperationKind::kAdd:
+    case OperationKind::kScale:
+    case OperationKind::kDequantize:
+    case OperationKind::kQuantize:
+      return false;
+    default:
+      return true;
+  }
 }
 
 }  // namespace fsdp::formats::map

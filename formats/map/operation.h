@@ -34,6 +34,16 @@ enum class OperationKind {
   kCast,
   kAdd,
   kScale,
+  kDequantize,  // numbers and their scales become elements of a wider dtype
+  kQuantize,    // the reverse
+};
+
+// The elements that share a scale.
+enum class ScaleLayout {
+  kBlocks,  // blocks of the last two dimensions
+  kRows,    // each row of the last dimension
+  kTensor,  // all
+  kMxfp4    // 32 numbers of 4 bits; the scale is a power of two
 };
 
 // "concatenate", "split_qkv", ...
@@ -55,8 +65,11 @@ struct Operation {
   std::vector<Expression> heads;  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys
   bool halves = false;            // kRotary: from pairs to halves; else from halves to pairs
   double number = 0;              // kPad, kAdd: the value; kScale: the factor
-  DType dtype = DType::kFloat32;  // kCast: the dtype to make
-  std::optional<DType> was;       // kCast: the dtype before
+  // kCast, kDequantize: the dtype to make; kQuantize: the one that undoing it makes.
+  DType dtype = DType::kFloat32;
+  std::optional<DType> was;                     // kCast: the dtype before
+  ScaleLayout scales = ScaleLayout::kBlocks;  // kDequantize, kQuantize
+  std::vector<Expression> block;              // kBlocks: rows, columns
 };
 
 // Reads an operation: a name, or a table with `op` and what it declares.

@@ -123,12 +123,14 @@ class Parser {
     const bool used = direction == nullptr || goes_here(*direction);
     if (const RuleNode* optional = reader.find("optional"))
       rule.optional = truth_of(*optional, "optional");
+    if (const RuleNode* skip = reader.find("skip_lone"))
+      rule.skip_lone = truth_of(*skip, "skip_lone");
     if (const RuleNode* over = reader.find("over")) rule.over = text_of(*over, "over");
     if (const RuleNode* operations = reader.find("do")) read_operations(*operations, rule);
     if (const RuleNode* drop = reader.find("drop")) {
       reader.refuse_others();
-      if (!rule.over.empty() || !rule.operations.empty())
-        throw wrong(node, "a rule that drops has neither `over` nor `do`");
+      if (!rule.over.empty() || !rule.operations.empty() || rule.skip_lone)
+        throw wrong(node, "a rule that drops has neither `over`, `do` nor `skip_lone`");
       if (!used) return;
       if (direction_ == Direction::kReverse && direction == nullptr) {
         throw Error(ErrorCode::kUnsupported,
@@ -208,6 +210,8 @@ class Parser {
     }
     for (Pattern& pattern : rule.to) pattern.restrict_like(rule.from[0]);
     for (Pattern& pattern : rule.from) pattern.restrict_like(rule.to[0]);
+    if (rule.skip_lone && rule.from.size() == 1 && rule.to.size() == 1)
+      throw at_line(rule.line, "skip_lone is for rules that take several tensors together");
     if (rule.operations.empty() && (rule.from.size() != 1 || rule.to.size() != 1))
       throw at_line(rule.line, "several tensors need an operation that joins or divides them");
   }

@@ -34,6 +34,8 @@ struct Rule {
   // are gathered, or made, together.
   std::string over;
   bool optional = false;  // need not match
+  // Tensors of the first pattern that come without all of the others are left to the next rules.
+  bool skip_lone = false;
   std::vector<Operation> operations;
   bool collects() const { return !over.empty() && from[0].names().contains(over); }
   bool spreads() const { return !over.empty() && !collects(); }

@@ -6,7 +6,7 @@
 
 1. Random chains of operations on random tensors, from files and folders: the result is PyTorch's, bit for bit, and --reverse gives back
    the source.     2. Arithmetic rounds as PyTorch does.     3. Optimizers go along, or are refused.     4. Ties, values, plans, errors.
-5. Damage in what is read is found.     6. Memory stays bounded.
+5. Damage in what is read is found.     6. Memory stays bounded.     7. FP8 and MXFP4 with scales, as PyTorch reads and transformers makes them.
 """
 import argparse
 import json
@@ -15,6 +15,7 @@ import random
 import re
 import subprocess
 import sys
+import types
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
@@ -211,6 +212,232 @@ def arithmetic(tmp):
         run("convert", path, os.path.join(tmp, "x.safetensors"), "--force")
         mapped(rules, os.path.join(tmp, "x.safetensors"), out, "--dtype", "bf16")
         same(bits(load(out)), bits({k: v.to(torch.bfloat16) if dtype == torch.float64 else v.to(torch.bfloat16) for k, v in want.items()}), name)
+
+
+def tiles(weight, block):
+    """Blocks of the last two dimensions, padded with zeros to whole ones: [..., rows, block, columns, block]."""
+    rows, columns = weight.shape[-2:]
+    padded = torch.nn.functional.pad(weight, (0, -columns % block[1], 0, -rows % block[0]))
+    return padded.reshape(*weight.shape[:-2], padded.shape[-2] // block[0], block[0], padded.shape[-1] // block[1], block[1])
+
+
+def untiled(tiled, shape):
+    rows, columns = tiled.shape[-4] * tiled.shape[-3], tiled.shape[-2] * tiled.shape[-1]
+    return tiled.reshape(*tiled.shape[:-4], rows, columns)[..., :shape[-2], :shape[-1]]
+
+
+def quantized(weight, block):
+    """Numbers and scales as transformers makes them; check_maps.py compares the tool with transformers itself."""
+    parts = tiles(weight.float(), block)
+    most = parts.abs().amax(dim=(-3, -1))
+    factor = torch.where(most > 0, 448.0 / torch.where(most > 0, most, 1.0), 1.0)
+    factor = torch.where(factor.isfinite(), factor, 1.0)
+    numbers = (parts * factor[..., :, None, :, None]).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return untiled(numbers.view(torch.uint8), weight.shape).view(torch.float8_e4m3fn), 1.0 / factor
+
+
+def dequantized(numbers, scales, block, dtype):
+    parts = tiles(numbers.float(), block)
+    return untiled(parts * scales.float()[..., :, None, :, None], numbers.shape).to(dtype)
+
+
+def mxfp4(blocks, scales, dtype):
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+    numbers = torch.stack([values[(blocks & 15).long()], values[(blocks >> 4).long()]], -1).flatten(-2)
+    return torch.ldexp(numbers, scales.int()[..., None] - 127).to(dtype).flatten(-2)
+
+
+SCALED_RULES = """
+[[rule]]
+from = ["a.{i:int}.weight", "a.{i}.weight_scale_inv"]
+to = "a.{i}.weight"
+do = [{ op = "dequantize", block = %s, to = "%s" }]
+skip_lone = true
+optional = true
+[[rule]]
+from = ["e.{i:int}.up", "e.{i}.down", "e.{i}.up_scale", "e.{i}.down_scale"]
+to = ["up", "down"]
+over = "i"
+do = [{ op = "dequantize", block = %s, to = "%s" }, "stack"]
+[[rule]]
+from = ["m_blocks", "m_scales"]
+to = "m"
+do = [{ op = "dequantize", scales = "mxfp4", to = "%s" }, { op = "transpose", dims = [-1, -2] }]
+only = "forward"
+[[rule]]
+from = ["row", "row_scale"]
+to = "row"
+do = [{ op = "dequantize", scales = "rows", to = "%s" }]
+[[rule]]
+from = ["whole", "whole_scale"]
+to = "whole"
+do = [{ op = "dequantize", scales = "tensor", to = "%s" }]
+[[rule]]
+from = "{rest:**}"
+to = "{rest}"
+"""
+
+
+def scaled(tmp, rng):
+    """Block-scaled FP8 and MXFP4 to wider dtypes, and FP8 back; uneven blocks; files and folders."""
+    path, out, back = (os.path.join(tmp, name) for name in ("q.pt", "r.pt", "s.pt"))
+    for number in range(6):
+        dtype = rng.choice([torch.bfloat16, torch.float32, torch.float16, torch.float64])
+        block = [rng.choice([1, 3, 32, 128]), rng.choice([1, 5, 32, 128])] if number else [128, 128]
+        word = str(dtype).removeprefix("torch.")
+
+        def numbers(*shape):
+            return torch.randn(shape).mul(rng.choice([1e-3, 1, 200])).clamp(-448, 448).to(torch.float8_e4m3fn)
+
+        def scales(*shape, kind=torch.float32):
+            rows, columns = -(-shape[-2] // block[0]), -(-shape[-1] // block[1])
+            return torch.rand(*shape[:-2], rows, columns).add(0.01).to(kind)
+        sizes = [(rng.randrange(1, 300), rng.randrange(1, 700)) for _ in range(2)] + [(2, 3, 40000), (2, 130, 260)]
+        source = {"norm": torch.randn(7), "a.9.weight": torch.randn(4, 4)}
+        for i, shape in enumerate(sizes):
+            kind = rng.choice([torch.float32, torch.bfloat16, torch.float8_e8m0fnu])
+            source |= {f"a.{i}.weight": numbers(*shape), f"a.{i}.weight_scale_inv": scales(*shape, kind=kind)}
+        for i in range(3):
+            source |= {f"e.{i}.up": numbers(50, 60), f"e.{i}.down": numbers(60, 50), f"e.{i}.up_scale": scales(50, 60),
+                       f"e.{i}.down_scale": scales(60, 50)}
+        source |= {"m_blocks": torch.randint(0, 256, (3, 10, 5, 16), dtype=torch.uint8), "m_scales": torch.randint(100, 150, (3, 10, 5), dtype=torch.uint8),
+                   "row": numbers(40, 30), "row_scale": torch.rand(40, 1), "whole": numbers(9, 8, 7), "whole_scale": torch.rand(())}
+        torch.save(source, path)
+        want = {n: t for n, t in source.items() if n in ("norm", "a.9.weight")}
+        for i, shape in enumerate(sizes):
+            want[f"a.{i}.weight"] = dequantized(source[f"a.{i}.weight"], source[f"a.{i}.weight_scale_inv"], block, dtype)
+        for part in ("up", "down"):
+            want[part] = torch.stack([dequantized(source[f"e.{i}.{part}"], source[f"e.{i}.{part}_scale"], block, dtype) for i in range(3)])
+        want["m"] = mxfp4(source["m_blocks"], source["m_scales"], dtype).transpose(-1, -2)
+        want["row"] = (source["row"].float() * source["row_scale"]).to(dtype)
+        want["whole"] = (source["whole"].float() * source["whole_scale"]).to(dtype)
+        rules = rules_file(tmp, [SCALED_RULES % (block, word, block, word, word, word, word)])
+        mapped(rules, path, out)
+        same(bits(load(out)), bits(want), f"dequantized {block} {word}")
+        run("shard", path, path + "-dcp", "--world-size", "3", "--force")
+        mapped(rules, path + "-dcp", out + "-dcp", "--to", "dcp", "--world-size", "2", "--max-memory", "64MiB")
+        same(bits(load(out + "-dcp")), bits(want), "folders")
+        # Back: what the numbers stand for is quantized anew.
+        weights = {n: t for n, t in want.items() if n not in ("a.9.weight", "m")}
+        torch.save(weights, out)
+        mapped(rules, out, back, "--reverse")
+        again = {"norm": weights["norm"]}
+        for name, tensor in weights.items():
+            if name.startswith("a."):
+                again[name], again[f"{name}_scale_inv"] = quantized(tensor, block)
+            elif name in ("up", "down"):
+                for i in range(3):
+                    again[f"e.{i}.{name}"], again[f"e.{i}.{name}_scale"] = quantized(tensor[i], block)
+        again["row"], again["row_scale"] = quantized(weights["row"], (1, 30))
+        whole, scale = quantized(weights["whole"].reshape(1, -1), (1, 9 * 8 * 7))
+        again |= {"whole": whole.view(torch.uint8).reshape(9, 8, 7).view(torch.float8_e4m3fn), "whole_scale": scale.reshape(())}
+        same(bits(load(back)), bits(again), f"quantized {block} {word}")
+        run("shard", out, out + "-dcp", "--world-size", "3", "--force")
+        mapped(rules, out + "-dcp", back + "-dcp", "--reverse", "--to", "dcp", "--world-size", "2", "--max-memory", "64MiB")
+        same(bits(load(back + "-dcp")), bits(again), "folders, back")
+    storage_reader(tmp)
+    extremes(tmp)
+    scaled_errors(tmp)
+
+
+def storage_reader(tmp):
+    """PyTorch's own reader of such folders gives the same."""
+    from torch.distributed.checkpoint import load as dcp_load
+    from torch.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFaceStorageReader
+    folder = os.path.join(tmp, "hf")
+    source = {"l.weight": torch.randn(300, 500).to(torch.float8_e4m3fn), "l.weight_scale_inv": torch.rand(3, 4),
+              "e_blocks": torch.randint(0, 256, (2, 6, 3, 16), dtype=torch.uint8), "e_scales": torch.randint(110, 140, (2, 6, 3), dtype=torch.uint8)}
+    torch.save(source, os.path.join(tmp, "hf.pt"))
+    run("convert", os.path.join(tmp, "hf.pt"), folder, "--to", "safetensors", "--max-shard-size", "100KB", "--force")
+    rules = rules_file(tmp, ['[[rule]]\nfrom = ["l.weight", "l.weight_scale_inv"]\nto = "l.weight"\ndo = ["dequantize"]\n',
+                             '[[rule]]\nfrom = ["e_blocks", "e_scales"]\nto = "e_blocks"\ndo = [{ op = "dequantize", scales = "mxfp4" }]\n'
+                             'only = "forward"\n'])
+    mapped(rules, folder, os.path.join(tmp, "hf-out.pt"))
+    want = {"l.weight": torch.zeros(300, 500, dtype=torch.bfloat16)}
+    reader = QuantizedHuggingFaceStorageReader(folder, target_dtype=torch.bfloat16)
+    dcp_load(want, storage_reader=reader)
+    # Of MXFP4 it fills the first columns alone: PyTorch 2.11 plans for the shape of the blocks.  Its arithmetic is asked directly.
+    whole = types.SimpleNamespace(storage_offsets=[0, 0, 0], lengths=[2, 6, 96])
+    want["e_blocks"] = reader._dequantize_tensor_mxfp4(source["e_blocks"], source["e_scales"], whole, 0, 0)
+    same(bits(load(os.path.join(tmp, "hf-out.pt"))), bits(want), "QuantizedHuggingFaceStorageReader")
+
+
+def extremes(tmp):
+    """Every code of FP8, every scale of MXFP4, blocks of zeros and of what float32 barely holds."""
+    path, out = os.path.join(tmp, "x.pt"), os.path.join(tmp, "y.pt")
+    codes = torch.arange(256, dtype=torch.uint8)
+    torch.save({"f": codes.reshape(16, 16).view(torch.float8_e4m3fn), "fs": torch.tensor([[3.4e38, 1e-44]]),
+                "m_blocks": codes.reshape(16, 16).repeat(255, 1, 1), "m_scales": torch.arange(255, dtype=torch.uint8)[:, None].repeat(1, 16)}, path)
+    source = load(path)
+    for dtype in ("bfloat16", "float32", "float16"):
+        rules = rules_file(tmp, [f'[[rule]]\nfrom = ["f", "fs"]\nto = "f"\ndo = [{{ op = "dequantize", block = [16, 8], to = "{dtype}" }}]\n',
+                                 f'[[rule]]\nfrom = ["m_blocks", "m_scales"]\nto = "m"\ndo = [{{ op = "dequantize", scales = "mxfp4", to = "{dtype}" }}]\n'])
+        mapped(rules, path, out)
+        got, kind = load(out), getattr(torch, dtype)
+        want = dequantized(source["f"], source["fs"], (16, 8), kind)
+        check(torch.equal(got["f"].isnan(), want.isnan()), "NaN")
+        same(bits({"f": got["f"].nan_to_num(7), "m": got["m"]}),
+             bits({"f": want.nan_to_num(7), "m": mxfp4(source["m_blocks"], source["m_scales"], kind)}), dtype)
+    weight = torch.zeros(6, 40)
+    weight[1] = torch.randn(40) * 1e-37
+    weight[2] = torch.randn(40) * 1e-40
+    weight[3] = torch.randn(40).clamp(-1, 1) * 3.4e38
+    weight[4] = -0.0
+    weight[5, :3] = torch.tensor([-7.0, 7.0, 1.0])
+    torch.save({"w": weight}, path)
+    rules = rules_file(tmp, ['[[rule]]\nfrom = "w"\nto = ["w", "s"]\ndo = [{ op = "quantize", block = [1, 16] }]\n'])
+    mapped(rules, path, out)
+    numbers, scales = quantized(weight, (1, 16))
+    same(bits(load(out)), bits({"w": numbers, "s": scales}), "extremes")
+    check(numbers.float().isfinite().all(), "finite")
+
+
+def scaled_errors(tmp):
+    path, out = os.path.join(tmp, "f.pt"), os.path.join(tmp, "never.pt")
+    bad = torch.zeros(200, 300)
+    bad[150, 299] = float("nan")
+    worse = torch.zeros(3, 5, dtype=torch.float64)
+    worse[2, 1] = -1e300
+    scales = torch.full((2, 3), 127, dtype=torch.uint8)
+    scales[1, 2] = 255
+    torch.save({"w": torch.zeros(200, 300).to(torch.float8_e4m3fn), "s": torch.zeros(3, 3), "ok": torch.zeros(2, 3), "bad": bad, "worse": worse, "i": torch.zeros(3, 4).int(),
+                "b": torch.zeros(2, 3, 16, dtype=torch.uint8), "bs": scales, "v": torch.zeros(8)}, path)
+    rest = '[[rule]]\nfrom = "{name:**}"\nto = "{name}"\n'
+    for text, code, words in (
+            ('from = ["w", "s"]\nto = "w"\ndo = ["dequantize"]', "SHAPE", ("dequantize takes scales [2, 3] for [200, 300], not [3, 3]", "line 2")),
+            ('from = ["w", "i"]\nto = "w"\ndo = ["dequantize"]', "DTYPE", ("floating scales, not int32",)),
+            ('from = ["bad", "s"]\nto = "u"\ndo = ["dequantize"]', "DTYPE", ("float8_e4m3fn, not float32",)),
+            ('from = "w"\nto = "u"\ndo = ["dequantize"]', "SHAPE", ("as many of scales, not 1",)),
+            ('from = "v"\nto = ["u", "us"]\ndo = ["quantize"]', "SHAPE", ("at least 2 dimensions",)),
+            ('from = "bad"\nto = ["u", "us"]\ndo = ["quantize"]', "BOUNDS", ("'bad': element [150, 299] is NaN",)),
+            ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "reshape", to = [600, 100] }, { op = "pad", to = 605 }, "transpose", "quantize"]', "BOUNDS",
+             ("'bad': element [150, 299] is NaN",)),
+            ('from = "worse"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "tensor" }]', "BOUNDS", ("'worse': element [2, 1] is infinite in float32",)),
+            ('from = ["b", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]', "BOUNDS", ("'bs': element [1, 2] is 255",)),
+            ('from = ["w", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]', "DTYPE", ("mxfp4 in uint8, not float8_e4m3fn",)),
+            ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", block = [0, 3] }]', "SHAPE", ("not 0 x 3",)),
+            ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", block = [3] }]', "USAGE", ("two sizes",)),
+            ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "mxfp4" }]', "USAGE", ("quantize makes no mxfp4",)),
+            ('from = "bad"\nto = ["u", "us"]\ndo = [{ op = "quantize", scales = "row" }]', "USAGE", ("not 'row'",)),
+            ('from = "bad"\nto = "u"\nskip_lone = true', "USAGE", ("skip_lone",))):
+        said = run("map", rules_file(tmp, [f"[[rule]]\n{text}\n", rest]), path, out, expect=2)
+        check(f"error[{code}]" in said and all(w in said for w in words) and not os.path.exists(out), f"{text}: {said}")
+    said = run("map", rules_file(tmp, ['[[rule]]\nfrom = ["b", "bs"]\nto = "u"\ndo = [{ op = "dequantize", scales = "mxfp4" }]\n']), path, out, "--reverse", expect=2)
+    check("error[UNSUPPORTED]" in said and "mxfp4 is only read" in said, said)
+    # A scale that has no weight is not taken for anything else; nor is one expert without its scale.
+    rule = '[[rule]]\nfrom = ["{n:**}.weight", "{n}.scale"]\nto = "{n}.weight"\ndo = [{ op = "dequantize", block = [4, 4] }]\nskip_lone = true\n'
+    number = torch.ones(4, 4).to(torch.float8_e4m3fn)
+    torch.save({"a.weight": number, "a.scale": torch.ones(1, 1), "b.scale": torch.ones(1, 1)}, path)
+    said = run("map", rules_file(tmp, [rule, rest]), path, out, expect=2)
+    check("error[KEY]" in said and "'b.weight' is missing, which goes with 'b.scale'" in said, said)
+    rule = '[[rule]]\nfrom = ["{e}.weight", "{e}.scale"]\nto = "weight"\nover = "e"\ndo = [{ op = "dequantize", block = [4, 4] }, "stack"]\nskip_lone = true\n'
+    torch.save({"0.weight": number, "0.scale": torch.ones(1, 1), "1.weight": number, "2.weight": number, "2.scale": torch.ones(1, 1)}, path)
+    said = run("map", rules_file(tmp, [rule, rest]), path, out, expect=2)
+    check("error[KEY]" in said and "'1.scale' is missing" in said, said)
+    state = {"state": {"w": {"step": torch.tensor(1.0), "exp_avg": torch.zeros(4, 4)}}, "param_groups": [{"params": ["w"], "lr": 0.1}]}
+    torch.save({"model": {"w": torch.ones(4, 4)}, "optim": state}, path)
+    said = run("map", rules_file(tmp, ['[[rule]]\nfrom = "w"\nto = ["w", "s"]\ndo = ["quantize"]\n']), path, out, expect=2)
+    check("error[UNSUPPORTED]" in said and "goes through quantize" in said and "--drop-optimizer" in said, said)
 
 
 def optimizer(tmp):
@@ -411,7 +638,8 @@ def main():
     parser.add_argument("checks", nargs="*")
     args = parser.parse_args()
     torch.manual_seed(args.seed)
-    checks = {"random": lambda tmp: random_rules(tmp, random.Random(args.seed), args.rules), "arithmetic": arithmetic, "optimizer": optimizer,
+    checks = {"random": lambda tmp: random_rules(tmp, random.Random(args.seed), args.rules), "arithmetic": arithmetic,
+              "scaled": lambda tmp: scaled(tmp, random.Random(args.seed)), "optimizer": optimizer,
               "ties": ties_and_values, "errors": errors, "damage": damage, "memory": memory}
     return 1 if rekey_tool.run_checks(args.tool, checks, args.checks) else 0
 

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What dequantize and quantize do to a rule's arrays.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "formats/map/array.h"
+#include "formats/map/operation.h"
+
+namespace fsdp::formats::map {
+
+// `arrays`: all numbers, then their scales in the same order.
+// Throws: kShape, kDtype, kOverflow, saying the shapes; what `parameter` throws.
+std::vector<Array> dequantized(const Operation& operation, std::span<const Array> arrays,
+                               const ParameterValue& parameter);
+
+// Returns all numbers, then their scales.  Throws: as above.
+std::vector<Array> quantized(const Operation& operation, std::span<const Array> arrays,
+                             const ParameterValue& parameter);
+
+}  // namespace fsdp::formats::map
