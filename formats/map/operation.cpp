@@ -36,6 +36,7 @@ constexpr std::array kOperations = {
     Named{OperationKind::kCast, "cast"},
     Named{OperationKind::kAdd, "add"},
     Named{OperationKind::kScale, "scale"},
+    Named{OperationKind::kLowRank, "low_rank"},
 };
 
 OperationKind kind_named(const std::string& name, std::uint64_t line) {
@@ -134,6 +135,9 @@ class OperationReader {
       case OperationKind::kScale:
         out_.number = number_of(reader_.need("by"), "a factor");
         return;
+      case OperationKind::kLowRank:
+        low_rank();
+        return;
     }
   }
 
@@ -166,6 +170,13 @@ class OperationReader {
     if (word != "pairs" && word != "halves")
       throw wrong(to, cat("rotary goes to pairs or halves, not to ", quote(word)));
     out_.halves = word == "halves";
+  }
+
+  void low_rank() {
+    out_.number = 1;
+    if (const RuleNode* node = reader_.find("scale")) out_.number = number_of(*node, "a factor");
+    if (const RuleNode* node = reader_.find("fan_in_fan_out"))
+      out_.turned = truth_of(*node, "fan_in_fan_out");
   }
 
   Operation& out_;
@@ -275,12 +286,15 @@ Operation inverse_of(const Operation& operation) {
       if (operation.number == 0) throw no_inverse(operation, "");
       inverse.number = 1 / operation.number;
       break;
+    case OperationKind::kLowRank:
+      throw no_inverse(operation, "its result does not hold A and B");
   }
   return inverse;
 }
 
 bool only_moves(const Operation& operation) {
-  return operation.kind != OperationKind::kAdd && operation.kind != OperationKind::kScale;
+  return operation.kind != OperationKind::kAdd && operation.kind != OperationKind::kScale &&
+         operation.kind != OperationKind::kLowRank;
 }
 
 }  // namespace fsdp::formats::map

@@ -34,6 +34,7 @@ enum class OperationKind {
   kCast,
   kAdd,
   kScale,
+  kLowRank,  // a weight and the matrices A and B of LoRA become the merged weight
 };
 
 // "concatenate", "split_qkv", ...
@@ -54,9 +55,10 @@ struct Operation {
   std::optional<std::vector<Expression>> from;
   std::vector<Expression> heads;  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys
   bool halves = false;            // kRotary: from pairs to halves; else from halves to pairs
-  double number = 0;              // kPad, kAdd: the value; kScale: the factor
+  double number = 0;              // kPad, kAdd: the value; kScale, kLowRank: the factor
   DType dtype = DType::kFloat32;  // kCast: the dtype to make
   std::optional<DType> was;       // kCast: the dtype before
+  bool turned = false;            // kLowRank: the weight is [in, out]
 };
 
 // Reads an operation: a name, or a table with `op` and what it declares.
