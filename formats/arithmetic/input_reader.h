@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 
+#include "formats/arithmetic/element_reader.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/model/copy.h"
 #include "formats/model/piece_reader.h"
@@ -23,20 +24,20 @@ struct InputTensor {
   const TensorEntry& entry() const { return checkpoint->index().tensors[number]; }
 };
 
-// The located elements of one input.  Thread-safe.  Lifetime: checkpoint and checks outlive it.
-class InputReader {
+// The located elements of one input.  Lifetime: checkpoint and checks outlive it.
+class InputReader : public ElementReader {
  public:
   // Throws: what Checkpoint::chunk throws; kHole.
   InputReader(const InputTensor& input, StorageChecks& checks);
 
-  DType dtype() const { return piece_.dtype; }
+  DType dtype() const override { return piece_.dtype; }
   // Whether all that is read carries a checksum.
   bool checked() const { return checked_; }
-  // Reads the elements from `first` on that `out` has room for.  `scratch`: at least as large.
   // The checksums are compared when every element was read; those of chunks that were read in part
   // by StorageChecks::finish.
   // Throws: kZipCrc, kHole, what reading throws.
-  void read(std::uint64_t first, std::span<std::byte> out, std::span<std::byte> scratch) const;
+  void read(std::uint64_t first, std::span<std::byte> out,
+            std::span<std::byte> scratch) const override;
 
  private:
   TargetPiece piece_;

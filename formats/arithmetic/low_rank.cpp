@@ -108,7 +108,7 @@ std::vector<Real> strips_of(const std::vector<Real>& matrix, std::uint64_t rows)
 template <typename Real>
 class LowRankSource : public ByteSource {
  public:
-  LowRankSource(std::unique_ptr<InputReader> weight, std::span<const LowRankUpdate> updates,
+  LowRankSource(std::unique_ptr<ElementReader> weight, std::span<const LowRankUpdate> updates,
                 std::uint64_t columns, DType to, std::uint64_t numel)
       : weight_(std::move(weight)),
         columns_(columns),
@@ -182,7 +182,7 @@ class LowRankSource : public ByteSource {
     }
   }
 
-  std::unique_ptr<InputReader> weight_;
+  std::unique_ptr<ElementReader> weight_;
   std::vector<Update> updates_;
   std::uint64_t columns_;
   DType to_;
@@ -193,7 +193,7 @@ class LowRankSource : public ByteSource {
 
 }  // namespace
 
-std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<InputReader> weight,
+std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<ElementReader> weight,
                                                   std::span<const LowRankUpdate> updates,
                                                   std::uint64_t columns, DType to,
                                                   std::uint64_t numel) {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "formats/arithmetic/input_reader.h"
+#include "formats/arithmetic/element_reader.h"
 #include "formats/base/byte_source.h"
 #include "formats/base/dtype.h"
 
@@ -41,8 +41,8 @@ struct LowRankUpdate {
 // elements.  Memory: the matrices in the type of the computation.
 // Requires: `weight` is of a floating type, with rows of `columns` elements, `numel` in all, and is
 // not empty: writers read no empty tensor.
-// Lifetime: that of `weight`'s checkpoint.
-std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<InputReader> weight,
+// Lifetime: that of what `weight` reads.
+std::shared_ptr<const ByteSource> low_rank_source(std::unique_ptr<ElementReader> weight,
                                                   std::span<const LowRankUpdate> updates,
                                                   std::uint64_t columns, DType to,
                                                   std::uint64_t numel);

@@ -9,6 +9,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/map/elementwise.h"
+#include "formats/map/low_rank_update.h"
 #include "formats/map/node_reader.h"
 #include "formats/map/operation.h"
 #include "formats/map/scaling.h"
@@ -71,6 +72,8 @@ class Application {
         return dequantized(operation_, arrays_, parameter_);
       case OperationKind::kQuantize:
         return quantized(operation_, arrays_, parameter_);
+      case OperationKind::kLowRank:
+        return {low_rank()};
       default:
         for (Array& array : arrays_) array = each(array);
         return std::move(arrays_);
@@ -242,6 +245,12 @@ class Application {
     return {ungrouped(sliced(parts, 1, 0, share * head)),
             ungrouped(sliced(parts, 1, share * head, head)),
             ungrouped(sliced(parts, 1, (share + 1) * head, head))};
+  }
+
+  Array low_rank() const {
+    if (arrays_.size() != 3) throw wants("a weight, A and B");
+    return with_low_rank_update(
+        {arrays_[0], arrays_[1], arrays_[2], operation_.number, operation_.turned});
   }
 
   Array each(const Array& array) const {

@@ -38,6 +38,7 @@ constexpr std::array kOperations = {
     Named{OperationKind::kScale, "scale"},
     Named{OperationKind::kDequantize, "dequantize"},
     Named{OperationKind::kQuantize, "quantize"},
+    Named{OperationKind::kLowRank, "low_rank"},
 };
 
 OperationKind kind_named(const std::string& name, std::uint64_t line) {
@@ -147,6 +148,9 @@ class OperationReader {
       case OperationKind::kQuantize:
         scales();
         return;
+      case OperationKind::kLowRank:
+        low_rank();
+        return;
     }
   }
 
@@ -200,6 +204,13 @@ class OperationReader {
     if (word != "pairs" && word != "halves")
       throw wrong(to, cat("rotary goes to pairs or halves, not to ", quote(word)));
     out_.halves = word == "halves";
+  }
+
+  void low_rank() {
+    out_.number = 1;
+    if (const RuleNode* node = reader_.find("scale")) out_.number = number_of(*node, "a factor");
+    if (const RuleNode* node = reader_.find("fan_in_fan_out"))
+      out_.turned = truth_of(*node, "fan_in_fan_out");
   }
 
   Operation& out_;
@@ -317,6 +328,8 @@ Operation inverse_of(const Operation& operation) {
     case OperationKind::kQuantize:
       inverse.kind = OperationKind::kDequantize;
       break;
+    case OperationKind::kLowRank:
+      throw no_inverse(operation, "its result does not hold A and B");
   }
   return inverse;
 }
@@ -327,6 +340,7 @@ bool only_moves(const Operation& operation) {
     case OperationKind::kScale:
     case OperationKind::kDequantize:
     case OperationKind::kQuantize:
+    case OperationKind::kLowRank:
       return false;
     default:
       return true;

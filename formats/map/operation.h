@@ -36,6 +36,7 @@ enum class OperationKind {
   kScale,
   kDequantize,  // numbers and their scales become elements of a wider dtype
   kQuantize,    // the reverse
+  kLowRank,     // a weight and the matrices A and B of LoRA become the merged weight
 };
 
 // The elements that share a scale.
@@ -64,12 +65,13 @@ struct Operation {
   std::optional<std::vector<Expression>> from;
   std::vector<Expression> heads;  // kRotary: one; kFuseQkv, kSplitQkv: heads, heads of keys
   bool halves = false;            // kRotary: from pairs to halves; else from halves to pairs
-  double number = 0;              // kPad, kAdd: the value; kScale: the factor
+  double number = 0;              // kPad, kAdd: the value; kScale, kLowRank: the factor
   // kCast, kDequantize: the dtype to make; kQuantize: the one that undoing it makes.
   DType dtype = DType::kFloat32;
-  std::optional<DType> was;                     // kCast: the dtype before
+  std::optional<DType> was;                   // kCast: the dtype before
   ScaleLayout scales = ScaleLayout::kBlocks;  // kDequantize, kQuantize
   std::vector<Expression> block;              // kBlocks: rows, columns
+  bool turned = false;                        // kLowRank: the weight is [in, out]
 };
 
 // Reads an operation: a name, or a table with `op` and what it declares.

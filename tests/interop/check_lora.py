@@ -123,8 +123,41 @@ def numpy_cases(tool, folder):
     same(got, {"emb.weight": tied, "head.weight": merged(tied, [(update_of_head["head.lora_B.weight"], update_of_head["head.lora_A.weight"], 6 / 4)])}, "tied")
     run(tool, "merge-lora", st, b, out, "--force", "--dtype", "bf16")
     check(load_file(out)["l.0.q.weight"].dtype == torch.bfloat16 and load_file(out)["norm.weight"].dtype == torch.float32, "--dtype is of what changes")
+    for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        map_case(tool, folder, dtype)
     print("numpy: every bit")
     return st, base, pair
+
+
+def map_case(tool, folder, dtype):
+    """The operation low_rank of map's rules, of a model that holds weights and matrices, in one file and cut for three ranks."""
+    rand = lambda *shape: torch.randn(shape, dtype=torch.float64).to(dtype)  # noqa: E731
+    model = {"l.0.q.base_layer.weight": rand(37, 2500), "l.0.q.lora_A.default.weight": rand(4, 2500), "l.0.q.lora_B.default.weight": rand(37, 4),
+             "l.0.c.weight": rand(9, 13), "l.0.c.lora_A": rand(1, 9), "l.0.c.lora_B": rand(13, 1), "l.0.c.bias": rand(13)}
+    rules, one, ranks, out = (os.path.join(folder, name) for name in ("low_rank.toml", "unmerged.pt", "unmerged", "mapped.safetensors"))
+    with open(rules, "w", encoding="utf-8") as file:
+        file.write("""[[rule]]
+from = ["{m:**}.base_layer.weight", "{m}.lora_A.default.weight", "{m}.lora_B.default.weight"]
+to = "{m}.weight"
+do = [{ op = "low_rank", scale = 0.3 }, "transpose"]
+[[rule]]
+from = ["{m:**}.weight", "{m}.lora_A", "{m}.lora_B"]
+to = "{m}.weight"
+do = [{ op = "low_rank", fan_in_fan_out = true }]
+[rename]
+"{rest:**}" = "{rest}"
+""")
+    torch.save(model, one)
+    run(tool, "shard", one, ranks, "--world-size", 3, "--force")
+    want = {"l.0.c.bias": model["l.0.c.bias"], "l.0.c.weight": merged(model["l.0.c.weight"], [(model["l.0.c.lora_A"].T, model["l.0.c.lora_B"].T, 1)]),
+            "l.0.q.weight": merged(model["l.0.q.base_layer.weight"], [(model["l.0.q.lora_B.default.weight"], model["l.0.q.lora_A.default.weight"], 0.3)]).T}
+    for path in (one, ranks):
+        run(tool, "map", rules, path, out, "--force", "--max-memory", "16MiB")
+        same(load_file(out), want, f"map {path} {dtype}")
+    run(tool, "map", rules, ranks, ranks + "-out", "--to", "dcp", "-w", 4, "--force")
+    dcp_to_torch_save(ranks + "-out", out + ".pt")
+    same(torch.load(out + ".pt", weights_only=True), want, f"map to ranks {dtype}")
+    check("low_rank cannot be undone" in run(tool, "map", rules, out, one + "-back.pt", "--reverse", expect=2), "reverse")
 
 
 def refusals(tool, folder, st, base, pair):

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/arithmetic/input_reader.h"
 #include "formats/base/error.h"
 #include "formats/open.h"
 #include "tests/support/golden.h"

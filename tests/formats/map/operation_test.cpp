@@ -92,8 +92,18 @@ TEST(Operation, arithmetic_does_not_move_and_casts_do_not_count) {
   EXPECT_TRUE(only_moves(operation("{ op = \"cast\", to = \"float16\" }")));
   EXPECT_FALSE(only_moves(operation("{ op = \"add\", value = 1 }")));
   EXPECT_FALSE(only_moves(operation("{ op = \"scale\", by = 2 }")));
+  EXPECT_FALSE(only_moves(operation("\"low_rank\"")));
   EXPECT_EQ(inverse_of(operation("{ op = \"scale\", by = 2 }")).number, 0.5);
   EXPECT_EQ(inverse_of(operation("{ op = \"add\", value = 2 }")).number, -2);
+}
+
+TEST(Operation, an_update_is_not_undone) {
+  const Operation update = operation("{ op = \"low_rank\", scale = 2, fan_in_fan_out = true }");
+  EXPECT_EQ(update.number, 2);
+  EXPECT_TRUE(update.turned);
+  EXPECT_EQ(operation("\"low_rank\"").number, 1);
+  expect_error(ErrorCode::kUnsupported, "low_rank cannot be undone; its result does not hold A",
+               [&] { inverse_of(update); });
 }
 
 TEST(Operation, names_of_parameters_come_from_every_expression) {
@@ -139,6 +149,7 @@ TEST(Operation, shapes_that_do_not_fit_are_named) {
   refused("{ op = \"pad\", to = 4 }", one({5}), "cannot be padded to 4");
   refused("{ op = \"trim\", to = 6 }", one({5}), "cannot be trimmed to 6");
   refused("{ op = \"trim\", to = 4, from = 6 }", one({5}), "is not 6");
+  refused("\"low_rank\"", unlike, "takes a weight, A and B, not 2 tensors");
   expect_error(ErrorCode::kDtype, "takes floating tensors, not int64",
                [&] { done("{ op = \"add\", value = 1 }", one({5})); });
   expect_error(ErrorCode::kDtype, "not int64",
@@ -160,6 +171,8 @@ TEST(Operation, what_is_declared_wrongly_is_refused_by_line) {
       {"{ op = \"trim\", to = 1, value = 2 }", "'value'"},
       {"{ op = \"cast\", to = \"int32\" }", "not a floating dtype"},
       {"{ op = \"add\", value = inf }", "line 1"},
+      {"{ op = \"low_rank\", rank = 2 }", "'rank'"},
+      {"{ op = \"low_rank\", fan_in_fan_out = 1 }", "line 1"},
       {"{ op = \"split\", sizes = \"any\" }", "line 1"}};
   for (const auto& [text, says] : cases)
     expect_error(ErrorCode::kUsage, says, [text = text] { operation(text); });
