@@ -55,7 +55,7 @@ formats::NameRules strip_rules(const std::vector<std::string>& words);
 
 // Content whose tensors are those of another checkpoint, which reads the first one.
 struct Changed {
-  std::unique_ptr<formats::Checkpoint> checkpoint;  // nullptr: still the first one
+  std::shared_ptr<const formats::Checkpoint> checkpoint;  // nullptr: still the first one
   formats::Value content;
 };
 // Makes other content of a checkpoint's, which has no placeholders, and adds what it did to the
@@ -75,8 +75,8 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
 
 // What a conversion writes.
 struct Prepared {
-  std::unique_ptr<formats::Checkpoint> original;  // what a changed source reads
-  std::unique_ptr<formats::Checkpoint> source;    // that the content refers to
+  std::shared_ptr<const formats::Checkpoint> original;  // what a changed source reads
+  std::shared_ptr<const formats::Checkpoint> source;    // that the content refers to
   formats::Value content;                         // without placeholders
   ReportExtras extras;
 };
