@@ -71,7 +71,7 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
   }
 }
 
-void replace_source(Prepared& prepared, std::unique_ptr<formats::Checkpoint> next) {
+void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoint> next) {
   if (next == nullptr) return;
   prepared.originals.push_back(std::exchange(prepared.source, std::move(next)));
 }
@@ -177,17 +177,18 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   std::optional<formats::DType> dtype;
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   check_apart(common.path, conversion.writing.destination);
-  Prepared out;
-  out.source = open_source(common);
+  std::unique_ptr<formats::Checkpoint> opened = open_source(common);
   // Tensors inside values count as the checkpoint's own if the format has no other place for them,
   // or if they are to be cast like all others.
   if (format == "safetensors" || (dtype && format == "pt")) {
     const auto selected = [&](const std::string& key) {
       return common.keys.everything() || common.keys.selects(key);
     };
-    out.source = formats::with_values_apart(std::move(out.source),
-                                            {.wanted = selected, .only_with_tensors = true});
+    opened = formats::with_values_apart(std::move(opened),
+                                        {.wanted = selected, .only_with_tensors = true});
   }
+  Prepared out;
+  out.source = std::move(opened);
   Value content = selected_content(*out.source, common);
   const formats::CopyCheck check = formats::check_before_copy(
       *out.source, content, [] { return formats::interrupted(); },

@@ -57,7 +57,7 @@ formats::NameRules strip_rules(const std::vector<std::string>& words);
 
 // Content whose tensors are those of another checkpoint, which reads the first one.
 struct Changed {
-  std::unique_ptr<formats::Checkpoint> checkpoint;  // nullptr: still the first one
+  std::shared_ptr<const formats::Checkpoint> checkpoint;  // nullptr: still the first one
   formats::Value content;
 };
 // Makes other content of a checkpoint's, which has no placeholders, and adds what it did to the
@@ -78,9 +78,9 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
 // What a conversion writes.
 struct Prepared {
   // What changed sources read, one the other.
-  std::vector<std::unique_ptr<formats::Checkpoint>> originals;
-  std::unique_ptr<formats::Checkpoint> source;    // that the content refers to
-  formats::Value content;                         // without placeholders
+  std::vector<std::shared_ptr<const formats::Checkpoint>> originals;
+  std::shared_ptr<const formats::Checkpoint> source;  // that the content refers to
+  formats::Value content;                             // without placeholders
   ReportExtras extras;
 };
 // Opens and checks the source, and edits its content as the options say.  `change`: applied after

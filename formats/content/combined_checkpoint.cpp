@@ -2,7 +2,6 @@
 #include "formats/content/combined_checkpoint.h"
 
 #include <algorithm>
-#include <functional>
 #include <span>
 #include <unordered_map>
 
@@ -10,6 +9,7 @@
 #include "formats/base/text.h"
 #include "formats/content/indexed_leaf.h"
 #include "formats/content/state_tree.h"
+#include "formats/content/storage_map.h"
 #include "formats/content/tensor_objects.h"
 
 namespace fsdp::formats {
@@ -17,72 +17,6 @@ namespace {
 
 // Archive numbers of a part's storages are below this; the part's number stands above them.
 constexpr unsigned kPartShift = 48;
-
-// Returns `value` with every storage reference passed through `change`; shared parts stay shared.
-class StorageMap {
- public:
-  explicit StorageMap(std::function<void(StorageRef&)> change) : change_(std::move(change)) {}
-
-  Value operator()(const Value& value) {
-    if (value.identity() == nullptr) return value;
-    const auto known = known_.find(value.identity());
-    if (known != known_.end()) return known->second;
-    Value made = rebuilt(value);
-    known_.emplace(value.identity(), made);
-    return made;
-  }
-
- private:
-  Value rebuilt(const Value& value) {
-    switch (value.kind()) {
-      case ValueKind::kStorage: {
-        StorageRef storage = *value.as_storage();
-        change_(storage);
-        return Value::storage(std::move(storage));
-      }
-      case ValueKind::kList:
-        return Value::list(all(value.items()));
-      case ValueKind::kTuple:
-        return Value::tuple(all(value.items()));
-      case ValueKind::kSet:
-        return Value::set(all(value.items()));
-      case ValueKind::kFrozenSet:
-        return Value::frozen_set(all(value.items()));
-      case ValueKind::kDict:
-        return Value::dict(all(value.entries()));
-      case ValueKind::kObject: {
-        const ObjectData& from = *value.as_object();
-        ObjectData to;
-        to.callable = (*this)(from.callable);
-        to.args = (*this)(from.args);
-        to.by_new = from.by_new;
-        to.built = from.built;
-        to.state = (*this)(from.state);
-        to.list_items = all(from.list_items);
-        to.dict_items = all(from.dict_items);
-        return Value::object(std::move(to));
-      }
-      default:
-        return value;
-    }
-  }
-
-  std::vector<Value> all(std::span<const Value> items) {
-    std::vector<Value> out;
-    out.reserve(items.size());
-    for (const Value& item : items) out.push_back((*this)(item));
-    return out;
-  }
-  std::vector<Value::Entry> all(std::span<const Value::Entry> entries) {
-    std::vector<Value::Entry> out;
-    out.reserve(entries.size());
-    for (const auto& [key, item] : entries) out.emplace_back((*this)(key), (*this)(item));
-    return out;
-  }
-
-  std::function<void(StorageRef&)> change_;
-  std::unordered_map<const void*, Value> known_;
-};
 
 class JoinedCheckpoint : public Checkpoint, public TensorObjects {
  public:
@@ -175,9 +109,9 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
   };
 
   static Value renumbered(const Value& value, std::size_t part) {
-    return StorageMap([part](StorageRef& storage) {
+    return with_storages(value, [part](StorageRef& storage) {
       storage.archive |= static_cast<std::uint64_t>(part + 1) << kPartShift;
-    })(value);
+    });
   }
 
   // Returns whether the part stands in the whole as an object tree of its own.

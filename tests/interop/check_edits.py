@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares `fsdp-ckpt set` with the same edits in Python, on checkpoints that PyTorch wrote.
+"""Compares `fsdp-ckpt set` with the same edits in Python, on checkpoints that PyTorch wrote: values, tensors, keys that are
+dropped and taken from another checkpoint.
 
     check_edits.py --tool PATH
 """
@@ -140,6 +141,134 @@ def refusals(tool, folder):
     print("refusals: types, names and words")
 
 
+def make_other():
+    """What keys are taken from."""
+    torch.manual_seed(2)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5))
+    optimizer = torch.optim.AdamW([{"params": list(model[0].parameters()), "lr": 0.3}, {"params": list(model[1].parameters())}])
+    model(torch.randn(4, 3)).square().sum().backward()
+    optimizer.step()
+    tied = torch.arange(4.0)
+    return {"model": {**model.state_dict(), "head": torch.randn(2, 5).bfloat16()}, "optim": optimizer.state_dict(), "step": 7,
+            "twin": {"a": tied, "b": tied}, "notes": ["x", 3], "pair": (torch.ones(2), {"deep": torch.zeros(1)})}
+
+
+def with_int_keys(state):
+    """As a file keeps them: a folder has text keys."""
+    optim = state.get("optim")
+    if optim:
+        optim["state"] = {int(key): item for key, item in optim["state"].items()}
+    return state
+
+
+def spliced(tool, folder):
+    a, b = make_state(), make_other()
+    a["empty"] = {}
+    paths = {}
+    for name, state in (("a", a), ("b", b)):
+        state = {**state, "model": dict(state["model"])}
+        paths[name, "pt"] = os.path.join(folder, f"splice-{name}.pt")
+        paths[name, "dcp"] = os.path.join(folder, f"splice-{name}-ranks")
+        paths[name, "ranks"] = os.path.join(folder, f"splice-{name}-of-3")
+        torch.save(state, paths[name, "pt"])
+        dcp.save(state, checkpoint_id=paths[name, "dcp"])
+        run(tool, "reshard", paths[name, "dcp"], paths[name, "ranks"], "--world-size", "3")
+    count = 0
+    for to in ("pt", "dcp", "ranks"):
+        for source in ("pt", "dcp", "ranks"):
+            def made(*words):
+                nonlocal count
+                count += 1
+                out = os.path.join(folder, f"spliced{count}" + (".pt" if to == "pt" else ""))
+                run(tool, "set", paths["a", to], out, "--take-from", paths["b", source], *words)
+                check("sound" in run(tool, "verify", out), "not sound")
+                return load(out)
+            was, other = load(paths["a", to]), load(paths["b", source])
+            if to == "pt":
+                with_int_keys(other)
+            elif source == "pt":
+                other = text_keys(other)
+            # The model of the other one, in the place of the first one's; the key that is new comes last.
+            want = {**was, "model": other["model"]}
+            same(made("--take", "model.**", "--replace"), want)
+            # The whole optimizer, into what was left of the first one.
+            got = made("--drop", "optim.**", "--take", "optim.**")
+            same(got, {**was, "optim": other["optim"]})
+            if to == "pt":
+                parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in ((5, 3), (5,), (5,), (5,))]
+                fresh = torch.optim.AdamW([{"params": parameters[:2]}, {"params": parameters[2:]}])
+                fresh.load_state_dict(got["optim"])
+                check(fresh.state[parameters[0]]["step"] == 1 and fresh.param_groups[0]["lr"] == 0.3, "loaded otherwise")
+            # New keys, tied ones among them, a list, and a value; and a value of the first one is set as well.
+            got = made("--take", "twin.*", "--take", "pair.**", "--take", "notes", "--drop", "tied.**", "step=11")
+            left = {key: item for key, item in was.items() if key != "tied"}
+            same(got, {**left, "step": 11, "twin": other["twin"], "notes": other["notes"], "pair": other["pair"]})
+            if to == "pt" and source == "pt":
+                check(got["twin"]["a"].data_ptr() == got["twin"]["b"].data_ptr(), "tied tensors came apart")
+            # A tensor that was taken is set, and its twin stays.
+            got = made("--take", "twin.*", "twin.a=3")
+            same(got["twin"], {"a": torch.full((4,), 3.0), "b": torch.arange(4.0)})
+            # A value alone.
+            same(made("--take", "step", "--replace"), {**was, "step": 7})
+    # Into a state dict whose optimizer has no state yet, and out of safetensors into HDF5's place of a tensor.
+    fresh = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(5, 3)), torch.nn.Parameter(torch.zeros(5))])
+    path, out = os.path.join(folder, "fresh.pt"), os.path.join(folder, "filled.pt")
+    torch.save({"optim": fresh.state_dict(), "w": torch.ones(2)}, path)
+    run(tool, "set", path, out, "--take-from", paths["b", "ranks"], "--take", "optim.state.[01].*")
+    got, want = load(out), with_int_keys(load(paths["b", "dcp"]))["optim"]["state"]
+    same(got["optim"]["state"], {0: want[0], 1: want[1]})
+    fresh.load_state_dict(got["optim"])
+    flat = os.path.join(folder, "taken.safetensors")
+    save_file({"w": torch.full((3, 2), 2.5, dtype=torch.float16), "v": torch.ones(1)}, flat)
+    run(tool, "set", path, out, "--take-from", flat, "--take", "w", "--take", "v", "--replace", "--force")
+    same(load(out), {"optim": torch.load(path)["optim"], "w": torch.full((3, 2), 2.5, dtype=torch.float16), "v": torch.ones(1)})
+    print(f"keys: {count} results as Python's, files and folders of 1 and 3 ranks from each other")
+    return paths
+
+
+def splice_refusals(tool, folder, paths):
+    a, b, out = paths["a", "pt"], paths["b", "ranks"], os.path.join(folder, "so.pt")
+    odd = os.path.join(folder, "odd.pt")
+    torch.save({"step": {"deep": 1}, "empty": {}, "tied": torch.ones(1), "optim": {"param_groups": {"lr": 2}}, "twin": [1, torch.ones(1), {"a": 2}]}, odd)
+    take = ["--take-from", b, "--take"]
+    for words, says in [
+            (["--drop", "modl.**"], ["error[NOT_FOUND]", "no key matches 'modl.**'"]),
+            (["--drop", "stp"], ["did you mean 'step'?"]),
+            ([*take, "hed"], ["error[NOT_FOUND]", "splice-b-of-3: no key matches 'hed'"]),
+            ([*take, "twin.c"], ["did you mean 'twin.a'?"]),
+            ([*take, "model.0.*"], ["error[REKEY_COLLISION]", "'model.0.weight' is float32 [5, 3]", "has float32 [2, 3] there; 1 more in both", "--replace"]),
+            ([*take, "step"], ["error[REKEY_COLLISION]", "'step' is a value", "has a value there"]),
+            (["--take", "step"], ["error[USAGE]", "--take needs --take-from"]),
+            (["--take-from", b], ["error[USAGE]", "--take-from needs --take"]),
+            (["step=1", "--replace"], ["error[USAGE]"]),
+            (["--drop", "step", "step=1"], ["error[NOT_FOUND]", "no key matches 'step'"]),
+            (["--drop", "[", "step=1"], ["error[USAGE]"]),
+            (["--take-from", odd, "--take", "step.*"], ["error[KEY]", "'step.deep' lies inside 'step', which is a value"]),
+            (["--take-from", odd, "--take", "tied"], ["error[KEY]", "'tied' is float32 [1], but", "has keys inside it"]),
+            (["--take-from", odd, "--take", "optim.param_groups.lr"], ["error[KEY]", "'lr' is a key, but", "has a list there"]),
+            (["--take-from", odd, "--take", "twin.2.a"], ["error[KEY]", "'twin.2.a' would be item 0 of its list"]),
+            (["--take-from", os.path.join(folder, "nowhere"), "--take", "x"], ["error[NOT_FOUND]", "nowhere"]),
+            (["--take-from", out, "--take", "x"], ["error[", "so.pt"])]:
+        err = run(tool, "set", a, out, *words, expect=2)
+        for word in says:
+            check(word in err, f"{words}: no {word!r} in {err}")
+        check(not os.path.exists(out), f"{words}: written")
+    # A broken byte of the other one is noticed, unless nothing of it is taken; one of the first is of no account where it is replaced.
+    for name in sorted(os.listdir(b)):
+        if name.endswith(".distcp"):
+            with open(os.path.join(b, name), "r+b") as file:
+                data = file.read()
+                at = data.find(torch.arange(4.0).numpy().tobytes()[8:])
+                if at > 0:
+                    file.seek(at)
+                    file.write(bytes([data[at] ^ 1]))
+    err = run(tool, "set", a, out, *take, "twin.*", expect=2)
+    check("error[ZIP_CRC]" in err and "twin" in err and not os.path.exists(out), err)
+    run(tool, "set", a, out, *take, "notes")
+    check(load(out)["notes"] == ["x", 3], "notes")
+    print("refusals: keys of two checkpoints")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True)
@@ -147,6 +276,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         edits(options.tool, folder)
         refusals(options.tool, folder)
+        splice_refusals(options.tool, folder, spliced(options.tool, folder))
 
 
 if __name__ == "__main__":
