@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "formats/arithmetic/real.h"
@@ -19,42 +18,30 @@ namespace {
 
 // Elements that are read at a time.
 constexpr std::uint64_t kBlockNumel = 64U << 10U;
-constexpr std::size_t kVectorBytes = 32;
-// Sums that are kept in registers from the first rank to the last.
-constexpr std::size_t kVectors = 8;
-// Elements that are computed at once, if the processor has registers for them.
+// Columns computed at a time: their sums stay in registers from the first rank to the last.
 template <typename Real>
-struct Vector {
-  typedef Real Elements __attribute__((vector_size(kVectorBytes)));
-  Elements of;
-};
-// Columns computed at a time.
-template <typename Real>
-constexpr std::size_t kStrip = kVectors* kVectorBytes / sizeof(Real);
+constexpr std::size_t kStrip = 256 / sizeof(Real);
 
-// Adds `count` elements of a row of left times right, times `scale`, to those of a weight.
+// Adds a part of a row of left times right, times `scale`, to that of a weight.
 // `left`: the row, of `rank` elements.  `right`: `rank` rows of one strip of columns.  `skipped`:
-// columns of the strip before the first element.
+// columns of the strip before the part.
+// Loops of a fixed length become vector instructions.
 template <typename Real>
 FSDP_INTO_CALLER void add_row(const Real* left, const Real* right, std::size_t rank, Real scale,
                               std::size_t skipped, std::span<Real> weight) {
-  std::array<Vector<Real>, kVectors> d;
-  std::array<Vector<Real>, kVectors> row;
-  std::memcpy(row.data(), right, sizeof row);
-  for (std::size_t v = 0; v < kVectors; ++v) d[v].of = left[0] * row[v].of;
+  std::array<Real, kStrip<Real>> d;
+  for (std::size_t i = 0; i < kStrip<Real>; ++i) d[i] = left[0] * right[i];
   for (std::size_t k = 1; k < rank; ++k) {
-    std::memcpy(row.data(), right + k * kStrip<Real>, sizeof row);
-    for (std::size_t v = 0; v < kVectors; ++v) d[v].of = d[v].of + left[k] * row[v].of;
+    right += kStrip<Real>;
+    const Real factor = left[k];
+    for (std::size_t i = 0; i < kStrip<Real>; ++i) d[i] = d[i] + factor * right[i];
   }
+  Real* const sums = weight.data();
   if (weight.size() == kStrip<Real>) {
-    std::memcpy(row.data(), weight.data(), sizeof row);
-    for (std::size_t v = 0; v < kVectors; ++v) row[v].of = row[v].of + scale * d[v].of;
-    std::memcpy(weight.data(), row.data(), sizeof row);
-    return;
+    for (std::size_t i = 0; i < kStrip<Real>; ++i) sums[i] = sums[i] + scale * d[i];
+  } else {
+    for (std::size_t i = 0; i < weight.size(); ++i) sums[i] = sums[i] + scale * d[skipped + i];
   }
-  std::array<Real, kStrip<Real>> sums;
-  std::memcpy(sums.data(), d.data(), sizeof sums);
-  for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = weight[i] + scale * sums[skipped + i];
 }
 
 FSDP_WIDE_VECTORS void add(const float* left, const float* right, std::size_t rank, float scale,

@@ -179,6 +179,23 @@ def sums(tool, folder, paths, states):
     print(f"sums: {count} outputs of {len(states[0])} tensors are NumPy's")
 
 
+def many(tool, folder, random):
+    """Nine inputs; lengths around those that are added up and read at a time."""
+    lengths = [1, 7, 2047, 2048, 2049, 65535, 65536, 65537, 131072]
+    dtypes = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2]
+    states = [{f"{dtype}.{length}": random_bits(dtype, (length,), random) for dtype in dtypes for length in lengths} for _ in range(9)]
+    paths = [os.path.join(folder, f"many{i}.{('safetensors', 'pt')[i % 2]}") for i in range(9)]
+    for state, path in zip(states, paths):
+        (save_file if path.endswith(".safetensors") else torch.save)(state, path)
+    weights = [1, 0.5, -0.25, 3, 0.1, 1e-3, -7, 0.7, 2]
+    for wide, divisor, options in [(np.float32, 9, []), (np.float64, 9, ["--accumulate", "float64"]),
+                                   (np.float32, None, ["--weights=" + ",".join(map(str, weights))])]:
+        out = os.path.join(folder, "many.pt")
+        run(tool, "average", *paths, out, *options, "--force", "--drop-values")
+        compare(torch.load(out, weights_only=True), states, weights if divisor is None else [1] * 9, divisor, wide)
+    print(f"many: {len(paths)} inputs, {len(states[0])} tensors")
+
+
 def refusals(tool, folder):
     """What does not fit together is named, and nothing is written."""
     a, b, out = (os.path.join(folder, name) for name in ("a.pt", "b.pt", "out.pt"))
@@ -276,6 +293,7 @@ def main():
             order = [(begin + i) % 4 for i in range(3)]
             made = write_inputs(inner, [states[order.index(i)] if i in order else states[0] for i in range(4)])
             sums(options.tool, inner, [made[i] for i in order], states)
+        many(options.tool, folder, random)
         refusals(options.tool, folder)
         structure(options.tool, folder)
 

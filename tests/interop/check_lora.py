@@ -72,7 +72,8 @@ def numpy_cases(tool, folder):
     rand = torch.randn
     torch.manual_seed(3)
     base = {"l.0.q.weight": rand(37, 2500), "l.0.k.weight": rand(33, 65).to(torch.bfloat16), "l.1.q.weight": rand(20, 30).to(torch.float16),
-            "l.1.k.weight": rand(5, 7, dtype=torch.float64), "conv1d.weight": rand(12, 9), "emb.weight": rand(50, 6), "head.weight": rand(4, 6),
+            "l.1.k.weight": rand(5, 7, dtype=torch.float64), "l.2.q.weight": rand(300, 700).to(torch.float16),
+            "l.2.k.weight": rand(90, 800, dtype=torch.float64), "l.3.q.weight": rand(96, 128).to(torch.bfloat16), "conv1d.weight": rand(12, 9), "emb.weight": rand(50, 6), "head.weight": rand(4, 6),
             "head.bias": rand(4), "norm.weight": rand(3)}
     st, pt = os.path.join(folder, "base.safetensors"), os.path.join(folder, "base.pt")
     save_file(base, st)
@@ -80,9 +81,10 @@ def numpy_cases(tool, folder):
     pair = lambda name, rank, dtype=torch.float32: {f"{name}.lora_A.weight": rand(rank, base[f"{name}.weight"].shape[1]).to(dtype),  # noqa: E731
                                                     f"{name}.lora_B.weight": rand(base[f"{name}.weight"].shape[0], rank).to(dtype)}
     one = {**pair("l.0.q", 4), **pair("l.0.k", 4), **pair("l.1.q", 2, torch.bfloat16), **pair("l.1.k", 4, torch.float64),
+           **pair("l.2.q", 1), **pair("l.2.k", 4), **pair("l.3.q", 17),
            "emb.lora_embedding_A": rand(4, 50), "emb.lora_embedding_B": rand(6, 4), "head.weight": rand(4, 6), "head.bias": rand(4)}
-    a = save_adapter(folder, "a", one, {"rank_pattern": {"l.1.q": 2}, "alpha_pattern": {"k": 1.5, "q": 7}, "modules_to_save": ["head"]})
-    scales = {"l.0.q": 7 / 4, "l.0.k": 1.5 / 4, "l.1.q": 7 / 2, "l.1.k": 1.5 / 4}
+    a = save_adapter(folder, "a", one, {"rank_pattern": {"l.1.q": 2, "l.2.q": 1, "l.3.q": 17}, "alpha_pattern": {"k": 1.5, "q": 7}, "modules_to_save": ["head"]})
+    scales = {"l.0.q": 7 / 4, "l.0.k": 1.5 / 4, "l.1.q": 7 / 2, "l.1.k": 1.5 / 4, "l.2.q": 7, "l.2.k": 1.5 / 4, "l.3.q": 7 / 17}
     update = lambda part, name, scale: (part[f"{name}.lora_B.weight"], part[f"{name}.lora_A.weight"], scale)  # noqa: E731
     want = dict(base)
     for name, scale in scales.items():
@@ -92,7 +94,7 @@ def numpy_cases(tool, folder):
 
     out = os.path.join(folder, "out.safetensors")
     said = run(tool, "merge-lora", st, a, out)
-    check("merged 1 adapter: 5 weights with 5 updates, 2 tensors replaced" in said, said)
+    check("merged 1 adapter: 8 weights with 8 updates, 2 tensors replaced" in said, said)
     same(load_file(out), want, "safetensors")
     # Below two levels, into a folder of ranks; more threads and less memory change nothing.
     ranks = os.path.join(folder, "ranks")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/arithmetic/weighted_sum.h"
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -84,6 +86,40 @@ TEST(WeightedSum, lengths_do_not_matter) {
       std::vector<float> out(count);
       sum.finish(std::nullopt, DType::kFloat32, std::as_writable_bytes(std::span(out)));
       EXPECT_EQ(out, x);
+    }
+  }
+}
+
+TEST(WeightedSum, elements_may_lie_anywhere_and_each_is_added_up_by_itself) {
+  constexpr std::size_t kCount = 5000;  // whole steps of the loops, and a part of one
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kFloat16, DType::kBFloat16,
+                            DType::kFloat8E4M3FN, DType::kFloat8E5M2}) {
+    const std::size_t item = item_bytes(dtype);
+    std::vector<std::byte> memory(1 + kCount * item);
+    std::uint32_t state = 7;
+    for (std::byte& byte : memory) {
+      state = state * 1664525 + 1013904223;
+      byte = static_cast<std::byte>(state >> 24U);
+    }
+    const auto elements = std::span<const std::byte>(memory).subspan(1);
+    for (const Accumulator accumulator : {Accumulator::kFloat32, Accumulator::kFloat64}) {
+      WeightedSum all(accumulator);
+      WeightedSum single(accumulator);
+      const auto add_up = [&](WeightedSum& sum, std::span<const std::byte> part,
+                              std::span<std::byte> out) {
+        sum.begin(part.size() / item);
+        for (const double weight : {0.7, -3.0, 0.1}) sum.add(dtype, part, weight);
+        sum.finish(3, DType::kFloat32, out);
+      };
+      std::vector<std::byte> out(1 + kCount * sizeof(float));
+      const auto sums = std::span(out).subspan(1);
+      add_up(all, elements, sums);
+      for (std::size_t i = 0; i < kCount; ++i) {
+        std::array<std::byte, sizeof(float)> alone{};
+        add_up(single, elements.subspan(i * item, item), alone);
+        ASSERT_TRUE(std::equal(alone.begin(), alone.end(), sums.begin() + i * sizeof(float)))
+            << torch_name(dtype) << " element " << i;
+      }
     }
   }
 }
