@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of the Hugging Face Trainer: read, and written for the Trainer to resume from with the same losses.
+
+  python check_trainer.py --tool PATH
+
+The Trainer itself trains and saves, on one rank without FSDP and on one and two with it (hf_trainer.py).
+"""
+import argparse
+import functools
+import glob
+import os
+import shutil
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support")]
+
+import hf_trainer
+import rekey_tool
+import tried
+from ranks import run_ranks
+from rekey_tool import check, load, run, same
+
+import torch
+from accelerate.utils.fsdp_utils import merge_fsdp_weights
+from safetensors.torch import load_file
+
+KINDS = {"plain": (1, None, None), "full": (1, 1, "FULL"), "fsdp1": (2, 1, "SHARDED"), "fsdp2": (2, 2, "SHARDED")}
+
+
+class Runs:
+    """One run of each kind, made once for all checks."""
+
+    def __init__(self, tmp):
+        self.saved, self.resumed = {}, {}
+        for kind, (world, *how) in KINDS.items():
+            folder = os.path.join(tmp, kind)
+            losses = run_ranks(world, hf_trainer.trained, folder, *how)[0]
+            self.saved[kind] = os.path.join(folder, "checkpoint-2")
+            self.resumed[kind] = run_ranks(world, hf_trainer.trained, folder + "-resumed", *how, self.saved[kind])[0]
+            # With FSDP1 on two ranks the Trainer itself goes on a little differently after it has resumed.
+            check(kind == "fsdp1" or self.resumed[kind] == losses[2:], f"{kind}: {losses}, resumed {self.resumed[kind]}")
+            check(len(set(losses)) == 4, "nothing was trained")
+
+    def resumes(self, folder, kind, like):
+        """The Trainer goes on from `folder`, which was made of a checkpoint of the kind `like`, as from its own of `kind`: with the same losses."""
+        for beside in ("trainer_state.json", "scheduler.pt"):
+            shutil.copy(os.path.join(self.saved[like], beside), folder)
+        world, *how = KINDS[kind]
+        got, want = run_ranks(world, hf_trainer.trained, folder + "-run", *how, folder)[0], self.resumed[kind]
+        off = max(abs(a - b) for a, b in zip(got, want))
+        check(len(got) == len(want) == 2 and off <= (0 if kind == like else 2e-6), f"{folder}: losses {got}, expected {want}")
+
+
+def write_names(tmp):
+    """The names of the parameters in the order in which the Trainer's optimizer numbers them: decayed ones first."""
+    model = hf_trainer.model()
+    decayed = hf_trainer.Trainer(model, hf_trainer.TrainingArguments(tmp, use_cpu=True)).get_decay_parameter_names(model)
+    path, names = os.path.join(tmp, "names.txt"), [n for n, _ in model.named_parameters()]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join([n for n in names if n in decayed] + [n for n in names if n not in decayed]))
+    return path
+
+
+def reading(runs, tmp):
+    for kind, folder in runs.saved.items():
+        text = run("verify", folder)
+        check("sound" in text and "trainer_state.json" in text, text)
+        check(run("latest", os.path.dirname(folder)).split("\n")[0] == os.path.dirname(folder) + "/checkpoint-4", kind)
+        out = os.path.join(tmp, f"{kind}.pt")
+        run("consolidate", folder, out)
+        got = torch.load(out, weights_only=False)
+        if kind in ("fsdp1", "fsdp2"):
+            merged = os.path.join(tmp, f"{kind}-merged")
+            merge_fsdp_weights(os.path.join(folder, "pytorch_model_fsdp_0"), merged, safe_serialization=False)
+            model = torch.load(os.path.join(merged, "pytorch_model.bin"))
+            optimizer = load(os.path.join(folder, "optimizer_0"))["optimizer"]
+        else:
+            weights, states = ("model.safetensors", "optimizer.pt") if kind == "plain" else ("pytorch_model_fsdp.bin", "optimizer.bin")
+            path = os.path.join(folder, weights)
+            model = load_file(path) if kind == "plain" else torch.load(path)
+            optimizer = torch.load(os.path.join(folder, states))
+        same(dict(got["model"]), dict(model), f"{kind}: model")
+        same(got["optimizer"], optimizer, f"{kind}: optimizer")
+        same(got["scheduler"], torch.load(os.path.join(folder, "scheduler.pt")), f"{kind}: scheduler")
+        for path in glob.glob(os.path.join(folder, "rng_state*.pth")):
+            want = torch.load(path, weights_only=False)
+            same(got[os.path.basename(path)[:-4]]["cpu"], want["cpu"], path)
+    # The Trainer's own class, which only loading by Python could run.
+    text = run("verify", os.path.join(runs.saved["plain"], "training_args.bin"), expect=1)
+    check("'transformers.training_args.TrainingArguments'" in text, text)
+    for kind, layout in (("plain", "Trainer"), ("full", "Trainer, FSDP1, `FULL_STATE_DICT`"), ("fsdp1", "Trainer, FSDP1, `SHARDED_STATE_DICT`"),
+                         ("fsdp2", "Trainer, FSDP2, `SHARDED_STATE_DICT`")):
+        tried.record("transformers", layout, "verify, latest, consolidate", "bit for bit what PyTorch and Accelerate read", ranks=KINDS[kind][0])
+    tried.record("transformers", "`training_args.bin`", "verify", "unsafe: its class is named")
+
+
+def to_other_ranks(runs, tmp):
+    for kind in ("fsdp1", "fsdp2"):
+        for world in (1, 2, 3):
+            out = os.path.join(tmp, f"{kind}-{world}")
+            run("convert", runs.saved[kind], out, "--to", "accelerate", "--world-size", str(world), "--drop-values")
+            run("verify", out)
+            runs.resumes(out, kind, kind)
+        tried.record("transformers", f"Trainer, FSDP{kind[-1]}, `SHARDED_STATE_DICT`", "convert, verify",
+                     "to 1, 2 and 3 ranks; the Trainer resumes on 2 with exactly the same losses", ranks=2)
+
+
+def from_full(runs, tmp):
+    for kind in ("fsdp1", "fsdp2"):
+        out = os.path.join(tmp, kind)
+        run("convert", runs.saved["full"], out, "--to", "accelerate", "--world-size", "2", "--drop-values")
+        runs.resumes(out, kind, "full")
+    tried.record("transformers", "Trainer, FSDP1, `FULL_STATE_DICT`", "convert", "to 2 ranks; the Trainer resumes with FSDP1 and FSDP2, with the same losses", ranks=1)
+
+
+def between_versions(runs, tmp):
+    for kind, other in (("fsdp1", "fsdp2"), ("fsdp2", "fsdp1")):
+        out = os.path.join(tmp, kind)
+        run("convert", runs.saved[kind], out, "--to", "accelerate", "--world-size", "2", "--drop-values")
+        runs.resumes(out, other, kind)
+        tried.record("transformers", f"Trainer, FSDP{kind[-1]}, `SHARDED_STATE_DICT`", "convert",
+                     f"the Trainer resumes with FSDP{other[-1]} and the same losses", ranks=2)
+
+
+def to_plain(runs, tmp):
+    for kind in ("fsdp1", "fsdp2"):
+        out, by_id = os.path.join(tmp, kind), os.path.join(tmp, kind + "-by-id")
+        os.makedirs(out)
+        run("consolidate", runs.saved[kind], os.path.join(out, "model.safetensors"), "-k", "model.**", "--strip-prefix", "model")
+        run("rekey", os.path.join(runs.saved[kind], "optimizer_0"), by_id, "--to", "id", "--names", write_names(tmp))
+        run("consolidate", by_id, os.path.join(out, "optimizer.pt"), "--strip-prefix", "optimizer")
+        runs.resumes(out, "plain", kind)
+        tried.record("transformers", f"Trainer, FSDP{kind[-1]}, `SHARDED_STATE_DICT`", "consolidate, rekey",
+                     "the Trainer resumes without FSDP on 1 rank, with the same losses", ranks=2)
+
+
+def from_plain(runs, tmp):
+    source, joined = runs.saved["plain"], os.path.join(tmp, "joined")
+    os.makedirs(joined)
+    for beside in ("model.safetensors", "scheduler.pt"):
+        shutil.copy(os.path.join(source, beside), joined)
+    run("rekey", os.path.join(source, "optimizer.pt"), os.path.join(joined, "optimizer.pt"), "--to", "name", "--names", write_names(tmp))
+    for kind in ("fsdp1", "fsdp2"):
+        out = os.path.join(tmp, kind)
+        run("convert", joined, out, "--to", "accelerate", "--world-size", "2")
+        runs.resumes(out, kind, "plain")
+    tried.record("transformers", "Trainer", "rekey, convert", "to 2 ranks; the Trainer resumes with FSDP1 and FSDP2, with the same losses", ranks=1)
+
+
+CHECKS = {"reading": reading, "to_other_ranks": to_other_ranks, "from_full": from_full, "between_versions": between_versions,
+          "to_plain": to_plain, "from_plain": from_plain}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="*", choices=[[], *CHECKS])
+    parser.add_argument("--tool", required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as tmp:
+        runs = Runs(tmp)
+        return 1 if rekey_tool.run_checks(args.tool, {name: functools.partial(body, runs) for name, body in CHECKS.items()}, args.checks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
