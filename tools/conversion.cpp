@@ -94,8 +94,17 @@ void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
 
 const std::vector<std::string>& output_formats() {
   static const std::vector<std::string> formats = {
-      "pt",         "safetensors",         "hdf5",       "dcp",         "lightning", "lightning-ckpt",
-      "accelerate", "torch-checkpointing", "torch_dist", "fsdp_dtensor"};
+      "pt",        "safetensors",    "hdf5",       "dcp",
+      "lightning", "lightning-ckpt", "accelerate", "torch-checkpointing"};
+  return formats;
+}
+
+const std::vector<std::string>& converted_formats() {
+  static const std::vector<std::string> formats = [] {
+    std::vector<std::string> all = output_formats();
+    all.insert(all.end(), {"torch_dist", "fsdp_dtensor"});
+    return all;
+  }();
   return formats;
 }
 

@@ -210,7 +210,7 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
                   cat(path, ": optimizer: ", fitting, " of ", state.groups.size(),
                       " groups of parameters are for ", quote(one.name, kMaxKey),
                       ", expected 1 by is_expert_parallel and wd_mult"),
-                  {Remedy::kExclude, "optimizer*"});
+                  {Remedy::kExclude, "optimizer.**"});
     }
     out.push_back(*found);
   }

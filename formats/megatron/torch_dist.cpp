@@ -309,7 +309,7 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
                   cat(path, ": ", quote(*name, kMaxKey),
                       ": is an optimizer in buckets (dp_reshardable), and the folder does not say "
                       "which parameters they hold; fully_reshardable ones name them"),
-                  {Remedy::kExclude, "optimizer*"});
+                  {Remedy::kExclude, "optimizer.**"});
     }
     if (!number) {
       if (*name == "optimizer") add_groups(value, out.groups, 0);
