@@ -87,7 +87,7 @@ void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
   if (reformed.left_out == 0) return;
   prepared.extras.lines.push_back(
       formats::cat("left out: ", reformed.left_out,
-                   reformed.left_out == 1 ? " value" : " values", " of single ranks or layers"));
+                   reformed.left_out == 1 ? " value" : " values", " of single ranks, layers or parameters"));
 }
 
 }  // namespace

@@ -76,8 +76,11 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
                            references.source_array(*number)});
     } else if (number && key.starts_with(kState)) {
       const auto [name, state] = at_last_dot(without_wrappers(key.substr(kState.size())));
-      // The count of steps is one of the options of groups, too.
-      if (state == "step") continue;
+      // Megatron-Core's own optimizers count the steps of a group, among its options.
+      if (state == "step") {
+        ++out.left_out;
+        continue;
+      }
       out.states[state].push_back({name, references.source_array(*number)});
     } else if (key.starts_with(kGroups)) {
       const auto [name, option] = at_last_dot(without_wrappers(key.substr(kGroups.size())));

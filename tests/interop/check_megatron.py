@@ -170,10 +170,10 @@ def flat(state, path=""):
 
 
 def fsdp_loaded(rank, world, folders, out, engine_names):
-    """What Megatron-FSDP's own state dict of another model is filled with, by PyTorch's load, whole and by flat keys; of the folders the
-    same."""
+    """What Megatron-FSDP's own state dict of another model is filled with by PyTorch's load on this rank, by flat keys: the same for all
+    of the folders."""
     import torch.distributed.checkpoint as dcp
-    from megatron.core.distributed.fsdp.src.megatron_fsdp.uneven_dtensor import gather_uneven_dtensor_to_full_tensor
+    from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
     first = None
     for number, folder in enumerate(folders):
         state = make_fsdp.state(world, seed=50)
@@ -181,13 +181,12 @@ def fsdp_loaded(rank, world, folders, out, engine_names):
             of = state if name == "model" else state["optimizer"]
             if engine_names[number]:
                 of[name] = {engine_name(key): value for key, value in of[name].items()}
-        dcp.load(state, storage_reader=dcp.FileSystemReader(folder))
-        whole = {engine_name(key): gather_uneven_dtensor_to_full_tensor(value).to_local() if hasattr(value, "to_local") else value
-                 for key, value in flat(state).items()}
-        whole = {key: value for key, value in whole.items() if not key.endswith(".step") or "param_to_group_meta" in key}
-        if first is None:
-            first = whole
-        same(first, whole, folder)
+        # PyTorch's AdamW counts the steps of each parameter, Megatron-Core's optimizers those of a group: partial, as Megatron-LM loads.
+        dcp.load(state, storage_reader=dcp.FileSystemReader(folder), planner=DefaultLoadPlanner(allow_partial_load=True))
+        part = {engine_name(key): value.to_local() if hasattr(value, "to_local") else value for key, value in flat(state).items()}
+        part = {key: value for key, value in part.items() if not key.endswith(".step") or "param_to_group_meta" in key}
+        first = first or part
+        same(first, part, folder)
     if rank == 0 and out:
         torch.save(first, out)
 

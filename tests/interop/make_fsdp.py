@@ -17,17 +17,19 @@ class _Stream:
         return lambda *_, **__: self
 
 
+_TO = torch.Tensor.to
+
+
 def _without_gpu():
     torch.cuda.Stream = torch.cuda.Event = lambda *_, **__: _Stream()
     torch.cuda.current_stream = lambda *_: _Stream()
     torch.cuda.stream = lambda *_: contextlib.nullcontext()
     torch.cuda.empty_cache = lambda: None
     torch.cuda.current_device = lambda: 0   # it wants a device's number
-    moved = torch.Tensor.to
 
     def on_cpu(value):
         return "cpu" if isinstance(value, (str, torch.device)) and str(value).startswith("cuda") else value
-    torch.Tensor.to = lambda self, *to, **more: moved(self, *map(on_cpu, to), **{k: on_cpu(v) for k, v in more.items()})
+    torch.Tensor.to = lambda self, *to, **more: _TO(self, *map(on_cpu, to), **{k: on_cpu(v) for k, v in more.items()})
 
 
 def state(world, seed=1, experts=False):
