@@ -25,8 +25,8 @@ namespace fsdp::cli {
 namespace {
 
 using formats::Leaf;
-using formats::megatron::Form;
 using formats::Value;
+using formats::megatron::Form;
 
 // An alias of hdf5 for --to: the suffix of such files.
 constexpr std::string_view kShortHdf5 = "h5";
@@ -85,9 +85,9 @@ void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
   content = std::move(reformed.content);
   form = to;
   if (reformed.left_out == 0) return;
-  prepared.extras.lines.push_back(
-      formats::cat("left out: ", reformed.left_out,
-                   reformed.left_out == 1 ? " value" : " values", " of single ranks, layers or parameters"));
+  prepared.extras.lines.push_back(formats::cat("left out: ", reformed.left_out,
+                                               reformed.left_out == 1 ? " value" : " values",
+                                               " of single ranks, layers or parameters"));
 }
 
 }  // namespace

@@ -81,8 +81,8 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
 struct Prepared {
   // What changed sources read, one the other.
   std::vector<std::unique_ptr<formats::Checkpoint>> originals;
-  std::unique_ptr<formats::Checkpoint> source;    // that the content refers to
-  formats::Value content;                         // without placeholders
+  std::unique_ptr<formats::Checkpoint> source;  // that the content refers to
+  formats::Value content;                       // without placeholders
   ReportExtras extras;
 };
 // Opens and checks the source, and edits its content as the options say.  `change`: applied after

@@ -57,9 +57,9 @@ std::optional<MegatronFolder> megatron_folder(const Directory& folder,
     if (!common) {
       // Others call files metadata.json, too.
       if (name == nullptr || *name != kBackend) return std::nullopt;
-      Finding missing = found(ErrorCode::kShardMissing,
-                              "is missing: Megatron-Core loads no folder without it",
-                              Finding::Severity::kDamage);
+      Finding missing =
+          found(ErrorCode::kShardMissing, "is missing: Megatron-Core loads no folder without it",
+                Finding::Severity::kDamage);
       missing.file = kMegatronCommonName;
       result.findings.push_back(std::move(missing));
     }

@@ -78,14 +78,16 @@ TEST_F(Megatron, to_fsdp_dtensor_and_back) {
   EXPECT_THAT(tree, AllOf(HasSubstr("fsdp_dtensor"), HasSubstr("weight_w"), HasSubstr("weight_v")));
   ran({"convert", path("f"), path("b"), "--to", "torch_dist", "-w", "3"});
   // Objects of ranks are made anew; every tensor is back.
-  const CliResult same = run_cli({"diff", gpt(), path("b"), "--exclude", "**/shard_*",
-                                  "--exclude", "**_extra_state/**"});
+  const CliResult same = run_cli(
+      {"diff", gpt(), path("b"), "--exclude", "**/shard_*", "--exclude", "**_extra_state/**"});
   EXPECT_EQ(same.status, 0) << same.out << same.err;
   EXPECT_EQ(run_cli({"verify", path("b"), "--strict"}).status, 0);
   // The gate is the first half of the rows.
-  const std::string rows = ran({"extract", gpt(), "decoder.layers.mlp.linear_fc1.weight[0,0:6]"}).out;
-  EXPECT_EQ(ran({"extract", path("f"), "model.module.decoder.layers.0.mlp.linear_fc1.weight_w"}).out,
-            rows);
+  const std::string rows =
+      ran({"extract", gpt(), "decoder.layers.mlp.linear_fc1.weight[0,0:6]"}).out;
+  EXPECT_EQ(
+      ran({"extract", path("f"), "model.module.decoder.layers.0.mlp.linear_fc1.weight_w"}).out,
+      rows);
 }
 
 TEST_F(Megatron, maps_take_joined_layers) {
@@ -137,14 +139,15 @@ TEST_F(Megatron, parts_that_are_missing) {
   ran({"convert", gpt(), path("f"), "--to", "fsdp_dtensor"});
   const std::string fc1 = "model.module.decoder.layers.0.mlp.linear_fc1.weight_";
   for (const std::string half : {"w", "v"}) {
-    EXPECT_THAT(refused({"convert", path("f"), path("out"), "--to", "torch_dist", "--exclude",
-                         fc1 + half},
-                        path("out")),
-                AllOf(HasSubstr("error[KEY]"), HasSubstr("the other half of it, is missing")));
+    EXPECT_THAT(
+        refused({"convert", path("f"), path("out"), "--to", "torch_dist", "--exclude", fc1 + half},
+                path("out")),
+        AllOf(HasSubstr("error[KEY]"), HasSubstr("the other half of it, is missing")));
   }
   const auto expert = [&](const std::string& number) {
     ran({"rename", path("f"), path("e"), "--force", "--rename",
-         "model.module.output_layer.weight=model.module.decoder.layers.0.mlp.experts.linear_fc2.weight" +
+         "model.module.output_layer.weight=model.module.decoder.layers.0.mlp.experts.linear_fc2."
+         "weight" +
              number});
     return std::vector<std::string>{"convert", path("e"), path("out"), "--to", "torch_dist"};
   };

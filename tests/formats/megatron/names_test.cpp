@@ -42,9 +42,9 @@ TEST(MegatronNames, layers) {
 }
 
 TEST(MegatronNames, experts_have_one_form) {
-  for (const char* name :
-       {"d.layers.0.mlp.experts.linear_fc1.weight7", "d.layers.0.mlp.experts.experts.7.linear_fc1.weight",
-        "d.layers.0.mlp.experts.local_experts.7.linear_fc1.weight"}) {
+  for (const char* name : {"d.layers.0.mlp.experts.linear_fc1.weight7",
+                           "d.layers.0.mlp.experts.experts.7.linear_fc1.weight",
+                           "d.layers.0.mlp.experts.local_experts.7.linear_fc1.weight"}) {
     const auto expert = expert_of(name);
     ASSERT_TRUE(expert) << name;
     EXPECT_EQ(expert->number, 7) << name;
