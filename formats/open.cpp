@@ -41,6 +41,7 @@ constexpr std::size_t kMaxSuggestions = 5;
 enum class Kind {
   kNothing,
   kDcp,
+  kNemo,
   kAccelerate,
   kDeepSpeed,
   kUniversal,
@@ -54,8 +55,17 @@ enum class Kind {
   kTorch
 };
 
+// NeMo's checkpoints hold a folder of Megatron-Core beside what the model is made from.
+bool is_nemo_folder(const fs::path& folder) {
+  std::error_code ignored;
+  const fs::path weights = folder / dcp::kNemoWeights;
+  return fs::is_directory(folder / dcp::kNemoContext, ignored) &&
+         fs::is_directory(weights, ignored) && dcp::is_dcp_folder(weights);
+}
+
 Kind kind_of_folder(const fs::path& folder) {
   if (dcp::is_dcp_folder(folder)) return Kind::kDcp;
+  if (is_nemo_folder(folder)) return Kind::kNemo;
   if (torch_checkpointing::is_described_folder(folder)) return Kind::kTorchCheckpointing;
   if (accelerate::is_accelerate_folder(folder)) return Kind::kAccelerate;
   if (deepspeed::is_universal_folder(folder)) return Kind::kUniversal;
@@ -167,6 +177,8 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
   switch (kind_of_folder(path)) {
     case Kind::kDcp:
       return dcp::open_dcp(path, options.allowed_globals);
+    case Kind::kNemo:
+      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals);
     case Kind::kAccelerate:
       return accelerate::open_accelerate(path, options.allowed_globals);
     case Kind::kDeepSpeed:

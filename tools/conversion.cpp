@@ -25,8 +25,8 @@ namespace fsdp::cli {
 namespace {
 
 using formats::Leaf;
-using formats::megatron::Form;
 using formats::Value;
+using formats::megatron::Form;
 
 // An alias of hdf5 for --to: the suffix of such files.
 constexpr std::string_view kShortHdf5 = "h5";
@@ -85,17 +85,26 @@ void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
   content = std::move(reformed.content);
   form = to;
   if (reformed.left_out == 0) return;
-  prepared.extras.lines.push_back(
-      formats::cat("left out: ", reformed.left_out,
-                   reformed.left_out == 1 ? " value" : " values", " of single ranks or layers"));
+  prepared.extras.lines.push_back(formats::cat("left out: ", reformed.left_out,
+                                               reformed.left_out == 1 ? " value" : " values",
+                                               " of single ranks, layers or parameters"));
 }
 
 }  // namespace
 
 const std::vector<std::string>& output_formats() {
   static const std::vector<std::string> formats = {
-      "pt",         "safetensors",         "hdf5",       "dcp",         "lightning", "lightning-ckpt",
-      "accelerate", "torch-checkpointing", "torch_dist", "fsdp_dtensor"};
+      "pt",        "safetensors",    "hdf5",       "dcp",
+      "lightning", "lightning-ckpt", "accelerate", "torch-checkpointing"};
+  return formats;
+}
+
+const std::vector<std::string>& converted_formats() {
+  static const std::vector<std::string> formats = [] {
+    std::vector<std::string> all = output_formats();
+    all.insert(all.end(), {"torch_dist", "fsdp_dtensor"});
+    return all;
+  }();
   return formats;
 }
 

@@ -33,6 +33,8 @@ struct ConversionOptions {
 
 // The formats that any content is written in, for --to.
 const std::vector<std::string>& output_formats();
+// Those, and Megatron-Core's folders, whose names and shapes only prepare_conversion makes.
+const std::vector<std::string>& converted_formats();
 
 // Declares --to with these formats, the options of every writing verb but OUT, and those above
 // except the prefixes and the world size.

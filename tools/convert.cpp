@@ -16,7 +16,7 @@ class ConvertVerb : public Verb {
             "fsdp-ckpt convert model.safetensors step-0 --to dcp --world-size 8"};
   }
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_, output_formats());
+    declare_conversion(options, conversion_, converted_formats());
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }

@@ -43,7 +43,8 @@ class ImportVerb : public Verb {
             "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"};
   }
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_, {"dcp", "torch_dist", "fsdp_dtensor", "pt", "safetensors", "hdf5"});
+    declare_conversion(options, conversion_,
+                       {"dcp", "torch_dist", "fsdp_dtensor", "pt", "safetensors", "hdf5"});
     options.choice("--from", from_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
     options.text("--map", map_, "MAP",
                  "A built-in map or a file of rules, applied backwards; or none");

@@ -28,7 +28,7 @@ class MapVerb : public Verb {
     options.positional("RULES", rules_, "A file of rules in TOML or JSON, or a built-in map", true);
   }
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_, output_formats());
+    declare_conversion(options, conversion_, converted_formats());
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
     choice_.declare_parameters(options);

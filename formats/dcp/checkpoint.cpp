@@ -114,14 +114,16 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     examine_files(names, central);
     description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central),
                     metadata.version, count_ranks()};
+    bool has_state_file = true;
     if (auto megatron = megatron_folder(folder_, names)) {
+      has_state_file = megatron->common;
       description_.layout = "megatron";
       if (megatron->version) description_.version = std::move(megatron->version);
       std::move(megatron->findings.begin(), megatron->findings.end(),
                 std::back_inserter(findings_));
     }
     const std::string_view state_file = state_file_of(description_.layout);
-    if (!state_file.empty()) add_state_file(std::string(state_file));
+    if (!state_file.empty() && has_state_file) add_state_file(std::string(state_file));
     all_values_ = index_.values;
     all_entries_ = index_.order.size();
     for (std::size_t i = 0; i < all_values_.size(); ++i)

@@ -33,8 +33,10 @@ std::optional<MegatronFolder> megatron_folder(const Directory& folder,
   const auto has = [&](std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
-  if (!has(kMegatronCommonName)) return std::nullopt;
+  const bool common = has(kMegatronCommonName);
+  if (!common && !has(kMegatronMetadataName)) return std::nullopt;
   MegatronFolder result;
+  result.common = common;
   const auto file = folder.open_member_if_present(std::string(kMegatronMetadataName));
   if (!file) {
     result.findings.push_back(found(ErrorCode::kNoMetadata,
@@ -52,6 +54,15 @@ std::optional<MegatronFolder> megatron_folder(const Directory& folder,
     const Json json = parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     const Json* backend = json.find("sharded_backend");
     const std::string* name = backend == nullptr ? nullptr : backend->as_string();
+    if (!common) {
+      // Others call files metadata.json, too.
+      if (name == nullptr || *name != kBackend) return std::nullopt;
+      Finding missing =
+          found(ErrorCode::kShardMissing, "is missing: Megatron-Core loads no folder without it",
+                Finding::Severity::kDamage);
+      missing.file = kMegatronCommonName;
+      result.findings.push_back(std::move(missing));
+    }
     if (name == nullptr || *name != kBackend) {
       result.findings.push_back(
           found(ErrorCode::kVersion,
@@ -63,6 +74,7 @@ std::optional<MegatronFolder> megatron_folder(const Directory& folder,
     if (version != nullptr && version->as_int())
       result.version = std::to_string(*version->as_int());
   } catch (const Error& error) {
+    if (!common) return std::nullopt;
     result.findings.push_back(found(error.code(), error.what(), severity_of(error.code())));
   }
   return result;

@@ -20,6 +20,7 @@ inline constexpr std::string_view kMegatronMetadata =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
 
 struct MegatronFolder {
+  bool common = true;                  // common.pt is there
   std::optional<std::string> version;  // of the sharded part, if metadata.json states it
   Findings findings;                   // a metadata.json that is missing or contradicts the folder
 };

@@ -42,7 +42,7 @@ std::string_view state_file_of(std::string_view layout) {
 }
 
 bool is_megatron_layout(std::string_view layout) {
-  return layout == "megatron" || layout == "nemo";
+  return layout == "megatron";
 }
 
 bool is_state_file(std::string_view name) {

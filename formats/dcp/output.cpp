@@ -252,14 +252,13 @@ class FolderOutput : public DcpOutput {
     plan_.folder = true;
     for (std::int64_t rank = 0; rank < layout_.world_size(); ++rank)
       plan_.files.push_back({prefix_ + dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
-    if (meta_)
-      plan_.files.push_back({prefix_ + state_file_, meta_->file_bytes()});
+    if (meta_) plan_.files.push_back({prefix_ + state_file_, meta_->file_bytes()});
     std::uint64_t metadata_bytes = 0;
     layout_.write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
     plan_.files.push_back({prefix_ + std::string(dcp::kMetadataName), metadata_bytes});
     if (dcp::is_megatron_layout(kind_)) {
-      plan_.files.push_back({prefix_ + std::string(dcp::kMegatronMetadataName),
-                             dcp::kMegatronMetadata.size()});
+      plan_.files.push_back(
+          {prefix_ + std::string(dcp::kMegatronMetadataName), dcp::kMegatronMetadata.size()});
     }
     plan_.tensors = layout_.tensors().size();
     plan_.values = layout_.values().size() + meta_values_;

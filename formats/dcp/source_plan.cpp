@@ -28,8 +28,7 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::stri
     : FolderPlan(world_size), source_(source) {
   check_world_size(world_size);
   const bool lightning = layout == "lightning";
-  const Value sharded =
-      is_megatron_layout(layout) ? without_common(content, on_value) : content;
+  const Value sharded = is_megatron_layout(layout) ? without_common(content, on_value) : content;
   for (Leaf& entry : entries_of(sharded)) {
     if (lightning && is_lightning_meta(entry)) {
       add_to_state_file(entry.key, entry.value, on_value);
@@ -62,8 +61,8 @@ Value SourcePlan::without_common(const Value& content, const ValueCheck& on_valu
   for (const auto& [key, value] : *members) {
     const std::string* name = key.as_string();
     // Of objects that are sharded each rank has its own.
-    const bool common = name != nullptr && name->find("/shard_") == std::string::npos &&
-                        !holds_tensor(value);
+    const bool common =
+        name != nullptr && name->find("/shard_") == std::string::npos && !holds_tensor(value);
     if (common) {
       add_to_state_file(*name, value, on_value);
     } else {

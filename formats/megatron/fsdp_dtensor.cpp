@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kModel = "model.";
 constexpr std::string_view kModule = "module.";
-constexpr std::string_view kState = "optimizer.state.";
+constexpr std::string_view kStates = "optimizer.state.";
 constexpr std::string_view kGroups = "optimizer.param_to_group_meta.";
 // In front of names in optimizers: the wrappers of Megatron-Core and Megatron-FSDP.
 constexpr std::string_view kWrappers = "module.module.module.";
@@ -74,10 +74,13 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
     if (number && key.starts_with(kModel)) {
       out.model.push_back({std::string(without_wrappers(key.substr(kModel.size()))),
                            references.source_array(*number)});
-    } else if (number && key.starts_with(kState)) {
-      const auto [name, state] = at_last_dot(without_wrappers(key.substr(kState.size())));
-      // The count of steps is one of the options of groups, too.
-      if (state == "step") continue;
+    } else if (number && key.starts_with(kStates)) {
+      const auto [name, state] = at_last_dot(without_wrappers(key.substr(kStates.size())));
+      // Megatron-Core's own optimizers count the steps of a group, among its options.
+      if (state == "step") {
+        ++out.left_out;
+        continue;
+      }
       out.states[state].push_back({name, references.source_array(*number)});
     } else if (key.starts_with(kGroups)) {
       const auto [name, option] = at_last_dot(without_wrappers(key.substr(kGroups.size())));
@@ -93,9 +96,8 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
   OptionEquality same(source);
   for (const std::string& name : grouped) {
     const Value group = Value::dict(options.at(name));
-    const bool known = std::any_of(out.groups.begin(), out.groups.end(), [&](const auto& one) {
-      return same(Value::dict(one), group);
-    });
+    const bool known = std::any_of(out.groups.begin(), out.groups.end(),
+                                   [&](const auto& one) { return same(Value::dict(one), group); });
     if (!known) out.groups.push_back(options.at(name));
   }
   if (!others.empty()) {
@@ -103,8 +105,7 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
     const auto entries = mapping_entries(rest);
     if (entries) out.others.assign(entries->begin(), entries->end());
   }
-  if (out.model.empty())
-    throw Error(ErrorCode::kKey, cat(path, ": holds no tensors of a model"));
+  if (out.model.empty()) throw Error(ErrorCode::kKey, cat(path, ": holds no tensors of a model"));
   join_halves(out.model, path);
   for (auto& [kind, arrays] : out.states) join_halves(arrays, path);
   check_states(out, path);
@@ -171,8 +172,7 @@ Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
     versioned = versioned || *key.as_string() == "checkpoint_version";
     entries.emplace_back(key, value);
   }
-  if (!versioned)
-    entries.emplace_back(Value::string("checkpoint_version"), Value::floating(3.0));
+  if (!versioned) entries.emplace_back(Value::string("checkpoint_version"), Value::floating(3.0));
   return Value::dict(std::move(entries));
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
@@ -33,6 +34,8 @@ struct ModuleState {
 };
 
 inline constexpr std::string_view kMasterState = "param";
+// Bytes of a key in messages.
+inline constexpr std::size_t kMaxKey = 200;
 
 // Every layer and expert has tensors of its own in the result.
 // Throws: kUnsupported for an optimizer in buckets; kShape for a state of another shape than its

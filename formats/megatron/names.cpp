@@ -137,7 +137,8 @@ std::string engine_name(const std::string& name, bool experts) {
   if (layer->after == "input_layernorm.weight" || layer->after == "input_layernorm.bias")
     layer->after.replace(0, std::string_view("input_layernorm.").size(),
                          "self_attention.linear_qkv.layer_norm_");
-  if (!experts && layer->after.starts_with(kNorm)) layer->after.replace(0, kNorm.size(), kFusedNorm);
+  if (!experts && layer->after.starts_with(kNorm))
+    layer->after.replace(0, kNorm.size(), kFusedNorm);
   return layer_name(*layer);
 }
 

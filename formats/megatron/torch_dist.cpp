@@ -14,8 +14,6 @@
 namespace fsdp::formats::megatron {
 namespace {
 
-constexpr std::size_t kMaxKey = 200;
-
 map::Array element(const map::Array& array, std::int64_t index) {
   return map::without_dimension(map::sliced(array, 0, index, 1), 0);
 }
@@ -27,7 +25,8 @@ map::Array stack(const std::vector<map::Array>& arrays) {
   return map::concatenated(grown, 0);
 }
 
-// Adds the tensors of every expert; `array` begins with the dimension of experts if they are joined.
+// Adds the tensors of every expert; `array` begins with the dimension of experts if they are
+// joined.
 void add_experts(const std::string& name, const map::Array& array, std::vector<NamedArray>& out) {
   auto expert = expert_of(name);
   if (!expert) {
@@ -87,8 +86,7 @@ class Writer {
 
   Value run() {
     const std::vector<NamedArray> model = joined_tensors(state_.model);
-    for (const NamedArray& one : model)
-      add(one.name, references_.shared({one.name}, one.array));
+    for (const NamedArray& one : model) add(one.name, references_.shared({one.name}, one.array));
     for (const auto& [kind, arrays] : states()) {
       for (const NamedArray& one : joined_tensors(arrays)) {
         const std::string key = cat("optimizer.state.", kind, ".", one.name);
@@ -157,10 +155,11 @@ class Writer {
   // Joins experts, then layers; in the order of their first tensors.
   std::vector<NamedArray> joined_tensors(const std::vector<NamedArray>& arrays) const {
     const std::vector<NamedArray> named = with_engine_names(arrays);
-    const std::vector<NamedArray> experts =
-        joined_by(named, [](const std::string& name) { return expert_of(name); }, expert_name);
+    const std::vector<NamedArray> experts = joined_by(
+        named, [](const std::string& name) { return expert_of(name); }, expert_name);
     if (!alike_) return experts;
-    return joined_by(experts, [](const std::string& name) { return layer_of(name); }, layer_name);
+    return joined_by(
+        experts, [](const std::string& name) { return layer_of(name); }, layer_name);
   }
 
   template <typename Split, typename Join>
@@ -248,8 +247,7 @@ class Writer {
       named.insert(*key.as_string());
       add(*key.as_string(), value);
     }
-    if (!named.contains("checkpoint_version"))
-      add("checkpoint_version", Value::floating(3.0));
+    if (!named.contains("checkpoint_version")) add("checkpoint_version", Value::floating(3.0));
     if (!named.contains("iteration")) add("iteration", Value::integer(0));
     if (!state_.states.empty()) add("optimizer", optimizer());
     std::vector<Value::Entry> content = {
@@ -279,8 +277,8 @@ class Writer {
            {Value::string("param_state_sharding_type"), Value::string("fully_reshardable")}});
     };
     if (experts.empty()) return one(std::move(dense));
-    return Value::dict({{Value::integer(0), one(std::move(dense))},
-                        {Value::integer(1), one(std::move(experts))}});
+    return Value::dict(
+        {{Value::integer(0), one(std::move(dense))}, {Value::integer(1), one(std::move(experts))}});
   }
 
   const ModuleState& state_;
@@ -309,7 +307,7 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
                   cat(path, ": ", quote(*name, kMaxKey),
                       ": is an optimizer in buckets (dp_reshardable), and the folder does not say "
                       "which parameters they hold; fully_reshardable ones name them"),
-                  {Remedy::kExclude, "optimizer*"});
+                  {Remedy::kExclude, "optimizer.**"});
     }
     if (!number) {
       if (*name == "optimizer") add_groups(value, out.groups, 0);
@@ -320,8 +318,7 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
     add_layers(parsed.name, references.source_array(*number),
                parsed.state.empty() ? out.model : out.states[parsed.state]);
   }
-  if (out.model.empty())
-    throw Error(ErrorCode::kKey, cat(path, ": holds no tensors of a model"));
+  if (out.model.empty()) throw Error(ErrorCode::kKey, cat(path, ": holds no tensors of a model"));
   join_halves(out.model, path);
   for (auto& [kind, arrays] : out.states) join_halves(arrays, path);
   check_states(out, path);

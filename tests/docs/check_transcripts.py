@@ -28,6 +28,7 @@ import tempfile
 # Name in the transcripts -> the checkpoint by PyTorch, below tests/data/golden.
 FIXTURES = {
     "step-400": "2.15.0/fsdp2/ckpt",
+    "megatron_gpt": "../producers/megatron_gpt",
     "fsdp1": "2.15.0/fsdp1/ckpt",
     "trainer": "frameworks/trainer_safetensors/ckpt",
     "small": "2.11.0/minimal/ckpt",

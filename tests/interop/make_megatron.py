@@ -28,6 +28,13 @@ def make(rank, world, tp, pp, ep, experts, kind, homogeneous, folder):
     megatron_cpu.save(gpt, optimizer, megatron_cpu.metadata(kind, homogeneous), folder)
 
 
+def make_small(rank, world, folder):
+    """A model without an optimizer, for tests that have no Python: a few KiB."""
+    megatron_cpu.parallel(2, 1, 1)
+    _, gpt = megatron_cpu.model(2, 1, 1, False)
+    megatron_cpu.save(gpt, None, megatron_cpu.metadata("fully_reshardable"), folder)
+
+
 if __name__ == "__main__":
     for name, (world, *how) in CASES.items():
         if len(sys.argv) > 2 and name not in sys.argv[2:]:

@@ -11,19 +11,20 @@ import torch.multiprocessing
 HEADS, GROUPS, HIDDEN, INNER, VOCABULARY, LAYERS, EXPERTS = 4, 2, 8, 6, 16, 2, 4
 
 
+_OWN = {name: getattr(torch, name) for name in ("tensor", "empty", "zeros", "ones", "full", "arange")}
+_TYPE = torch.Tensor.type
+
+
 def _without_gpu():
     torch.cuda.current_device = lambda: torch.device("cpu")
     torch.cuda.synchronize = lambda *_: None
-    for name in ("tensor", "empty", "zeros", "ones", "full", "arange"):
-        made = getattr(torch, name)
-
+    for name, made in _OWN.items():
         def on_cpu(*values, made=made, device=None, **more):
             return made(*values, device="cpu" if device is None or str(device).startswith("cuda") else device, **more)
         setattr(torch, name, on_cpu)
     torch.Tensor.cuda = lambda self, *_, **__: self
     # The optimizer takes parameters of a GPU only, and knows them by these texts.
-    kind = torch.Tensor.type
-    torch.Tensor.type = lambda self, *to, **more: kind(self, *to, **more) if to or more else kind(self).replace("torch.", "torch.cuda.")
+    torch.Tensor.type = lambda self, *to, **more: _TYPE(self, *to, **more) if to or more else _TYPE(self).replace("torch.", "torch.cuda.")
 
 
 def _rank(rank, world, port, work, arguments):
@@ -31,7 +32,7 @@ def _rank(rank, world, port, work, arguments):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), CUDA_DEVICE_MAX_CONNECTIONS="1")
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
     _without_gpu()
-    from megatron.core import tensor_parallel
+    from megatron.core import parallel_state, tensor_parallel
     from megatron.core.dist_checkpointing.strategies import filesystem_async
     from megatron.core.transformer.moe import moe_utils
     tensor_parallel.get_cuda_rng_tracker = lambda: types.SimpleNamespace(fork=contextlib.nullcontext)
@@ -39,14 +40,19 @@ def _rank(rank, world, port, work, arguments):
     filesystem_async._process_memory = lambda: 0   # asks psutil, only for a line of a log
     work(rank, world, *arguments)
     torch.distributed.barrier()
+    if parallel_state.model_parallel_is_initialized():
+        parallel_state.destroy_model_parallel()
     torch.distributed.destroy_process_group()
 
 
 def run(world, work, *arguments):
-    """Calls work(rank, world, *arguments) in as many processes."""
+    """Calls work(rank, world, *arguments) in as many processes, of which one alone is this one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    if world == 1:
+        _rank(0, 1, port, work, arguments)
+        return
     torch.multiprocessing.spawn(_rank, (world, port, work, arguments), nprocs=world)
 
 
