@@ -108,7 +108,7 @@ class DequantizedSource : public ComputedSource {
     const auto nan = std::find(codes.begin(), codes.end(), kNanScale);
     if (nan != codes.end()) {
       const auto index = first + static_cast<std::uint64_t>(nan - codes.begin());
-      throw Error(ErrorCode::kBounds, cat(element_text(from_->scales, index),
+      throw Error(ErrorCode::kUnsupported, cat(element_text(from_->scales, index),
                                           " is 255: a scale of mxfp4 that is NaN"));
     }
     cast(DType::kFloat8E8M0FNU, codes, DType::kFloat32, scales);

@@ -160,7 +160,7 @@ class BlockFactors {
     std::size_t at = 0;
     while ((bits[at] & 0x7FFFFFFF) < kInfinityBits) ++at;
     const bool nan = (bits[at] & 0x7FFFFFFF) > kInfinityBits;
-    return {ErrorCode::kBounds, cat(element_text(array_, first + at), " is ",
+    return {ErrorCode::kUnsupported, cat(element_text(array_, first + at), " is ",
                                     nan ? "NaN" : "infinite in float32",
                                     ", and quantize takes finite numbers")};
   }
