@@ -67,7 +67,7 @@ struct Operation {
   double number = 0;              // kPad, kAdd: the value; kScale: the factor
   // kCast, kDequantize: the dtype to make; kQuantize: the one that undoing it makes.
   DType dtype = DType::kFloat32;
-  std::optional<DType> was;                     // kCast: the dtype before
+  std::optional<DType> was;                   // kCast: the dtype before
   ScaleLayout scales = ScaleLayout::kBlocks;  // kDequantize, kQuantize
   std::vector<Expression> block;              // kBlocks: rows, columns
 };

@@ -108,7 +108,8 @@ TEST(Rules, what_cannot_be_undone_has_no_reverse) {
         "from = \"a\"\nto = \"b\"\ndo = [{ op = \"cast\", to = \"float16\" }]\n",
         "from = [\"a\", \"c\"]\nto = \"b\"\ndo = [{ op = \"concatenate\", sizes = \"any\" }]\n",
         "from = \"a\"\nto = \"b\"\ndo = [{ op = \"scale\", by = 0 }]\n", "drop = \"a\"\n",
-        "from = [\"a\", \"c\"]\nto = \"b\"\ndo = [{ op = \"dequantize\", scales = \"mxfp4\" }]\n"}) {
+        "from = [\"a\", \"c\"]\nto = \"b\"\ndo = [{ op = \"dequantize\", scales = \"mxfp4\" "
+        "}]\n"}) {
     const std::string text = std::string("[[rule]]\n") + rest;
     EXPECT_NO_THROW(parse_rules(text, "r", Direction::kForward));
     expect_error(ErrorCode::kUnsupported, "cannot be undone",

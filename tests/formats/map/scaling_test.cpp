@@ -82,10 +82,11 @@ std::vector<Array> scaled_by(const std::string& text, std::vector<Array> arrays)
 
 // Codes of float8_e4m3fn: 0x38 is 1, 0x40 is 2, 0xB8 is -1, 0x30 is 0.5.
 TEST(Scaling, a_number_is_multiplied_with_the_scale_of_its_block) {
-  const Array numbers = bytes_array(DType::kFloat8E4M3FN, {2, 3}, {0x38, 0x40, 0xB8, 0x30, 0, 0x38});
+  const Array numbers =
+      bytes_array(DType::kFloat8E4M3FN, {2, 3}, {0x38, 0x40, 0xB8, 0x30, 0, 0x38});
   const Array scales = floats_array({1, 2}, {10, 3});
-  const auto out = scaled_by("{ op = \"dequantize\", block = [2, 2], to = \"float32\" }",
-                             {numbers, scales});
+  const auto out =
+      scaled_by("{ op = \"dequantize\", block = [2, 2], to = \"float32\" }", {numbers, scales});
   ASSERT_EQ(out.size(), 1U);
   EXPECT_EQ(out[0].shape, (Shape{2, 3}));
   EXPECT_EQ(floats_of(out[0]), (std::vector<float>{10, 20, -3, 5, 0, 3}));
@@ -111,9 +112,9 @@ TEST(Scaling, mxfp4_holds_the_first_number_in_the_low_half) {
   std::vector<int> bytes(16, 0);
   bytes[0] = 0x72;   // 1, 6
   bytes[15] = 0x9C;  // -2, -0.5
-  const auto out = scaled_by("{ op = \"dequantize\", scales = \"mxfp4\" }",
-                             {bytes_array(DType::kUInt8, {1, 16}, bytes),
-                              bytes_array(DType::kUInt8, {1}, {129})});
+  const auto out = scaled_by(
+      "{ op = \"dequantize\", scales = \"mxfp4\" }",
+      {bytes_array(DType::kUInt8, {1, 16}, bytes), bytes_array(DType::kUInt8, {1}, {129})});
   EXPECT_EQ(out[0].shape, (Shape{32}));
   const std::vector<float> numbers = floats_of(out[0]);
   EXPECT_EQ(numbers[0], 4);
@@ -170,21 +171,24 @@ TEST(Scaling, what_has_no_scale_is_named_with_its_place) {
 TEST(Scaling, what_does_not_go_together_is_refused) {
   const Array numbers = bytes_array(DType::kFloat8E4M3FN, {2, 3}, std::vector<int>(6, 0));
   const Array scales = floats_array({2, 3}, std::vector<float>(6, 1));
-  expect_error(ErrorCode::kShape, "takes scales [1, 1] for [2, 3], not [2, 3]",
-               [&] { scaled_by("\"dequantize\"", {numbers, scales}); });
-  expect_error(ErrorCode::kShape, "takes scales [2, 1] for [2, 3], not [2, 3]",
-               [&] { scaled_by("{ op = \"dequantize\", scales = \"rows\" }", {numbers, scales}); });
+  expect_error(ErrorCode::kShape, "takes scales [1, 1] for [2, 3], not [2, 3]", [&] {
+    scaled_by("\"dequantize\"", {numbers, scales});
+  });
+  expect_error(ErrorCode::kShape, "takes scales [2, 1] for [2, 3], not [2, 3]", [&] {
+    scaled_by("{ op = \"dequantize\", scales = \"rows\" }", {numbers, scales});
+  });
   expect_error(ErrorCode::kShape, "as many of scales, not 1 in all",
                [&] { scaled_by("\"dequantize\"", {numbers}); });
-  expect_error(ErrorCode::kDtype, "takes float8_e4m3fn, not float32",
-               [&] { scaled_by("\"dequantize\"", {scales, scales}); });
-  expect_error(ErrorCode::kDtype, "takes floating tensors, not int64",
-               [&] { scaled_by("\"quantize\"", {array_of(counted({2, 3}))}); });
+  expect_error(ErrorCode::kDtype, "takes float8_e4m3fn, not float32", [&] {
+    scaled_by("\"dequantize\"", {scales, scales});
+  });
+  expect_error(ErrorCode::kDtype, "takes floating tensors, not int64", [&] {
+    scaled_by("\"quantize\"", {array_of(counted({2, 3}))});
+  });
   expect_error(ErrorCode::kShape, "at least 2 dimensions, not [6]",
                [&] { scaled_by("\"quantize\"", {floats_array({6}, std::vector<float>(6))}); });
-  expect_error(ErrorCode::kShape, "blocks of at least one element, not 1 x 0", [&] {
-    scaled_by("{ op = \"quantize\", block = [1, 0] }", {scales});
-  });
+  expect_error(ErrorCode::kShape, "blocks of at least one element, not 1 x 0",
+               [&] { scaled_by("{ op = \"quantize\", block = [1, 0] }", {scales}); });
   expect_error(ErrorCode::kShape, "mxfp4 of shape [..., blocks, 16], not [2, 3]", [&] {
     const Array bytes = bytes_array(DType::kUInt8, {2, 3}, std::vector<int>(6, 0));
     scaled_by("{ op = \"dequantize\", scales = \"mxfp4\" }", {bytes, bytes});
