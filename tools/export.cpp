@@ -176,8 +176,19 @@ class ExportVerb : public Verb {
     }
   }
 
-  // Lets config.json name the dtype that is written, and says what is copied.
+  // Lets config.json name the dtype that is written and whether it is quantized, and says what is
+  // copied.
   static void report_companions(Prepared& prepared, Companions& companions) {
+    const std::string quantized = formats::hf::quantized_name(prepared.content);
+    if (quantized.empty()) {
+      if (const auto method = formats::hf::drop_quantization(companions))
+        prepared.extras.lines.push_back("config.json: left out its quantization_config, " +
+                                        *method);
+    } else if (companions.config && companions.config->find("quantization_config") == nullptr) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(companions.config_name, ": has no quantization_config, and ",
+                      formats::quote(quantized, 200), " belongs to quantized weights"));
+    }
     const formats::DType dtype = formats::hf::main_dtype(prepared.content);
     const auto was = formats::hf::set_config_dtype(companions, dtype);
     const std::string now(formats::torch_name(dtype));

@@ -7,6 +7,7 @@
 #include "formats/base/text.h"
 #include "formats/hf/companions.h"
 #include "formats/hf/model_content.h"
+#include "formats/map/builtin.h"
 #include "formats/map/fitting.h"
 #include "formats/model/shard_spec.h"
 #include "tools/conversion.h"
@@ -86,9 +87,40 @@ class ImportVerb : public Verb {
       return {nullptr, nested(under_, model.tensors)};
     }
     const formats::map::MapOptions options = choice_.options(map_, Direction::kReverse);
-    formats::map::Mapped mapped = formats::map::map_content(source, model.tensors, options);
+    formats::map::Mapped wide = dequantized(source, model.tensors, options.rules, extras);
+    const bool same = wide.checkpoint == nullptr;
+    formats::map::Mapped mapped = formats::map::map_content(
+        same ? source : *wide.checkpoint, same ? model.tensors : wide.content, options);
+    mapped.checkpoint->own(std::move(wide.checkpoint));
     add_map_report(mapped, options, conversion_.writing.dry_run, extras);
     return {std::move(mapped.checkpoint), nested(under_, std::move(mapped.content))};
+  }
+
+  // A quantized model in bfloat16, by another map, if the rules know nothing of scales; else
+  // nothing.
+  static formats::map::Mapped dequantized(const formats::Checkpoint& source, const Value& tensors,
+                                          const formats::map::Rules& rules, ReportExtras& extras) {
+    const std::string scales = formats::hf::quantized_name(tensors);
+    if (scales.empty() || takes(rules, scales)) return {};
+    const char* const name = scales.ends_with("_blocks") ? "mxfp4-to-bf16" : "fp8-to-bf16";
+    for (const auto& map : formats::map::builtin_maps()) {
+      if (map.name != name) continue;
+      formats::map::MapOptions options;
+      options.rules = formats::map::parse_rules(map.text, name, Direction::kForward);
+      formats::map::Mapped wide = formats::map::map_content(source, tensors, options);
+      extras.lines.push_back(cat("first ", name, ": ", wide.steps.size(), " tensors"));
+      return wide;
+    }
+    return {};
+  }
+
+  static bool takes(const formats::map::Rules& rules, const std::string& name) {
+    for (const formats::map::Rule& rule : rules.rules) {
+      for (const formats::map::Pattern& pattern : rule.from) {
+        if (pattern.match(name)) return true;
+      }
+    }
+    return false;
   }
 
   // Several trainers' models have the same published form.

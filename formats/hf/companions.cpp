@@ -39,6 +39,13 @@ void read_config(const File& file, Companions& out) {
     throw Error(ErrorCode::kJson, file.name() + ": is not an object");
 }
 
+void rewrite_config(Companions& companions, Json::Object members) {
+  companions.config = Json(std::move(members));
+  for (Companion& companion : companions.files) {
+    if (companion.name == kConfig) companion.text = to_text(*companions.config, 2) + "\n";
+  }
+}
+
 }  // namespace
 
 bool is_model_companion(std::string_view name) {
@@ -103,10 +110,19 @@ std::optional<std::string> set_config_dtype(Companions& companions, DType dtype)
     value = name;
   }
   if (!was) return std::nullopt;
-  companions.config = Json(std::move(members));
-  for (Companion& companion : companions.files) {
-    if (companion.name == kConfig) companion.text = to_text(*companions.config, 2) + "\n";
-  }
+  rewrite_config(companions, std::move(members));
+  return was;
+}
+
+std::optional<std::string> drop_quantization(Companions& companions) {
+  const Json* about = companions.config ? companions.config->find("quantization_config") : nullptr;
+  const Json* method = about == nullptr ? nullptr : about->find("quant_method");
+  const std::string* name = method == nullptr ? nullptr : method->as_string();
+  if (name == nullptr || (*name != "fp8" && *name != "mxfp4")) return std::nullopt;
+  std::optional<std::string> was = *name;
+  Json::Object members = *companions.config->as_object();
+  std::erase_if(members, [](const auto& member) { return member.first == "quantization_config"; });
+  rewrite_config(companions, std::move(members));
   return was;
 }
 

@@ -40,4 +40,9 @@ Companions open_companions(const std::filesystem::path& path);
 // was another one.
 std::optional<std::string> set_config_dtype(Companions& companions, DType dtype);
 
+// Takes quantization_config out of config.json if its method is fp8 or mxfp4: weights that are not
+// quantized any more would be refused, or read as if they were.  Returns the method if there was
+// one.
+std::optional<std::string> drop_quantization(Companions& companions);
+
 }  // namespace fsdp::formats::hf

@@ -139,6 +139,17 @@ Value without_tied_head(const Checkpoint& source, const Value& tensors) {
   return Value::dict(std::move(kept));
 }
 
+std::string quantized_name(const Value& tensors) {
+  for (const auto& [key, value] : members_of(tensors)) {
+    const std::string& name = *key.as_string();
+    const auto tensor = dense_tensor(value);
+    if (tensor && (name.ends_with("_scale_inv") ||
+                   (name.ends_with("_blocks") && tensor->dtype == DType::kUInt8)))
+      return name;
+  }
+  return {};
+}
+
 DType main_dtype(const Value& tensors) {
   std::map<DType, std::uint64_t> bytes;
   for (const auto& [key, value] : members_of(tensors)) {
@@ -147,8 +158,11 @@ DType main_dtype(const Value& tensors) {
       bytes[tensor->dtype] += volume({tensor->shape, tensor->shape}) * item_bytes(tensor->dtype);
     }
   }
-  const auto most = std::max_element(
-      bytes.begin(), bytes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
+    const bool a_wide = item_bytes(a.first) > 1;
+    const bool b_wide = item_bytes(b.first) > 1;
+    return a_wide == b_wide ? a.second < b.second : b_wide;
+  });
   return most == bytes.end() ? DType::kFloat32 : most->first;
 }
 

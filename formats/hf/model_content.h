@@ -34,7 +34,12 @@ NamedShapes shapes_of(const Value& tensors);
 // Throws: kMismatch if their elements differ; what reading throws.
 Value without_tied_head(const Checkpoint& source, const Value& tensors);
 
-// Returns the floating dtype that has the most bytes.  Throws: nothing; kFloat32 if there is none.
+// Returns the name of a tensor that holds scales of FP8 or numbers of MXFP4, as published models
+// name them; empty: there is none.
+std::string quantized_name(const Value& tensors);
+
+// Returns the floating dtype that has the most bytes, one of 8 bits only if there is no other: that
+// is how weights are stored, not what a model computes in.  kFloat32 if there is none.
 DType main_dtype(const Value& tensors);
 
 }  // namespace fsdp::formats::hf

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
@@ -22,6 +23,8 @@ class MappedCheckpoint : public Checkpoint {
 
   // A tensor of the source.
   Array source_array(std::size_t tensor);
+  // Keeps the source alive, where nothing else does.
+  void own(std::unique_ptr<const Checkpoint> source) { owned_ = std::move(source); }
   // Returns the number of a new tensor.  `path`: its place, for messages.
   std::size_t add(KeyPath path, const Array& array);
 
@@ -35,6 +38,7 @@ class MappedCheckpoint : public Checkpoint {
   void check_unchanged() const override;
 
  private:
+  std::unique_ptr<const Checkpoint> owned_;
   const Checkpoint& source_;
   std::shared_ptr<ReadContext> context_ = std::make_shared<ReadContext>();
   std::vector<std::shared_ptr<const Operand>> operands_;  // by tensor of the source

@@ -108,8 +108,8 @@ class DequantizedSource : public ComputedSource {
     const auto nan = std::find(codes.begin(), codes.end(), kNanScale);
     if (nan != codes.end()) {
       const auto index = first + static_cast<std::uint64_t>(nan - codes.begin());
-      throw Error(ErrorCode::kBounds, cat(element_text(from_->scales, index),
-                                          " is 255: a scale of mxfp4 that is NaN"));
+      throw Error(ErrorCode::kUnsupported,
+                  cat(element_text(from_->scales, index), " is 255: a scale of mxfp4 that is NaN"));
     }
     cast(DType::kFloat8E8M0FNU, codes, DType::kFloat32, scales);
   }
@@ -142,8 +142,8 @@ class Dequantized : public DenseOperand {
 
 Array dequantized_array(const Array& numbers, const Array& scales, const BlockGrid& grid,
                         std::vector<std::int64_t> shape, DType to) {
-  return whole_array(
-      std::make_shared<Dequantized>(Scaled{numbers, scales, grid, to, false}, shape), shape);
+  return whole_array(std::make_shared<Dequantized>(Scaled{numbers, scales, grid, to, false}, shape),
+                     shape);
 }
 
 Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGrid& grid,

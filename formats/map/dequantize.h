@@ -20,7 +20,7 @@ Array dequantized_array(const Array& numbers, const Array& scales, const BlockGr
 // The same of MXFP4 (OCP Microscaling Formats 1.0, E2M1 and E8M0): a byte holds two numbers, the
 // first in its low half; a byte of `scales` is the exponent of a power of two, plus 127.
 // Requires: both are of uint8, and hold what the grid says.
-// Throws while it is read: kBounds naming a scale of 255, which is NaN.
+// Throws while it is read: kUnsupported naming a scale of 255, which is NaN.
 Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGrid& grid,
                         std::vector<std::int64_t> shape, DType to);
 

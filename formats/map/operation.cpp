@@ -322,7 +322,8 @@ Operation inverse_of(const Operation& operation) {
       inverse.number = 1 / operation.number;
       break;
     case OperationKind::kDequantize:
-      if (operation.scales == ScaleLayout::kMxfp4) throw no_inverse(operation, "mxfp4 is only read");
+      if (operation.scales == ScaleLayout::kMxfp4)
+        throw no_inverse(operation, "mxfp4 is only read");
       inverse.kind = OperationKind::kQuantize;
       break;
     case OperationKind::kQuantize:

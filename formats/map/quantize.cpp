@@ -19,7 +19,7 @@
 namespace fsdp::formats::map {
 namespace {
 
-constexpr float kLargest = 448;  // of float8_e4m3fn
+constexpr float kLargest = 448;                      // of float8_e4m3fn
 constexpr std::uint32_t kInfinityBits = 0x7F800000;  // of float32, without a sign
 // Blocks whose factors are computed together: all that lie side by side in most matrices.
 constexpr std::uint64_t kFactors = 1024;
@@ -160,9 +160,9 @@ class BlockFactors {
     std::size_t at = 0;
     while ((bits[at] & 0x7FFFFFFF) < kInfinityBits) ++at;
     const bool nan = (bits[at] & 0x7FFFFFFF) > kInfinityBits;
-    return {ErrorCode::kBounds, cat(element_text(array_, first + at), " is ",
-                                    nan ? "NaN" : "infinite in float32",
-                                    ", and quantize takes finite numbers")};
+    return {ErrorCode::kUnsupported,
+            cat(element_text(array_, first + at), " is ", nan ? "NaN" : "infinite in float32",
+                ", and quantize takes finite numbers")};
   }
 
   Array array_;

@@ -25,7 +25,7 @@ struct QuantizedArrays {
 //
 // Requires: the array's dtype is a floating one; it holds what the grid says, and `scale_shape` as
 // many elements as the grid has blocks.
-// Throws while they are read: kBounds naming an element that is NaN or infinite.
+// Throws while they are read: kUnsupported naming an element that is NaN or infinite.
 QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
                                  std::vector<std::int64_t> scale_shape);
 

@@ -130,7 +130,7 @@ class Parser {
     if (const RuleNode* drop = reader.find("drop")) {
       reader.refuse_others();
       if (!rule.over.empty() || !rule.operations.empty() || rule.skip_lone)
-        throw wrong(node, "a rule that drops has neither `over`, `do` nor `skip_lone`");
+        throw wrong(node, "a rule that drops has neither `over` nor `do` nor `skip_lone`");
       if (!used) return;
       if (direction_ == Direction::kReverse && direction == nullptr) {
         throw Error(ErrorCode::kUnsupported,

@@ -45,9 +45,9 @@ ScaledShape scaled_shape(const Operation& operation, const Sizes& shape,
   const bool blocks = operation.scales == ScaleLayout::kBlocks;
   const std::size_t least = blocks ? 2 : 1;
   if (shape.size() < least) {
-    throw bad_scaling(ErrorCode::kShape, operation,
-                      cat("takes tensors of at least ", least, " dimensions, not ",
-                          shape_text(shape)));
+    throw bad_scaling(
+        ErrorCode::kShape, operation,
+        cat("takes tensors of at least ", least, " dimensions, not ", shape_text(shape)));
   }
   const std::size_t leading = shape.size() - least;
   out.scales.assign(shape.begin(), shape.end() - static_cast<std::ptrdiff_t>(least));
@@ -96,9 +96,9 @@ Array dequantized_one(const Operation& operation, const Array& numbers, const Ar
     check_dtype(operation, numbers, numbers.dtype == DType::kUInt8, "mxfp4 in uint8");
     check_dtype(operation, scales, scales.dtype == DType::kUInt8, "scales of mxfp4 in uint8");
     if (shape.size() < 2 || shape.back() != kMxfp4Bytes) {
-      throw bad_scaling(ErrorCode::kShape, operation,
-                        cat("takes mxfp4 of shape [..., blocks, ", kMxfp4Bytes, "], not ",
-                            shape_text(shape)));
+      throw bad_scaling(
+          ErrorCode::kShape, operation,
+          cat("takes mxfp4 of shape [..., blocks, ", kMxfp4Bytes, "], not ", shape_text(shape)));
     }
     shape.pop_back();
     scaled.scales = shape;

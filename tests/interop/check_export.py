@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import multiprocessing as mp
 
 import rekey_tool
@@ -121,6 +121,41 @@ def ties(tmp):
     same_model(out, apart)
 
 
+def quantized(tmp):
+    """A published FP8 folder: to bfloat16 with a configuration that says so, and as the checkpoint of a trainer."""
+    import transformers.quantizers.quantizer_finegrained_fp8 as quantizer
+    quantizer.is_accelerate_available = lambda: True   # it is asked for, and not needed on a CPU
+    torch.manual_seed(5)
+    sizes = SIZES | {"hidden_size": 256, "intermediate_size": 384}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, tie_word_embeddings=False)).to(torch.bfloat16).eval()
+    model.config.quantization_config = transformers.FineGrainedFP8Config(weight_block_size=(128, 128)).to_dict()
+    folder, path, out = companions(tmp, model), os.path.join(tmp, "wide.safetensors"), os.path.join(tmp, "out")
+    save_file(dict(model.state_dict()), path)
+    run("map", "fp8-to-bf16", path, os.path.join(folder, "model.safetensors"), "--reverse")
+    want = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).state_dict()
+    said = export(folder, out, "--config", folder, "--map", "fp8-to-bf16")
+    check("config.json: left out its quantization_config, fp8" in said and "dtype float32 -> bfloat16" in said, said)
+    same(load_file(os.path.join(out, "model.safetensors")), dict(want), "to bfloat16")
+    loaded, info = transformers.LlamaForCausalLM.from_pretrained(out, output_loading_info=True)
+    check(not any(info.values()) and loaded.dtype == torch.bfloat16 and not hasattr(loaded.config, "quantization_config"), info)
+    # As it is, it stays quantized, and a configuration without a word of it is refused.
+    said = export(folder, out + "-same", "--config", folder, "--map", "none")
+    check("quantization_config" not in said and "dtype float32 -> bfloat16" in said, said)
+    same(load_file(os.path.join(out + "-same", "model.safetensors")), load_file(os.path.join(folder, "model.safetensors")), "as it is")
+    again = transformers.LlamaForCausalLM.from_pretrained(out + "-same", dtype=torch.bfloat16).state_dict()
+    same(dict(again), dict(want), "as it is, loaded")
+    said = run("export", folder, out + "-never", "--config", out, "--map", "none", expect=2)
+    check("error[UNSUPPORTED]" in said and "no quantization_config" in said and "_scale_inv" in said and not os.path.exists(out + "-never"), said)
+    # A map that knows nothing of scales gets the model in bfloat16.
+    cls = titan_adapters.adapter("llama3", "Llama3StateDictAdapter")
+    adapter = cls(titan_adapters.config([0] * 3, 256, n_heads=4, n_kv_heads=2, head_dim=64), None)
+    titan = {k: v.contiguous() for k, v in adapter.from_hf(dict(want)).items()}
+    said = run("import", folder, out + "-titan", "--map", "torchtitan-llama3-hf", "-w", "2", "--under", "model")
+    check("first fp8-to-bf16" in said, said)
+    same(load(out + "-titan")["model"], titan, "import")
+    json.loads(run("import", folder, out + "-titan", "--map", "torchtitan-llama3-hf", "-w", "2", "--force", "--json"))
+
+
 def refused(tmp):
     model, path, never = llama(), os.path.join(tmp, "r.pt"), os.path.join(tmp, "never")
     published, state = companions(tmp, model), dict(model.state_dict())
@@ -214,7 +249,7 @@ def crosses(tmp):
                  "from FSDP2 on 2 ranks to from_pretrained, and to FSDP2 on 3 ranks: the same loss")
 
 
-CHECKS = {"by_map": by_map, "wrapped": wrapped, "ties": ties, "refused": refused, "crosses": crosses}
+CHECKS = {"by_map": by_map, "wrapped": wrapped, "ties": ties, "quantized": quantized, "refused": refused, "crosses": crosses}
 
 
 def main():

@@ -145,6 +145,7 @@ def experts(tmp, cls, name, attention, moe, **config):
     titan = adapter.from_hf(dict(hf))
     same(adapter.to_hf(dict(titan)), hf, "the adapter itself")
     both_ways(tmp, name, titan, hf)
+    return hf, adapter
 
 
 def deepseek(tmp):
@@ -153,8 +154,42 @@ def deepseek(tmp):
               "mlp.gate.weight": (12, 16), "mlp.gate.e_score_correction_bias": (12,)}
     shared = {f"mlp.shared_experts.{k}.weight": s for k, s in (("gate_proj", (5, 16)), ("up_proj", (5, 16)), ("down_proj", (16, 5)))}
     experts(tmp, cls, "torchtitan-deepseek-v3-hf", common | {"self_attn.q_proj.weight": (8, 16)}, shared, q_lora_rank=0)
-    experts(tmp, cls, "torchtitan-deepseek-v3-hf", common | {
+    hf, adapter = experts(tmp, cls, "torchtitan-deepseek-v3-hf", common | {
         "self_attn.q_a_proj.weight": (7, 16), "self_attn.q_a_layernorm.weight": (7,), "self_attn.q_b_proj.weight": (8, 7)}, shared, q_lora_rank=7)
+    deepseek_fp8(tmp, hf, adapter)
+
+
+def deepseek_fp8(tmp, hf, adapter):
+    """A folder as DeepSeek-V3 is published, as torchtitan reads it: by PyTorch's reader, then the adapter."""
+    from torch.distributed.checkpoint import load as dcp_load
+    from torch.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFaceStorageReader
+    published, folder = {}, os.path.join(tmp, "published")
+    for key, value in hf.items():
+        published[key] = value.to(torch.bfloat16)
+        if key.endswith("_proj.weight") or "kv_a_proj_with_mqa" in key:
+            # Larger than a block, which the adapter does not mind.
+            value = torch.randn(value.shape[0] * 20, value.shape[1] * 10)
+            published[key] = value.to(torch.float8_e4m3fn)
+            published[key + "_scale_inv"] = torch.rand(-(-value.shape[0] // 128), -(-value.shape[1] // 128))
+    os.makedirs(folder, exist_ok=True)
+    save_file(published, os.path.join(folder, "model.safetensors"))
+    with open(os.path.join(folder, "model.safetensors.index.json"), "w", encoding="utf-8") as file:
+        json.dump({"metadata": {}, "weight_map": {key: "model.safetensors" for key in published}}, file)
+    read = {k: torch.zeros(v.shape, dtype=torch.bfloat16) for k, v in published.items() if not k.endswith("_scale_inv")}
+    dcp_load(read, storage_reader=QuantizedHuggingFaceStorageReader(folder, target_dtype=torch.bfloat16))
+    titan = {k: v.contiguous() for k, v in adapter.from_hf(dict(read)).items()}
+    out = os.path.join(tmp, "from-fp8")
+    mapped("torchtitan-deepseek-v3-hf", folder, out, "--reverse", "--to", "dcp", "--world-size", "3")
+    same(load(out), titan, "torchtitan-deepseek-v3-hf from FP8")
+    run("import", folder, out, "--map", "torchtitan-deepseek-v3-hf", "--world-size", "2", "--force")
+    same(load(out), titan, "import of FP8")
+    mapped("fp8-to-bf16", folder, os.path.join(tmp, "wide.safetensors"))
+    same(load_file(os.path.join(tmp, "wide.safetensors")), read, "fp8-to-bf16")
+    # A weight without its scale, or a scale without its weight, is not taken for what it is not.
+    for lost in ("model.layers.1.mlp.experts.3.up_proj.weight_scale_inv", "model.layers.1.self_attn.o_proj.weight"):
+        save_file({k: v for k, v in published.items() if k != lost}, os.path.join(tmp, "lost.safetensors"))
+        said = run("map", "torchtitan-deepseek-v3-hf", os.path.join(tmp, "lost.safetensors"), os.path.join(tmp, "never.pt"), "--reverse", expect=2)
+        check("error[KEY]" in said and lost in said and "is missing" in said, said)
 
 
 def files(tmp):
@@ -199,6 +234,7 @@ def gpt_oss(tmp):
     for experts, hidden, inner in ((3, 64, 32), (5, 32, 96)):
         model, hf = hf_model("GptOssForCausalLM", hidden_size=hidden, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=19,
                              num_hidden_layers=2, intermediate_size=inner, num_local_experts=experts, num_experts_per_tok=2)
+        published = dict(hf)
         theirs = {k: v for k, v in hf.items() if "experts.gate_up_proj" not in k and "experts.down_proj" not in k or k.endswith("_bias")}
         for layer in range(2):
             for which, rows, columns in (("gate_up_proj", 2 * inner, hidden), ("down_proj", hidden, inner)):
@@ -206,13 +242,55 @@ def gpt_oss(tmp):
                 blocks = torch.randint(0, 256, (experts, rows, columns // 32, 16), dtype=torch.uint8)
                 scales = torch.randint(120, 134, (experts, rows, columns // 32), dtype=torch.uint8)
                 hf[key] = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
+                del published[key]
+                published |= {key + "_blocks": blocks, key + "_scales": scales}
                 # As torchtitan gets them: by PyTorch's reader, which keeps [experts, outputs, inputs].
                 reader = QuantizedHuggingFaceStorageReader.__new__(QuantizedHuggingFaceStorageReader)
                 reader.target_dtype = torch.bfloat16
                 whole = types.SimpleNamespace(storage_offsets=[0, 0, 0], lengths=[experts, rows, columns])
                 theirs[key + "_blocks"] = reader._dequantize_tensor_mxfp4(blocks, scales, whole, 0, 0)
         adapter = cls(titan_adapters.config([experts] * 2, hidden), None)
-        both_ways(tmp, "torchtitan-gpt-oss-hf", adapter.from_hf(dict(theirs)), hf, "--config", write_config(tmp, model))
+        titan = {k: v.contiguous() for k, v in adapter.from_hf(dict(theirs)).items()}
+        both_ways(tmp, "torchtitan-gpt-oss-hf", titan, hf, "--config", write_config(tmp, model))
+        path, out = os.path.join(tmp, "published.safetensors"), os.path.join(tmp, "from-mxfp4")
+        save_file({k: v.contiguous() for k, v in published.items()}, path)
+        mapped("torchtitan-gpt-oss-hf", path, out + ".pt", "--reverse")
+        same(load(out + ".pt"), titan, "torchtitan-gpt-oss-hf from MXFP4")
+        mapped("mxfp4-to-bf16", path, out + ".safetensors")
+        same(load_file(out + ".safetensors"), hf, "mxfp4-to-bf16")
+
+
+def fp8(tmp):
+    """Folders that transformers makes and reads: what from_pretrained dequantizes, what save_pretrained quantizes again."""
+    import transformers.quantizers.quantizer_finegrained_fp8 as quantizer
+    from transformers.integrations.finegrained_fp8 import Fp8Quantize
+    quantizer.is_accelerate_available = lambda: True   # it is asked for, and not needed on a CPU
+    torch.manual_seed(8)
+    config = transformers.LlamaConfig(hidden_size=256, num_attention_heads=4, num_key_value_heads=2, vocab_size=64, num_hidden_layers=2,
+                                      intermediate_size=384, tie_word_embeddings=False)
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
+    wide, folder, back = (os.path.join(tmp, n) for n in ("wide", "fp8", "back.safetensors"))
+    model.save_pretrained(wide)
+    os.makedirs(folder)
+    mapped("fp8-to-bf16", wide, os.path.join(folder, "model.safetensors"), "--reverse")
+    made = load_file(os.path.join(folder, "model.safetensors"))
+    settings = transformers.FineGrainedFP8Config(weight_block_size=(128, 128))
+    theirs = {}
+    for key, value in load_file(os.path.join(wide, "model.safetensors")).items():
+        linear = key.endswith("_proj.weight")
+        theirs |= Fp8Quantize(types.SimpleNamespace(quantization_config=settings)).convert({key: value}) if linear else {key: value}
+    same(made, theirs, "Fp8Quantize")
+    with open(os.path.join(wide, "config.json"), encoding="utf-8") as file:
+        about = json.load(file) | {"quantization_config": settings.to_dict()}
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as file:
+        json.dump(about, file)
+    mapped("fp8-to-bf16", folder, back)
+    loaded, info = transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.bfloat16, output_loading_info=True)
+    check(not any(info.values()), info)
+    same(load_file(back), {k: v for k, v in loaded.state_dict().items()}, "from_pretrained")
+    loaded.save_pretrained(os.path.join(tmp, "again"))
+    mapped("fp8-to-bf16", back, os.path.join(tmp, "again.safetensors"), "--reverse")
+    same(load_file(os.path.join(tmp, "again.safetensors")), load_file(os.path.join(tmp, "again", "model.safetensors")), "save_pretrained")
 
 
 def megatron(tmp):
@@ -299,7 +377,7 @@ def wrong_models(tmp):
     check("error[SHAPE]" in text and "model.layers.0.self_attn.k_proj.weight" in text and "[12, 24]" in text, text)
 
 
-CHECKS = {"llama3": llama3, "qwen3": qwen3, "deepseek": deepseek, "gpt_oss": gpt_oss, "files": files, "megatron": megatron,
+CHECKS = {"llama3": llama3, "qwen3": qwen3, "deepseek": deepseek, "gpt_oss": gpt_oss, "fp8": fp8, "files": files, "megatron": megatron,
           "gpt2": gpt2, "wrong_models": wrong_models}
 
 

@@ -58,6 +58,22 @@ TEST_F(CompanionsTest, the_dtype_is_written_where_config_json_has_one) {
   EXPECT_EQ(set_config_dtype(plain, DType::kBFloat16), std::nullopt);
 }
 
+TEST_F(CompanionsTest, a_configuration_forgets_that_weights_were_quantized) {
+  write_file(at("config.json"),
+             R"({"a": 1, "quantization_config": {"quant_method": "fp8"}, "dtype": "bfloat16"})");
+  Companions found = open_companions(folder());
+  EXPECT_EQ(drop_quantization(found), "fp8");
+  EXPECT_EQ(to_text(parse_json(*found.files[0].text)), R"({"a":1,"dtype":"bfloat16"})");
+  EXPECT_EQ(drop_quantization(found), std::nullopt);
+  // Of other methods nothing is known.
+  for (const char* other : {R"({"quant_method": "gptq"})", R"({"bits": 4})", "3"}) {
+    write_file(at("config.json"), std::string(R"({"quantization_config": )") + other + "}");
+    Companions kept = open_companions(folder());
+    EXPECT_EQ(drop_quantization(kept), std::nullopt);
+    EXPECT_FALSE(kept.files[0].text);
+  }
+}
+
 TEST_F(CompanionsTest, what_is_no_configuration_is_refused) {
   expect_error(ErrorCode::kNotFound, "config.json", [&] { open_companions(folder()); });
   expect_error(ErrorCode::kNotFound, "nowhere", [&] { open_companions(at("nowhere")); });

@@ -87,6 +87,28 @@ TEST(Matching, the_first_rule_takes_a_name) {
   EXPECT_EQ(uses[1].targets, Names{"a.x"});
 }
 
+TEST(Matching, a_tensor_that_comes_alone_may_be_left_to_the_next_rules) {
+  const Rules rules = rules_of(
+      "[[rule]]\nfrom = [\"{l:**}.w\", \"{l}.s\"]\nto = \"{l}.w\"\ndo = [\"dequantize\"]\n"
+      "skip_lone = true\n[rename]\n\"{rest:**}\" = \"{rest}\"\n");
+  const auto uses = rule_uses(rules, Names{"norm.w", "a.s", "a.w"});
+  ASSERT_EQ(uses.size(), 2U);
+  EXPECT_EQ(uses[0].sources, Names{"norm.w"});
+  EXPECT_EQ(uses[1].sources, (Names{"a.w", "a.s"}));
+  EXPECT_EQ(uses[1].targets, Names{"a.w"});
+  // What would go with it may not: a scale needs its weight.
+  expect_error(ErrorCode::kKey, "line 1: 'b.w' is missing, which goes with 'b.s'", [&] {
+    rule_uses(rules, Names{"a.w", "a.s", "b.s"});
+  });
+  // Nor may one of those that are gathered.
+  const Rules gathers = rules_of(
+      "[[rule]]\nfrom = [\"{e}.w\", \"{e}.s\"]\nto = \"w\"\nover = \"e\"\nskip_lone = true\n"
+      "do = [\"dequantize\", \"stack\"]\n[rename]\n\"{rest:**}\" = \"{rest}\"\n");
+  expect_error(ErrorCode::kKey, "'1.s' is missing, which goes with '0.w'", [&] {
+    rule_uses(gathers, Names{"0.w", "0.s", "1.w", "2.w", "2.s"});
+  });
+}
+
 TEST(Matching, what_does_not_go_on_is_named) {
   const Rules rules = rules_of(
       "[[rule]]\nfrom = [\"l.{i:int}.q\", \"l.{i}.k\"]\nto = \"m.{i}\"\ndo = [\"stack\"]\n"

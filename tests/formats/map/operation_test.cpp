@@ -95,6 +95,13 @@ TEST(Operation, arithmetic_does_not_move_and_casts_do_not_count) {
   EXPECT_FALSE(only_moves(operation("\"low_rank\"")));
   EXPECT_EQ(inverse_of(operation("{ op = \"scale\", by = 2 }")).number, 0.5);
   EXPECT_EQ(inverse_of(operation("{ op = \"add\", value = 2 }")).number, -2);
+  const Operation quantize =
+      inverse_of(operation("{ op = \"dequantize\", block = [2, 3], to = \"float16\" }"));
+  EXPECT_EQ(quantize.kind, OperationKind::kQuantize);
+  EXPECT_FALSE(only_moves(quantize));
+  EXPECT_EQ(inverse_of(quantize).kind, OperationKind::kDequantize);
+  EXPECT_EQ(inverse_of(quantize).dtype, DType::kFloat16);
+  EXPECT_FALSE(only_moves(inverse_of(quantize)));
 }
 
 TEST(Operation, an_update_is_not_undone) {
@@ -111,6 +118,8 @@ TEST(Operation, names_of_parameters_come_from_every_expression) {
             (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(parameters_of(operation("{ op = \"fuse_qkv\", heads = \"h\", kv_heads = \"k\" }")),
             (std::vector<std::string>{"h", "k"}));
+  EXPECT_EQ(parameters_of(operation("{ op = \"quantize\", block = [\"m\", \"n\"] }")),
+            (std::vector<std::string>{"m", "n"}));
 }
 
 TEST(Operation, shapes_that_do_not_fit_are_named) {
@@ -173,7 +182,12 @@ TEST(Operation, what_is_declared_wrongly_is_refused_by_line) {
       {"{ op = \"add\", value = inf }", "line 1"},
       {"{ op = \"low_rank\", rank = 2 }", "'rank'"},
       {"{ op = \"low_rank\", fan_in_fan_out = 1 }", "line 1"},
-      {"{ op = \"split\", sizes = \"any\" }", "line 1"}};
+      {"{ op = \"split\", sizes = \"any\" }", "line 1"},
+      {"{ op = \"dequantize\", scales = \"row\" }", "rows, tensor or mxfp4, not 'row'"},
+      {"{ op = \"dequantize\", block = [1] }", "needs a block of two sizes"},
+      {"{ op = \"dequantize\", scales = \"rows\", block = [1, 2] }", "'block'"},
+      {"{ op = \"quantize\", to = \"float16\" }", "'to'"},
+      {"{ op = \"quantize\", scales = \"mxfp4\" }", "makes no mxfp4"}};
   for (const auto& [text, says] : cases)
     expect_error(ErrorCode::kUsage, says, [text = text] { operation(text); });
 }

@@ -93,6 +93,8 @@ TEST(Rules, what_contradicts_itself_is_refused_by_line) {
        "no parameter 'n'"},
       {"[parameters]\nn = { value = \"m\" }\n[rename]\na = \"b\"\n", "no parameter 'm'"},
       {"[parameters]\nn = 3\n[rename]\na = \"b\"\n", "line 2"},
+      {"[[rule]]\nfrom = \"a\"\nto = \"b\"\nskip_lone = true\n", "skip_lone is for rules"},
+      {"[[rule]]\ndrop = \"a\"\nskip_lone = true\n", "nor `skip_lone`"},
       {"[rename]\na = 3\n", "line 2"}};
   for (const auto& [text, says] : cases) {
     expect_error(ErrorCode::kUsage, says,
@@ -105,7 +107,9 @@ TEST(Rules, what_cannot_be_undone_has_no_reverse) {
        {"from = \"a\"\nto = \"b\"\ndo = [{ op = \"reshape\", to = [-1] }]\n",
         "from = \"a\"\nto = \"b\"\ndo = [{ op = \"cast\", to = \"float16\" }]\n",
         "from = [\"a\", \"c\"]\nto = \"b\"\ndo = [{ op = \"concatenate\", sizes = \"any\" }]\n",
-        "from = \"a\"\nto = \"b\"\ndo = [{ op = \"scale\", by = 0 }]\n", "drop = \"a\"\n"}) {
+        "from = \"a\"\nto = \"b\"\ndo = [{ op = \"scale\", by = 0 }]\n", "drop = \"a\"\n",
+        "from = [\"a\", \"c\"]\nto = \"b\"\ndo = [{ op = \"dequantize\", scales = \"mxfp4\" "
+        "}]\n"}) {
     const std::string text = std::string("[[rule]]\n") + rest;
     EXPECT_NO_THROW(parse_rules(text, "r", Direction::kForward));
     expect_error(ErrorCode::kUnsupported, "cannot be undone",
