@@ -74,7 +74,7 @@ room(formats dcp base files zip pickle model names checkpoint content safetensor
 room(formats checks base files model checkpoint content hdf5 torch dcp)
 room(formats arithmetic base files pickle model checkpoint content checks)
 room(formats edit base pickle model checkpoint content arithmetic)
-room(formats lora base pickle model checkpoint content arithmetic)
+room(formats lora base files pickle model checkpoint content arithmetic)
 room(formats rewrite base pickle model checkpoint content)
 room(formats map base pickle model checkpoint content arithmetic rewrite)
 room(formats hf base files pickle model checkpoint content safetensors)
