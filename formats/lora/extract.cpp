@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -167,7 +168,7 @@ class Extractor {
   void compare_others(const std::vector<std::string>& names) {
     std::vector<std::string> differing;
     for (const std::string& name : names) {
-      if (!is_equal(name)) differing.push_back(name);
+      if (!is_known_equal(name) && !is_equal(name)) differing.push_back(name);
     }
     out_.unchanged += names.size() - differing.size();
     if (differing.empty()) return;
@@ -189,6 +190,12 @@ class Extractor {
     if (!name.ends_with(kWeightSuffix)) return is + ", not the weight of a module";
     return cat(is, ", whose smaller side is less than a rank of ", options_.rank);
   }
+
+  // The two tensors by their positions: names may be tied to one tensor.
+  std::pair<std::size_t, std::size_t> pair_of(const std::string& name) const {
+    return {sides_->base.tensors.at(name), sides_->tuned.tensors.at(name)};
+  }
+  bool is_known_equal(const std::string& name) const { return equal_.contains(pair_of(name)); }
 
   bool is_equal(const std::string& name) {
     const DifferenceSide sides[] = {sides_->base.input(name), sides_->tuned.input(name)};
@@ -213,10 +220,15 @@ class Extractor {
       equal = equal && std::equal(a.begin(), a.end(), b.begin());
       at += count;
     }
+    if (equal) equal_.insert(pair_of(name));
     return equal;
   }
 
   void extract(const std::string& name) {
+    if (is_known_equal(name)) {
+      ++out_.unchanged;
+      return;
+    }
     const TensorEntry& tensor = sides_->base.entry(name);
     DifferenceRows rows(sides_->base.input(name), sides_->tuned.input(name), options_.on_bytes);
     std::optional<LowRankFactors> factors;
@@ -229,6 +241,7 @@ class Extractor {
     }
     if (!factors) {
       ++out_.unchanged;
+      equal_.insert(pair_of(name));
       return;
     }
     const std::string module = name.substr(0, name.size() - kWeightSuffix.size());
@@ -293,6 +306,7 @@ class Extractor {
   std::shared_ptr<Sides> sides_;
   std::unique_ptr<SpilledTensors> made_;
   std::vector<std::string> modules_;
+  std::set<std::pair<std::size_t, std::size_t>> equal_;
   LoraExtraction out_;
 };
 
