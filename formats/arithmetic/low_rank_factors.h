@@ -46,9 +46,9 @@ struct LowRankFactors {
 
 // Note [random projection]
 // The matrix M is multiplied with vectors of random numbers, rank + rank / 2 + 8 of them or as many
-// as its smaller side has; the results are made orthonormal and multiplied with M^T M again, `passes`
-// times in all.  What M makes of the last ones is diagonalized, and the `rank` largest are kept.
-// The numbers are SplitMix64's from state 0: the upper 54 bits, with a sign, times 2^-53.
+// as its smaller side has; the results are made orthonormal and multiplied with M^T M again,
+// `passes` times in all.  What M makes of the last ones is diagonalized, and the `rank` largest are
+// kept. The numbers are SplitMix64's from state 0: the upper 54 bits, with a sign, times 2^-53.
 
 // Returns factors with M near the sum of left_k * right_k^T; nothing if every element of M is zero.
 // Reads M passes + 1 times, or less where its rank is small.  Memory: the vectors of the note
