@@ -73,7 +73,7 @@ room(formats torch base files zip pickle model names checkpoint content safetens
 room(formats dcp base files zip pickle model names checkpoint content safetensors torch)
 room(formats checks base files model checkpoint content hdf5 torch dcp)
 room(formats arithmetic base files pickle model checkpoint content checks)
-room(formats lora base pickle model checkpoint content arithmetic)
+room(formats lora base files pickle model checkpoint content arithmetic)
 room(formats rewrite base pickle model checkpoint content)
 room(formats edit base pickle model checkpoint content arithmetic rewrite)
 room(formats map base pickle model checkpoint content arithmetic rewrite)

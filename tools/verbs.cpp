@@ -20,6 +20,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_resize_vocab());
   verbs.push_back(make_average());
   verbs.push_back(make_merge_lora());
+  verbs.push_back(make_extract_lora());
   verbs.push_back(make_verify());
   verbs.push_back(make_latest());
   verbs.push_back(make_prune());

@@ -13,7 +13,6 @@
 namespace fsdp::formats::hf {
 namespace {
 
-constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr std::size_t kCopyBytes = 1U << 20U;
 
@@ -21,7 +20,7 @@ class ModelOutput : public Output {
  public:
   ModelOutput(const Checkpoint& source, const Value& content, std::filesystem::path destination,
               OutputOptions options, std::uint64_t max_shard_bytes,
-              std::vector<Companion> companions)
+              std::vector<Companion> companions, const std::string& weights)
       : source_(source),
         destination_(std::move(destination)),
         options_(std::move(options)),
@@ -34,7 +33,7 @@ class ModelOutput : public Output {
     plan_.tensors -= plan_.tied.size();
     plan_.tensor_bytes = 0;
     for (const safetensors::Writer::File& file : writer_.files()) {
-      plan_.files.push_back({single() ? kWeights : file.name, file.bytes});
+      plan_.files.push_back({single() ? weights : file.name, file.bytes});
       plan_.tensor_bytes += file.bytes - file.header.size();
     }
     if (!single()) plan_.files.push_back({kIndex, writer_.index().size()});
@@ -94,9 +93,10 @@ std::unique_ptr<Output> plan_model_output(const Checkpoint& source, const Value&
                                           const std::filesystem::path& destination,
                                           const OutputOptions& options,
                                           std::uint64_t max_shard_bytes,
-                                          std::vector<Companion> companions) {
+                                          std::vector<Companion> companions,
+                                          const std::string& weights) {
   return std::make_unique<ModelOutput>(source, content, destination, options, max_shard_bytes,
-                                       std::move(companions));
+                                       std::move(companions), weights);
 }
 
 }  // namespace fsdp::formats::hf

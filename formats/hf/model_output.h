@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "formats/content/output.h"
@@ -15,12 +16,13 @@ namespace fsdp::formats::hf {
 // model.safetensors, or files of at most `max_shard_bytes` with model.safetensors.index.json if one
 // would be larger; then the companions.  A head is written though it is tied to the embedding: a
 // model that does not tie them would otherwise miss it.
-// `content` has tensors alone.  Lifetime: the source outlives the output.
-// Throws: what safetensors::Writer throws.
+// `weights`: the name of that one file.  `content` has tensors alone.  Lifetime: the source
+// outlives the output. Throws: what safetensors::Writer throws.
 std::unique_ptr<Output> plan_model_output(const Checkpoint& source, const Value& content,
                                           const std::filesystem::path& destination,
                                           const OutputOptions& options,
                                           std::uint64_t max_shard_bytes,
-                                          std::vector<Companion> companions);
+                                          std::vector<Companion> companions,
+                                          const std::string& weights = "model.safetensors");
 
 }  // namespace fsdp::formats::hf

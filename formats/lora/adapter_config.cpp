@@ -177,4 +177,26 @@ AdapterConfig parse_adapter_config(const std::string& text) {
   return config;
 }
 
+std::string adapter_config_text(const AdapterConfig& config,
+                                const std::vector<std::string>& modules) {
+  Json::Array targets;
+  for (const std::string& module : modules) targets.emplace_back(module);
+  const bool whole = config.alpha == std::floor(config.alpha) && std::abs(config.alpha) < 1e15;
+  Json alpha = whole ? Json(static_cast<std::int64_t>(config.alpha)) : Json(config.alpha);
+  const Json::Object root = {{"peft_type", "LORA"},
+                             {"task_type", nullptr},
+                             {"base_model_name_or_path", nullptr},
+                             {"inference_mode", true},
+                             {"r", config.rank},
+                             {"lora_alpha", std::move(alpha)},
+                             {"lora_dropout", 0.0},
+                             {"target_modules", std::move(targets)},
+                             {"modules_to_save", nullptr},
+                             {"bias", "none"},
+                             {"fan_in_fan_out", config.fan_in_fan_out},
+                             {"use_rslora", config.root_scale},
+                             {"init_lora_weights", true}};
+  return to_text(root, 2) + "\n";
+}
+
 }  // namespace fsdp::formats

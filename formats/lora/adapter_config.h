@@ -32,4 +32,8 @@ struct AdapterConfig {
 // are more than names, and for settings that are not known and are on; kType, kJson.
 AdapterConfig parse_adapter_config(const std::string& text);
 
+// Returns the text of an adapter_config.json for these modules, by their names in the base.
+std::string adapter_config_text(const AdapterConfig& config,
+                                const std::vector<std::string>& modules);
+
 }  // namespace fsdp::formats

@@ -16,12 +16,11 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
+#include "formats/lora/peft_names.h"
 
 namespace fsdp::formats {
 namespace {
 
-constexpr std::string_view kModelPrefix = "base_model.model.";
-constexpr std::string_view kWeight = ".weight";
 constexpr std::size_t kKeyText = 200;
 constexpr std::size_t kMaxCandidates = 2000;
 // Storages of which parts are read last are compared through a buffer of this size.
@@ -102,8 +101,8 @@ AdapterParts parts_of(const LoraAdapter& adapter) {
       throw Error(ErrorCode::kUnsupported, cat(adapter.path, ": ", quote(key, kKeyText), why));
     };
     if (!is_floating(tensors[t].dtype)) refuse(" is no tensor of floating numbers");
-    if (!key.starts_with(kModelPrefix)) refuse(" is not of peft's layout, 'base_model.model.'");
-    const std::string name = key.substr(kModelPrefix.size());
+    if (!key.starts_with(kPeftPrefix)) refuse(" is not of peft's layout, 'base_model.model.'");
+    const std::string name = key.substr(kPeftPrefix.size());
     if (name.find("lora_magnitude_vector") != name.npos) refuse(" is of DoRA, which is not merged");
     const std::size_t at = name.find(".lora_");
     if (at == name.npos) {
@@ -160,7 +159,7 @@ class Merger {
     std::map<std::string, std::pair<std::size_t, std::size_t>> whole;  // adapter, number
     for (std::size_t i = 0; i < parts.size(); ++i) {
       for (const auto& [module, pair] : parts[i].pairs) {
-        const std::string key = result_.prefix + module + std::string(kWeight);
+        const std::string key = result_.prefix + module + std::string(kWeightSuffix);
         updates[key].push_back(update_of(i, module, pair, leaf_of(i, key)));
         ++result_.updates;
       }
@@ -204,7 +203,7 @@ class Merger {
     std::vector<std::pair<std::size_t, std::string>> names;  // adapter, key without the prefix
     for (std::size_t i = 0; i < parts.size(); ++i) {
       for (const auto& [module, pair] : parts[i].pairs)
-        names.emplace_back(i, module + std::string(kWeight));
+        names.emplace_back(i, module + std::string(kWeightSuffix));
       for (const auto& [name, number] : parts[i].whole) names.emplace_back(i, name);
     }
     std::vector<std::string> prefixes;

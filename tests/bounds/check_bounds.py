@@ -59,6 +59,7 @@ def verbs(out):
         "export": ["export", "PATH", folder, "--incomplete", fast],
         "map": ["map", RULES, "PATH", folder, "--to", "dcp", "--set", "rows=3", fast],
         "average": ["average", "PATH", "PATH", pt, "--optimizer", fast],
+        "extract-lora": ["extract-lora", "PATH", "PATH", os.path.join(out, "adapter"), "--rank", "1", fast],
         "diff": ["diff", "PATH", "PATH"],
         "stats": ["stats", "PATH"],
         "stats json": ["stats", "PATH", "--json"],
@@ -67,7 +68,7 @@ def verbs(out):
 
 
 SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
-        "reshard", "rename", "map", "export", "average", "diff", "stats", "extract"]
+        "reshard", "rename", "map", "export", "average", "extract-lora", "diff", "stats", "extract"]
 
 
 def corpus(tests, work):

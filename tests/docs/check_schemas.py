@@ -130,6 +130,9 @@ def commands(golden, folder):
     adapter = os.path.join(golden, "../adapters/blocks")
     yield ["merge-lora", step, adapter, os.path.join(folder, "merged.pt"), "--json", "--no-sync"]
     yield ["merge-lora", step, adapter, adapter, os.path.join(folder, "merged"), "--to", "dcp", "--json", "--dry-run"]
+    merged = os.path.join(folder, "merged.pt")
+    yield ["extract-lora", step, merged, os.path.join(folder, "adapter"), "--rank", "4", "--json", "--no-sync"]
+    yield ["extract-lora", step, merged, os.path.join(folder, "adapter-too"), "--rank", "2", "--json", "--dry-run", "--alpha", "3"]
     run = os.path.join(folder, "run")
     for number in (1, 2, 3):
         shutil.copytree(minimal, os.path.join(run, f"step-{number}"))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares `fsdp-ckpt merge-lora` with NumPy, bit by bit, and with peft's merge_and_unload, within one rounding.
+"""Compares `fsdp-ckpt merge-lora` with NumPy, bit by bit, and with peft's merge_and_unload, within one rounding; `extract-lora` with
+torch.linalg.svd, and what it writes with what peft loads.
 
     check_lora.py --tool PATH [--peft]
 
@@ -208,6 +209,160 @@ def refusals(tool, folder, st, base, pair):
     print("refusals: by name")
 
 
+def adapter_of(path):
+    with open(os.path.join(path, "adapter_config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    return config, load_file(os.path.join(path, "adapter_model.safetensors"))
+
+
+def product_of(config, tensors, name):
+    front = f"base_model.model.{name}"
+    if f"{front}.lora_embedding_A" in tensors:
+        a, b = tensors[f"{front}.lora_embedding_A"].double(), tensors[f"{front}.lora_embedding_B"].double()
+    else:
+        a, b = tensors[f"{front}.lora_A.weight"].double(), tensors[f"{front}.lora_B.weight"].double()
+    turned = config["fan_in_fan_out"] or f"{front}.lora_embedding_A" in tensors
+    product = config["lora_alpha"] / config["r"] * (b @ a)
+    return product.T if turned else product
+
+
+def best_energy(difference, rank):
+    squares = torch.linalg.svdvals(difference) ** 2
+    return float(squares[:rank].sum() / squares.sum())
+
+
+def extract_cases(tool, folder):
+    folder = os.path.join(folder, "extract")
+    os.makedirs(folder)
+    torch.manual_seed(11)
+    adapter, out = os.path.join(folder, "adapter"), os.path.join(folder, "merged.safetensors")
+
+    def extract(base, tuned, *words, to=adapter):
+        said = json.loads(run(tool, "extract-lora", base, tuned, to, "--force", "--json", *words))
+        return {weight["name"]: weight for weight in said["weights"]}, *adapter_of(to), said
+
+    # Differences of exactly that rank: the product is the difference, but for the rounding of weights and matrices.
+    for dtype, near in ((torch.float64, 2e-7), (torch.float32, 2e-6), (torch.bfloat16, 0.05)):
+        base = {"l.0.q.weight": torch.randn(150, 700), "l.0.k.weight": torch.randn(700, 150), "l.0.norm.weight": torch.randn(150)}
+        base = {key: tensor.to(dtype) for key, tensor in base.items()}
+        tuned = dict(base)
+        for key in ("l.0.q.weight", "l.0.k.weight"):
+            left, right = torch.randn(base[key].shape[0], 4), torch.randn(4, base[key].shape[1])
+            tuned[key] = (base[key].double() + left.double() @ right.double()).to(dtype)
+        one, other = os.path.join(folder, "base.safetensors"), os.path.join(folder, "tuned.safetensors")
+        save_file(base, one)
+        save_file(tuned, other)
+        weights, config, tensors, said = extract(one, other, "--rank", 4, "--alpha", 7)
+        check(sorted(weights) == ["l.0.k.weight", "l.0.q.weight"] and said["unchanged"] == 1, said)
+        check(config["r"] == 4 and config["lora_alpha"] == 7 and config["target_modules"] == ["l.0.k", "l.0.q"], config)
+        for key, weight in weights.items():
+            difference = tuned[key].double() - base[key].double()
+            left = difference - product_of(config, tensors, key.removesuffix(".weight"))
+            error = float(left.norm() / difference.norm())
+            check(error < near and abs(error - weight["error"]) <= 1e-6 * error + 1e-12, f"{key} {dtype}: {error} {weight}")
+        run(tool, "merge-lora", one, adapter, out, "--force")
+        got = load_file(out)
+        for key, tensor in tuned.items():
+            unit = 4 * torch.finfo(dtype).eps * float(torch.maximum(tensor.abs(), base[key].abs()).max())
+            if dtype == torch.float64:
+                unit = 1e-5  # the matrices are of float32
+            apart = (got[key].double() - tensor.double()).abs().max()
+            # Rounding to bfloat16 is part of the difference, and not of that rank.
+            check(bool(apart <= (8 * unit if dtype == torch.bfloat16 else unit)), f"round trip {key} {dtype}: {apart} apart, {unit}")
+
+    # Differences of full rank whose singular values fall as 1 / k and 1 / sqrt(k), and those of random numbers.
+    base, tuned = {}, {}
+    for name, power in (("a", 1.0), ("b", 0.5), ("c", 0.0)):
+        for shape in ((300, 420), (420, 300), (30, 900)):
+            key = f"{name}.{shape[0]}.weight"
+            base[key] = torch.randn(*shape)
+            noise = torch.randn(*shape, dtype=torch.float64)
+            if power != 0:
+                u, s, v = torch.linalg.svd(noise, full_matrices=False)
+                noise = u @ torch.diag(torch.arange(1, len(s) + 1).double() ** -power) @ v
+            tuned[key] = base[key] + noise.float()
+    one = os.path.join(folder, "full-base.safetensors")
+    save_file(base, one)
+    torch.save({"app": {"model": tuned}, "step": 3}, os.path.join(folder, "tuned.pt"))
+    ranks = os.path.join(folder, "tuned")
+    run(tool, "shard", os.path.join(folder, "tuned.pt"), ranks, "--world-size", 3)
+    seen = set()
+    for number, (path, *words) in enumerate([(os.path.join(folder, "tuned.pt"),), (ranks, "--threads", 5), (ranks, "--max-memory", "24MiB", "--threads", 2)]):
+        weights, config, tensors, said = extract(one, path, "-r", 12, *words)
+        for key, weight in weights.items():
+            difference = tuned[key].double() - base[key].double()
+            left = difference - product_of(config, tensors, key.removesuffix(".weight"))
+            error, best = float(left.norm() / difference.norm()), best_energy(difference, 12)
+            check(abs(error - weight["error"]) < 1e-6, f"{key}: error {error} {weight}")
+            check(abs(error ** 2 + weight["energy"] - 1) < 1e-5, f"{key}: {weight}")
+            loss = {"a": 1e-5, "b": 2e-3, "c": 0.1}[key[0]]
+            check(best * (1 - loss) <= weight["energy"] <= best + 1e-9, f"{key}: kept {weight['energy']} of {best}")
+        with open(os.path.join(adapter, "adapter_model.safetensors"), "rb") as file:
+            seen.add(file.read())
+    check(len(seen) == 1, "bits differ by format, ranks, threads or memory")
+    few, _, _, _ = extract(one, ranks, "-r", 12, "--passes", 1)
+    many, _, _, _ = extract(one, ranks, "-r", 12, "--passes", 30)
+    for key in few:
+        best = best_energy(tuned[key].double() - base[key].double(), 12)
+        check(few[key]["energy"] <= many[key]["energy"] + 1e-12 and many[key]["energy"] >= best * (1 - 1e-2), f"passes: {key}: {few[key]} {many[key]} {best}")
+
+    # Embeddings, and weights [in, out].
+    base = {"embed_tokens.weight": torch.randn(50, 24), "table.weight": torch.randn(40, 24), "q.weight": torch.randn(24, 36)}
+    tuned = {key: tensor + torch.randn(tensor.shape[0], 3) @ torch.randn(3, tensor.shape[1]) for key, tensor in base.items()}
+    one, other = os.path.join(folder, "e-base.pt"), os.path.join(folder, "e-tuned.pt")
+    torch.save(base, one)
+    torch.save(tuned, other)
+    for words in ([], ["--fan-in-fan-out"]):
+        weights, config, tensors, _ = extract(one, other, "-r", 3, "--embedding", "table.*", "--dtype", "fp32", *words)
+        names = [f"base_model.model.{name}" for name in ("embed_tokens.lora_embedding_A", "embed_tokens.lora_embedding_B", "q.lora_A.weight",
+                                                         "q.lora_B.weight", "table.lora_embedding_A", "table.lora_embedding_B")]
+        check(sorted(tensors) == names and config["fan_in_fan_out"] == bool(words), sorted(tensors))
+        for key, tensor in tuned.items():
+            check(torch.allclose(base[key] + product_of(config, tensors, key.removesuffix(".weight")).float(), tensor, atol=1e-4), key)
+        run(tool, "merge-lora", one, adapter, out, "--force")
+        for key, tensor in load_file(out).items():
+            check(torch.allclose(tensor, tuned[key], atol=1e-4), f"merged {key}")
+    _, _, tensors, _ = extract(one, other, "-r", 3, "-k", "q.*", "--dtype", "bf16")
+    check({t.dtype for t in tensors.values()} == {torch.bfloat16} and len(tensors) == 2, "--dtype and -k")
+    extract_refusals(tool, folder, base, one)
+    print("extract-lora: as torch.linalg.svd")
+
+
+def extract_refusals(tool, folder, base, one):
+    changed = {key: tensor + 1 for key, tensor in base.items()}
+    other, out = os.path.join(folder, "other.pt"), os.path.join(folder, "refused")
+
+    def case(tuned, *says, words=("--rank", 2), base_of=None):
+        torch.save(tuned, other)
+        if base_of is not None:
+            torch.save(base_of, one)
+        err = run(tool, "extract-lora", one, other, out, *words, expect=2)
+        for word in says:
+            check(word in err, f"no {word!r} in {err}")
+        check(not os.path.exists(out), f"{says}: written")
+
+    case(base, "error[MISMATCH]", "no weight differs")
+    case({**changed, "q.wright": changed["q.weight"]}, "error[MISMATCH]", "lacks 'q.wright'")
+    case({("q.wright" if key == "q.weight" else key): t for key, t in changed.items()}, "error[MISMATCH]", "lacks 'q.weight'", "nearest name is 'q.wright'")
+    case({**changed, "q.weight": torch.ones(24, 35)}, "error[MISMATCH]", "'q.weight' is float32 [24, 35], but float32 [24, 36]")
+    case({**changed, "q.weight": torch.ones(24, 36).half()}, "error[MISMATCH]", "is float16 [24, 36], but float32")
+    for number, word in ((float("nan"), "NaN"), (float("inf"), "an infinite element")):
+        bad = {key: tensor.clone() for key, tensor in changed.items()}
+        bad["q.weight"][3, 5] = number
+        case(bad, "error[UNSUPPORTED]", f"'q.weight' has {word} at [3, 5]", "--exclude 'q.weight'")
+    case(changed, "error[UNSUPPORTED]", "smaller side is less than a rank of 25", "and differs", "'embed_tokens.weight'", "so do", words=("--rank", 25))
+    case(changed, "error[USAGE]", "--rank", words=("--rank", 0))
+    case(changed, "error[USAGE]", "--alpha", words=("--rank", 2, "--alpha", 0))
+    case(changed, "error[NOT_FOUND]", words=("--rank", 2, "-k", "nothing.*"))
+    for extra, says in ((torch.zeros(7), "float32 [7], no matrix"), (torch.zeros(7, 7, dtype=torch.int64), "no floating numbers")):
+        more = {**base, "q.bias": extra}
+        case({**changed, "q.bias": extra + 1}, "error[UNSUPPORTED]", "'q.bias'", says, "--exclude 'q.bias'", base_of=more)
+    case({**changed, "q.scale": torch.ones(4, 4)}, "not the weight of a module", base_of={**base, "q.scale": torch.zeros(4, 4)})
+    run(tool, "extract-lora", one, other, out, "--rank", 2, "--exclude", "q.scale", "--dry-run")
+    check(not os.path.exists(out), "a dry run writes")
+    print("extract-lora: refusals by name")
+
+
 def peft_cases(tool, folder):
     import peft
     from torch import nn
@@ -256,8 +411,34 @@ def peft_cases(tool, folder):
             apart = (got[key].float() - tensor.float()).abs()
             check(bool((apart <= unit).all()), f"peft {name}: {key}: {apart.max()} apart")
         check(changed > 0, f"peft {name}: nothing changed")
-    print(f"peft {peft.__version__}: five kinds of adapters")
+    for name, dtype in (("linear", torch.float32), ("bfloat16", torch.bfloat16)):
+        torch.manual_seed(7)
+        model = Net().to(dtype)
+        base, tuned, out = (os.path.join(folder, f"x-{name}-{part}.safetensors") for part in ("base", "tuned", "merged"))
+        save_file(model.state_dict(), base)
+        changed = {key: tensor + 0.1 * torch.randn(tensor.shape).to(dtype) if key.endswith((".q.weight", ".k.weight", "emb.weight")) else tensor
+                   for key, tensor in model.state_dict().items()}
+        save_file(changed, tuned)
+        adapter = os.path.join(folder, f"x-{name}")
+        run(tool, "extract-lora", base, tuned, adapter, "-r", 8, "--alpha", 3, "--embedding", "emb.weight")
+        run(tool, "merge-lora", base, adapter, out)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # peft warns of missing keys
+            loaded = peft.PeftModel.from_pretrained(model, adapter)
+        wrapped = {key.replace(".default", "").removeprefix("base_model.model.") for key in loaded.state_dict() if "lora_" in key}
+        check(len(wrapped) == 10, sorted(wrapped))
+        want = loaded.merge_and_unload().state_dict()
+        got = load_file(out)
+        check(sorted(got) == sorted(want), f"extracted {name}: keys")
+        for key, tensor in want.items():
+            before = load_file(base)[key]
+            unit = 4 * torch.finfo(dtype).eps * float(torch.maximum(tensor.abs(), before.abs()).max())
+            apart = (got[key].float() - tensor.float()).abs().max()
+            check(bool(apart <= unit), f"extracted {name}: {key}: {apart} apart")
+            check(torch.equal(before, changed[key]) == torch.equal(before, got[key]), f"extracted {name}: {key} changed")
+    print(f"peft {peft.__version__}: five kinds of adapters, and those that are extracted")
     tried.record("peft", "LoRA adapters", "merge-lora", "equal to its merge_and_unload up to one rounding")
+    tried.record("peft", "LoRA adapters", "extract-lora", "loaded; its merge_and_unload equal to merge-lora's result up to one rounding")
 
 
 def main():
@@ -270,6 +451,7 @@ def main():
             peft_cases(options.tool, folder)
         else:
             refusals(options.tool, folder, *numpy_cases(options.tool, folder))
+            extract_cases(options.tool, folder)
 
 
 if __name__ == "__main__":

@@ -211,6 +211,9 @@ class ModuleTest(unittest.TestCase):
         self.assertEqual((mean.summed, mean.weights, mean.divisor), (22, [-1.0, 2.0], None))
         merged = fsdp_ckpt.merge_lora(FOLDER, [os.path.join(DATA, "adapters/blocks")], self.path("merged.pt"))
         self.assertEqual((merged.merged, merged.prefix), (2, "app.model."))
+        adapter = fsdp_ckpt.extract_lora(FOLDER, self.path("merged.pt"), self.path("adapter"), rank=4)
+        self.assertEqual([one.name for one in adapter.weights], ["blocks.0.dn.weight", "blocks.0.up.weight"])
+        self.assertLess(max(one.error for one in adapter.weights), 1e-5)
         changed = fsdp_ckpt.set_values(FOLDER, self.path("set"), {"step": 0, "app.optim.param_groups.*.lr": 1e-4})
         self.assertEqual([(one.was, one.now) for one in changed.changes], [(0.01, 1e-4), (2, 0)])
         names = [one.name for one in fsdp_ckpt.maps()]

@@ -62,6 +62,7 @@ TEST_F(WordsTest, a_selection_that_matches_nothing_is_refused_in_every_verb) {
       {"reshard", source, out, "--world-size", "3"},
       {"rename", source, out, "--rename", "blocks=layers"},
       {"rekey", source, out, "--to", "id"},
+      {"extract-lora", source, source, out, "--rank", "2"},
       {"extract", source, "step"}};
   for (std::vector<std::string> verb : verbs) {
     verb.insert(verb.end(), {"-k", "no.such.**"});

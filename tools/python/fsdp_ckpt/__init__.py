@@ -16,18 +16,19 @@ from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, Comparison, Diffe
                        File, Finding, Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, PassedOver, Pruned,
                        Removed, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats, Tolerance,
                        Totals, Unread, Value, Verification, Verified)
-from ._verbs import (average, consolidate, convert, diff, export_model, extract, import_model, inspect, inspect_globals,
-                     inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename, reshard, seal, set_values,
-                     shard, stats, verify, verify_run)
-from ._written import (Averaged, Exported, Imported, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, Output, Rekeyed, Rename,
-                       Renamed, Resharded, ValueChange, ValuesSet, Written)
+from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, import_model, inspect,
+                     inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename, reshard,
+                     seal, set_values, shard, stats, verify, verify_run)
+from ._written import (Averaged, Exported, ExtractedAdapter, ExtractedWeight, Imported, MapStep, MapTensor, Mapped, Merged,
+                       OptimizerKeys, Output, Rekeyed, Rename, Renamed, Resharded, ValueChange, ValuesSet, Written)
 
 __all__ = ["Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "Comparison", "Difference", "DtypeStats", "Exported",
-           "ExtractedFile", "Extraction", "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group",
-           "Imported", "Inspection", "Kept", "Latest", "Listed", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
-           "Output", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename", "Renamed", "Resharded", "RunInspection",
-           "RunVerification", "SealState", "Sealed", "Statistics", "Tensor", "TensorStats", "Tolerance", "Totals", "Unread",
-           "Value", "ValueChange", "ValuesSet", "Verification", "Verified", "Written", "average", "consolidate", "convert",
-           "diff", "export_model", "extract", "import_model", "inspect", "inspect_globals", "inspect_run", "latest", "map_model",
-           "map_rules", "maps", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "run", "seal", "set_values",
-           "shard", "stats", "verify", "verify_run", "version"]
+           "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction", "File", "Finding", "FsdpCkptError", "Gate",
+           "GlobalName", "Globals", "Group", "Imported", "Inspection", "Kept", "Latest", "Listed", "MapStep", "MapTensor",
+           "Mapped", "Merged", "OptimizerKeys", "Output", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
+           "Renamed", "Resharded", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics", "Tensor",
+           "TensorStats", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification", "Verified",
+           "Written", "average", "consolidate", "convert", "diff", "export_model", "extract", "extract_lora", "import_model",
+           "inspect", "inspect_globals", "inspect_run", "latest", "map_model", "map_rules", "maps", "merge_lora", "program",
+           "prune", "rekey", "rename", "reshard", "run", "seal", "set_values", "shard", "stats", "verify", "verify_run",
+           "version"]

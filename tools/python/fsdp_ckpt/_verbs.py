@@ -18,7 +18,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from ._process import FsdpCkptError, Progress, ask
 from ._results import (Answer, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Pruned,
                        RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
-from ._written import (Averaged, Exported, Imported, Mapped, Merged, Output, Rekeyed, Renamed, Resharded, ValuesSet)
+from ._written import (Averaged, Exported, ExtractedAdapter, Imported, Mapped, Merged, Output, Rekeyed, Renamed, Resharded,
+                       ValuesSet)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -326,6 +327,18 @@ def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, to: Optional[
     return _asked(Merged, "merge-lora", [_path(path), *map(_path, adapters), _path(out)], {
         "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
         "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def extract_lora(path: Path, tuned: Path, out: Path, *, rank: int, alpha: Optional[float] = None, dtype: Optional[str] = None,
+                 passes: Optional[int] = None, embedding: Globs = None, fan_in_fan_out: bool = False, model: Optional[str] = None,
+                 dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+                 exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+                 progress: OnProgress = None, check: bool = True) -> ExtractedAdapter:
+    """Writes what training changed between `path` and `tuned` as a LoRA adapter of peft's layout."""
+    return _asked(ExtractedAdapter, "extract-lora", [_path(path), _path(tuned), _path(out)], {
+        "rank": rank, "alpha": alpha, "dtype": dtype, "passes": passes, "embedding": embedding, "fan_in_fan_out": fan_in_fan_out,
+        "model": model, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 

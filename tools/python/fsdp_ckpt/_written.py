@@ -101,6 +101,23 @@ class Merged(Written):
 
 
 @dataclass(frozen=True)
+class ExtractedWeight:
+    name: str
+    shape: List[int]
+    error: float
+    energy: float
+
+
+@dataclass(frozen=True)
+class ExtractedAdapter(Written):
+    tuned: str
+    rank: int
+    alpha: float
+    weights: List[ExtractedWeight]
+    unchanged: int
+
+
+@dataclass(frozen=True)
 class Averaged(Written):
     inputs: List[str]
     weights: List[float]

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint of tensors that were just made, and wait in a file without a name for a writer.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/files/file.h"
+
+namespace fsdp::formats {
+
+class SpilledTensors : public Checkpoint {
+ public:
+  // `path`: where they come from, for messages.  `unchanged`: called before an output of them is
+  // committed; throws if what they were made from changed.
+  // Throws: kIo.
+  SpilledTensors(std::string path, std::function<void()> unchanged);
+
+  // Adds a dense row-major tensor.  `checked`: all that it was made from carried checksums.
+  // Throws: kIo, kNoSpace.
+  void add(std::string key, DType dtype, std::vector<std::int64_t> shape,
+           std::span<const std::byte> elements, bool checked);
+
+  ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
+  // Requires: not called, there are no values.
+  Value value(const ValueEntry& value) const override;
+  ChunkData storage(const StorageRef& storage) const override;
+  // Requires: not called; the output is checked once it is written.
+  VerifyReport verify(const VerifyOptions& options) const override;
+  void check_unchanged() const override { unchanged_(); }
+
+ private:
+  std::function<void()> unchanged_;
+  std::shared_ptr<SpillFile> file_;
+  std::vector<bool> checked_;  // by the file of a location
+};
+
+}  // namespace fsdp::formats
