@@ -77,7 +77,7 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
 struct Prepared {
   std::shared_ptr<const formats::Checkpoint> original;  // what a changed source reads
   std::shared_ptr<const formats::Checkpoint> source;    // that the content refers to
-  formats::Value content;                         // without placeholders
+  formats::Value content;                               // without placeholders
   ReportExtras extras;
 };
 // Opens and checks the source, and edits its content as the options say.  `change`: applied after

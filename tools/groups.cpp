@@ -151,8 +151,8 @@ class GroupsVerb : public Verb {
       for (const std::size_t g : group.from) from.emplace_back(static_cast<std::int64_t>(g));
       formats::Json::Array parameters;
       for (const std::string& parameter : group.parameters) parameters.emplace_back(parameter);
-      groups.emplace_back(formats::Json::Object{{"from", std::move(from)},
-                                                {"parameters", std::move(parameters)}});
+      groups.emplace_back(
+          formats::Json::Object{{"from", std::move(from)}, {"parameters", std::move(parameters)}});
     }
     formats::Json::Array changes;
     for (const formats::OptionChange& change : optimizer.changes) {

@@ -98,9 +98,9 @@ class GroupEditor {
   std::vector<StatePart> chosen_parts() const {
     std::vector<StatePart> parts = optimizer_parts(content_);
     if (parts.empty()) {
-      throw Error(ErrorCode::kKey,
-                  checkpoint_.description().path + ": holds no optimizer state; a state is a dict "
-                                                   "of 'state' and 'param_groups'");
+      throw Error(ErrorCode::kKey, checkpoint_.description().path +
+                                       ": holds no optimizer state; a state is a dict "
+                                       "of 'state' and 'param_groups'");
     }
     std::vector<std::string> keys;
     for (const StatePart& part : parts) keys.push_back(joined(part.path));
@@ -261,9 +261,8 @@ class GroupEditor {
 
   void check_position(std::size_t g) const {
     if (g < optimizer_.groups.size()) return;
-    throw Error(ErrorCode::kNotFound,
-                cat("there is no group ", g, "; the last is ",
-                    static_cast<std::int64_t>(optimizer_.groups.size()) - 1));
+    throw Error(ErrorCode::kNotFound, cat("there is no group ", g, "; the last is ",
+                                          static_cast<std::int64_t>(optimizer_.groups.size()) - 1));
   }
 
   // Throws kMismatch naming the options in which the groups to be joined differ.

@@ -108,8 +108,8 @@ class Splicer {
  private:
   // A container of the first checkpoint.
   struct Level {
-    std::size_t last = 0;            // the last leaf in it
-    std::size_t alive = 0;           // leaves in it that were not dropped
+    std::size_t last = 0;              // the last leaf in it
+    std::size_t alive = 0;             // leaves in it that were not dropped
     const PlacedStep* step = nullptr;  // a step into it
   };
 
@@ -154,20 +154,20 @@ class Splicer {
     check_used(splice_.take, used, theirs, other);
     if (!both.empty() && !splice_.replace) {
       const auto& [at, leaf] = both.front();
-      std::string text = cat(other.description().path, ": ", quote(leaf->was, kSpliceKeyText),
-                             " is ", what_of(other, leaf->value), ", and ",
-                             source_->description().path, " has ",
-                             what_of(*source_, own_[at].value), " there");
+      std::string text =
+          cat(other.description().path, ": ", quote(leaf->was, kSpliceKeyText), " is ",
+              what_of(other, leaf->value), ", and ", source_->description().path, " has ",
+              what_of(*source_, own_[at].value), " there");
       if (both.size() > 1) text += cat("; ", both.size() - 1, " more in both");
       throw Error(ErrorCode::kRekeyCollision, text);
     }
     std::set<std::string> keys;
     for (const PlacedLeaf& leaf : chosen_) {
       if (keys.insert(leaf.was).second && !twice_.contains(leaf.was)) continue;
-      throw Error(ErrorCode::kKey,
-                  cat(twice_.contains(leaf.was) ? source_->description().path
-                                                : other.description().path,
-                      ": ", quote(leaf.was, kSpliceKeyText), ": two entries have this name"));
+      throw Error(
+          ErrorCode::kKey,
+          cat(twice_.contains(leaf.was) ? source_->description().path : other.description().path,
+              ": ", quote(leaf.was, kSpliceKeyText), ": two entries have this name"));
     }
   }
 
@@ -216,9 +216,9 @@ class Splicer {
     }
     const auto below = levels_.find(level_name(leaf.path, leaf.path.size()));
     if (below != levels_.end() && below->second.alive != 0) {
-      refuse(leaf, cat(" is ", report.what, ", but ", source_->description().path,
-                       " has keys inside it, ",
-                       quote(own_[below->second.last].was, kSpliceKeyText)));
+      refuse(leaf,
+             cat(" is ", report.what, ", but ", source_->description().path,
+                 " has keys inside it, ", quote(own_[below->second.last].was, kSpliceKeyText)));
     }
     std::size_t last = own_.empty() ? 0 : own_.size() - 1;
     for (std::size_t d = 0; d < leaf.path.size(); ++d) {
@@ -297,8 +297,8 @@ class Splicer {
         std::int64_t& after = next[level];
         if (*position != after && *position + 1 != after) {
           throw Error(ErrorCode::kKey,
-                      cat(splice_.other->description().path, ": ",
-                          quote(leaf.was, kSpliceKeyText), " would be item ", after,
+                      cat(splice_.other->description().path, ": ", quote(leaf.was, kSpliceKeyText),
+                          " would be item ", after,
                           " of its list, as nothing is left of the items before it"));
         }
         after = *position + 1;
@@ -307,17 +307,17 @@ class Splicer {
   }
 
   [[noreturn]] void refuse(const PlacedLeaf& leaf, const std::string& why) const {
-    throw Error(ErrorCode::kKey, cat(splice_.other->description().path, ": ",
-                                     quote(leaf.was, kSpliceKeyText), why));
+    throw Error(ErrorCode::kKey,
+                cat(splice_.other->description().path, ": ", quote(leaf.was, kSpliceKeyText), why));
   }
 
   std::shared_ptr<const Checkpoint> source_;
   const Splice& splice_;
   std::vector<PlacedLeaf> own_;
-  std::vector<bool> gone_;                                  // dropped or replaced
-  std::vector<std::vector<PlacedLeaf>> behind_;             // taken leaves, by the leaf before them
-  std::unordered_map<std::string, Level> levels_;           // by level_name
-  std::unordered_map<std::string, std::size_t> leaf_at_;    // by level_name
+  std::vector<bool> gone_;                                // dropped or replaced
+  std::vector<std::vector<PlacedLeaf>> behind_;           // taken leaves, by the leaf before them
+  std::unordered_map<std::string, Level> levels_;         // by level_name
+  std::unordered_map<std::string, std::size_t> leaf_at_;  // by level_name
   std::unordered_map<std::string, std::size_t> by_key_;
   std::set<std::string> twice_;
   std::vector<PlacedLeaf> chosen_;

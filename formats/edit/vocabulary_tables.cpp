@@ -65,10 +65,9 @@ class TableSearch {
     for (const Leaf& leaf : out_.tables) {
       if (tensor(leaf).shape[0] == rows) continue;
       const Leaf& first = out_.tables.front();
-      throw Error(ErrorCode::kMismatch,
-                  cat(place(leaf), " has ", tensor(leaf).shape[0], " rows, and ",
-                      quote(first.key, kTableKeyText), " has ", rows,
-                      "; one number of rows cannot be meant for both"));
+      throw Error(ErrorCode::kMismatch, cat(place(leaf), " has ", tensor(leaf).shape[0],
+                                            " rows, and ", quote(first.key, kTableKeyText), " has ",
+                                            rows, "; one number of rows cannot be meant for both"));
     }
     out_.rows = rows;
     note_alike();

@@ -43,9 +43,9 @@ TEST_F(SetTest, keys_of_another_checkpoint_take_the_places_of_keys) {
                      "--exclude", "app.optim.**"})
                 .status,
             0);
-  const std::vector<std::string> taken = {"set",           golden_path(kFolder), path("o"),
-                                          "--take-from",   path("o.pt"),         "--take",
-                                          "app.model.*.*", "--take",             "step"};
+  const std::vector<std::string> taken = {
+      "set",    golden_path(kFolder), path("o"), "--take-from", path("o.pt"),
+      "--take", "app.model.*.*",      "--take",  "step"};
   const CliResult refused = run_cli(taken);
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("error[REKEY_COLLISION]"));
