@@ -45,7 +45,7 @@ class GroupsVerb : public Verb {
     return "Divide parameter groups of an optimizer, or join them";
   }
   std::vector<std::string> examples() const override {
-    return {"fsdp-ckpt groups step-400 out --split '**.bias' --split '**norm*' weight_decay=0",
+    return {"fsdp-ckpt groups step-400 out --split '**.bias' --split '**norm.*' weight_decay=0",
             "fsdp-ckpt groups full.pt out.pt --join 0,1 --keep 0"};
   }
   void declare(OptionSet& options) override {

@@ -13,6 +13,7 @@
 #include "formats/content/object_fields.h"
 #include "formats/content/placed_leaves.h"
 #include "formats/content/state_parts.h"
+#include "formats/edit/glob_use.h"
 #include "formats/edit/literal.h"
 #include "formats/edit/table_state.h"
 #include "formats/rewrite/option_equality.h"
@@ -63,29 +64,25 @@ void set_names(Group& group) {
 class GroupEditor {
  public:
   GroupEditor(const Checkpoint& checkpoint, const Value& content, const GroupEdit& edit)
-      : checkpoint_(checkpoint), content_(content), edit_(edit), same_(checkpoint) {}
+      : checkpoint_(checkpoint),
+        content_(content),
+        edit_(edit),
+        same_(checkpoint),
+        use_(edit.split) {}
 
   GroupsEdited run() {
     const std::vector<StatePart> parts = chosen_parts();
-    std::vector<bool> used(edit_.split.size());
     GroupsEdited out;
     out.content = content_;
     for (const StatePart& part : parts) {
       try {
-        edit_part(part, used, out);
+        edit_part(part, out);
       } catch (const Error& error) {
         const std::string key = joined(part.path);
         throw error.in(checkpoint_.description().path + (key.empty() ? "" : ": " + quote(key)));
       }
     }
-    for (std::size_t i = 0; i < used.size(); ++i) {
-      if (used[i]) continue;
-      const std::string near = nearest(edit_.split[i].text(), names_);
-      throw Error(ErrorCode::kNotFound,
-                  cat(checkpoint_.description().path, ": no parameter of an optimizer matches ",
-                      quote(edit_.split[i].text(), kGroupKeyText),
-                      near.empty() ? "" : "; did you mean " + quote(near, kGroupKeyText) + "?"));
-    }
+    use_.check_all(checkpoint_.description().path, "parameter of an optimizer");
     if (out.optimizers.empty()) {
       throw Error(ErrorCode::kUsage, checkpoint_.description().path +
                                          ": no group would change: all of the parameters of a "
@@ -120,7 +117,7 @@ class GroupEditor {
     return parts;
   }
 
-  void edit_part(const StatePart& part, std::vector<bool>& used, GroupsEdited& out) {
+  void edit_part(const StatePart& part, GroupsEdited& out) {
     optimizer_ = read_optimizer(
         *at_path(content_, part.path), part.kind == PartKind::kFlattenedOptimizer,
         [&](const Value& value) { return resolved(checkpoint_, value); }, std::ref(same_));
@@ -132,7 +129,7 @@ class GroupEditor {
     for (const Group& group : optimizer_.groups) {
       for (const std::string& key : group.params) keys_.emplace(key, key);
     }
-    const bool changed = edit_.join.empty() ? split(used) : join();
+    const bool changed = edit_.join.empty() ? split() : join();
     if (!changed) return;
     for (std::size_t g = 0; g < optimizer_.groups.size(); ++g) {
       for (const std::string& key : optimizer_.groups[g].params)
@@ -156,7 +153,7 @@ class GroupEditor {
     }
   }
 
-  bool split(std::vector<bool>& used) {
+  bool split() {
     names_of_keys_ = named();
     const std::size_t old = optimizer_.groups.size();
     std::vector<Group> fresh;
@@ -167,7 +164,7 @@ class GroupEditor {
       report_.groups.push_back({{g}, {}});
       Group taken = group;
       Group left = group;
-      divide(group, left, taken, used);
+      divide(group, left, taken);
       if (taken.params.empty()) continue;
       if (left.params.empty()) {
         whole.push_back(g);
@@ -195,21 +192,14 @@ class GroupEditor {
   }
 
   // Puts the parameters of a group whose names match into `taken`, the others into `left`.
-  void divide(const Group& group, Group& left, Group& taken, std::vector<bool>& used) {
+  void divide(const Group& group, Group& left, Group& taken) {
     for (Group* part : {&left, &taken}) {
       part->params.clear();
       part->param_names.clear();
     }
     for (std::size_t i = 0; i < group.params.size(); ++i) {
       const std::string& name = names_of_keys_.at(group.params[i]);
-      names_.push_back(name);
-      bool any = false;
-      for (std::size_t k = 0; k < used.size(); ++k) {
-        if (!edit_.split[k].matches(name)) continue;
-        used[k] = true;
-        any = true;
-      }
-      Group& part = any ? taken : left;
+      Group& part = use_.matches(name) ? taken : left;
       part.params.push_back(group.params[i]);
       if (!group.param_names.empty()) part.param_names.push_back(group.param_names[i]);
     }
@@ -350,11 +340,11 @@ class GroupEditor {
   const Value& content_;
   const GroupEdit& edit_;
   OptionEquality same_;
+  GlobUse use_;
   OptimizerState optimizer_;
   EditedOptimizer report_;
   std::map<std::string, std::string> keys_;           // of parameters, to themselves
   std::map<std::string, std::string> names_of_keys_;  // if they are needed
-  std::vector<std::string> names_;                    // of all parameters that were looked at
 };
 
 }  // namespace

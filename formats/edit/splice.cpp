@@ -15,14 +15,13 @@
 #include "formats/content/placed_leaves.h"
 #include "formats/content/storage_map.h"
 #include "formats/edit/extended_checkpoint.h"
+#include "formats/edit/glob_use.h"
 #include "formats/rewrite/optimizer_ids.h"
 
 namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kSpliceKeyText = 200;
-// Names suggested in place of a missing one are chosen out of so many.
-constexpr std::size_t kMostSuggested = 20'000;
 
 std::string step_name(const PathStep& step) {
   const auto* text = std::get_if<std::string>(&step);
@@ -57,31 +56,6 @@ std::string what_of(const Checkpoint& checkpoint, const Value& value) {
   return cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape));
 }
 
-void check_used(const std::vector<Glob>& globs, const std::vector<bool>& used,
-                const std::vector<PlacedLeaf>& leaves, const Checkpoint& checkpoint) {
-  const auto unused = std::find(used.begin(), used.end(), false);
-  if (unused == used.end()) return;
-  const std::string& text = globs[static_cast<std::size_t>(unused - used.begin())].text();
-  std::vector<std::string> candidates;
-  for (std::size_t i = 0; i < std::min(leaves.size(), kMostSuggested); ++i)
-    candidates.push_back(leaves[i].was);
-  const std::string near = nearest(text, candidates);
-  throw Error(ErrorCode::kNotFound,
-              cat(checkpoint.description().path, ": no key matches ", quote(text, kSpliceKeyText),
-                  near.empty() ? "" : "; did you mean " + quote(near, kSpliceKeyText) + "?"));
-}
-
-// Marks the globs that match; returns whether one does.
-bool matches(const std::vector<Glob>& globs, const std::string& key, std::vector<bool>& used) {
-  bool any = false;
-  for (std::size_t i = 0; i < globs.size(); ++i) {
-    if (!globs[i].matches(key)) continue;
-    used[i] = true;
-    any = true;
-  }
-  return any;
-}
-
 class Splicer {
  public:
   Splicer(std::shared_ptr<const Checkpoint> source, const Value& content, const Splice& splice)
@@ -114,14 +88,14 @@ class Splicer {
   };
 
   void drop() {
-    std::vector<bool> used(splice_.drop.size());
+    GlobUse use(splice_.drop);
     gone_.assign(own_.size(), false);
     for (std::size_t i = 0; i < own_.size(); ++i) {
-      if (!matches(splice_.drop, own_[i].was, used)) continue;
+      if (!use.matches(own_[i].was)) continue;
       gone_[i] = true;
       result_.dropped.push_back(own_[i].was);
     }
-    check_used(splice_.drop, used, own_, *source_);
+    use.check_all(source_->description().path, "key");
     // One more, for an empty content.
     behind_.resize(own_.size() + 1);
   }
@@ -143,15 +117,15 @@ class Splicer {
     const Checkpoint& other = *splice_.other;
     const std::vector<PlacedLeaf> theirs =
         placed_leaves(with_integer_ids(other, with_values(other, content_of(other))));
-    std::vector<bool> used(splice_.take.size());
+    GlobUse use(splice_.take);
     std::vector<std::pair<std::size_t, const PlacedLeaf*>> both;
     for (const PlacedLeaf& leaf : theirs) {
-      if (!matches(splice_.take, leaf.was, used)) continue;
+      if (!use.matches(leaf.was)) continue;
       const auto own = by_key_.find(leaf.was);
       if (own != by_key_.end() && !gone_[own->second]) both.emplace_back(own->second, &leaf);
       chosen_.push_back(leaf);
     }
-    check_used(splice_.take, used, theirs, other);
+    use.check_all(other.description().path, "key");
     if (!both.empty() && !splice_.replace) {
       const auto& [at, leaf] = both.front();
       std::string text =

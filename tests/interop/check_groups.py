@@ -160,11 +160,15 @@ def flattened(tool, folder):
 def refusals(tool, folder):
     path, out = os.path.join(folder, "r.pt"), os.path.join(folder, "ro.pt")
     model = net()
-    optimizer = grouped(model, torch.optim.AdamW, True, False)
+    optimizer = grouped(model, torch.optim.AdamW, True, True)
     step(model, optimizer, 5)
     torch.save({"model": model.state_dict(), "optim": optimizer.state_dict()}, path)
-    lost = os.path.join(folder, "lost.pt")
-    torch.save({"optim": optimizer.state_dict()}, lost)
+    lost, unclear = os.path.join(folder, "lost.pt"), os.path.join(folder, "unclear.pt")
+    numbered = optimizer.state_dict()
+    for group in numbered["param_groups"]:
+        del group["param_names"]
+    torch.save({"optim": numbered}, lost)
+    torch.save({"model": model.state_dict(), "optim": numbered}, unclear)
     several = os.path.join(folder, "several.pt")
     torch.save({"optimizers": [optimizer.state_dict(), optimizer.state_dict()]}, several)
     tensor = os.path.join(folder, "tensor.pt")
@@ -190,6 +194,7 @@ def refusals(tool, folder):
             (path, ["--join", "0,1", "--keep", "7"], ["error[NOT_FOUND]"]),
             (path, ["--split", "up.*", "--optimizer", "optm"], ["error[NOT_FOUND]", "did you mean 'optim'?"]),
             (lost, ["--split", "up.*"], ["error[KEY]", "nothing here tells their names", "rekey --to name"]),
+            (unclear, ["--split", "up.*"], ["error[REKEY_AMBIGUOUS]", "may be 'up.bias' or 'norm.bias'", "rekey --to name"]),
             (several, ["--join", "0,1", "--keep", "0"], ["error[USAGE]", "holds 2 optimizers", "--optimizer KEY"]),
             (tensor, ["--split", "up.*"], ["error[UNSUPPORTED]", "'lr' of group 0 is a tensor"]),
             (bare, ["--split", "up.*"], ["error[KEY]", "holds no optimizer state"])]:
