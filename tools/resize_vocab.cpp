@@ -107,8 +107,8 @@ class ResizeVocabVerb : public Verb {
       list_names(resized.alike.size(), key, extras.lines);
     }
     if (formats::exists_at(std::filesystem::path(common.path) / "config.json")) {
-      extras.lines.push_back(cat("config.json of PATH is not written; its vocab_size is to be ",
-                                 *size_));
+      extras.lines.push_back(
+          cat("config.json of PATH is not written; its vocab_size is to be ", *size_));
     }
     formats::Json::Array tensors;
     for (const formats::ResizedTensor& tensor : resized.tensors) {
@@ -120,12 +120,9 @@ class ResizeVocabVerb : public Verb {
     }
     formats::Json::Array alike;
     for (const std::string& key : resized.alike) alike.emplace_back(key);
-    extras.members = {{"old_size", resized.old_rows},
-                      {"size", *size_},
-                      {"fill", fill_.empty() ? "mean" : fill_},
-                      {"guessed", resized.guessed},
-                      {"resized", std::move(tensors)},
-                      {"alike", std::move(alike)}};
+    extras.members = {{"old_size", resized.old_rows},           {"size", *size_},
+                      {"fill", fill_.empty() ? "mean" : fill_}, {"guessed", resized.guessed},
+                      {"resized", std::move(tensors)},          {"alike", std::move(alike)}};
   }
 
   static formats::Json::Array shape_json(const std::vector<std::int64_t>& shape) {

@@ -101,9 +101,7 @@ class SetVerb : public Verb {
   }
 
   static void report_keys(const formats::Spliced& spliced, ReportExtras& extras) {
-    const auto dropped = [&](std::size_t i) {
-      return cat("  ", formats::escape(spliced.dropped[i]));
-    };
+    const auto dropped = [&](std::size_t i) { return formats::escape(spliced.dropped[i]); };
     const auto taken = [&](std::size_t i) {
       const formats::TakenKey& key = spliced.taken[i];
       return cat(formats::escape(key.key), ": ", key.what,

@@ -18,6 +18,7 @@ std::vector<std::unique_ptr<Verb>> all_verbs() {
   verbs.push_back(make_import());
   verbs.push_back(make_set());
   verbs.push_back(make_resize_vocab());
+  verbs.push_back(make_groups());
   verbs.push_back(make_average());
   verbs.push_back(make_merge_lora());
   verbs.push_back(make_extract_lora());

@@ -23,6 +23,7 @@ std::unique_ptr<Verb> make_import();
 std::unique_ptr<Verb> make_average();
 std::unique_ptr<Verb> make_set();
 std::unique_ptr<Verb> make_resize_vocab();
+std::unique_ptr<Verb> make_groups();
 std::unique_ptr<Verb> make_merge_lora();
 std::unique_ptr<Verb> make_extract_lora();
 std::unique_ptr<Verb> make_verify();

@@ -161,8 +161,8 @@ class VocabularyResizer {
     input.source = source_;
     const auto reader = input.reader(*tensor_number(leaf.value));
     try {
-      fill.row = mean_row(*reader, own.numel(),
-                          own.numel() / static_cast<std::uint64_t>(own.shape[0]));
+      fill.row =
+          mean_row(*reader, own.numel(), own.numel() / static_cast<std::uint64_t>(own.shape[0]));
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kLimitSize) throw;
       throw error.in(place(leaf));

@@ -28,8 +28,8 @@ std::uint64_t mixed(std::uint64_t z) {
 std::vector<std::byte> mean_row(const InputReader& table, std::uint64_t numel,
                                 std::uint64_t columns) {
   if (columns > kMostColumns) {
-    throw Error(ErrorCode::kLimitSize, cat("a row has ", columns, " elements, at most ",
-                                           kMostColumns, " are averaged"));
+    throw Error(ErrorCode::kLimitSize,
+                cat("a row has ", columns, " elements, at most ", kMostColumns, " are averaged"));
   }
   const std::size_t item = item_bytes(table.dtype());
   const std::uint64_t block = std::min(numel, kMeanBlockNumel);
@@ -43,7 +43,8 @@ std::vector<std::byte> mean_row(const InputReader& table, std::uint64_t numel,
     const std::uint64_t count = std::min(block, numel - first);
     const auto read = std::span(elements).first(count * item);
     table.read(first, read, scratch);
-    cast(table.dtype(), read, DType::kFloat64, std::as_writable_bytes(std::span(wide).first(count)));
+    cast(table.dtype(), read, DType::kFloat64,
+         std::as_writable_bytes(std::span(wide).first(count)));
     for (std::uint64_t i = 0; i < count;) {
       const std::uint64_t run = std::min(count - i, columns - column);
       for (std::uint64_t k = 0; k < run; ++k) sums[column + k] += wide[i + k];

@@ -15,14 +15,13 @@
 #include "formats/content/placed_leaves.h"
 #include "formats/content/storage_map.h"
 #include "formats/edit/extended_checkpoint.h"
+#include "formats/edit/glob_use.h"
 #include "formats/rewrite/optimizer_ids.h"
 
 namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kSpliceKeyText = 200;
-// Names suggested in place of a missing one are chosen out of so many.
-constexpr std::size_t kMostSuggested = 20'000;
 
 std::string step_name(const PathStep& step) {
   const auto* text = std::get_if<std::string>(&step);
@@ -57,31 +56,6 @@ std::string what_of(const Checkpoint& checkpoint, const Value& value) {
   return cat(torch_name(tensor.dtype), " ", shape_text(tensor.shape));
 }
 
-void check_used(const std::vector<Glob>& globs, const std::vector<bool>& used,
-                const std::vector<PlacedLeaf>& leaves, const Checkpoint& checkpoint) {
-  const auto unused = std::find(used.begin(), used.end(), false);
-  if (unused == used.end()) return;
-  const std::string& text = globs[static_cast<std::size_t>(unused - used.begin())].text();
-  std::vector<std::string> candidates;
-  for (std::size_t i = 0; i < std::min(leaves.size(), kMostSuggested); ++i)
-    candidates.push_back(leaves[i].was);
-  const std::string near = nearest(text, candidates);
-  throw Error(ErrorCode::kNotFound,
-              cat(checkpoint.description().path, ": no key matches ", quote(text, kSpliceKeyText),
-                  near.empty() ? "" : "; did you mean " + quote(near, kSpliceKeyText) + "?"));
-}
-
-// Marks the globs that match; returns whether one does.
-bool matches(const std::vector<Glob>& globs, const std::string& key, std::vector<bool>& used) {
-  bool any = false;
-  for (std::size_t i = 0; i < globs.size(); ++i) {
-    if (!globs[i].matches(key)) continue;
-    used[i] = true;
-    any = true;
-  }
-  return any;
-}
-
 class Splicer {
  public:
   Splicer(std::shared_ptr<const Checkpoint> source, const Value& content, const Splice& splice)
@@ -108,20 +82,20 @@ class Splicer {
  private:
   // A container of the first checkpoint.
   struct Level {
-    std::size_t last = 0;            // the last leaf in it
-    std::size_t alive = 0;           // leaves in it that were not dropped
+    std::size_t last = 0;              // the last leaf in it
+    std::size_t alive = 0;             // leaves in it that were not dropped
     const PlacedStep* step = nullptr;  // a step into it
   };
 
   void drop() {
-    std::vector<bool> used(splice_.drop.size());
+    GlobUse use(splice_.drop);
     gone_.assign(own_.size(), false);
     for (std::size_t i = 0; i < own_.size(); ++i) {
-      if (!matches(splice_.drop, own_[i].was, used)) continue;
+      if (!use.matches(own_[i].was)) continue;
       gone_[i] = true;
       result_.dropped.push_back(own_[i].was);
     }
-    check_used(splice_.drop, used, own_, *source_);
+    use.check_all(source_->description().path, "key");
     // One more, for an empty content.
     behind_.resize(own_.size() + 1);
   }
@@ -143,31 +117,31 @@ class Splicer {
     const Checkpoint& other = *splice_.other;
     const std::vector<PlacedLeaf> theirs =
         placed_leaves(with_integer_ids(other, with_values(other, content_of(other))));
-    std::vector<bool> used(splice_.take.size());
+    GlobUse use(splice_.take);
     std::vector<std::pair<std::size_t, const PlacedLeaf*>> both;
     for (const PlacedLeaf& leaf : theirs) {
-      if (!matches(splice_.take, leaf.was, used)) continue;
+      if (!use.matches(leaf.was)) continue;
       const auto own = by_key_.find(leaf.was);
       if (own != by_key_.end() && !gone_[own->second]) both.emplace_back(own->second, &leaf);
       chosen_.push_back(leaf);
     }
-    check_used(splice_.take, used, theirs, other);
+    use.check_all(other.description().path, "key");
     if (!both.empty() && !splice_.replace) {
       const auto& [at, leaf] = both.front();
-      std::string text = cat(other.description().path, ": ", quote(leaf->was, kSpliceKeyText),
-                             " is ", what_of(other, leaf->value), ", and ",
-                             source_->description().path, " has ",
-                             what_of(*source_, own_[at].value), " there");
+      std::string text =
+          cat(other.description().path, ": ", quote(leaf->was, kSpliceKeyText), " is ",
+              what_of(other, leaf->value), ", and ", source_->description().path, " has ",
+              what_of(*source_, own_[at].value), " there");
       if (both.size() > 1) text += cat("; ", both.size() - 1, " more in both");
       throw Error(ErrorCode::kRekeyCollision, text);
     }
     std::set<std::string> keys;
     for (const PlacedLeaf& leaf : chosen_) {
       if (keys.insert(leaf.was).second && !twice_.contains(leaf.was)) continue;
-      throw Error(ErrorCode::kKey,
-                  cat(twice_.contains(leaf.was) ? source_->description().path
-                                                : other.description().path,
-                      ": ", quote(leaf.was, kSpliceKeyText), ": two entries have this name"));
+      throw Error(
+          ErrorCode::kKey,
+          cat(twice_.contains(leaf.was) ? source_->description().path : other.description().path,
+              ": ", quote(leaf.was, kSpliceKeyText), ": two entries have this name"));
     }
   }
 
@@ -216,9 +190,9 @@ class Splicer {
     }
     const auto below = levels_.find(level_name(leaf.path, leaf.path.size()));
     if (below != levels_.end() && below->second.alive != 0) {
-      refuse(leaf, cat(" is ", report.what, ", but ", source_->description().path,
-                       " has keys inside it, ",
-                       quote(own_[below->second.last].was, kSpliceKeyText)));
+      refuse(leaf,
+             cat(" is ", report.what, ", but ", source_->description().path,
+                 " has keys inside it, ", quote(own_[below->second.last].was, kSpliceKeyText)));
     }
     std::size_t last = own_.empty() ? 0 : own_.size() - 1;
     for (std::size_t d = 0; d < leaf.path.size(); ++d) {
@@ -297,8 +271,8 @@ class Splicer {
         std::int64_t& after = next[level];
         if (*position != after && *position + 1 != after) {
           throw Error(ErrorCode::kKey,
-                      cat(splice_.other->description().path, ": ",
-                          quote(leaf.was, kSpliceKeyText), " would be item ", after,
+                      cat(splice_.other->description().path, ": ", quote(leaf.was, kSpliceKeyText),
+                          " would be item ", after,
                           " of its list, as nothing is left of the items before it"));
         }
         after = *position + 1;
@@ -307,17 +281,17 @@ class Splicer {
   }
 
   [[noreturn]] void refuse(const PlacedLeaf& leaf, const std::string& why) const {
-    throw Error(ErrorCode::kKey, cat(splice_.other->description().path, ": ",
-                                     quote(leaf.was, kSpliceKeyText), why));
+    throw Error(ErrorCode::kKey,
+                cat(splice_.other->description().path, ": ", quote(leaf.was, kSpliceKeyText), why));
   }
 
   std::shared_ptr<const Checkpoint> source_;
   const Splice& splice_;
   std::vector<PlacedLeaf> own_;
-  std::vector<bool> gone_;                                  // dropped or replaced
-  std::vector<std::vector<PlacedLeaf>> behind_;             // taken leaves, by the leaf before them
-  std::unordered_map<std::string, Level> levels_;           // by level_name
-  std::unordered_map<std::string, std::size_t> leaf_at_;    // by level_name
+  std::vector<bool> gone_;                                // dropped or replaced
+  std::vector<std::vector<PlacedLeaf>> behind_;           // taken leaves, by the leaf before them
+  std::unordered_map<std::string, Level> levels_;         // by level_name
+  std::unordered_map<std::string, std::size_t> leaf_at_;  // by level_name
   std::unordered_map<std::string, std::size_t> by_key_;
   std::set<std::string> twice_;
   std::vector<PlacedLeaf> chosen_;

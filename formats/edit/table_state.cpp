@@ -116,9 +116,8 @@ std::vector<StatePart> optimizer_parts(const Value& content) {
 }
 
 bool lies_in(const Leaf& leaf, const std::vector<StatePart>& parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](const StatePart& part) {
-    return begins_with(leaf.path, part.path);
-  });
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const StatePart& part) { return begins_with(leaf.path, part.path); });
 }
 
 std::vector<ParameterTensor> states_of(const Checkpoint& checkpoint, const Value& content,

@@ -11,6 +11,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
+#include "formats/edit/glob_use.h"
 
 namespace fsdp::formats {
 namespace {
@@ -20,7 +21,6 @@ constexpr std::array<std::string_view, 5> kEmbeddings = {"embed_tokens", "tok_em
 constexpr std::array<std::string_view, 4> kHeads = {"lm_head", "output", "output_layer",
                                                     "embed_out"};
 constexpr std::size_t kTableKeyText = 200;
-constexpr std::size_t kMostTableNames = 20'000;
 
 enum class TableKind { kNone, kEmbedding, kHead };
 
@@ -65,10 +65,9 @@ class TableSearch {
     for (const Leaf& leaf : out_.tables) {
       if (tensor(leaf).shape[0] == rows) continue;
       const Leaf& first = out_.tables.front();
-      throw Error(ErrorCode::kMismatch,
-                  cat(place(leaf), " has ", tensor(leaf).shape[0], " rows, and ",
-                      quote(first.key, kTableKeyText), " has ", rows,
-                      "; one number of rows cannot be meant for both"));
+      throw Error(ErrorCode::kMismatch, cat(place(leaf), " has ", tensor(leaf).shape[0],
+                                            " rows, and ", quote(first.key, kTableKeyText), " has ",
+                                            rows, "; one number of rows cannot be meant for both"));
     }
     out_.rows = rows;
     note_alike();
@@ -99,27 +98,11 @@ class TableSearch {
   }
 
   void choose(const std::vector<Glob>& chosen) {
-    std::vector<bool> used(chosen.size());
+    GlobUse use(chosen);
     for (const Leaf* leaf : model_) {
-      bool any = false;
-      for (std::size_t i = 0; i < chosen.size(); ++i) {
-        if (!chosen[i].matches(leaf->key)) continue;
-        used[i] = true;
-        any = true;
-      }
-      if (any) out_.tables.push_back(*leaf);
+      if (use.matches(leaf->key)) out_.tables.push_back(*leaf);
     }
-    const auto unused = std::find(used.begin(), used.end(), false);
-    if (unused == used.end()) return;
-    const std::string& text = chosen[static_cast<std::size_t>(unused - used.begin())].text();
-    std::vector<std::string> candidates;
-    for (std::size_t i = 0; i < std::min(model_.size(), kMostTableNames); ++i)
-      candidates.push_back(model_[i]->key);
-    const std::string near = nearest(text, candidates);
-    throw Error(ErrorCode::kNotFound,
-                cat(checkpoint_.description().path, ": no tensor of a model matches ",
-                    quote(text, kTableKeyText),
-                    near.empty() ? "" : "; did you mean " + quote(near, kTableKeyText) + "?"));
+    use.check_all(checkpoint_.description().path, "tensor of a model");
   }
 
   void check(const Leaf& leaf) const {

@@ -56,6 +56,10 @@ def verbs(out):
         "rekey name": ["rekey", "PATH", folder, "--to", "name", fast],
         "rename": ["rename", "PATH", folder, "--strip-prefix", "a", fast],
         "set": ["set", "PATH", folder, "**=1", fast],
+        "set taken": ["set", "PATH", folder, "--drop", "**", "--take-from", "PATH", "--take", "**", fast],
+        "groups": ["groups", "PATH", folder, "--split", "**", "lr=1", fast],
+        "groups join": ["groups", "PATH", folder, "--join", "0,1", "--keep", "0", fast],
+        "resize-vocab": ["resize-vocab", "PATH", pt, "--size", "1000", "--table", "**", fast],
         "export": ["export", "PATH", folder, "--incomplete", fast],
         "map": ["map", RULES, "PATH", folder, "--to", "dcp", "--set", "rows=3", fast],
         "average": ["average", "PATH", "PATH", pt, "--optimizer", fast],
@@ -68,7 +72,7 @@ def verbs(out):
 
 
 SOME = ["inspect json", "inspect fold", "inspect html", "globals", "verify", "consolidate pt", "consolidate safetensors", "consolidate h5", "convert dcp",
-        "reshard", "rename", "map", "export", "average", "extract-lora", "diff", "stats", "extract"]
+        "reshard", "rename", "set taken", "resize-vocab", "map", "export", "average", "extract-lora", "diff", "stats", "extract"]
 
 
 def corpus(tests, work):

@@ -110,6 +110,11 @@ def commands(golden, folder):
     yield ["set", step, os.path.join(folder, "set"), "step=3", "--json", "--no-sync"]
     yield ["set", step, os.path.join(folder, "set-too"), "step=3", "app.optim.state.**.step=3", "--json", "--dry-run"]
     yield ["set", half, os.path.join(folder, "set.pt"), "step=3", "--json", "--no-sync"]
+    yield ["set", half, os.path.join(folder, "taken.pt"), "--take-from", step, "--take", "app.model.**", "--replace", "--drop", "step", "--json", "--no-sync"]
+    yield ["resize-vocab", step, os.path.join(folder, "larger"), "--to", "dcp", "--size", "40", "--table", "app.model.emb.*", "--json", "--no-sync"]
+    yield ["resize-vocab", step, os.path.join(folder, "smaller.pt"), "--size", "4", "--table", "app.model.emb.*", "--fill", "zeros", "--json", "--dry-run"]
+    yield ["groups", step, os.path.join(folder, "two"), "--split", "**.bias", "weight_decay=0", "--json", "--no-sync"]
+    yield ["groups", os.path.join(folder, "two"), os.path.join(folder, "one"), "--join", "0,1", "--keep", "0", "--json", "--dry-run"]
     rules = os.path.join(folder, "rules.toml")
     with open(rules, "w", encoding="utf-8") as file:
         file.write('[parameters]\nrows = { value = 99 }\n[[rule]]\nfrom = "emb.weight"\nto = "e"\n'

@@ -216,6 +216,16 @@ class ModuleTest(unittest.TestCase):
         self.assertLess(max(one.error for one in adapter.weights), 1e-5)
         changed = fsdp_ckpt.set_values(FOLDER, self.path("set"), {"step": 0, "app.optim.param_groups.*.lr": 1e-4})
         self.assertEqual([(one.was, one.now) for one in changed.changes], [(0.01, 1e-4), (2, 0)])
+        taken = fsdp_ckpt.set_values(FOLDER, self.path("taken"), drop="step", take_from=FOLDER, take=["step", "app.model.emb.*"],
+                                     replace=True)
+        self.assertEqual([(one.key, one.what, one.replaced) for one in taken.taken],
+                         [("app.model.emb.weight", "float32 [38, 26]", "float32 [38, 26]"), ("step", "a value", None)])
+        larger = fsdp_ckpt.resize_vocab(FOLDER, self.path("larger.pt"), 40, table="app.model.emb.*", fill="noise", std=0.5, seed=3)
+        self.assertEqual((larger.old_size, larger.size, larger.fill, larger.guessed, len(larger.resized), larger.alike),
+                         (38, 40, "noise", False, 3, ["app.model.head.weight"]))
+        groups = fsdp_ckpt.groups(FOLDER, self.path("groups"), {"weight_decay": 0.0}, split="**.bias").optimizers[0]
+        self.assertEqual((groups.key, groups.old_groups, [one.from_ for one in groups.groups], groups.changes[0].option),
+                         ("app.optim", 1, [[0], [0]], "weight_decay"))
         names = [one.name for one in fsdp_ckpt.maps()]
         self.assertIn("nanogpt-gpt2", names)
         self.assertIn("[[rule]]", fsdp_ckpt.map_rules("nanogpt-gpt2"))
@@ -256,7 +266,7 @@ class ModuleTest(unittest.TestCase):
             self.skipTest("the schemas are not here")
         kinds = {"inspect": "Inspection", "inspect-run": "RunInspection", "globals": "Globals", "verify": "Verification", "verify-run": "RunVerification",
                  "average": "Averaged", "map": "Mapped", "maps": "BuiltinMaps", "export": "Exported", "import": "Imported",
-                 "merge-lora": "Merged", "set": "ValuesSet", "latest": "Latest", "prune": "Pruned",
+                 "merge-lora": "Merged", "set": "ValuesSet", "resize-vocab": "VocabularyResized", "groups": "GroupsEdited", "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
                  "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):

@@ -16,19 +16,21 @@ from ._results import (Answer, BuiltinMap, BuiltinMaps, Chunk, Comparison, Diffe
                        File, Finding, Gate, GlobalName, Globals, Group, Inspection, Kept, Latest, Listed, PassedOver, Pruned,
                        Removed, RunInspection, RunVerification, SealState, Sealed, Statistics, Tensor, TensorStats, Tolerance,
                        Totals, Unread, Value, Verification, Verified)
-from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, import_model, inspect,
-                     inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename, reshard,
-                     seal, set_values, shard, stats, verify, verify_run)
-from ._written import (Averaged, Exported, ExtractedAdapter, ExtractedWeight, Imported, MapStep, MapTensor, Mapped, Merged,
-                       OptimizerKeys, Output, Rekeyed, Rename, Renamed, Resharded, ValueChange, ValuesSet, Written)
+from ._verbs import (average, consolidate, convert, diff, export_model, extract, extract_lora, groups, import_model, inspect,
+                     inspect_globals, inspect_run, latest, map_model, map_rules, maps, merge_lora, prune, rekey, rename,
+                     reshard, resize_vocab, seal, set_values, shard, stats, verify, verify_run)
+from ._written import (Averaged, EditedGroup, EditedOptimizer, Exported, ExtractedAdapter, ExtractedWeight, GroupsEdited,
+                       Imported, MapStep, MapTensor, Mapped, Merged, OptimizerKeys, OptionChange, Output, Rekeyed, Rename,
+                       Renamed, Resharded, ResizedTensor, TakenKey, ValueChange, ValuesSet, VocabularyResized, Written)
 
-__all__ = ["Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "Comparison", "Difference", "DtypeStats", "Exported",
-           "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction", "File", "Finding", "FsdpCkptError", "Gate",
-           "GlobalName", "Globals", "Group", "Imported", "Inspection", "Kept", "Latest", "Listed", "MapStep", "MapTensor",
-           "Mapped", "Merged", "OptimizerKeys", "Output", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename",
-           "Renamed", "Resharded", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics", "Tensor",
-           "TensorStats", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification", "Verified",
-           "Written", "average", "consolidate", "convert", "diff", "export_model", "extract", "extract_lora", "import_model",
-           "inspect", "inspect_globals", "inspect_run", "latest", "map_model", "map_rules", "maps", "merge_lora", "program",
-           "prune", "rekey", "rename", "reshard", "run", "seal", "set_values", "shard", "stats", "verify", "verify_run",
-           "version"]
+__all__ = ["Answer", "Averaged", "BuiltinMap", "BuiltinMaps", "Chunk", "Comparison", "Difference", "DtypeStats",
+           "EditedGroup", "EditedOptimizer", "Exported", "ExtractedAdapter", "ExtractedFile", "ExtractedWeight", "Extraction",
+           "File", "Finding", "FsdpCkptError", "Gate", "GlobalName", "Globals", "Group", "GroupsEdited", "Imported",
+           "Inspection", "Kept", "Latest", "Listed", "MapStep", "MapTensor", "Mapped", "Merged", "OptimizerKeys",
+           "OptionChange", "Output", "PassedOver", "Progress", "Pruned", "Rekeyed", "Removed", "Rename", "Renamed",
+           "Resharded", "ResizedTensor", "RunInspection", "RunVerification", "SealState", "Sealed", "Statistics", "TakenKey",
+           "Tensor", "TensorStats", "Tolerance", "Totals", "Unread", "Value", "ValueChange", "ValuesSet", "Verification",
+           "Verified", "VocabularyResized", "Written", "average", "consolidate", "convert", "diff", "export_model", "extract",
+           "extract_lora", "groups", "import_model", "inspect", "inspect_globals", "inspect_run", "latest", "map_model",
+           "map_rules", "maps", "merge_lora", "program", "prune", "rekey", "rename", "reshard", "resize_vocab", "run", "seal",
+           "set_values", "shard", "stats", "verify", "verify_run", "version"]

@@ -18,8 +18,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from ._process import FsdpCkptError, Progress, ask
 from ._results import (Answer, BuiltinMap, BuiltinMaps, Comparison, Extraction, Globals, Inspection, Latest, Pruned,
                        RunInspection, RunVerification, Sealed, Statistics, Verification, answer_of)
-from ._written import (Averaged, Exported, ExtractedAdapter, Imported, Mapped, Merged, Output, Rekeyed, Renamed, Resharded,
-                       ValuesSet)
+from ._written import (Averaged, Exported, ExtractedAdapter, GroupsEdited, Imported, Mapped, Merged, Output, Rekeyed, Renamed,
+                       Resharded, ValuesSet, VocabularyResized)
 
 Path = Union[str, "os.PathLike[str]"]
 Globs = Union[str, Sequence[str], None]
@@ -292,15 +292,45 @@ def map_rules(name: str) -> str:
     return _asked(BuiltinMaps, "maps", [], {"show": name}, None, True).rules or ""
 
 
-def set_values(path: Path, out: Path, assignments: Dict[str, Any], *, retype: bool = False, copy: bool = False, dry_run: bool = False,
-               force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
-               allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
-               check: bool = True) -> ValuesSet:
-    """Gives values and constant tensors other contents: `assignments` is key (or glob) to value, the verb `set`."""
-    words = [f"{key}={value}" for key, value in assignments.items()]
+def set_values(path: Path, out: Path, assignments: Optional[Dict[str, Any]] = None, *, drop: Globs = None,
+               take_from: Optional[Path] = None, take: Globs = None, replace: bool = False, retype: bool = False, copy: bool = False,
+               dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+               exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
+               progress: OnProgress = None, check: bool = True) -> ValuesSet:
+    """Gives values and constant tensors other contents: `assignments` is key (or glob) to value, the verb `set`.  Drops keys,
+    and takes keys of the checkpoint `take_from`."""
+    words = [f"{key}={value}" for key, value in (assignments or {}).items()]
     return _asked(ValuesSet, "set", [_path(path), _path(out), *words], {
+        "drop": drop, "take_from": None if take_from is None else _path(take_from), "take": take, "replace": replace,
         "retype": retype, "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def resize_vocab(path: Path, out: Path, size: int, *, table: Globs = None, fill: Optional[str] = None, seed: Optional[int] = None,
+                 std: Optional[float] = None, to: Optional[str] = None, world_size: Optional[int] = None, dtype: Optional[str] = None,
+                 max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None, dry_run: bool = False,
+                 force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+                 allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+                 check: bool = True) -> VocabularyResized:
+    """Gives the embedding and the output layer `size` tokens, and the optimizer's state with them."""
+    return _asked(VocabularyResized, "resize-vocab", [_path(path), _path(out)], {
+        "size": size, "table": table, "fill": fill, "seed": seed, "std": None if std is None else repr(float(std)), "to": to,
+        "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
+        "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
+        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+
+
+def groups(path: Path, out: Path, options: Optional[Dict[str, Any]] = None, *, split: Globs = None,
+           join: Optional[Sequence[int]] = None, keep: Optional[int] = None, optimizer: Optional[str] = None, copy: bool = False,
+           dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+           allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
+           check: bool = True) -> GroupsEdited:
+    """Divides parameter groups by names of parameters, or joins those at the positions `join`; `options` are for the result."""
+    words = [f"{option}={value}" for option, value in (options or {}).items()]
+    return _asked(GroupsEdited, "groups", [_path(path), _path(out), *words], {
+        "split": split, "join": None if join is None else ",".join(map(str, join)), "keep": keep, "optimizer": optimizer,
+        "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[float]] = None, normalize: bool = False,

@@ -36,8 +36,67 @@ class ValueChange:
 
 
 @dataclass(frozen=True)
+class TakenKey:
+    key: str
+    what: str                 # its dtype and shape, or "a value"
+    replaced: Optional[str]   # the same of what it replaced; None where the key is new
+
+
+@dataclass(frozen=True)
 class ValuesSet(Written):
     changes: List[ValueChange]
+    dropped: List[str]
+    taken: List[TakenKey]
+    left_behind: Optional[List[str]] = None
+    unneeded_files: Optional[int] = None
+    dead_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class ResizedTensor:
+    key: str
+    dtype: str
+    was: List[int]
+    now: List[int]
+    state: bool   # of an optimizer
+
+
+@dataclass(frozen=True)
+class VocabularyResized(Written):
+    old_size: int
+    size: int
+    fill: str
+    guessed: bool   # the tables were found by their names
+    resized: List[ResizedTensor]
+    alike: List[str]
+
+
+@dataclass(frozen=True)
+class EditedGroup:
+    from_: List[int]        # positions of the groups that its parameters come from
+    parameters: List[str]   # names; ids where nothing was asked of names
+
+
+@dataclass(frozen=True)
+class OptionChange:
+    group: int
+    option: str
+    was: Any
+    now: Any
+
+
+@dataclass(frozen=True)
+class EditedOptimizer:
+    key: str
+    form: str
+    old_groups: int
+    groups: List[EditedGroup]
+    changes: List[OptionChange]
+
+
+@dataclass(frozen=True)
+class GroupsEdited(Written):
+    optimizers: List[EditedOptimizer]
     left_behind: Optional[List[str]] = None
     unneeded_files: Optional[int] = None
     dead_bytes: Optional[int] = None
