@@ -5,9 +5,10 @@
   python check_llama4.py --tool PATH
 
 torchtitan's own adapter converts what it knows: models whose every layer has experts.  For the others, torchtitan's model and its image
-in transformers compute the same.
+in transformers compute the same.  Its own manager of checkpoints goes on from what the tool writes.
 """
 import argparse
+import json
 import os
 import sys
 
@@ -15,8 +16,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(HERE)
 
 import torch
+import torch.distributed as dist
 import transformers
 from safetensors.torch import load_file
+from torch import multiprocessing as mp
 
 import rekey_tool
 import titan_llama4
@@ -52,13 +55,10 @@ def expected(adapter, titan, step):
 def text(tmp):
     for sizes in SHAPES:
         model, adapter = titan_llama4.model(*sizes)
-        heads, kv, head, layers, step, experts = sizes
+        heads, _, head, _, step, _ = sizes
         titan = dict(model.state_dict())
         hf = expected(adapter, titan, step)
-        block = next(b for b in model.layers.values() if b.moe_enabled)
-        inner = block.moe.experts.w1.shape[1]
-        dense = next((b.feed_forward.w1.weight.shape[0] for b in model.layers.values() if not b.moe_enabled), 1)
-        theirs = transformers_of(sizes, heads * head, dense, inner)
+        theirs = transformers_of(sizes, heads * head, *inner_sizes(sizes))
         same({k: v.shape for k, v in theirs.state_dict().items()}, {k: v.shape for k, v in hf.items()}, "shapes")
         kept = {k: v for k, v in titan.items() if not k.endswith(".expert_bias")}
         check(len(kept) < len(titan), "no biases of experts")
@@ -100,7 +100,7 @@ def whole(tmp):
 def chosen(tmp):
     """export and import find the maps by names and config.json."""
     model, adapter = titan_llama4.model(*SHAPES[0])
-    theirs = transformers_of(SHAPES[0], 24, 1, model.layers["0"].moe.experts.w1.shape[1])
+    theirs = transformers_of(SHAPES[0], 24, *inner_sizes(SHAPES[0]))
     path, published, out = os.path.join(tmp, "titan.pt"), os.path.join(tmp, "published"), os.path.join(tmp, "out")
     torch.save({"model": dict(model.state_dict())}, path)
     theirs.config.save_pretrained(published)
@@ -116,7 +116,81 @@ def chosen(tmp):
     check("error[KEY]" in said and "another architecture" in said, said)
 
 
-CHECKS = {"text": text, "whole": whole, "chosen": chosen}
+SHARDED = (4, 2, 6, 4, 2, 3)
+
+
+def loss_of(logits, step):
+    """Of the same tokens on every rank."""
+    ids = torch.randint(0, 31, (2, 9), generator=torch.Generator().manual_seed(step))
+    return torch.nn.functional.cross_entropy(logits(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def trained(rank, world, meeting, folder, saved, losses, seed):
+    """Trains by FSDP2 with torchtitan's model and optimizer: two steps that its manager saves, or goes on from what it finds in `folder`.
+    Writes the losses of two more steps."""
+    from torch.distributed.fsdp import fully_shard
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+    model, _ = titan_llama4.model(*SHARDED, balance=None, seed=seed)
+    for layer in model.layers.values():
+        fully_shard(layer)
+    fully_shard(model)
+    optimizers, manager = titan_llama4.trainer(model, folder)
+
+    def train(step):
+        loss = loss_of(model, step)
+        loss.backward()
+        optimizers.step()
+        optimizers.zero_grad()
+        return loss.item()
+    if saved:
+        train(0), train(1)
+        manager.save(saved, last_step=False)
+    elif not manager.load():
+        os._exit(1)
+    found = [train(step) for step in (2, 3)]
+    if rank == 0:
+        with open(losses, "w", encoding="utf-8") as file:
+            json.dump(found, file)
+    dist.barrier()
+    os._exit(0)
+
+
+def continues(tmp):
+    """torchtitan's own manager of checkpoints goes on from what the tool wrote, with the same losses."""
+    def at(*names):
+        return os.path.join(tmp, *names)
+
+    def losses(world, folder, saved=None, seed=0):
+        mp.spawn(trained, (world, at(f"meet-{folder}-{world}"), at(folder), saved, at("losses.json"), seed), world)
+        with open(at("losses.json"), encoding="utf-8") as file:
+            return json.load(file)
+    first = losses(2, "run", saved=500)
+    # To transformers' names and back, with the optimizer: the same bits, and so the same losses; on another number of ranks up to rounding.
+    run("map", TEXT, at("run", "step-500"), at("hf"), "--to", "dcp", "-w", "3")
+    for world in (2, 3):
+        run("map", TEXT, at("hf"), at(f"back{world}", "step-500"), "--reverse", "--to", "dcp", "-w", str(world))
+    check(losses(2, "back2", seed=9) == first, "another loss after map and map --reverse")
+    again = losses(3, "back3", seed=9)
+    check(max(abs(a - b) for a, b in zip(again, first)) < 1e-5, f"{again} and {first}")
+    # By way of a folder of transformers: the model alone.
+    transformers_of(SHARDED, 24, *inner_sizes(SHARDED)).config.save_pretrained(at("published"))
+    run("export", at("run", "step-500"), at("exported"), "--config", at("published"))
+    theirs = transformers.Llama4ForCausalLM.from_pretrained(at("exported")).eval()
+    with torch.no_grad():
+        own = loss_of(lambda ids: theirs(ids).logits, 2).item()
+    check(abs(own - first[0]) < 1e-5, f"transformers: {own}, torchtitan: {first[0]}")
+    run("import", at("exported"), at("start", "step-0"), "--map", TEXT, "-w", "2")
+    check(losses(2, "start", seed=9)[0] == first[0], "another loss after export and import")
+
+
+def inner_sizes(sizes):
+    model, _ = titan_llama4.model(*sizes)
+    blocks = model.layers.values()
+    return (next((b.feed_forward.w1.weight.shape[0] for b in blocks if not b.moe_enabled), 1),
+            next(b.moe.experts.w1.shape[1] for b in blocks if b.moe_enabled))
+
+
+CHECKS = {"text": text, "whole": whole, "chosen": chosen, "continues": continues}
 
 
 def main():
