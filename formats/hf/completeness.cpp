@@ -90,6 +90,7 @@ class Search {
 
   void check_stack(const std::string& front, const Layers& layers,
                    std::optional<std::size_t> expected) {
+    if (!expected && are_single_modules(layers)) return;
     const std::size_t count = std::max(expected.value_or(0), layers.rbegin()->first + 1);
     if (count > kMaxNumbers) return;
     const std::set<std::string>& like = layers.begin()->second;
@@ -113,6 +114,15 @@ class Search {
                           found->second.end(), std::inserter(lacks, lacks.end()));
       add_some(front, number, lacks);
     }
+  }
+
+  // A Linear, say, and a norm, with activations that have no names between them.
+  static bool are_single_modules(const Layers& layers) {
+    return std::all_of(layers.begin(), layers.end(), [](const auto& layer) {
+      return std::all_of(layer.second.begin(), layer.second.end(), [](const std::string& back) {
+        return back.find('.', 1) == std::string::npos;
+      });
+    });
   }
 
   // The largest kind that has all these names, and more; nullptr if there is none.

@@ -15,9 +15,11 @@ namespace fsdp::formats::hf {
 
 // Returns names that the model lacks: some hundreds at most, and of each layer or expert `most`:
 // - numbers of layers, and of experts, begin with 0 and leave none out; there are as many as
-//   num_hidden_layers and the number of experts say, if `config` has them;
+//   num_hidden_layers and the number of experts say, if `config` has them.
 // - a layer has no fewer names than another one whose names contain all of its own;
 // - lm_head.weight is there where `config` says that it is not tied.
+// A sequence of single modules, such as 0.weight and 2.weight, may have others without parameters
+// between them, and lacks nothing.
 std::vector<std::string> missing_names(std::span<const std::string> names, const Json* config,
                                        std::size_t most = 4);
 

@@ -58,6 +58,14 @@ def write(verb, source, out, *args):
     return did
 
 
+def model_types(name):
+    """Those that a built-in map names."""
+    text = json.loads(run("maps", "--show", name, "--json"))["rules"]
+    said = next(line for line in text.splitlines() if line.startswith("model_type"))
+    types = json.loads(said.partition("=")[2].strip())
+    return [types] if isinstance(types, str) else types
+
+
 def refused(code, *args, words=()):
     text = run(*args, expect=2)
     check(f"error[{code}]" in text and all(w in text for w in words), f"{args}: expected {code} and {words}, got {text}")

@@ -7,7 +7,8 @@
 #   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
-#   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt and requirements-models-alone.txt too
+#   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt and requirements-models-alone.txt too; beside it
+#                           is the folder torchtitan-0.2 with that of requirements-torchtitan-0.2.txt
 #   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
@@ -297,6 +298,8 @@ make_models_venv() {
     -r "$PROVISION_DIR/requirements-models.txt" || return
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements-models-alone.txt" || return
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
+    --target "$dir/torchtitan-0.2" -r "$PROVISION_DIR/requirements-torchtitan-0.2.txt" || return
   PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import torch, transformers; import megatron.core' || return
   rm -f "$log"
   touch "$dir/.ready"
@@ -305,7 +308,7 @@ make_models_venv() {
 # Needs need_python.
 need_models() {
   local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-models,-models-alone}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-models,-models-alone,-torchtitan-0.2}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/models-$key
   made_once "$dir" "models' environment" make_models_venv "$PYTHON" "$dir"
   MODELS_PYTHON=$dir/bin/python

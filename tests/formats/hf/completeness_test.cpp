@@ -67,8 +67,17 @@ TEST(MissingNames, layers_and_experts_are_counted_without_a_gap) {
   // Hostile counts ask for nothing, or for a list that ends.
   EXPECT_LT(missing(model(50, 2), R"({"num_experts": 65536, "num_hidden_layers": 65536})").size(),
             1100U);
-  EXPECT_LT(missing({"a.65535.w", "b.65535.w", "c.65535.w"}).size(), 1100U);
+  EXPECT_LT(missing({"a.65535.b.w", "b.65535.b.w", "c.65535.b.w"}).size(), 1100U);
   EXPECT_THAT(missing(model(1), R"({"num_hidden_layers": 4000000000})"), IsEmpty());
+}
+
+TEST(MissingNames, a_sequence_of_single_modules_may_have_others_without_names) {
+  EXPECT_THAT(missing({"visual.mlp.0.weight", "visual.mlp.0.bias", "visual.mlp.2.weight"}),
+              IsEmpty());
+  EXPECT_THAT(missing({"visual.blocks.0.norm.weight", "visual.blocks.2.norm.weight"}),
+              ElementsAre("visual.blocks.1.norm.weight"));
+  EXPECT_THAT(missing({"model.layers.1.weight"}, R"({"num_hidden_layers": 3})"),
+              ElementsAre("model.layers.0.weight", "model.layers.2.weight"));
 }
 
 TEST(MissingNames, a_head_that_is_not_tied_is_there) {

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for each built-in map, whatever it converts.
+
+  python check_every_map.py --tool PATH [NAME...]
+
+The maps are those that `maps --json` lists, and their models those that they name: a small random one of each model_type, as
+save_pretrained writes it.  Backwards and forwards again gives the same bits, and so do forwards and backwards; with the state of an
+optimizer and through folders of three ranks as well.  A map refuses the models of the others, and names what it does not find.
+"""
+import argparse
+import json
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(HERE)
+
+import torch
+from safetensors.torch import load_file
+
+import rekey_tool
+import tiny_models
+from conversion_tables import COVERED
+from rekey_tool import check, load, run, same
+
+# Sizes of models that have no table of conversions.
+OWN = {
+    "llama4": {"vision_config": {"vision_output_dim": 8, "projector_input_dim": 8, "projector_output_dim": 8, "intermediate_size": 64}},
+}
+
+
+def files_of(tmp, model_type):
+    """The tensors of the files that save_pretrained writes, and the folder with config.json."""
+    folder = os.path.join(tmp, model_type)
+    if not os.path.exists(folder):
+        tiny_models.tiny(model_type, COVERED[model_type][1] if model_type in COVERED else OWN.get(model_type, {})).save_pretrained(folder)
+    return load_file(os.path.join(folder, "model.safetensors")), folder
+
+
+def with_optimizer(state):
+    return {"model": state, "optim": {
+        "state": {n: {"step": torch.tensor(3.0), "exp_avg": t * 2, "exp_avg_sq": t * t} for n, t in state.items() if t.is_floating_point()},
+        "param_groups": [{"lr": 0.1, "betas": (0.9, 0.95), "params": sorted(n for n, t in state.items() if t.is_floating_point())}]}}
+
+
+def in_order(state):
+    state["optim"]["param_groups"][0]["params"].sort()
+    return state
+
+
+def round_trips(name):
+    def work(tmp):
+        for model_type in rekey_tool.model_types(name):
+            files, folder = files_of(tmp, model_type)
+            options = ("--config", os.path.join(folder, "config.json"), "--force")
+            right, left, again = (os.path.join(tmp, n) for n in ("right.pt", "left.pt", "again.pt"))
+            torch.save(files, right)
+            said = json.loads(run("map", name, right, left, "--reverse", "--json", *options))
+            lost = {one["key"] for step in said["steps"] if not step["to"] for one in step["from"]}
+            files = {k: v for k, v in files.items() if k not in lost}
+            check(files, f"{name}: {model_type} is all left out")
+            run("map", name, left, again, *options)
+            same(load(again), files, f"{name}: {model_type} backwards and forwards")
+            run("map", name, again, again + ".pt", "--reverse", *options)
+            trained = load(left)
+            same(load(again + ".pt"), trained, f"{name}: {model_type} forwards and backwards")
+            # With an optimizer, through folders.
+            for state, way, back in ((files, ("--reverse",), ()), (trained, (), ("--reverse",))):
+                torch.save(with_optimizer(state), right)
+                run("map", name, right, left + "-dcp", "--to", "dcp", "-w", "3", *way, *options)
+                run("map", name, left + "-dcp", again, *back, *options)
+                same(in_order(load(again)), with_optimizer(state), f"{name}: {model_type} with an optimizer {way}")
+    return work
+
+
+def refusals(tmp):
+    """Each map, both ways, on each model of the others."""
+    maps, sources = names(), []
+    for name in maps:
+        types = rekey_tool.model_types(name)
+        _, folder = files_of(tmp, types[0])
+        right, left = os.path.join(folder, "model.safetensors"), os.path.join(tmp, name + ".pt")
+        run("map", name, right, left, "--reverse", "--config", os.path.join(folder, "config.json"))
+        sources += [(set(types), right, ("--reverse",), folder, name), (set(types), left, (), folder, name)]
+    for name in maps:
+        types, by_type = set(rekey_tool.model_types(name)), 0
+        for others, path, way, folder, source in sources:
+            if types & others:
+                continue
+            out = os.path.join(tmp, "never.pt")
+            alike = (name, source, *way) in ALIKE
+            if alike or not by_type:   # refused before names are looked at
+                said, by_type = run("map", name, path, out, *way, "--config", os.path.join(folder, "config.json"), expect=2), by_type + 1
+                check("error[KEY]" in said and "model_type" in said, said)
+            if not alike:
+                said = run("map", name, path, out, *way, expect=2)
+                check(any(f"error[{code}]" in said for code in ("KEY", "REKEY_UNUSED")) and name in said and "'" in said, f"{source}: {said}")
+            check(not os.path.exists(out), f"{name} on {source}: refused, and wrote")
+        check(by_type, f"{name} was not tried")
+
+
+# A map, whose model, and the way: its names do not tell it from those of the map, only config.json does.
+ALIKE = {
+    ("torchtitan-llama4-hf", "torchtitan-llama4-multimodal-hf"), ("torchtitan-llama4-multimodal-hf", "torchtitan-llama4-hf"),
+    ("transformers-moe-files", "transformers-exaone-moe-files"), ("transformers-moe-files", "transformers-mixtral-files"),
+    ("transformers-moe-files", "transformers-qwen3-vl-moe-files"), ("transformers-moe-files", "transformers-hy-v3-files", "--reverse"),
+    ("transformers-qwen3-omni-thinker-files", "transformers-qwen3-vl-moe-files"),
+}
+
+
+def names():
+    return [m["name"] for m in json.loads(run("maps", "--json"))["maps"]]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="*")
+    parser.add_argument("--tool", required=True)
+    args = parser.parse_args()
+    rekey_tool.TOOL = args.tool
+    checks = {name: round_trips(name) for name in names()} | {"refusals": refusals}
+    return 1 if rekey_tool.run_checks(args.tool, checks, args.checks) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
