@@ -322,25 +322,34 @@ def values(b):
         shutil.rmtree(b.work, ignore_errors=True)
 
 
+def of_paths(paths, to):
+    return shell("cat " + " ".join(f"'{path}'" for path in paths) + " > " + to)
+
+
+def measure_files(b, title, paths, commands):
+    """Side by side with reading the files by cat: from the page cache, and from the disk."""
+    commands = {"cat > /dev/null": of_paths(paths, "/dev/null"), "cat > out": of_paths(paths, "out"), **commands}
+    amount = sum(map(os.path.getsize, paths))
+    for where, prepare in (("in the page cache", read_file), ("on the disk", evict)):
+        took = {name: [] for name in commands}
+        for _ in range(b.args.rounds):
+            for name, argv in commands.items():
+                for path in paths:
+                    prepare(path)
+                took[name].append(b.once(argv))
+        table(f"{title}, {amount / 1e9:.2f} GB {where}", took, amount, "cat > /dev/null")
+
+
 def average(b):
-    """The mean of three files of bfloat16: from the page cache, and from the disk."""
+    """Means of three files of bfloat16, and of `--inputs` of them: a torch.save file each time, the others safetensors."""
     folder = b.input("2gb", "make_folder.py", 2)
-    paths = [f"{b.work}-{name}" for name in ("1.safetensors", "2.pt", "3.safetensors")]
+    paths = [f"{b.work}-{i}.{'pt' if i == 1 else 'safetensors'}" for i in range(max(3, b.args.inputs))]
     try:
         for path in paths:
             subprocess.run([b.tool, "convert", folder, path, "-q", "--dtype", "bfloat16", "-k", "model.**"], check=True)
-        commands = {"cat > /dev/null": shell("cat " + " ".join(f"'{path}'" for path in paths) + " > /dev/null"),
-                    "cat > out": shell("cat " + " ".join(f"'{path}'" for path in paths) + " > out"),
-                    "average --no-sync": [b.tool, "average", *paths, "out.safetensors", "-q", "--no-sync", "--threads", b.threads]}
-        amount = sum(map(os.path.getsize, paths))
-        for where, prepare in (("in the page cache", read_file), ("on the disk", evict)):
-            took = {name: [] for name in commands}
-            for _ in range(b.args.rounds):
-                for name, argv in commands.items():
-                    for path in paths:
-                        prepare(path)
-                    took[name].append(b.once(argv))
-            table(f"mean of three files of bfloat16, {amount / 1e9:.2f} GB {where}", took, amount, "cat > /dev/null")
+        for count in sorted({3, len(paths)}):
+            command = [b.tool, "average", *paths[:count], "out.safetensors", "-q", "--no-sync", "--threads", b.threads]
+            measure_files(b, f"mean of {count} files of bfloat16", paths[:count], {"average --no-sync": command})
     finally:
         for path in paths:
             if os.path.exists(path):
@@ -348,8 +357,45 @@ def average(b):
         shutil.rmtree(b.work, ignore_errors=True)
 
 
+def merge(b):
+    """An adapter of rank 16 for every matrix of a model of bfloat16.  The output is as large as the input."""
+    folder = b.input("2gb", "make_folder.py", 2)
+    base, adapter = b.work + "-base.safetensors", b.work + "-adapter"
+    try:
+        subprocess.run([b.tool, "convert", folder, base, "-q", "--dtype", "bfloat16", "-k", "model.**"], check=True)
+        subprocess.run([sys.executable, os.path.join(HERE, "make_adapter.py"), base, adapter, "16"], check=True)
+        command = [b.tool, "merge-lora", base, adapter, "out.safetensors", "-q", "--no-sync", "--threads", b.threads]
+        measure_files(b, "an adapter of rank 16 merged", [base], {"merge-lora --no-sync": command})
+    finally:
+        if os.path.exists(base):
+            os.remove(base)
+        for path in (adapter, b.work):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def arithmetic_memory(b):
+    """Peaks of sums of eight inputs, and of a map."""
+    folder = b.input("2gb", "make_folder.py", 2)
+    turned, model = b.work + "-turned.toml", b.work + "-model.safetensors"
+    try:
+        with open(turned, "w", encoding="utf-8") as file:
+            file.write(TURNED)
+        subprocess.run([b.tool, "convert", folder, model, "-q", "-k", "model.**"], check=True)
+        print("\n### Peak memory of sums and maps\n\n| command | s | peak MiB |\n|---|---:|---:|")
+        for name, argv in {"average, 8 folders of 2 GB": ["average", *[folder] * 8, "out", "--to", "dcp", "-w", "2"],
+                           "average, 8 files of float32": ["average", *[model] * 8, "out.safetensors"],
+                           "map, matrices turned, 2 GB": ["map", turned, folder, "out", "--to", "dcp", "-w", "2"]}.items():
+            seconds, peak = b.once([b.tool, *argv, "-q", "--no-sync"])
+            print(f"| {name} | {seconds:.2f} | {peak:,.0f} |", flush=True)
+    finally:
+        for path in (turned, model):
+            if os.path.exists(path):
+                os.remove(path)
+        shutil.rmtree(b.work, ignore_errors=True)
+
+
 PARTS = {"copy": copy, "threads": threads, "reshard": reshard, "memory": memory, "verify": verify, "inspect": inspect, "metadata": metadata, "rewrite": rewrite, "values": values,
-         "average": average, "map": maps}
+         "average": average, "merge": merge, "arithmetic-memory": arithmetic_memory, "map": maps}
 
 
 def main():
@@ -359,6 +405,7 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--only", default=",".join(PARTS))
     ap.add_argument("--large", type=float, default=8, help="gigabytes of the larger folder of `memory`")
+    ap.add_argument("--inputs", type=int, default=8, help="files that `average` adds up, at most")
     ap.add_argument("--memory", choices=MEMORY, default="touched", help="what a command finds: memory that was touched just "
                     "before, page cache that nobody needs, or whatever there is")
     ap.add_argument("--busy", type=int, default=0, help="processes that take a core each meanwhile")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Measures fsdp-ckpt against cp, cat and PyTorch, side by side in one run, and prints markdown tables.
 #
-#   tests/bench/run.sh [--rounds N] [--only copy,threads,memory,verify,inspect,metadata] [--large GB] [--tool PATH]
+#   tests/bench/run.sh [--rounds N] [--only PART,...] [--inputs N] [--large GB] [--tool PATH]
 #                      [--memory touched|full|found] [--busy CORES] [--before PATH]
 #
 # Needs about 8 GB of disk (26 GB with the `memory` part's 8 GB folder, removed afterwards).
