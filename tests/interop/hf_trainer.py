@@ -31,6 +31,7 @@ def model():
 
 def shard_on_cpu():
     """Makes Accelerate shard in this process."""
+    accelerate_state.AcceleratorState._reset_state(reset_partial_state=True)   # of the process that this one was forked from
     begin = accelerate_state.PartialState.__init__
 
     def pretend(self, *args, **kwargs):
