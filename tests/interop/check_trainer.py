@@ -150,8 +150,48 @@ def from_plain(runs, tmp):
     tried.record("transformers", "Trainer", "rekey, convert", "to 2 ranks; the Trainer resumes with FSDP1 and FSDP2, with the same losses", ranks=1)
 
 
+def accelerated(rank, world, folder, load_from=None):
+    """Accelerate without the Trainer, FSDP2: trains and saves by save_state, or loads into another start by load_state.  Returns weights and states."""
+    from accelerate import Accelerator, FullyShardedDataParallelPlugin
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
+    hf_trainer.shard_on_cpu()
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, state_dict_type="SHARDED_STATE_DICT", auto_wrap_policy="transformer_based_wrap",
+                                            transformer_cls_names_to_wrap=["LlamaDecoderLayer"], sync_module_states=False)
+    accelerator = Accelerator(cpu=True, fsdp_plugin=plugin)
+    model = hf_trainer.model()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.5 if load_from else 1e-2)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    ids = torch.arange(6)[None] + rank
+    accelerator.backward(model(input_ids=ids, labels=ids).loss)
+    optimizer.step()
+    scheduler.step()
+    if load_from:
+        accelerator.load_state(load_from)
+    else:
+        accelerator.save_state(folder, safe_serialization=True)
+    names = {id(p): n for n, p in model.named_parameters()}
+    states = {names[id(p)]: {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in s.items()} for p, s in optimizer.optimizer.state.items()}
+    return {n: p.full_tensor() for n, p in model.named_parameters()}, states, optimizer.param_groups[0]["lr"], scheduler.state_dict()["last_epoch"]
+
+
+def save_state(_, tmp):
+    folder = os.path.join(tmp, "saved")
+    want = run_ranks(2, accelerated, folder)[0]
+    text = run("verify", folder)
+    check("sound" in text and "random_states_0.pkl" in text, text)
+    for world in (1, 3):
+        out = os.path.join(tmp, f"on_{world}")
+        run("convert", folder, out, "--to", "accelerate", "--world-size", str(world))
+        for path in glob.glob(os.path.join(folder, "random_states_*.pkl")):
+            shutil.copy(path, out)
+        for got in run_ranks(2, accelerated, folder, out):
+            same(got, want, f"load_state from {world}")
+    tried.record("accelerate", "FSDP2, `save_state`", "convert, verify", "to 1 and 3 ranks; its load_state loads the same bits on 2", ranks=2)
+
+
 CHECKS = {"reading": reading, "to_other_ranks": to_other_ranks, "from_full": from_full, "between_versions": between_versions,
-          "to_plain": to_plain, "from_plain": from_plain}
+          "to_plain": to_plain, "from_plain": from_plain, "save_state": save_state}
 
 
 def main():

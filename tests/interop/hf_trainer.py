@@ -29,7 +29,9 @@ def model():
     return LlamaForCausalLM(LlamaConfig(**CONFIG))
 
 
-def _shard_on_cpu():
+def shard_on_cpu():
+    """Makes Accelerate shard in this process."""
+    accelerate_state.AcceleratorState._reset_state(reset_partial_state=True)   # of the process that this one was forked from
     begin = accelerate_state.PartialState.__init__
 
     def pretend(self, *args, **kwargs):
@@ -45,7 +47,7 @@ def trained(rank, world, folder, fsdp=None, kind=None, resume=None):
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world))
     more = {}
     if fsdp:
-        _shard_on_cpu()
+        shard_on_cpu()
         more = {"fsdp": True, "fsdp_config": {"version": fsdp, "state_dict_type": f"{kind}_STATE_DICT", "use_orig_params": True, "sync_module_states": False,
                                               "transformer_layer_cls_to_wrap": ["LlamaDecoderLayer"]}}
     data = [{"input_ids": (torch.arange(6) * (1 + i % 3) + i) % 11, "labels": (torch.arange(6) * (1 + i % 3) + i) % 11} for i in range(4 * BATCH)]

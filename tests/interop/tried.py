@@ -77,9 +77,9 @@ def record(package, layout, verbs, what, *, ranks=None, version=None):
     """`ranks`: of the checkpoint, where it has any.  `version`: where the package is neither installed nor pinned."""
     global _begun
     path = os.environ.get("FSDP_TEST_TRIED")
-    entry = {"producer": PRODUCERS[package], "version": version or version_of(package), "layout": layout, "verbs": verbs, "what": what, "ranks": ranks}
     if not path:
         return
+    entry = {"producer": PRODUCERS[package], "version": version or version_of(package), "layout": layout, "verbs": verbs, "what": what, "ranks": ranks}
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "a" if _begun else "w", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")

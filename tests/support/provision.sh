@@ -284,7 +284,7 @@ need_peft() {
   PEFT_PYTHON=$BARE_PYTHON
 }
 
-# About 60 MB and 15 s.
+# About 100 MB and 15 s.
 need_producers() {
   bare_python producers 'import torchao, torchmetrics, torchvision'
   PRODUCERS_PYTHON=$BARE_PYTHON
