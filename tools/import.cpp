@@ -125,7 +125,9 @@ class ImportVerb : public Verb {
 
   // Several trainers' models have the same published form.
   static Error no_map(const Value& tensors) {
-    const std::vector<std::string> names = formats::hf::names_of(tensors);
+    std::vector<std::string> names = formats::hf::names_of(tensors);
+    // Maps that know nothing of scales take the model without them.
+    std::erase_if(names, [](const std::string& name) { return name.ends_with("_scale_inv"); });
     std::string list;
     for (const auto& map : formats::map::fitting_maps(names, {}, Direction::kReverse))
       list += cat(list.empty() ? "" : ", ", map.name);

@@ -141,13 +141,13 @@ class Dequantized : public DenseOperand {
 }  // namespace
 
 Array dequantized_array(const Array& numbers, const Array& scales, const BlockGrid& grid,
-                        std::vector<std::int64_t> shape, DType to) {
+                        const std::vector<std::int64_t>& shape, DType to) {
   return whole_array(std::make_shared<Dequantized>(Scaled{numbers, scales, grid, to, false}, shape),
                      shape);
 }
 
 Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGrid& grid,
-                        std::vector<std::int64_t> shape, DType to) {
+                        const std::vector<std::int64_t>& shape, DType to) {
   return whole_array(std::make_shared<Dequantized>(Scaled{numbers, scales, grid, to, true}, shape),
                      shape);
 }

@@ -262,7 +262,7 @@ Array operand_of(DType dtype, const std::vector<std::int64_t>& shape, const Arra
 }  // namespace
 
 QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
-                                 std::vector<std::int64_t> scale_shape) {
+                                 const std::vector<std::int64_t>& scale_shape) {
   // A scale for all of nothing.
   Array scales = array.parts.empty() ? constant_array(DType::kFloat32, scale_shape, 1)
                                      : operand_of(DType::kFloat32, scale_shape, array, grid);

@@ -27,6 +27,6 @@ struct QuantizedArrays {
 // many elements as the grid has blocks.
 // Throws while they are read: kUnsupported naming an element that is NaN or infinite.
 QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
-                                 std::vector<std::int64_t> scale_shape);
+                                 const std::vector<std::int64_t>& scale_shape);
 
 }  // namespace fsdp::formats::map

@@ -142,8 +142,8 @@ std::vector<Array> quantized(const Operation& operation, std::span<const Array> 
   std::vector<Array> scales;
   for (const Array& array : arrays) {
     check_dtype(operation, array, is_floating(array.dtype), "floating tensors");
-    ScaledShape scaled = scaled_shape(operation, array.shape, parameter);
-    QuantizedArrays made = quantized_arrays(array, scaled.grid, std::move(scaled.scales));
+    const ScaledShape scaled = scaled_shape(operation, array.shape, parameter);
+    QuantizedArrays made = quantized_arrays(array, scaled.grid, scaled.scales);
     out.push_back(std::move(made.numbers));
     scales.push_back(std::move(made.scales));
   }

@@ -152,6 +152,8 @@ def quantized(tmp):
     titan = {k: v.contiguous() for k, v in adapter.from_hf(dict(want)).items()}
     said = run("import", folder, out + "-titan", "--map", "torchtitan-llama3-hf", "-w", "2", "--under", "model")
     check("first fp8-to-bf16" in said, said)
+    said = run("import", folder, out + "-never", expect=2)
+    check("error[USAGE]" in said and "torchtitan-llama3-hf" in said, said)
     same(load(out + "-titan")["model"], titan, "import")
     json.loads(run("import", folder, out + "-titan", "--map", "torchtitan-llama3-hf", "-w", "2", "--force", "--json"))
 
