@@ -75,6 +75,8 @@ class ExtractLoraVerb : public Verb {
                     "Passes over each weight before it is factorized; 4 if not given");
     options.list("--embedding", embeddings_, "GLOB",
                  "Weights of embeddings, beside those of usual names such as embed_tokens");
+    options.flag("--modules-to-save", whole_,
+                 "Put biases, norms and other tensors that differ into the adapter whole");
     options.flag("--fan-in-fan-out", fan_in_fan_out_, "Weights are [in, out], as GPT-2's");
     options.text("--model", model_, "KEY", "Which model, where the checkpoints have several");
     declare_writing_options(options, writing_);
@@ -110,6 +112,7 @@ class ExtractLoraVerb : public Verb {
     }
     if (!dtype_.empty()) options.dtype = floating_dtype(dtype_);
     options.fan_in_fan_out = fan_in_fan_out_;
+    options.whole = whole_;
     options.passes = static_cast<int>(passes_.value_or(options.passes));
     options.threads = common.threads;
     options.wanted = [&keys = common.keys](const std::string& name) { return keys.selects(name); };
@@ -168,13 +171,16 @@ class ExtractLoraVerb : public Verb {
       std::istringstream lines(text.str());
       for (std::string line; std::getline(lines, line);) extras.lines.push_back(line);
     }
-    extras.lines.push_back(cat("rank ", *rank_, ": ", counted(result.weights.size(), "weight"),
-                               " extracted, ", counted(result.unchanged, "tensor"), " unchanged"));
+    extras.lines.push_back(
+        cat("rank ", *rank_, ": ", counted(result.weights.size(), "weight"), " extracted, ",
+            counted(result.unchanged, "tensor"), " unchanged",
+            result.whole == 0 ? "" : cat(", ", counted(result.whole, "tensor"), " whole")));
     extras.members = {{"tuned", tuned_},
                       {"rank", *rank_},
                       {"alpha", alpha_.value_or(static_cast<double>(*rank_))},
                       {"weights", std::move(weights)},
-                      {"unchanged", result.unchanged}};
+                      {"unchanged", result.unchanged},
+                      {"whole", result.whole}};
     return extras;
   }
 
@@ -185,6 +191,7 @@ class ExtractLoraVerb : public Verb {
   std::string dtype_;
   std::optional<std::int64_t> passes_;
   std::vector<std::string> embeddings_;
+  bool whole_ = false;
   bool fan_in_fan_out_ = false;
   std::string model_;
 };

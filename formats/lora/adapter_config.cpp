@@ -142,6 +142,12 @@ void check_settings(const Json& root) {
   }
 }
 
+Json names_of(const std::vector<std::string>& modules) {
+  Json::Array names;
+  for (const std::string& module : modules) names.emplace_back(module);
+  return names;
+}
+
 }  // namespace
 
 std::int64_t AdapterConfig::rank_of(const std::string& module) const {
@@ -177,25 +183,23 @@ AdapterConfig parse_adapter_config(const std::string& text) {
   return config;
 }
 
-std::string adapter_config_text(const AdapterConfig& config,
-                                const std::vector<std::string>& modules) {
-  Json::Array targets;
-  for (const std::string& module : modules) targets.emplace_back(module);
+std::string adapter_config_text(const AdapterConfig& config, const AdapterModules& modules) {
   const bool whole = config.alpha == std::floor(config.alpha) && std::abs(config.alpha) < 1e15;
   Json alpha = whole ? Json(static_cast<std::int64_t>(config.alpha)) : Json(config.alpha);
-  const Json::Object root = {{"peft_type", "LORA"},
-                             {"task_type", nullptr},
-                             {"base_model_name_or_path", nullptr},
-                             {"inference_mode", true},
-                             {"r", config.rank},
-                             {"lora_alpha", std::move(alpha)},
-                             {"lora_dropout", 0.0},
-                             {"target_modules", std::move(targets)},
-                             {"modules_to_save", nullptr},
-                             {"bias", "none"},
-                             {"fan_in_fan_out", config.fan_in_fan_out},
-                             {"use_rslora", config.root_scale},
-                             {"init_lora_weights", true}};
+  const Json::Object root = {
+      {"peft_type", "LORA"},
+      {"task_type", nullptr},
+      {"base_model_name_or_path", nullptr},
+      {"inference_mode", true},
+      {"r", config.rank},
+      {"lora_alpha", std::move(alpha)},
+      {"lora_dropout", 0.0},
+      {"target_modules", names_of(modules.targets)},
+      {"modules_to_save", modules.whole.empty() ? Json() : names_of(modules.whole)},
+      {"bias", modules.biases ? "all" : "none"},
+      {"fan_in_fan_out", config.fan_in_fan_out},
+      {"use_rslora", config.root_scale},
+      {"init_lora_weights", true}};
   return to_text(root, 2) + "\n";
 }
 

@@ -32,8 +32,14 @@ struct AdapterConfig {
 // are more than names, and for settings that are not known and are on; kType, kJson.
 AdapterConfig parse_adapter_config(const std::string& text);
 
-// Returns the text of an adapter_config.json for these modules, by their names in the base.
-std::string adapter_config_text(const AdapterConfig& config,
-                                const std::vector<std::string>& modules);
+// What an adapter changes, by the names of modules in the base.
+struct AdapterModules {
+  std::vector<std::string> targets;  // have matrices
+  std::vector<std::string> whole;    // are held whole
+  bool biases = false;               // it holds biases beside them
+};
+
+// Returns the text of an adapter_config.json.  Ranks and alphas are the same for all modules.
+std::string adapter_config_text(const AdapterConfig& config, const AdapterModules& modules);
 
 }  // namespace fsdp::formats

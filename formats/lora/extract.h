@@ -10,15 +10,10 @@
 
 #include "formats/base/dtype.h"
 #include "formats/checkpoint/checkpoint.h"
+#include "formats/lora/model_pair.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats {
-
-// The model of a checkpoint.
-struct ModelTensors {
-  std::shared_ptr<const Checkpoint> checkpoint;
-  Value tensors;  // a mapping of names to tensors, as hf::find_model returns it
-};
 
 struct LoraExtractOptions {
   std::int64_t rank = 1;
@@ -27,6 +22,9 @@ struct LoraExtractOptions {
   DType dtype = DType::kFloat32;  // of the matrices
   int passes = 4;                 // see Note [random projection]
   unsigned threads = 1;
+  // Takes tensors whole that differ and are no matrices, or have a smaller side than the rank:
+  // biases as they are, other ones with their module (peft's modules_to_save).
+  bool whole = false;
   std::function<bool(const std::string& name)> wanted;     // tensors that are looked at
   std::function<bool(const std::string& name)> embedding;  // weights of nn.Embedding
   std::function<void(std::uint64_t bytes)> on_bytes;       // read since the call before
@@ -48,13 +46,14 @@ struct LoraExtraction {
   std::string config;                      // the text of adapter_config.json
   std::vector<ExtractedWeight> weights;    // in the order of their names
   std::uint64_t unchanged = 0;             // tensors that are equal in both
+  std::uint64_t whole = 0;                 // tensors that the adapter holds as they are
 };
 
 // Finds the matrices of that rank whose product is nearest to each weight's difference.
 // Throws: kMismatch if the two have other names, shapes or dtypes, naming the nearest, and if
-// nothing differs; kUnsupported for what differs and is no matrix, for a rank larger than the
-// smaller side of one, for NaN and infinite elements, and for 8-bit weights with scales beside
-// them; what reading throws; kNoSpace from the temporary file.
+// nothing differs; kUnsupported for what differs and is neither a matrix nor taken whole, for NaN
+// and infinite elements, and for 8-bit weights with scales beside them; what reading throws;
+// kNoSpace from the temporary file.
 LoraExtraction extract_lora(const ModelTensors& base, const ModelTensors& tuned,
                             const LoraExtractOptions& options);
 

@@ -12,6 +12,8 @@ inline constexpr std::string_view kPeftPrefix = "base_model.model.";
 // After them, in the base.
 inline constexpr std::string_view kWeightSuffix = ".weight";
 
+inline constexpr std::string_view kBiasSuffix = ".bias";
+
 struct PeftKeys {
   std::string a;
   std::string b;
@@ -22,6 +24,16 @@ inline PeftKeys peft_keys(const std::string& module, bool embedding) {
   const std::string front = std::string(kPeftPrefix) + module;
   if (embedding) return {front + ".lora_embedding_A", front + ".lora_embedding_B"};
   return {front + ".lora_A.weight", front + ".lora_B.weight"};
+}
+
+// A tensor that an adapter holds whole.
+inline std::string peft_whole_key(const std::string& name) {
+  return std::string(kPeftPrefix) + name;
+}
+
+// The bias of a module that has matrices, which wrap it.
+inline std::string peft_bias_key(const std::string& module) {
+  return std::string(kPeftPrefix) + module + ".base_layer.bias";
 }
 
 }  // namespace fsdp::formats

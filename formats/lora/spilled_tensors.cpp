@@ -15,12 +15,12 @@ SpilledTensors::SpilledTensors(std::string path, std::function<void()> unchanged
 }
 
 void SpilledTensors::add(std::string key, DType dtype, std::vector<std::int64_t> shape,
-                         std::span<const std::byte> elements, bool checked) {
+                         bool checked) {
   Location location;
   location.file = static_cast<std::uint32_t>(checked_.size());
-  location.offset = file_->size();
-  location.length = elements.size();
-  file_->append(elements);
+  location.offset = added_bytes_;
+  location.length = file_->size() - added_bytes_;
+  added_bytes_ = file_->size();
   checked_.push_back(checked);
   TensorEntry entry{key, {key}, dtype, shape, ChunkList(shape.size())};
   const Box whole = whole_box(shape);

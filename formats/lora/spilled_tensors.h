@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -21,10 +22,11 @@ class SpilledTensors : public Checkpoint {
   // Throws: kIo.
   SpilledTensors(std::string path, std::function<void()> unchanged);
 
-  // Adds a dense row-major tensor.  `checked`: all that it was made from carried checksums.
-  // Throws: kIo, kNoSpace.
-  void add(std::string key, DType dtype, std::vector<std::int64_t> shape,
-           std::span<const std::byte> elements, bool checked);
+  // Appends elements of the tensor that is added next.  Throws: kIo, kNoSpace.
+  void append(std::span<const std::byte> elements) { file_->append(elements); }
+  // Adds a dense row-major tensor of all elements since the one before.  `checked`: all that it was
+  // made from carried checksums.
+  void add(std::string key, DType dtype, std::vector<std::int64_t> shape, bool checked);
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
   // Requires: not called, there are no values.
@@ -37,6 +39,7 @@ class SpilledTensors : public Checkpoint {
  private:
   std::function<void()> unchanged_;
   std::shared_ptr<SpillFile> file_;
+  std::uint64_t added_bytes_ = 0;
   std::vector<bool> checked_;  // by the file of a location
 };
 

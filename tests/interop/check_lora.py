@@ -358,6 +358,7 @@ def extract_refusals(tool, folder, base, one):
         more = {**base, "q.bias": extra}
         case({**changed, "q.bias": extra + 1}, "error[UNSUPPORTED]", "'q.bias'", says, "--exclude 'q.bias'", base_of=more)
     case({**changed, "q.scale": torch.ones(4, 4)}, "not the weight of a module", base_of={**base, "q.scale": torch.zeros(4, 4)})
+    case({**changed, "q.scale": torch.ones(4, 4)}, "'q.scale'", "its module has one whose difference becomes matrices", words=("--rank", 2, "--modules-to-save"))
     run(tool, "extract-lora", one, other, out, "--rank", 2, "--exclude", "q.scale", "--dry-run")
     check(not os.path.exists(out), "a dry run writes")
     print("extract-lora: refusals by name")
@@ -436,6 +437,34 @@ def peft_cases(tool, folder):
             apart = (got[key].float() - tensor.float()).abs().max()
             check(bool(apart <= unit), f"extracted {name}: {key}: {apart} apart")
             check(torch.equal(before, changed[key]) == torch.equal(before, got[key]), f"extracted {name}: {key} changed")
+    # What is no matrix: biases of modules with matrices and without, a norm, a head whose smaller side is less than the rank.
+    class Normed(Net):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(16)
+
+    torch.manual_seed(8)
+    model = Normed()
+    base, tuned, out, adapter = (os.path.join(folder, f"whole-{part}") for part in ("base.safetensors", "tuned.safetensors", "out.safetensors", "adapter"))
+    save_file(model.state_dict(), base)
+    named = ("blocks.0.q.weight", "blocks.0.q.bias", "blocks.1.q.bias", "norm.weight", "head.weight")
+    changed = {key: tensor + 0.1 * torch.randn(tensor.shape) if key in named else tensor for key, tensor in model.state_dict().items()}
+    save_file(changed, tuned)
+    check("'norm.weight'" in run(tool, "extract-lora", base, tuned, adapter, "-r", 6, expect=2), "no error without --modules-to-save")
+    said = run(tool, "extract-lora", base, tuned, adapter, "-r", 6, "--modules-to-save")
+    # norm and head as modules, with their biases, and two biases.
+    check("1 weight extracted" in said and "6 tensors whole" in said, said)
+    config, tensors = adapter_of(adapter)
+    check((config["modules_to_save"], config["bias"], config["target_modules"]) == (["head", "norm"], "all", ["blocks.0.q"]), config)
+    run(tool, "merge-lora", base, adapter, out)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        want = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload().state_dict()
+    got = load_file(out)
+    check(sorted(got) == sorted(want), "whole: keys")
+    for key, tensor in want.items():
+        check(torch.allclose(got[key], tensor, atol=1e-6, rtol=1e-6), f"whole: {key}: {(got[key] - tensor).abs().max()} apart")
+        check(key == "blocks.0.q.weight" or torch.equal(got[key], changed[key]), f"whole: {key} is not the trained one")
     print(f"peft {peft.__version__}: five kinds of adapters, and those that are extracted")
     tried.record("peft", "LoRA adapters", "merge-lora", "equal to its merge_and_unload up to one rounding")
     tried.record("peft", "LoRA adapters", "extract-lora", "loaded; its merge_and_unload equal to merge-lora's result up to one rounding")

@@ -88,5 +88,24 @@ TEST(AdapterConfig, malformed_text_is_refused) {
   }
 }
 
+TEST(AdapterConfig, what_is_written_is_read_again) {
+  AdapterConfig config;
+  config.rank = 8;
+  config.alpha = 12.5;
+  config.fan_in_fan_out = true;
+  const std::string text = adapter_config_text(config, {{"l.0.q", "l.1.q"}, {"norm"}, true});
+  const AdapterConfig read = parse_adapter_config(text);
+  EXPECT_EQ(read.rank, 8);
+  EXPECT_EQ(read.alpha, 12.5);
+  EXPECT_TRUE(read.fan_in_fan_out);
+  const Json json = parse_json(text);
+  EXPECT_EQ(to_text(*json.find("target_modules")), R"(["l.0.q","l.1.q"])");
+  EXPECT_EQ(to_text(*json.find("modules_to_save")), R"(["norm"])");
+  EXPECT_EQ(to_text(*json.find("bias")), R"("all")");
+  const Json plain = parse_json(adapter_config_text(config, {{"q"}, {}, false}));
+  EXPECT_EQ(to_text(*plain.find("modules_to_save")), "null");
+  EXPECT_EQ(to_text(*plain.find("bias")), R"("none")");
+}
+
 }  // namespace
 }  // namespace fsdp::formats

@@ -361,15 +361,16 @@ def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, to: Optional[
 
 
 def extract_lora(path: Path, tuned: Path, out: Path, *, rank: int, alpha: Optional[float] = None, dtype: Optional[str] = None,
-                 passes: Optional[int] = None, embedding: Globs = None, fan_in_fan_out: bool = False, model: Optional[str] = None,
-                 dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
-                 exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
-                 progress: OnProgress = None, check: bool = True) -> ExtractedAdapter:
+                 passes: Optional[int] = None, embedding: Globs = None, modules_to_save: bool = False, fan_in_fan_out: bool = False,
+                 model: Optional[str] = None, dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False,
+                 keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
+                 max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> ExtractedAdapter:
     """Writes what training changed between `path` and `tuned` as a LoRA adapter of peft's layout."""
     return _asked(ExtractedAdapter, "extract-lora", [_path(path), _path(tuned), _path(out)], {
-        "rank": rank, "alpha": alpha, "dtype": dtype, "passes": passes, "embedding": embedding, "fan_in_fan_out": fan_in_fan_out,
-        "model": model, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
-        "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "rank": rank, "alpha": alpha, "dtype": dtype, "passes": passes, "embedding": embedding, "modules_to_save": modules_to_save,
+        "fan_in_fan_out": fan_in_fan_out, "model": model, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal,
+        "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
+        "max_memory": max_memory}, progress, check)
 
 
 def diff(path: Path, other: Path, *, atol: Optional[float] = None, rtol: Optional[float] = None, ulp: Optional[int] = None,

@@ -174,6 +174,7 @@ class ExtractedAdapter(Written):
     alpha: float
     weights: List[ExtractedWeight]
     unchanged: int
+    whole: int
 
 
 @dataclass(frozen=True)
