@@ -52,7 +52,8 @@ std::vector<std::byte> mean_row(const InputReader& table, std::uint64_t numel,
       column = (column + run) % columns;
     }
   }
-  const auto rows = static_cast<double>(numel / columns);
+  const std::uint64_t row_count = numel / columns;
+  const auto rows = static_cast<double>(row_count);
   for (std::uint64_t c = 0; c < columns; ++c) {
     sums[c] /= rows;
     if (std::isfinite(sums[c])) continue;
