@@ -30,8 +30,9 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
     const Origin& origin = origins_.at(tensor.key);
-    const Checkpoint& part = *parts_[origin.part].checkpoint;
-    return part.chunk(part.index().tensors[origin.position], chunk);
+    const CheckpointPart& part = parts_[origin.part];
+    const Checkpoint& own = *part.checkpoint;
+    return in_whole(part, own.chunk(own.index().tensors[origin.position], chunk));
   }
 
   void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
@@ -50,7 +51,8 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
   ChunkData storage(const StorageRef& storage) const override {
     StorageRef own = storage;
     own.archive &= (std::uint64_t{1} << kPartShift) - 1;
-    return parts_.at((storage.archive >> kPartShift) - 1).checkpoint->storage(own);
+    const CheckpointPart& part = parts_.at((storage.archive >> kPartShift) - 1);
+    return in_whole(part, part.checkpoint->storage(own));
   }
 
   std::optional<Value> tensor_object(std::size_t tensor) const override {
@@ -107,6 +109,12 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
     std::size_t part;
     std::size_t position;  // among the part's tensors or values
   };
+
+  // Storages are told apart by their files' names, and parts have files of the same names.
+  static ChunkData in_whole(const CheckpointPart& part, ChunkData data) {
+    data.file.insert(0, part.folder);
+    return data;
+  }
 
   static Value renumbered(const Value& value, std::size_t part) {
     return with_storages(value, [part](StorageRef& storage) {

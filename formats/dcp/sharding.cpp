@@ -105,6 +105,10 @@ std::vector<Leaf> entries_of(const Value& content) {
   if (top->empty()) return {};
   TupleHider hider;
   std::vector<Leaf> entries = leaves_of(hider.hide(content));
+  std::erase_if(entries, [](const Leaf& entry) {
+    const auto members = mapping_entries(entry.value);
+    return members && members->empty();
+  });
   std::unordered_set<std::string_view> keys;
   for (Leaf& entry : entries) {
     entry.value = hider.original(entry.value);

@@ -19,7 +19,8 @@ namespace fsdp::formats::dcp {
 
 // Returns the entries of `content` by the rule of PyTorch 2.4 and later: mappings are always taken
 // apart, lists if they hold a tensor, a mapping, or a list that is taken apart, tuples never.
-// Unlike in PyTorch, an empty mapping is an entry, so that it is not lost.
+// An empty mapping leaves no entry: a loader whose state dict has one there, too, would take the
+// folder for one of PyTorch before 2.4, and miss what lists hold.
 // Throws: kKey if two paths join to one key; kUnsupported if the root is not a mapping, and for
 // tensors that are more than a view over a storage; what leaves_of throws.
 std::vector<Leaf> entries_of(const Value& content);
