@@ -8,14 +8,18 @@
 #include "formats/base/checked_math.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/map/elementwise.h"
-#include "formats/map/low_rank_update.h"
+#include "formats/arrays/elementwise.h"
+#include "formats/arrays/low_rank_update.h"
 #include "formats/map/node_reader.h"
 #include "formats/map/operation.h"
 #include "formats/map/scaling.h"
 
 namespace fsdp::formats::map {
 namespace {
+
+using arrays::Arithmetic;
+using arrays::Array;
+using arrays::ElementStep;
 
 using Shape = std::vector<std::int64_t>;
 

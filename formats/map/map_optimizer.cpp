@@ -20,6 +20,9 @@
 namespace fsdp::formats::map {
 namespace {
 
+using arrays::Array;
+using arrays::References;
+
 // States of PyTorch's optimizers that are one number for each parameter: the step count; ASGD's
 // rate and mixture, NAdam's product.
 constexpr std::array<std::string_view, 4> kSingles = {"step", "eta", "mu", "mu_product"};

@@ -9,7 +9,7 @@
 
 #include "formats/content/state_parts.h"
 #include "formats/map/matching.h"
-#include "formats/map/references.h"
+#include "formats/arrays/references.h"
 
 namespace fsdp::formats::map {
 
@@ -21,7 +21,7 @@ struct MappedModel {
 };
 
 // Applies a rule's operations one after the other.  Throws: what `applied` throws.
-std::vector<Array> apply_rule(const Rule& rule, std::vector<Array> arrays,
+std::vector<arrays::Array> apply_rule(const Rule& rule, std::vector<arrays::Array> arrays,
                               const ParameterValue& parameter);
 
 // Returns the optimizer `state` at `part` with the names and states of the new parameters.  The
@@ -30,6 +30,6 @@ std::vector<Array> apply_rule(const Rule& rule, std::vector<Array> arrays,
 // shape, and for parameters that become one and lie in different groups or have different step
 // counts; kKey for a parameter that the model lacks; what read_optimizer throws.
 Value map_optimizer_state(const Checkpoint& source, const StatePart& part, const Value& state,
-                          const Rules& rules, const MappedModel& model, References& references);
+                          const Rules& rules, const MappedModel& model, arrays::References& references);
 
 }  // namespace fsdp::formats::map

@@ -13,10 +13,13 @@
 #include "formats/content/placed_leaves.h"
 #include "formats/content/state_parts.h"
 #include "formats/map/map_optimizer.h"
-#include "formats/map/references.h"
+#include "formats/arrays/references.h"
 
 namespace fsdp::formats::map {
 namespace {
+
+using arrays::Array;
+using arrays::References;
 
 bool begins_with(const KeyPath& path, const KeyPath& front) {
   return path.size() >= front.size() && std::equal(front.begin(), front.end(), path.begin());

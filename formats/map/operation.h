@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "formats/base/dtype.h"
-#include "formats/map/array.h"
+#include "formats/arrays/array.h"
 #include "formats/map/expression.h"
 #include "formats/map/rule_node.h"
 
@@ -92,7 +92,7 @@ bool only_moves(const Operation& operation);
 // Applies an operation to a rule's arrays.  `results`: how many arrays it should make where it does
 // not say itself (kSplit, kTie).
 // Throws: kShape, kDtype, kUsage, kOverflow, saying the shapes; what `parameter` throws.
-std::vector<Array> applied(const Operation& operation, std::vector<Array> arrays,
+std::vector<arrays::Array> applied(const Operation& operation, std::vector<arrays::Array> arrays,
                            std::size_t results, const ParameterValue& parameter);
 
 }  // namespace fsdp::formats::map

@@ -8,12 +8,16 @@
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/map/block_grid.h"
-#include "formats/map/dequantize.h"
-#include "formats/map/quantize.h"
+#include "formats/arrays/block_grid.h"
+#include "formats/arrays/dequantize.h"
+#include "formats/arrays/quantize.h"
 
 namespace fsdp::formats::map {
 namespace {
+
+using arrays::Array;
+using arrays::BlockGrid;
+using arrays::QuantizedArrays;
 
 using Sizes = std::vector<std::int64_t>;
 

@@ -5,18 +5,18 @@
 #include <span>
 #include <vector>
 
-#include "formats/map/array.h"
+#include "formats/arrays/array.h"
 #include "formats/map/operation.h"
 
 namespace fsdp::formats::map {
 
 // `arrays`: all numbers, then their scales in the same order.
 // Throws: kShape, kDtype, kOverflow, saying the shapes; what `parameter` throws.
-std::vector<Array> dequantized(const Operation& operation, std::span<const Array> arrays,
+std::vector<arrays::Array> dequantized(const Operation& operation, std::span<const arrays::Array> arrays,
                                const ParameterValue& parameter);
 
 // Returns all numbers, then their scales.  Throws: as above.
-std::vector<Array> quantized(const Operation& operation, std::span<const Array> arrays,
+std::vector<arrays::Array> quantized(const Operation& operation, std::span<const arrays::Array> arrays,
                              const ParameterValue& parameter);
 
 }  // namespace fsdp::formats::map

@@ -5,7 +5,7 @@
 
 #include "formats/content/content.h"
 #include "formats/content/state_tree.h"
-#include "formats/map/references.h"
+#include "formats/arrays/references.h"
 #include "formats/megatron/module_state.h"
 
 namespace fsdp::formats::megatron {
@@ -17,7 +17,7 @@ Form form_of(const CheckpointDescription& description) {
 }
 
 Reformed reformed(const Checkpoint& source, const Value& content, Form from, Form to) {
-  map::References references(source);
+  arrays::References references(source);
   ModuleState state = from == Form::kTorchDist     ? read_torch_dist(source, content, references)
                       : from == Form::kFsdpDtensor ? read_fsdp_dtensor(source, content, references)
                                                    : read_state_dict(source, content, references);

@@ -45,8 +45,8 @@ class Halves {
   std::vector<NamedArray> of(const NamedArray& one) const {
     if (!is_first_linear(one.name) || !is_gated(one)) return {one};
     const std::int64_t rows = one.array.shape[0] / 2;
-    return {{one.name + "_w", map::sliced(one.array, 0, 0, rows)},
-            {one.name + "_v", map::sliced(one.array, 0, rows, rows)}};
+    return {{one.name + "_w", arrays::sliced(one.array, 0, 0, rows)},
+            {one.name + "_v", arrays::sliced(one.array, 0, rows, rows)}};
   }
 
  private:
@@ -62,7 +62,7 @@ class Halves {
 }  // namespace
 
 ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
-                              map::References& references) {
+                              arrays::References& references) {
   const std::string& path = source.description().path;
   ModuleState out;
   std::vector<Leaf> others;
@@ -113,9 +113,9 @@ ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
 }
 
 Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
-                           map::References& references) {
+                           arrays::References& references) {
   const Halves halves(state);
-  std::unordered_map<std::string, const map::Array*> masters;
+  std::unordered_map<std::string, const arrays::Array*> masters;
   for (const auto& [kind, arrays] : state.states) {
     if (kind != kMasterState && kind != "fp32_param") continue;
     for (const NamedArray& one : arrays) masters.emplace(one.name, &one.array);

@@ -42,7 +42,7 @@ bool flag_option(std::span<const Value::Entry> group, std::string_view name, boo
 // The part of a content that is a model or an optimizer by names.
 class StateDictReader {
  public:
-  StateDictReader(const Checkpoint& source, const Value& content, map::References& references)
+  StateDictReader(const Checkpoint& source, const Value& content, arrays::References& references)
       : source_(source), content_(content), references_(references) {}
 
   ModuleState run() {
@@ -110,19 +110,19 @@ class StateDictReader {
 
   const Checkpoint& source_;
   const Value& content_;
-  map::References& references_;
+  arrays::References& references_;
   ModuleState out_;
 };
 
 }  // namespace
 
 ModuleState read_state_dict(const Checkpoint& source, const Value& content,
-                            map::References& references) {
+                            arrays::References& references) {
   return StateDictReader(source, content, references).run();
 }
 
 void check_states(const ModuleState& state, const std::string& path) {
-  std::unordered_map<std::string_view, const map::Array*> parameters;
+  std::unordered_map<std::string_view, const arrays::Array*> parameters;
   for (const NamedArray& one : state.model) parameters.emplace(one.name, &one.array);
   for (const auto& [kind, arrays] : state.states) {
     for (const NamedArray& one : arrays) {
@@ -162,7 +162,7 @@ void join_halves(std::vector<NamedArray>& arrays, const std::string& path) {
                   cat(path, ": ", quote(one.name, kMaxKey), ": ", quote(stem + "_v", kMaxKey),
                       ", the other half of it, is missing"));
     }
-    const map::Array& other = arrays[found->second].array;
+    const arrays::Array& other = arrays[found->second].array;
     if (other.shape != one.array.shape || other.dtype != one.array.dtype ||
         one.array.shape.empty()) {
       throw Error(ErrorCode::kShape,
@@ -170,8 +170,8 @@ void join_halves(std::vector<NamedArray>& arrays, const std::string& path) {
                       shape_text(one.array.shape), ", its other half ", shape_text(other.shape)));
     }
     ++joined_count;
-    const std::array<map::Array, 2> halves = {one.array, other};
-    out.push_back({stem, map::concatenated(halves, 0)});
+    const std::array<arrays::Array, 2> halves = {one.array, other};
+    out.push_back({stem, arrays::concatenated(halves, 0)});
   }
   if (joined_count != inputs.size()) {
     for (const auto& [name, at] : inputs) {
@@ -218,7 +218,7 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
 }
 
 Value state_dict_content(const ModuleState& state, const std::string& path,
-                         map::References& references) {
+                         arrays::References& references) {
   std::set<std::string> experts;  // layers that have some
   for (const NamedArray& one : state.model) {
     const auto layer = layer_of(one.name);

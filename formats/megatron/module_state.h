@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/map/array.h"
-#include "formats/map/references.h"
+#include "formats/arrays/array.h"
+#include "formats/arrays/references.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats::megatron {
 
 struct NamedArray {
   std::string name;
-  map::Array array;
+  arrays::Array array;
 };
 
 struct ModuleState {
@@ -41,15 +41,15 @@ inline constexpr std::size_t kMaxKey = 200;
 // Throws: kUnsupported for an optimizer in buckets; kShape for a state of another shape than its
 // parameter; kKey for one of a parameter that is not there, or half of a gated linear unit.
 ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
-                            map::References& references);
+                            arrays::References& references);
 // Throws: kKey, kShape, as above.
 ModuleState read_fsdp_dtensor(const Checkpoint& source, const Value& content,
-                              map::References& references);
+                              arrays::References& references);
 // Takes the model and the optimizer by names of any content (see state_parts_of).
 // Throws: kKey if it holds no model; kUnsupported for several, or an optimizer that does not name
 // its parameters.
 ModuleState read_state_dict(const Checkpoint& source, const Value& content,
-                            map::References& references);
+                            arrays::References& references);
 
 // Returns the group of each parameter of the model, by the rule that Megatron-Core makes groups by:
 // biases and vectors are not decayed, experts have an optimizer of their own.
@@ -59,14 +59,14 @@ std::vector<std::size_t> groups_of(const ModuleState& state, const std::string& 
 // The model at the top level beside an optimizer by names; layers named as Transformer Engine names
 // them.
 Value state_dict_content(const ModuleState& state, const std::string& path,
-                         map::References& references);
+                         arrays::References& references);
 // Layers and experts are joined where they are alike.  Throws: kKey for an expert that is missing.
 Value torch_dist_content(const ModuleState& state, const std::string& path,
-                         map::References& references);
+                         arrays::References& references);
 // Gate and input of gated linear units stand apart; the copy of the parameters in float32 is the
 // model, as Megatron-FSDP has it.
 Value fsdp_dtensor_content(const ModuleState& state, const std::string& path,
-                           map::References& references);
+                           arrays::References& references);
 
 // Throws what is said of readers, for states whose parameter is missing or has another shape.
 void check_states(const ModuleState& state, const std::string& path);

@@ -14,20 +14,20 @@
 namespace fsdp::formats::megatron {
 namespace {
 
-map::Array element(const map::Array& array, std::int64_t index) {
-  return map::without_dimension(map::sliced(array, 0, index, 1), 0);
+arrays::Array element(const arrays::Array& array, std::int64_t index) {
+  return arrays::without_dimension(arrays::sliced(array, 0, index, 1), 0);
 }
 
-map::Array stack(const std::vector<map::Array>& arrays) {
-  std::vector<map::Array> grown;
+arrays::Array stack(const std::vector<arrays::Array>& arrays) {
+  std::vector<arrays::Array> grown;
   grown.reserve(arrays.size());
-  for (const map::Array& array : arrays) grown.push_back(map::with_dimension(array, 0));
-  return map::concatenated(grown, 0);
+  for (const arrays::Array& array : arrays) grown.push_back(arrays::with_dimension(array, 0));
+  return arrays::concatenated(grown, 0);
 }
 
 // Adds the tensors of every expert; `array` begins with the dimension of experts if they are
 // joined.
-void add_experts(const std::string& name, const map::Array& array, std::vector<NamedArray>& out) {
+void add_experts(const std::string& name, const arrays::Array& array, std::vector<NamedArray>& out) {
   auto expert = expert_of(name);
   if (!expert) {
     out.push_back({name, array});
@@ -44,7 +44,7 @@ void add_experts(const std::string& name, const map::Array& array, std::vector<N
 }
 
 // Adds the tensors of every layer.
-void add_layers(const std::string& name, const map::Array& array, std::vector<NamedArray>& out) {
+void add_layers(const std::string& name, const arrays::Array& array, std::vector<NamedArray>& out) {
   auto layer = layer_of(name);
   if (!layer || layer->number || array.shape.empty()) return add_experts(name, array, out);
   for (std::int64_t i = 0; i < array.shape[0]; ++i) {
@@ -75,7 +75,7 @@ void add_groups(const Value& value, std::vector<std::vector<Value::Entry>>& out,
 
 class Writer {
  public:
-  Writer(const ModuleState& state, const std::string& path, map::References& references)
+  Writer(const ModuleState& state, const std::string& path, arrays::References& references)
       : state_(state), path_(path), references_(references) {
     for (const NamedArray& one : state.model) {
       const auto layer = layer_of(one.name);
@@ -166,8 +166,8 @@ class Writer {
   std::vector<NamedArray> joined_by(const std::vector<NamedArray>& arrays, const Split& split,
                                     const Join& join) const {
     std::vector<std::string> order;
-    std::map<std::string, std::map<std::int64_t, map::Array>> gathered;
-    std::map<std::string, map::Array> alone;
+    std::map<std::string, std::map<std::int64_t, arrays::Array>> gathered;
+    std::map<std::string, arrays::Array> alone;
     for (const NamedArray& one : arrays) {
       auto part = split(one.name);
       if (!part || !part->number) {
@@ -188,7 +188,7 @@ class Writer {
         out.push_back({name, found->second});
         continue;
       }
-      std::vector<map::Array> parts;
+      std::vector<arrays::Array> parts;
       for (const auto& [number, array] : gathered.at(name)) {
         if (number != static_cast<std::int64_t>(parts.size())) {
           throw Error(ErrorCode::kKey, cat(path_, ": ", quote(name, kMaxKey), ": number ",
@@ -283,7 +283,7 @@ class Writer {
 
   const ModuleState& state_;
   const std::string& path_;
-  map::References& references_;
+  arrays::References& references_;
   std::set<std::string> mixed_;  // layers with experts
   bool alike_ = false;
   std::vector<Value::Entry> entries_;
@@ -292,7 +292,7 @@ class Writer {
 }  // namespace
 
 ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
-                            map::References& references) {
+                            arrays::References& references) {
   const std::string& path = source.description().path;
   ModuleState out;
   for (const auto& [key, value] : members_of(content)) {
@@ -326,7 +326,7 @@ ModuleState read_torch_dist(const Checkpoint& source, const Value& content,
 }
 
 Value torch_dist_content(const ModuleState& state, const std::string& path,
-                         map::References& references) {
+                         arrays::References& references) {
   return Writer(state, path, references).run();
 }
 

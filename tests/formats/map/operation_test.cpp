@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/formats/map/dense_operand.h"
+#include "tests/formats/arrays/dense_operand.h"
 #include "tests/support/expect_error.h"
 
 namespace fsdp::formats::map {

@@ -13,8 +13,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/base/cast.h"
-#include "formats/map/elementwise.h"
-#include "tests/formats/map/dense_operand.h"
+#include "formats/arrays/elementwise.h"
+#include "tests/formats/arrays/dense_operand.h"
 #include "tests/support/expect_error.h"
 
 namespace fsdp::formats::map {

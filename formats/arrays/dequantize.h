@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "formats/map/array.h"
-#include "formats/map/block_grid.h"
+#include "formats/arrays/array.h"
+#include "formats/arrays/block_grid.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // Each element is its number times its block's scale, computed in float32 and rounded to nearest,
 // ties to even, when it is cast: as PyTorch does.
@@ -24,4 +24,4 @@ Array dequantized_array(const Array& numbers, const Array& scales, const BlockGr
 Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGrid& grid,
                         const std::vector<std::int64_t>& shape, DType to);
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

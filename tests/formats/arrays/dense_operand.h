@@ -8,11 +8,11 @@
 #include <numeric>
 #include <vector>
 
-#include "formats/map/array.h"
-#include "formats/map/computed.h"
-#include "formats/map/read_context.h"
+#include "formats/arrays/array.h"
+#include "formats/arrays/computed.h"
+#include "formats/arrays/read_context.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // A dense tensor whose elements are 1, 2, 3, ...  in row-major order, from `first`.
 struct Counted {
@@ -79,4 +79,4 @@ inline std::vector<std::int64_t> elements_of(const Array& array) {
   return out;
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

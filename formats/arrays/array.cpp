@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/array.h"
+#include "formats/arrays/array.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,9 +8,9 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/map/reshape.h"
+#include "formats/arrays/reshape.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 // The index of the operand that element `at` of the array, inside the part, comes from.
@@ -284,4 +284,4 @@ ChunkData chunk_data(const PlacedPart& part, const std::shared_ptr<ReadContext>&
   return data;
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "formats/map/array.h"
+#include "formats/arrays/array.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // The parts of `array` as boxes of the new shape; nothing if they are more than `max_parts`.
 // Requires: the array has elements, and the new shape as many.
@@ -22,4 +22,4 @@ std::optional<std::vector<Part>> reshaped_parts(const Array& array,
 // Requires: as many elements.
 Array gathered(const Array& array, std::span<const std::int64_t> shape);
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/read_context.h"
+#include "formats/arrays/read_context.h"
 
 #include <utility>
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 void ReadContext::finish() {
   const Scratch scratch(*this);
@@ -28,4 +28,4 @@ Scratch::~Scratch() {
     context_.free_.push_back(std::move(buffer_));
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -14,7 +14,7 @@
 #include "formats/model/box.h"
 #include "formats/model/chunk_data.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 class ReadContext;
 
@@ -110,4 +110,4 @@ std::vector<PlacedPart> placed_parts(const Array& array);
 // Returns where the elements of such a box lie.  Throws: what Operand::open throws.
 ChunkData chunk_data(const PlacedPart& part, const std::shared_ptr<ReadContext>& context);
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/block_grid.h"
+#include "formats/arrays/block_grid.h"
 
 #include <algorithm>
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 void for_each_run(const BlockGrid& grid, std::uint64_t first, std::uint64_t count,
                   std::uint64_t most, const std::function<void(const GridRun&)>& each) {
@@ -26,4 +26,4 @@ void for_each_run(const BlockGrid& grid, std::uint64_t first, std::uint64_t coun
   }
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

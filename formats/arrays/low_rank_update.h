@@ -2,9 +2,9 @@
 // Weights that a product of two thin matrices is added to.
 #pragma once
 
-#include "formats/map/array.h"
+#include "formats/arrays/array.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // W + scale * B * A, as peft names the matrices of LoRA: A is [rank, in], B [out, rank], W [out,
 // in], or [in, out] if `turned`, and then the product is transposed.  Computed block by block in
@@ -20,4 +20,4 @@ struct LowRankTerms {
 };
 Array with_low_rank_update(LowRankTerms terms);
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

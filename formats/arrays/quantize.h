@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "formats/map/array.h"
-#include "formats/map/block_grid.h"
+#include "formats/arrays/array.h"
+#include "formats/arrays/block_grid.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 struct QuantizedArrays {
   Array numbers;  // float8_e4m3fn, of the array's shape
@@ -29,4 +29,4 @@ struct QuantizedArrays {
 QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
                                  const std::vector<std::int64_t>& scale_shape);
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

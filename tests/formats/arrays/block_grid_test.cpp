@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/block_grid.h"
+#include "formats/arrays/block_grid.h"
 
 #include <vector>
 
 #include <gtest/gtest.h>
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 BlockGrid grid(std::uint64_t matrices, std::uint64_t rows, std::uint64_t columns,
@@ -56,4 +56,4 @@ TEST(BlockGrid, runs_and_blocks_make_up_any_range) {
 }
 
 }  // namespace
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/reshape.h"
+#include "formats/arrays/reshape.h"
 
 #include <algorithm>
 #include <memory>
 #include <utility>
 
-#include "formats/map/computed.h"
+#include "formats/arrays/computed.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 // Dimensions [old_begin, old_end) of the old shape hold the same elements, in row-major order, as
@@ -215,4 +215,4 @@ Array gathered(const Array& array, std::span<const std::int64_t> shape) {
                      {shape.begin(), shape.end()});
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

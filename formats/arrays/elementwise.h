@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "formats/base/dtype.h"
-#include "formats/map/array.h"
+#include "formats/arrays/array.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 enum class Arithmetic { kCast, kAdd, kScale };
 
@@ -28,4 +28,4 @@ Array with_step(const Array& array, const ElementStep& step);
 // An array of one value.  Requires: 0, or a floating dtype.
 Array constant_array(DType dtype, std::vector<std::int64_t> shape, double value);
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/low_rank_update.h"
+#include "formats/arrays/low_rank_update.h"
 
 #include <memory>
 #include <utility>
@@ -9,9 +9,9 @@
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/map/computed.h"
+#include "formats/arrays/computed.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 // An array for the engine of low-rank updates.
@@ -105,4 +105,4 @@ Array with_low_rank_update(LowRankTerms terms) {
   return whole_array(std::make_shared<Updated>(std::move(terms)), std::move(shape));
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

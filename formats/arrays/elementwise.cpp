@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/elementwise.h"
+#include "formats/arrays/elementwise.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,9 +8,9 @@
 
 #include "formats/base/cast.h"
 #include "formats/base/crc32.h"
-#include "formats/map/read_context.h"
+#include "formats/arrays/read_context.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 template <typename Number>
@@ -189,4 +189,4 @@ Array constant_array(DType dtype, std::vector<std::int64_t> shape, double value)
   return array;
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

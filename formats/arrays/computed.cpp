@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/computed.h"
+#include "formats/arrays/computed.h"
 
 #include <utility>
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 // An array's elements as bytes.
@@ -67,4 +67,4 @@ std::shared_ptr<const ComputedSource> Gathered::source(
   return std::make_shared<GatheredSource>(array_, context);
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/references.h"
+#include "formats/arrays/references.h"
 
 #include <cstdint>
 #include <span>
 
 #include "formats/content/content.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 // Tied parameters are moved alike; of more parts than this they are few, and are written twice.
@@ -49,4 +49,4 @@ Value References::separate(KeyPath path, const Array& array) {
   return tensor_reference(*checkpoint_, checkpoint_->add(std::move(path), array));
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -10,16 +10,16 @@
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
-#include "formats/map/array.h"
-#include "formats/map/read_context.h"
+#include "formats/arrays/array.h"
+#include "formats/arrays/read_context.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // Lifetime: the source outlives it.
-class MappedCheckpoint : public Checkpoint {
+class ArrayCheckpoint : public Checkpoint {
  public:
   // Holds nothing yet.
-  explicit MappedCheckpoint(const Checkpoint& source);
+  explicit ArrayCheckpoint(const Checkpoint& source);
 
   // A tensor of the source.
   Array source_array(std::size_t tensor);
@@ -45,4 +45,4 @@ class MappedCheckpoint : public Checkpoint {
   std::vector<PlacedPart> parts_;  // of all tensors; a chunk's location tells its position
 };
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

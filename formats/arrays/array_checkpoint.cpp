@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/checkpoint.h"
+#include "formats/arrays/array_checkpoint.h"
 
 #include <utility>
 
 #include "formats/base/text.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 class SourceOperand : public Operand {
@@ -34,20 +34,20 @@ class SourceOperand : public Operand {
 
 }  // namespace
 
-MappedCheckpoint::MappedCheckpoint(const Checkpoint& source)
+ArrayCheckpoint::ArrayCheckpoint(const Checkpoint& source)
     : source_(source), operands_(source.index().tensors.size()) {
   description_ = source.description();
   index_.files = source.index().files;
   index_.transforms = source.index().transforms;
 }
 
-Array MappedCheckpoint::source_array(std::size_t tensor) {
+Array ArrayCheckpoint::source_array(std::size_t tensor) {
   auto& operand = operands_.at(tensor);
   if (operand == nullptr) operand = std::make_shared<SourceOperand>(source_, tensor);
   return whole_array(operand, source_.index().tensors[tensor].shape);
 }
 
-std::size_t MappedCheckpoint::add(KeyPath path, const Array& array) {
+std::size_t ArrayCheckpoint::add(KeyPath path, const Array& array) {
   TensorEntry entry;
   entry.key = joined(path);
   entry.path = std::move(path);
@@ -67,30 +67,30 @@ std::size_t MappedCheckpoint::add(KeyPath path, const Array& array) {
   return index_.tensors.size() - 1;
 }
 
-ChunkData MappedCheckpoint::chunk(const TensorEntry& tensor, std::size_t chunk) const {
+ChunkData ArrayCheckpoint::chunk(const TensorEntry& tensor, std::size_t chunk) const {
   return chunk_data(parts_.at(tensor.chunks.location(chunk).offset), context_);
 }
 
-void MappedCheckpoint::expect_chunk(const TensorEntry& tensor, std::size_t chunk) const {
+void ArrayCheckpoint::expect_chunk(const TensorEntry& tensor, std::size_t chunk) const {
   const PlacedPart& part = parts_.at(tensor.chunks.location(chunk).offset);
   part.operand->expect(part.chunk);
 }
 
-Value MappedCheckpoint::value(const ValueEntry& value) const {
+Value ArrayCheckpoint::value(const ValueEntry& value) const {
   return source_.value(value);
 }
 
-ChunkData MappedCheckpoint::storage(const StorageRef& storage) const {
+ChunkData ArrayCheckpoint::storage(const StorageRef& storage) const {
   return source_.storage(storage);
 }
 
-VerifyReport MappedCheckpoint::verify(const VerifyOptions& options) const {
+VerifyReport ArrayCheckpoint::verify(const VerifyOptions& options) const {
   return source_.verify(options);
 }
 
-void MappedCheckpoint::check_unchanged() const {
+void ArrayCheckpoint::check_unchanged() const {
   context_->finish();
   source_.check_unchanged();
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

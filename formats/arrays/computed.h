@@ -8,12 +8,12 @@
 #include <span>
 #include <vector>
 
-#include "formats/map/array.h"
-#include "formats/map/read_context.h"
+#include "formats/arrays/array.h"
+#include "formats/arrays/read_context.h"
 #include "formats/model/copy.h"
 #include "formats/model/piece_reader.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // Reads ranges of an array's elements in row-major order.  Thread-safe.
 class ArrayReader {
@@ -74,4 +74,4 @@ class Gathered : public DenseOperand {
   Array array_;
 };
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

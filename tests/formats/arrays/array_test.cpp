@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves of arrays against the same moves of elements, one by one.
-#include "formats/map/array.h"
+#include "formats/arrays/array.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,9 +9,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/formats/map/dense_operand.h"
+#include "tests/formats/arrays/dense_operand.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 using Shape = std::vector<std::int64_t>;
@@ -184,4 +184,4 @@ TEST(Array, empty_tensors_have_no_parts) {
 }
 
 }  // namespace
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

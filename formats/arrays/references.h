@@ -7,15 +7,15 @@
 #include <unordered_map>
 #include <utility>
 
-#include "formats/map/checkpoint.h"
+#include "formats/arrays/array_checkpoint.h"
 #include "formats/pickle/value.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 class References {
  public:
   explicit References(const Checkpoint& source)
-      : checkpoint_(std::make_unique<MappedCheckpoint>(source)) {}
+      : checkpoint_(std::make_unique<ArrayCheckpoint>(source)) {}
 
   Array source_array(std::size_t tensor) { return checkpoint_->source_array(tensor); }
   // A tensor at that place.  Arrays of the same elements share one value: tied parameters stay
@@ -24,11 +24,11 @@ class References {
   // A tensor of its own, whatever it is made of.
   Value separate(KeyPath path, const Array& array);
   // Called once, when all are made.
-  std::unique_ptr<MappedCheckpoint> take() { return std::move(checkpoint_); }
+  std::unique_ptr<ArrayCheckpoint> take() { return std::move(checkpoint_); }
 
  private:
-  std::unique_ptr<MappedCheckpoint> checkpoint_;
+  std::unique_ptr<ArrayCheckpoint> checkpoint_;
   std::unordered_map<std::string, Value> made_;  // by what the array is made of
 };
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // The elements in row-major order as matrices, cut into blocks from their first row and column;
 // the last blocks of a matrix may be smaller.  Blocks are counted in row-major order.
@@ -69,4 +69,4 @@ void for_each_block(const BlockGrid& grid, const GridRun& run, const Each& each)
   }
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic on elements; tests/interop/check_map.py compares it with PyTorch in every dtype.
-#include "formats/map/elementwise.h"
+#include "formats/arrays/elementwise.h"
 
 #include <cstring>
 #include <limits>
@@ -8,9 +8,9 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/formats/map/dense_operand.h"
+#include "tests/formats/arrays/dense_operand.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 template <typename T>
@@ -64,4 +64,4 @@ TEST(Elementwise, float32_is_not_computed_in_float64) {
 }
 
 }  // namespace
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -10,7 +10,7 @@
 
 #include "formats/model/piece_reader.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 
 // Elements that are computed at a time.
 inline constexpr std::size_t kComputedNumel = 32768;
@@ -48,4 +48,4 @@ class Scratch {
   ReadContext::Buffer buffer_;
 };
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

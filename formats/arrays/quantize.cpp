@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/quantize.h"
+#include "formats/arrays/quantize.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,11 +12,11 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/base/vector_clones.h"
-#include "formats/map/computed.h"
-#include "formats/map/elementwise.h"
-#include "formats/map/read_context.h"
+#include "formats/arrays/computed.h"
+#include "formats/arrays/elementwise.h"
+#include "formats/arrays/read_context.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 constexpr float kLargest = 448;                      // of float8_e4m3fn
@@ -269,4 +269,4 @@ QuantizedArrays quantized_arrays(const Array& array, const BlockGrid& grid,
   return {operand_of(DType::kFloat8E4M3FN, array.shape, array, grid), std::move(scales)};
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/map/dequantize.h"
+#include "formats/arrays/dequantize.h"
 
 #include <algorithm>
 #include <array>
@@ -9,10 +9,10 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/base/vector_clones.h"
-#include "formats/map/computed.h"
-#include "formats/map/read_context.h"
+#include "formats/arrays/computed.h"
+#include "formats/arrays/read_context.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 constexpr std::byte kNanScale{0xFF};
@@ -152,4 +152,4 @@ Array dequantized_mxfp4(const Array& numbers, const Array& scales, const BlockGr
                      shape);
 }
 
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays

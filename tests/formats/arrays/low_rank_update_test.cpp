@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operation low_rank; tests/interop/check_lora.py compares it with NumPy in every dtype.
-#include "formats/map/low_rank_update.h"
+#include "formats/arrays/low_rank_update.h"
 
 #include <cstring>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "formats/map/elementwise.h"
+#include "formats/arrays/elementwise.h"
 #include "formats/map/operation.h"
-#include "tests/formats/map/dense_operand.h"
+#include "tests/formats/arrays/dense_operand.h"
 #include "tests/support/expect_error.h"
 
-namespace fsdp::formats::map {
+namespace fsdp::formats::arrays {
 namespace {
 
 using test::expect_error;
@@ -86,4 +86,4 @@ TEST(LowRankUpdate, what_does_not_fit_is_refused) {
 }
 
 }  // namespace
-}  // namespace fsdp::formats::map
+}  // namespace fsdp::formats::arrays
