@@ -50,8 +50,12 @@ def part_of(tp, pp, ep, experts, content):
 
 
 def tensors(state):
-    """The loaded tensors by their places: the model's, and the optimizer's by number."""
-    return {key: value for key, value in state.items() if key in ("model", "optimizer")}
+    """The loaded tensors by their places: the model's, and the optimizer's by number.  Counts of steps in buckets are not loaded."""
+    def loaded(part):
+        if isinstance(part, dict):
+            return {key: loaded(value) for key, value in part.items() if not (key == "step" and isinstance(value, torch.Tensor))}
+        return [loaded(value) for value in part] if isinstance(part, list) else part
+    return {key: loaded(value) for key, value in state.items() if key in ("model", "optimizer")}
 
 
 def load_both(rank, world, tp, pp, ep, experts, own, folders, with_optimizer):
@@ -228,7 +232,8 @@ def fsdp(tool, tmp):
 
 PARTS = {
     "fsdp": fsdp,
-    "tp": lambda tool, tmp: written(tool, tmp, "w2_tp2", [(1, 1, 1), (1, 2, 1)]),
+    "one": lambda tool, tmp: written(tool, tmp, "w1", [(1, 1, 1)]),
+    "tp": lambda tool, tmp: written(tool, tmp, "w2_tp2", [(1, 1, 1)]),
     "pp": lambda tool, tmp: written(tool, tmp, "w2_pp2", [(2, 1, 1)]),
     "ep": lambda tool, tmp: written(tool, tmp, "w2_ep2", [(1, 1, 4)]),
     "tp_pp": lambda tool, tmp: written(tool, tmp, "w4_tp2_pp2", [(1, 1, 1)]),
