@@ -28,7 +28,9 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::stri
     : FolderPlan(world_size), source_(source) {
   check_world_size(world_size);
   const bool lightning = layout == "lightning";
-  const Value sharded = is_megatron_layout(layout) ? without_common(content, on_value) : content;
+  std::vector<Leaf> objects;
+  const Value sharded =
+      is_megatron_layout(layout) ? without_common(content, on_value, objects) : content;
   for (Leaf& entry : entries_of(sharded)) {
     if (lightning && is_lightning_meta(entry)) {
       add_to_state_file(entry.key, entry.value, on_value);
@@ -36,6 +38,7 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::stri
       entries_.push_back(std::move(entry));
     }
   }
+  for (Leaf& object : objects) entries_.push_back(std::move(object));
   const ShardingRule rule(source, sharded, entries_, choice);
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     if (tensor_number(entries_[e].value)) {
@@ -54,19 +57,20 @@ void SourcePlan::add_to_state_file(const std::string& key, const Value& value,
   if (on_value) on_value(key, state_file_.back().second);
 }
 
-Value SourcePlan::without_common(const Value& content, const ValueCheck& on_value) {
+Value SourcePlan::without_common(const Value& content, const ValueCheck& on_value,
+                                 std::vector<Leaf>& objects) {
   const auto members = mapping_entries(content);
   if (!members) return content;
   std::vector<Value::Entry> sharded;
   for (const auto& [key, value] : *members) {
     const std::string* name = key.as_string();
-    // Of objects that are sharded each rank has its own.
-    const bool common =
-        name != nullptr && name->find("/shard_") == std::string::npos && !holds_tensor(value);
-    if (common) {
-      add_to_state_file(*name, value, on_value);
-    } else {
+    if (name == nullptr || holds_tensor(value)) {
       sharded.emplace_back(key, value);
+    } else if (name->find("/shard_") != std::string::npos) {
+      // Each rank has its own of these objects, which is one item whatever it holds.
+      objects.push_back({*name, {*name}, value});
+    } else {
+      add_to_state_file(*name, value, on_value);
     }
   }
   return Value::dict(std::move(sharded));

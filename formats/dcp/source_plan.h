@@ -34,8 +34,10 @@ class SourcePlan : public FolderPlan {
   void read_value(std::size_t entry, const ValueCheck& on_value);
   void add_tensor(std::size_t entry, const ShardingRule& rule);
   void choose_ranks();
-  // Moves what belongs into the state file there, and returns the rest of the content.
-  Value without_common(const Value& content, const ValueCheck& on_value);
+  // Moves what belongs into the state file there, and objects of ranks to `objects`; returns the
+  // rest of the content.
+  Value without_common(const Value& content, const ValueCheck& on_value,
+                       std::vector<Leaf>& objects);
   bool is_lightning_meta(const Leaf& entry) const;
   void add_to_state_file(const std::string& key, const Value& value, const ValueCheck& on_value);
 

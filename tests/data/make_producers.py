@@ -150,6 +150,13 @@ def megatron():
             sys.exit("Megatron-Core's save failed")
 
 
+def megatron_gpt():
+    sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "interop"))
+    import make_megatron
+    import megatron_cpu
+    megatron_cpu.run(2, make_megatron.make_small, place("megatron_gpt"))
+
+
 if __name__ == "__main__":
     shutil.rmtree(OUT, ignore_errors=True)
     lightning_with_omegaconf()
@@ -158,3 +165,4 @@ if __name__ == "__main__":
     programs()
     torchao()
     megatron()
+    megatron_gpt()
