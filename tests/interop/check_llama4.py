@@ -7,7 +7,6 @@
 torchtitan's own adapter converts what it knows: models whose every layer has experts.  For the others, torchtitan's model and its image
 in transformers compute the same.  Its own manager of checkpoints goes on from what the tool writes.
 """
-import argparse
 import json
 import os
 import sys
@@ -193,13 +192,5 @@ def inner_sizes(sizes):
 CHECKS = {"text": text, "whole": whole, "chosen": chosen, "continues": continues}
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checks", nargs="*", choices=[[], *CHECKS])
-    parser.add_argument("--tool", required=True)
-    args = parser.parse_args()
-    return 1 if rekey_tool.run_checks(args.tool, CHECKS, args.checks) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rekey_tool.main(__doc__, lambda: CHECKS))

@@ -377,7 +377,36 @@ def wrong_models(tmp):
     check("error[SHAPE]" in text and "model.layers.0.self_attn.k_proj.weight" in text and "[12, 24]" in text, text)
 
 
+def megatron_qwen(tmp):
+    """Options that Qwen's models need: biases of queries, keys and values; norms of queries and keys; a tied embedding."""
+    for kind, heads, groups, tied in (("qwen2", 4, 2, True), ("qwen2", 6, 6, False), ("qwen3", 4, 1, True), ("qwen3", 6, 3, False)):
+        model, config = megatron_gpt.model(heads=heads, groups=groups, experts=0, hidden=heads * 6, layers=2, inner=10, vocabulary=31, kind=kind,
+                                           tied=tied)
+        local = {k: v.contiguous() for k, v in model.state_dict().items() if v is not None}
+        check(("output_layer.weight" in local) != tied, local.keys())
+        path, out = os.path.join(tmp, "megatron.pt"), os.path.join(tmp, "hf")
+        os.makedirs(out, exist_ok=True)
+        torch.save(local, path)
+        cls = transformers.Qwen2ForCausalLM if kind == "qwen2" else transformers.Qwen3ForCausalLM
+        own = cls.config_class(hidden_size=config.hidden_size, num_attention_heads=heads, num_key_value_heads=groups, num_hidden_layers=2,
+                               intermediate_size=10, vocab_size=31, rms_norm_eps=config.layernorm_epsilon, max_position_embeddings=32,
+                               rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, tie_word_embeddings=tied,
+                               **({"head_dim": 8} if kind == "qwen3" else {}))
+        own.save_pretrained(out)
+        mapped("megatron-local-llama-hf", path, os.path.join(out, "model.safetensors"), "--config", os.path.join(out, "config.json"))
+        theirs, loaded = cls.from_pretrained(out, dtype=torch.float32, output_loading_info=True)
+        check(not any(loaded.values()), loaded)
+        ids = torch.randint(0, 31, (2, 9))
+        error = (theirs.eval()(ids).logits - megatron_gpt.logits(model, ids)).abs().max()
+        check(error < 1e-4, f"{kind}, {heads} heads, {groups} groups: logits differ by {error}")
+        hf = load_file(os.path.join(out, "model.safetensors"))
+        sizes = ("--set", f"n_heads={heads}", "--set", f"n_kv_heads={groups}")
+        both_ways(tmp, "megatron-local-llama-hf", local, hf, *sizes)
+        both_ways(tmp, "megatron-llama-hf", {megatron_gpt.engine_name(k, 0): v for k, v in local.items()}, hf, *sizes)
+
+
 CHECKS = {"llama3": llama3, "qwen3": qwen3, "deepseek": deepseek, "gpt_oss": gpt_oss, "fp8": fp8, "files": files, "megatron": megatron,
+          "megatron_qwen": megatron_qwen,
           "gpt2": gpt2, "wrong_models": wrong_models}
 
 

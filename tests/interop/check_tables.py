@@ -8,7 +8,6 @@ The tables are those of the installed transformers: one that has neither a map n
 one with a map, save_pretrained writes a small random model, and `map` must make the same file of what is trained, and the reverse;
 from_pretrained loads it without a tensor too many or too few.
 """
-import argparse
 import os
 import sys
 
@@ -90,13 +89,5 @@ def checks():
     return out
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checks", nargs="*", choices=[[], *checks()])
-    parser.add_argument("--tool", required=True)
-    args = parser.parse_args()
-    return 1 if rekey_tool.run_checks(args.tool, checks(), args.checks) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rekey_tool.main(__doc__, checks))

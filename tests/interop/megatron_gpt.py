@@ -21,8 +21,9 @@ def _set_up():
     parallel_state.initialize_model_parallel(1, 1)
 
 
-def model(heads, groups, experts, hidden, layers, inner, vocabulary):
-    """A random model with rotary embeddings, RMS norms and gated linear units, and its configuration."""
+def model(heads, groups, experts, hidden, layers, inner, vocabulary, kind="llama", tied=False):
+    """A random model with rotary embeddings, RMS norms and gated linear units, and its configuration.  `kind`: qwen2 has biases of queries, keys and
+    values; qwen3 has norms of queries and keys, and heads of a width of their own."""
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
     _set_up()
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -36,13 +37,17 @@ def model(heads, groups, experts, hidden, layers, inner, vocabulary):
         use_cpu_initialization=True, normalization="RMSNorm", gated_linear_unit=True, activation_func=torch.nn.functional.silu,
         add_bias_linear=False, bias_activation_fusion=False, bias_dropout_fusion=False, masked_softmax_fusion=False, apply_rope_fusion=False,
         gradient_accumulation_fusion=False, attention_dropout=0, hidden_dropout=0, layernorm_epsilon=1e-6, params_dtype=torch.float32,
-        init_method_std=0.3, **mixture)
-    gpt = GPTModel(config=config, transformer_layer_spec=get_gpt_layer_local_spec(num_experts=experts or None, normalization="RMSNorm"),
+        init_method_std=0.3,
+        add_qkv_bias=kind == "qwen2", qk_layernorm=kind == "qwen3", kv_channels=8 if kind == "qwen3" else None, **mixture)
+    gpt = GPTModel(config=config, transformer_layer_spec=get_gpt_layer_local_spec(
+        num_experts=experts or None, qk_layernorm=kind == "qwen3", normalization="RMSNorm"),
                    vocab_size=vocabulary, max_sequence_length=32, position_embedding_type="rope", rotary_base=10000,
-                   share_embeddings_and_output_weights=False, parallel_output=False).eval()
+                   share_embeddings_and_output_weights=tied, parallel_output=False).eval()
     for name, parameter in gpt.named_parameters():
         if "norm" in name:
             torch.nn.init.uniform_(parameter.data, 0.5, 1.5)
+        if name.endswith("qkv.bias"):
+            torch.nn.init.normal_(parameter.data)
     return gpt, config
 
 

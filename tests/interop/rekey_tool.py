@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tool for the checks of rekey and rename, and compares what it writes."""
+import argparse
 import glob
 import hashlib
 import json
@@ -38,6 +39,21 @@ def run_checks(tool, checks, chosen):
     return failed
 
 
+def main(description, checks):
+    """The whole of a script with the option --tool and the names of checks; `checks` makes them once the tool is known."""
+    global TOOL
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checks", nargs="*")
+    parser.add_argument("--tool", required=True)
+    args = parser.parse_args()
+    TOOL = args.tool
+    every = checks()
+    unknown = set(args.checks) - every.keys()
+    if unknown:
+        parser.error(f"no such checks: {sorted(unknown)}")
+    return 1 if run_checks(args.tool, every, args.checks) else 0
+
+
 def run(*args, expect=0):
     done = subprocess.run([TOOL, *args], capture_output=True, text=True)
     if done.returncode != expect:
@@ -59,9 +75,9 @@ def write(verb, source, out, *args):
 
 
 def model_types(name):
-    """Those that a built-in map names."""
+    """Those that a built-in map names; none, if it is for any model."""
     text = json.loads(run("maps", "--show", name, "--json"))["rules"]
-    said = next(line for line in text.splitlines() if line.startswith("model_type"))
+    said = next((line for line in text.splitlines() if line.startswith("model_type")), "= []")
     types = json.loads(said.partition("=")[2].strip())
     return [types] if isinstance(types, str) else types
 

@@ -7,30 +7,20 @@ need more packages for is not: the initialization of packages, and the class of 
 import importlib
 import os
 import sys
-import types
 
 import torch
+
+from titan_adapters import _module, _package
 
 ROOT = os.path.join(sys.prefix, "torchtitan-0.2")
 
 
-def _package(name):
-    module = types.ModuleType(name)
-    module.__path__ = [os.path.join(ROOT, *name.split("."))]
-    sys.modules[name] = module
-    return module
-
-
-def _module(name, **members):
-    module = types.ModuleType(name)
-    vars(module).update(members)
-    sys.modules[name] = module
-
-
 def _load():
+    def package(name):
+        return _package(name, os.path.join(ROOT, *name.split(".")))
     for name in ("torchtitan", "torchtitan.components", "torchtitan.models", "torchtitan.models.llama4"):
-        _package(name)
-    protocols, config = _package("torchtitan.protocols"), _package("torchtitan.config")
+        package(name)
+    protocols, config = package("torchtitan.protocols"), package("torchtitan.config")
     vars(config).update(vars(importlib.import_module("torchtitan.config.job_config")))
     config.TORCH_DTYPE_MAP = {"float32": torch.float32}
     base = importlib.import_module("torchtitan.protocols.model")
