@@ -405,7 +405,8 @@ def megatron_qwen(tmp):
         both_ways(tmp, "megatron-llama-hf", {megatron_gpt.engine_name(k, 0): v for k, v in local.items()}, hf, *sizes)
 
 
-CHECKS = {"llama3": llama3, "qwen3": qwen3, "deepseek": deepseek, "gpt_oss": gpt_oss, "fp8": fp8, "files": files, "megatron": megatron, "megatron_qwen": megatron_qwen,
+CHECKS = {"llama3": llama3, "qwen3": qwen3, "deepseek": deepseek, "gpt_oss": gpt_oss, "fp8": fp8, "files": files, "megatron": megatron,
+          "megatron_qwen": megatron_qwen,
           "gpt2": gpt2, "wrong_models": wrong_models}
 
 
