@@ -102,6 +102,7 @@ def refusals(tmp):
 # A map, whose model, and the way: its names do not tell it from those of the map, only config.json does.
 ALIKE = {
     ("torchtitan-llama4-hf", "torchtitan-llama4-multimodal-hf"), ("torchtitan-llama4-multimodal-hf", "torchtitan-llama4-hf"),
+    ("torchtune-llama3-hf", "torchtune-phi3-hf"), ("torchtune-phi3-hf", "torchtune-llama3-hf"),
     ("transformers-moe-files", "transformers-exaone-moe-files"), ("transformers-moe-files", "transformers-mixtral-files"),
     ("transformers-moe-files", "transformers-qwen3-vl-moe-files"), ("transformers-moe-files", "transformers-hy-v3-files", "--reverse"),
     ("transformers-qwen3-omni-thinker-files", "transformers-qwen3-vl-moe-files"),
