@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
+#include "formats/arrays/reshape.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/arrays/reshape.h"
 
 namespace fsdp::formats::arrays {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
 #include "formats/arrays/array.h"
 #include "formats/arrays/read_context.h"
+#include "formats/checkpoint/checkpoint.h"
 
 namespace fsdp::formats::arrays {
 

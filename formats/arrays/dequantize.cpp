@@ -5,12 +5,12 @@
 #include <array>
 #include <utility>
 
+#include "formats/arrays/computed.h"
+#include "formats/arrays/read_context.h"
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/base/vector_clones.h"
-#include "formats/arrays/computed.h"
-#include "formats/arrays/read_context.h"
 
 namespace fsdp::formats::arrays {
 namespace {

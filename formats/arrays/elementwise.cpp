@@ -6,9 +6,9 @@
 #include <map>
 #include <utility>
 
+#include "formats/arrays/read_context.h"
 #include "formats/base/cast.h"
 #include "formats/base/crc32.h"
-#include "formats/arrays/read_context.h"
 
 namespace fsdp::formats::arrays {
 namespace {

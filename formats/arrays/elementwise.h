@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
-#include "formats/base/dtype.h"
 #include "formats/arrays/array.h"
+#include "formats/base/dtype.h"
 
 namespace fsdp::formats::arrays {
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "formats/arithmetic/low_rank.h"
+#include "formats/arrays/computed.h"
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/arrays/computed.h"
 
 namespace fsdp::formats::arrays {
 namespace {

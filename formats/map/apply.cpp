@@ -4,12 +4,12 @@
 #include <numeric>
 #include <utility>
 
+#include "formats/arrays/elementwise.h"
+#include "formats/arrays/low_rank_update.h"
 #include "formats/base/cast.h"
 #include "formats/base/checked_math.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/arrays/elementwise.h"
-#include "formats/arrays/low_rank_update.h"
 #include "formats/map/node_reader.h"
 #include "formats/map/operation.h"
 #include "formats/map/scaling.h"
@@ -253,7 +253,7 @@ class Application {
 
   Array low_rank() const {
     if (arrays_.size() != 3) throw wants("a weight, A and B");
-    return with_low_rank_update(
+    return arrays::with_low_rank_update(
         {arrays_[0], arrays_[1], arrays_[2], operation_.number, operation_.turned});
   }
 
@@ -370,8 +370,8 @@ class Application {
     rest[dim] = to - array.shape[dim];
     Shape all = array.shape;
     all[dim] = to;
-    check_bytes(all, array.dtype);
-    const Array both[] = {array, constant_array(array.dtype, rest, operation_.number)};
+    arrays::check_bytes(all, array.dtype);
+    const Array both[] = {array, arrays::constant_array(array.dtype, rest, operation_.number)};
     return concatenated(both, dim);
   }
 

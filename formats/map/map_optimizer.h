@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "formats/arrays/references.h"
 #include "formats/content/state_parts.h"
 #include "formats/map/matching.h"
-#include "formats/arrays/references.h"
 
 namespace fsdp::formats::map {
 
@@ -22,7 +22,7 @@ struct MappedModel {
 
 // Applies a rule's operations one after the other.  Throws: what `applied` throws.
 std::vector<arrays::Array> apply_rule(const Rule& rule, std::vector<arrays::Array> arrays,
-                              const ParameterValue& parameter);
+                                      const ParameterValue& parameter);
 
 // Returns the optimizer `state` at `part` with the names and states of the new parameters.  The
 // first of tied parameters has the state.
@@ -30,6 +30,7 @@ std::vector<arrays::Array> apply_rule(const Rule& rule, std::vector<arrays::Arra
 // shape, and for parameters that become one and lie in different groups or have different step
 // counts; kKey for a parameter that the model lacks; what read_optimizer throws.
 Value map_optimizer_state(const Checkpoint& source, const StatePart& part, const Value& state,
-                          const Rules& rules, const MappedModel& model, arrays::References& references);
+                          const Rules& rules, const MappedModel& model,
+                          arrays::References& references);
 
 }  // namespace fsdp::formats::map

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "formats/arrays/references.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
@@ -13,7 +14,6 @@
 #include "formats/content/placed_leaves.h"
 #include "formats/content/state_parts.h"
 #include "formats/map/map_optimizer.h"
-#include "formats/arrays/references.h"
 
 namespace fsdp::formats::map {
 namespace {

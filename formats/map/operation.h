@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/base/dtype.h"
 #include "formats/arrays/array.h"
+#include "formats/base/dtype.h"
 #include "formats/map/expression.h"
 #include "formats/map/rule_node.h"
 
@@ -93,6 +93,6 @@ bool only_moves(const Operation& operation);
 // not say itself (kSplit, kTie).
 // Throws: kShape, kDtype, kUsage, kOverflow, saying the shapes; what `parameter` throws.
 std::vector<arrays::Array> applied(const Operation& operation, std::vector<arrays::Array> arrays,
-                           std::size_t results, const ParameterValue& parameter);
+                                   std::size_t results, const ParameterValue& parameter);
 
 }  // namespace fsdp::formats::map

@@ -5,12 +5,12 @@
 #include <cstdint>
 #include <utility>
 
-#include "formats/base/cast.h"
-#include "formats/base/error.h"
-#include "formats/base/text.h"
 #include "formats/arrays/block_grid.h"
 #include "formats/arrays/dequantize.h"
 #include "formats/arrays/quantize.h"
+#include "formats/base/cast.h"
+#include "formats/base/error.h"
+#include "formats/base/text.h"
 
 namespace fsdp::formats::map {
 namespace {
@@ -120,7 +120,7 @@ Array dequantized_one(const Operation& operation, const Array& numbers, const Ar
                       cat("takes scales ", shape_text(scaled.scales), " for ",
                           shape_text(numbers.shape), ", not ", shape_text(scales.shape)));
   }
-  check_bytes(shape, operation.dtype);
+  arrays::check_bytes(shape, operation.dtype);
   return mxfp4 ? dequantized_mxfp4(numbers, scales, scaled.grid, shape, operation.dtype)
                : dequantized_array(numbers, scales, scaled.grid, shape, operation.dtype);
 }

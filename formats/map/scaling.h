@@ -12,11 +12,13 @@ namespace fsdp::formats::map {
 
 // `arrays`: all numbers, then their scales in the same order.
 // Throws: kShape, kDtype, kOverflow, saying the shapes; what `parameter` throws.
-std::vector<arrays::Array> dequantized(const Operation& operation, std::span<const arrays::Array> arrays,
-                               const ParameterValue& parameter);
+std::vector<arrays::Array> dequantized(const Operation& operation,
+                                       std::span<const arrays::Array> arrays,
+                                       const ParameterValue& parameter);
 
 // Returns all numbers, then their scales.  Throws: as above.
-std::vector<arrays::Array> quantized(const Operation& operation, std::span<const arrays::Array> arrays,
-                             const ParameterValue& parameter);
+std::vector<arrays::Array> quantized(const Operation& operation,
+                                     std::span<const arrays::Array> arrays,
+                                     const ParameterValue& parameter);
 
 }  // namespace fsdp::formats::map

@@ -13,6 +13,11 @@
 namespace fsdp::formats::map {
 namespace {
 
+using arrays::Array;
+using arrays::array_of;
+using arrays::counted;
+using arrays::elements_of;
+
 using test::expect_error;
 using Shape = std::vector<std::int64_t>;
 

@@ -12,13 +12,22 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/base/cast.h"
 #include "formats/arrays/elementwise.h"
+#include "formats/base/cast.h"
 #include "tests/formats/arrays/dense_operand.h"
 #include "tests/support/expect_error.h"
 
 namespace fsdp::formats::map {
 namespace {
+
+using arrays::Array;
+using arrays::array_of;
+using arrays::ArrayReader;
+using arrays::constant_array;
+using arrays::counted;
+using arrays::Operand;
+using arrays::ReadContext;
+using arrays::whole_array;
 
 using test::expect_error;
 using Shape = std::vector<std::int64_t>;
