@@ -2,6 +2,7 @@
 #include "formats/model/chunk_data.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "formats/base/crc32.h"
@@ -15,6 +16,11 @@ namespace {
 constexpr std::uint64_t kMaxReadAmplification = 8;
 // ... unless it is so small that one read is cheaper than several.
 constexpr std::uint64_t kSmallSpanBytes = 65536;
+
+// What is read and moved at a time stays in a core's second cache, unless that is too few rows for
+// long writes.
+constexpr std::uint64_t kCachedBytes = 512U << 10U;
+constexpr std::uint64_t kLeastRows = 32;
 
 // A block of elements to move: sizes, and strides on both sides, in elements.
 struct Block {
@@ -51,9 +57,43 @@ struct Plane {
 
 // Rows and columns that are moved at a time: the cache lines of both sides stay in the first cache.
 constexpr std::size_t kTile = 32;
+// The same where elements go through a buffer: at least two cache lines of each row.
+template <std::size_t kItem>
+constexpr std::size_t kTurnedTile = std::max<std::size_t>(16,
+                                                          std::min<std::size_t>(64, 128 / kItem));
+
+// Elements that lie side by side along dimension `row` in the source, and along the other one in
+// the target.  They go through a buffer, so that each row of a tile is read and written at once:
+// rows whose distance is a power of two share few places in the caches, which would lose them
+// between one element and the next.
+template <std::size_t kItem>
+void turn_plane(const Plane& plane, std::size_t row, const std::byte* from, std::byte* to) {
+  constexpr std::size_t kSide = kTurnedTile<kItem>;
+  const std::size_t column = 1 - row;
+  alignas(64) std::array<std::byte, kSide * kSide * kItem> tile;
+  for (std::size_t left = 0; left < plane.size[row]; left += kSide) {
+    const std::size_t columns = std::min(kSide, plane.size[row] - left);
+    for (std::size_t top = 0; top < plane.size[column]; top += kSide) {
+      const std::size_t rows = std::min(kSide, plane.size[column] - top);
+      for (std::size_t i = 0; i < rows; ++i) {
+        std::memcpy(tile.data() + i * kSide * kItem,
+                    from + (top + i) * plane.from_step[column] + left * kItem, columns * kItem);
+      }
+      for (std::size_t j = 0; j < columns; ++j) {
+        std::byte* const target = to + (left + j) * plane.to_step[row] + top * kItem;
+        for (std::size_t i = 0; i < rows; ++i)
+          std::memcpy(target + i * kItem, tile.data() + (i * kSide + j) * kItem, kItem);
+      }
+    }
+  }
+}
 
 template <std::size_t kItem>
 void move_plane(const Plane& plane, const std::byte* from, std::byte* to) {
+  for (const std::size_t row : {std::size_t{0}, std::size_t{1}}) {
+    if (plane.from_step[row] == kItem && plane.to_step[1 - row] == kItem)
+      return turn_plane<kItem>(plane, row, from, to);
+  }
   for (std::size_t top = 0; top < plane.size[0]; top += kTile) {
     const std::size_t bottom = std::min(top + kTile, plane.size[0]);
     for (std::size_t left = 0; left < plane.size[1]; left += kTile) {
@@ -143,7 +183,9 @@ class Gatherer {
       return;
     }
     const bool worth_it = bytes <= kSmallSpanBytes || bytes / kMaxReadAmplification <= wanted;
-    if (bytes <= scratch_.size() && worth_it) {
+    const bool small = bytes <= kCachedBytes ||
+                       static_cast<std::uint64_t>(block.size[widest(block)]) < 2 * kLeastRows;
+    if (bytes <= scratch_.size() && worth_it && small) {
       const auto buffer = scratch_.subspan(0, bytes);
       read(from, buffer);
       move_block(block, 0, buffer.data(), out_.data() + to * item_, item_);
@@ -157,22 +199,26 @@ class Gatherer {
     data_.source->read_at(data_.storage_offset + element * item_, out);
   }
 
-  // Halves the dimension with the largest stride: the parts then lie closer together.
-  void split(const Block& block, std::uint64_t from, std::uint64_t to) {
-    std::size_t widest = 0;
+  // Returns the dimension whose elements span the most.
+  static std::size_t widest(const Block& block) {
+    std::size_t dim = 0;
     for (std::size_t d = 1; d < block.size.size(); ++d) {
-      if (block.from_stride[d] * block.size[d] > block.from_stride[widest] * block.size[widest])
-        widest = d;
+      if (block.from_stride[d] * block.size[d] > block.from_stride[dim] * block.size[dim]) dim = d;
     }
+    return dim;
+  }
+
+  // Halves the widest dimension: the parts then lie closer together.
+  void split(const Block& block, std::uint64_t from, std::uint64_t to) {
+    const std::size_t dim = widest(block);
     Block low = block;
     Block high = block;
-    low.size[widest] = block.size[widest] / 2;
-    high.size[widest] = block.size[widest] - low.size[widest];
-    const auto skipped = static_cast<std::uint64_t>(low.size[widest]);
+    low.size[dim] = block.size[dim] / 2;
+    high.size[dim] = block.size[dim] - low.size[dim];
+    const auto skipped = static_cast<std::uint64_t>(low.size[dim]);
     const std::uint64_t high_from =
-        from + skipped * static_cast<std::uint64_t>(block.from_stride[widest]);
-    const std::uint64_t high_to =
-        to + skipped * static_cast<std::uint64_t>(block.to_stride[widest]);
+        from + skipped * static_cast<std::uint64_t>(block.from_stride[dim]);
+    const std::uint64_t high_to = to + skipped * static_cast<std::uint64_t>(block.to_stride[dim]);
     run(simplified(low), from, to);
     run(simplified(high), high_from, high_to);
   }
@@ -182,6 +228,33 @@ class Gatherer {
   std::span<std::byte> out_;
   std::span<std::byte> scratch_;
 };
+
+// Moves a block that is one dense run in the storage, from element `from` on, a few rows at a time.
+// Returns the CRC-32 of the run.
+std::uint32_t move_run(const ChunkData& data, const Block& block, std::uint64_t from,
+                       std::span<std::byte> out, std::span<std::byte> scratch) {
+  const std::uint64_t item = item_bytes(data.dtype);
+  const auto outer = static_cast<std::size_t>(
+      std::find_if(block.size.begin(), block.size.end(), [](auto size) { return size > 1; }) -
+      block.size.begin());
+  const auto rows = outer == block.size.size() ? 1 : static_cast<std::uint64_t>(block.size[outer]);
+  const std::uint64_t row_bytes = product(block.size) * item / rows;
+  const std::uint64_t step =
+      std::max(kLeastRows, kCachedBytes / std::max<std::uint64_t>(1, row_bytes));
+  const std::uint64_t out_step =
+      rows == 1 ? 0 : static_cast<std::uint64_t>(block.to_stride[outer]) * item;
+  Block part = block;
+  std::uint32_t crc = 0;
+  for (std::uint64_t row = 0; row < rows; row += step) {
+    const std::uint64_t count = std::min(step, rows - row);
+    if (rows > 1) part.size[outer] = static_cast<std::int64_t>(count);
+    const auto buffer = scratch.first(count * row_bytes);
+    data.source->read_at(data.storage_offset + from * item + row * row_bytes, buffer);
+    crc = crc32(crc, buffer);
+    move_block(simplified(part), 0, buffer.data(), out.data() + row * out_step, item);
+  }
+  return crc;
+}
 
 void flip_sign(std::span<std::byte> elements, std::size_t step, std::size_t sign_byte) {
   for (std::size_t i = sign_byte; i < elements.size(); i += step) elements[i] ^= std::byte{0x80};
@@ -216,22 +289,17 @@ std::optional<DenseRun> gather(const ChunkData& data, std::span<const std::int64
   for (std::size_t d = 0; d < begin.size(); ++d) {
     from += static_cast<std::uint64_t>(begin[d]) * static_cast<std::uint64_t>(strides[d]);
   }
-  const Block block =
-      simplified({{size.begin(), size.end()}, strides, {out_strides.begin(), out_strides.end()}});
-  // One dense run in row-major order of the sub-box, small enough to be read at once: its CRC costs
-  // no extra pass.
+  Block block{{size.begin(), size.end()}, strides, {out_strides.begin(), out_strides.end()}};
+  // One dense run in row-major order of the sub-box, small enough to be kept: its CRC costs no
+  // extra pass.
   const std::vector<std::int64_t> dense = row_major_strides(size);
   bool contiguous = true;
   for (std::size_t d = 0; d < size.size(); ++d)
     contiguous = contiguous && (size[d] == 1 || strides[d] == dense[d]);
   const std::uint64_t bytes = product(size) * item;
-  if (contiguous && bytes <= scratch.size()) {
-    const auto buffer = scratch.subspan(0, bytes);
-    data.source->read_at(data.storage_offset + from * item, buffer);
-    move_block(block, 0, buffer.data(), out.data(), item);
-    return DenseRun{from * item, bytes, crc32(0, buffer)};
-  }
-  Gatherer(data, out, scratch).run(block, from, 0);
+  if (contiguous && bytes <= scratch.size())
+    return DenseRun{from * item, bytes, move_run(data, block, from, out, scratch)};
+  Gatherer(data, out, scratch).run(simplified(block), from, 0);
   return std::nullopt;
 }
 
