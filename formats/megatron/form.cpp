@@ -3,9 +3,9 @@
 
 #include <utility>
 
+#include "formats/arrays/references.h"
 #include "formats/content/content.h"
 #include "formats/content/state_tree.h"
-#include "formats/arrays/references.h"
 #include "formats/megatron/module_state.h"
 
 namespace fsdp::formats::megatron {

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/checkpoint/checkpoint.h"
 #include "formats/arrays/array.h"
 #include "formats/arrays/references.h"
+#include "formats/checkpoint/checkpoint.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats::megatron {

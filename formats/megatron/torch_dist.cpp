@@ -27,7 +27,8 @@ arrays::Array stack(const std::vector<arrays::Array>& arrays) {
 
 // Adds the tensors of every expert; `array` begins with the dimension of experts if they are
 // joined.
-void add_experts(const std::string& name, const arrays::Array& array, std::vector<NamedArray>& out) {
+void add_experts(const std::string& name, const arrays::Array& array,
+                 std::vector<NamedArray>& out) {
   auto expert = expert_of(name);
   if (!expert) {
     out.push_back({name, array});
