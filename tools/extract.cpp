@@ -366,8 +366,8 @@ class ExtractVerb : public Verb {
     extraction.checkpoint->check_unchanged();
     if (hold) streams.out << held.str();
     if (!common.quiet && !common.json) {
-      streams.err << "fsdp-ckpt: note: " << formats::torch_name(extraction.dtype) << ' '
-                  << formats::shape_text(extraction.slice.shape()) << '\n';
+      streams.err << cat("fsdp-ckpt: note: ", formats::torch_name(extraction.dtype), " ",
+                         formats::shape_text(extraction.slice.shape()), "\n");
     }
   }
 

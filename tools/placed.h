@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remembers the output that a run has already put in place, for messages about later failures: a
-// report that cannot be written does not undo an output.
+// Remembers what a run has done for good, for messages about later failures: a report that cannot
+// be written does not undo an output or a removal.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace fsdp::cli {
 
 // Records that the output is complete under its name.
 void note_placed(const std::string& destination);
+// Records what removed_text() says; called after the removal, and needs no memory.
+void note_removed(std::string text) noexcept;
+// Returns "; removed before that: 2 checkpoints".
+std::string removed_text(std::size_t checkpoints);
 // Forgets it when a run begins.
 void forget_placed();
-// Returns "; full.pt is in place", escaped; empty if nothing is.
+// Returns "; full.pt is in place", escaped, or what was removed; empty if nothing was done.
 std::string placed_text();
 
 }  // namespace fsdp::cli

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <ostream>
+#include <string>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
@@ -10,6 +12,7 @@
 #include "formats/files/no_answer.h"
 #include "formats/files/removal.h"
 #include "formats/files/seal.h"
+#include "tools/placed.h"
 #include "tools/pruning.h"
 #include "tools/reading.h"
 #include "tools/remedy.h"
@@ -128,16 +131,17 @@ class PruneVerb : public Verb {
       if (!verdict.removed) continue;
       try {
         formats::throw_if_interrupted();
+        // Memory may run out once it is removed.
+        std::string text = removed_text(removed + 1);
         folder.remove(verdict.member->below, verdict.member->state);
-        remove_seal(folder, *verdict.member);
+        note_removed(std::move(text));
         ++removed;
+        remove_seal(folder, *verdict.member);
       } catch (const Error& error) {
         // A folder on the way that was replaced by a link is not found.
         if (error.code() != ErrorCode::kChanged && error.code() != ErrorCode::kExists &&
             error.code() != ErrorCode::kNotFound) {
-          if (removed == 0) throw;
-          throw Error(error.code(), cat(message_of(error),
-                                        "; removed before that: ", counted(removed, "checkpoint")));
+          throw;
         }
         verdict.removed = false;
         verdict.in_the_way = true;
