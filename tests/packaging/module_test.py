@@ -266,7 +266,7 @@ class ModuleTest(unittest.TestCase):
             self.skipTest("the schemas are not here")
         kinds = {"inspect": "Inspection", "inspect-run": "RunInspection", "globals": "Globals", "verify": "Verification", "verify-run": "RunVerification",
                  "average": "Averaged", "map": "Mapped", "maps": "BuiltinMaps", "export": "Exported", "import": "Imported",
-                 "merge-lora": "Merged", "set": "ValuesSet", "resize-vocab": "VocabularyResized", "groups": "GroupsEdited", "latest": "Latest", "prune": "Pruned",
+                 "merge-lora": "Merged", "extract-lora": "ExtractedAdapter", "set": "ValuesSet", "resize-vocab": "VocabularyResized", "groups": "GroupsEdited", "latest": "Latest", "prune": "Pruned",
                  "seal": "Sealed", "consolidate": "Output", "convert": "Output", "shard": "Resharded", "reshard": "Resharded", "rename": "Renamed",
                  "rekey": "Rekeyed", "diff": "Comparison", "stats": "Statistics", "extract": "Extraction", "error": None}
         for path in glob.glob(os.path.join(DOCS, "schemas/*.json")):
