@@ -55,7 +55,7 @@ class GroupsVerb : public Verb {
     options.text("--join", join_, "A,B,...", "Groups that become one, by their positions");
     options.integer("--keep", keep_, 0, INT32_MAX, "N",
                     "The group whose options stay where those of --join differ");
-    options.text("--optimizer", optimizer_, "KEY", "The key of the optimizer, if there are more");
+    options.text("--of", optimizer_, "KEY", "The key of the optimizer, if there are more");
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
@@ -101,7 +101,7 @@ class GroupsVerb : public Verb {
       if (error.code() == ErrorCode::kMismatch)
         help = "; --keep N takes the options of group N, OPTION=VALUE says one";
       if (error.code() == ErrorCode::kUsage && !edit.optimizer && !edit.join.empty())
-        help = "; --optimizer KEY chooses one";
+        help = "; --of KEY chooses one";
       const bool ids = std::string_view(error.what()).ends_with("globs are about names");
       if (ids) help = "; rekey --to name gives parameters their names";
       if (help.empty()) throw;

@@ -156,7 +156,7 @@ class Writer {
   // Joins experts, then layers; in the order of their first tensors.
   std::vector<NamedArray> joined_tensors(const std::vector<NamedArray>& arrays) const {
     const std::vector<NamedArray> named = with_engine_names(arrays);
-    const std::vector<NamedArray> experts = joined_by(
+    std::vector<NamedArray> experts = joined_by(
         named, [](const std::string& name) { return expert_of(name); }, expert_name);
     if (!alike_) return experts;
     return joined_by(

@@ -192,17 +192,17 @@ def refusals(tool, folder):
             (path, ["--join", "0"], ["error[USAGE]", "two positions"]),
             (path, ["--join", "0,x"], ["error[USAGE]", "'x'"]),
             (path, ["--join", "0,1", "--keep", "7"], ["error[NOT_FOUND]"]),
-            (path, ["--split", "up.*", "--optimizer", "optm"], ["error[NOT_FOUND]", "did you mean 'optim'?"]),
+            (path, ["--split", "up.*", "--of", "optm"], ["error[NOT_FOUND]", "did you mean 'optim'?"]),
             (lost, ["--split", "up.*"], ["error[KEY]", "nothing here tells their names", "rekey --to name"]),
             (unclear, ["--split", "up.*"], ["error[REKEY_AMBIGUOUS]", "may be 'up.bias' or 'norm.bias'", "rekey --to name"]),
-            (several, ["--join", "0,1", "--keep", "0"], ["error[USAGE]", "holds 2 optimizers", "--optimizer KEY"]),
+            (several, ["--join", "0,1", "--keep", "0"], ["error[USAGE]", "holds 2 optimizers", "--of KEY"]),
             (tensor, ["--split", "up.*"], ["error[UNSUPPORTED]", "'lr' of group 0 is a tensor"]),
             (bare, ["--split", "up.*"], ["error[KEY]", "holds no optimizer state"])]:
         err = run(tool, "groups", source, out, *words, expect=2)
         for word in says:
             check(word in err, f"{words}: no {word!r} in {err}")
         check(not os.path.exists(out), f"{words}: written")
-    run(tool, "groups", several, out, "--join", "0,1", "--keep", "1", "--optimizer", "optimizers.1")
+    run(tool, "groups", several, out, "--join", "0,1", "--keep", "1", "--of", "optimizers.1")
     got = load(out)["optimizers"]
     check([len(one["param_groups"]) for one in got] == [2, 1] and got[1]["param_groups"][0]["weight_decay"] == 0.0, "one of two")
     print("refusals: groups")

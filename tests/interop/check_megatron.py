@@ -22,6 +22,7 @@ import torch
 import make_fsdp
 import make_megatron
 import megatron_cpu
+import tried
 from tool_run import check, run
 
 
@@ -246,6 +247,26 @@ PARTS = {
 }
 
 
+WRITTEN = ("verify, inspect, consolidate, diff, reshard, convert, set", "bit for bit what its load gives; it loads what is written at other parallel sizes")
+FORMS = ("convert, inspect, verify", "to `fsdp_dtensor` and back; its load gives the same bits")
+MODELS = ("map, export, import", "to transformers and back on 1, 2 and 4 ranks")
+# Layout, ranks, verbs and what was tried, by part.
+TRIED = {
+    "fsdp": ("`fsdp_dtensor` by Megatron-FSDP's own code", 2, "verify, inspect, consolidate, convert", "to `torch_dist` and back; it loads the same bits on 1 and 2 ranks"),
+    "one": ("`torch_dist`", 1, *WRITTEN),
+    "tp": ("`torch_dist`, tensors cut in 2", 2, *WRITTEN),
+    "pp": ("`torch_dist`, layers on 2 ranks", 2, *WRITTEN),
+    "ep": ("`torch_dist`, experts on 2 ranks", 2, *WRITTEN),
+    "tp_pp": ("`torch_dist`, tensors cut in 2, layers on 2 ranks", 4, *WRITTEN),
+    "tp_ep": ("`torch_dist`, tensors cut in 2, experts on 2 ranks", 4, *WRITTEN),
+    "buckets": ("`torch_dist`, optimizer in buckets", 2, *WRITTEN),
+    "forms": ("`torch_dist`, tensors cut in 2, layers on 2 ranks", 4, *FORMS),
+    "forms_ep": ("`torch_dist`, experts on 2 ranks", 2, *FORMS),
+    "models": ("`torch_dist`, tensors cut in 2", 2, *MODELS),
+    "models_ep": ("`torch_dist`, experts on 2 ranks", 2, *MODELS),
+}
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("part", choices=PARTS)
@@ -253,6 +274,8 @@ def main():
     args = ap.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
         PARTS[args.part](args.tool, tmp)
+    layout, ranks, verbs, what = TRIED[args.part]
+    tried.record("megatron-core", layout, verbs, what, ranks=ranks)
     print(args.part, "ok")
 
 

@@ -321,14 +321,14 @@ def resize_vocab(path: Path, out: Path, size: int, *, table: Globs = None, fill:
 
 
 def groups(path: Path, out: Path, options: Optional[Dict[str, Any]] = None, *, split: Globs = None,
-           join: Optional[Sequence[int]] = None, keep: Optional[int] = None, optimizer: Optional[str] = None, copy: bool = False,
+           join: Optional[Sequence[int]] = None, keep: Optional[int] = None, of: Optional[str] = None, copy: bool = False,
            dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
            allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
            check: bool = True) -> GroupsEdited:
     """Divides parameter groups by names of parameters, or joins those at the positions `join`; `options` are for the result."""
     words = [f"{option}={value}" for option, value in (options or {}).items()]
     return _asked(GroupsEdited, "groups", [_path(path), _path(out), *words], {
-        "split": split, "join": None if join is None else ",".join(map(str, join)), "keep": keep, "optimizer": optimizer,
+        "split": split, "join": None if join is None else ",".join(map(str, join)), "keep": keep, "of": of,
         "copy": copy, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
