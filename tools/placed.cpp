@@ -12,6 +12,8 @@ std::string& placed() {
   return text;
 }
 
+bool removal_noted = false;
+
 }  // namespace
 
 void note_placed(const std::string& destination) {
@@ -20,6 +22,11 @@ void note_placed(const std::string& destination) {
 
 void note_removed(std::string text) noexcept {
   placed().swap(text);
+  removal_noted = true;
+}
+
+bool removed_anything() noexcept {
+  return removal_noted;
 }
 
 std::string removed_text(std::size_t checkpoints) {
@@ -28,6 +35,7 @@ std::string removed_text(std::size_t checkpoints) {
 
 void forget_placed() {
   placed().clear();
+  removal_noted = false;
 }
 
 std::string placed_text() {

@@ -14,6 +14,8 @@ void note_placed(const std::string& destination);
 void note_removed(std::string text) noexcept;
 // Returns "; removed before that: 2 checkpoints".
 std::string removed_text(std::size_t checkpoints);
+// Returns whether note_removed was called.
+bool removed_anything() noexcept;
 // Forgets it when a run begins.
 void forget_placed();
 // Returns "; full.pt is in place", escaped, or what was removed; empty if nothing was done.

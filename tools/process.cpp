@@ -120,8 +120,9 @@ int interrupted_status() noexcept {
 int report_no_memory() noexcept {
   // Literals only: there is no memory to build a message.
   std::cerr << "fsdp-ckpt: error[OUT_OF_MEMORY]: out of memory; "
-            << (formats::outputs_committed() == 0 ? "nothing was written\n"
-                                                  : "the new output is in place\n");
+            << (removed_anything()                  ? "removed before that: checkpoints\n"
+                : formats::outputs_committed() == 0 ? "nothing was written\n"
+                                                    : "the new output is in place\n");
   return kFailedStatus;
 }
 
