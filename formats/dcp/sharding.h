@@ -50,6 +50,8 @@ class ShardingRule {
   // match; what Checkpoint::value throws for an optimizer's groups.
   ShardingRule(const Checkpoint& source, const Value& content, const std::vector<Leaf>& entries,
                ShardingChoice choice);
+  ShardingRule(const Checkpoint& source, const Value& content, std::vector<Leaf>&& entries,
+               ShardingChoice choice) = delete;
   // Returns whether the tensor that `entry` stands for is cut along dimension 0.
   bool cuts(const Leaf& entry) const;
 
