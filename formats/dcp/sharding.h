@@ -45,7 +45,7 @@ struct ShardingChoice {
 // Wrong guesses do not affect correctness: PyTorch loads every layout at every rank count.
 class ShardingRule {
  public:
-  // `entries` are those of `content`.  Lifetime: the source outlives the rule.
+  // `entries` are those of `content`.  Lifetime: source and entries outlive the rule.
   // Throws: kUsage for a glob of `choice` that matches no tensor, and for a tensor that both lists
   // match; what Checkpoint::value throws for an optimizer's groups.
   ShardingRule(const Checkpoint& source, const Value& content, const std::vector<Leaf>& entries,

@@ -120,7 +120,8 @@ class FolderOutput : public Output {
   void add_items(const Value& content) {
     const auto entries = mapping_entries(content);
     if (!entries) throw unsupported("is not a mapping, whose keys could name files");
-    const dcp::ShardingRule rule(source_, content, dcp::entries_of(content), {});
+    const std::vector<Leaf> leaves = dcp::entries_of(content);
+    const dcp::ShardingRule rule(source_, content, leaves, {});
     const bool state_dict =
         !entries->empty() && std::all_of(entries->begin(), entries->end(), [](const auto& entry) {
           return tensor_number(entry.second).has_value();
