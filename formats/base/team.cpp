@@ -96,6 +96,7 @@ std::vector<std::string> Team::exchange(std::string_view step, const std::string
     messages = gather(kGoesOn + Packed().text(step).text(mine).take());
   } catch (const Error& error) {
     failure_ = error;  // The connection is of no more use.
+    lost_ = true;
     throw;
   }
   return opened(std::move(messages), step);
@@ -117,6 +118,7 @@ Error Team::fail(const Error& error) {
   try {
     opened(gather(failure_text(error)), {});
   } catch (const Error& known) {
+    lost_ = !failure_;
     if (!failure_) failure_ = error;  // The connection is of no more use.
   }
   return *failure_;

@@ -132,6 +132,12 @@ FileDescriptor OutputFile::open_direct() {
   return synced_ ? formats::open_direct(descriptor(), O_WRONLY) : FileDescriptor();
 }
 
+void OutputFile::sync() {
+  if (fd_.get() < 0 || ::fsync(fd_.get()) == 0) return;
+  failed_ = true;
+  throw_errno(name_ + ": fsync");
+}
+
 void OutputFile::finish(bool sync) {
   if (failed_)
     throw Error(ErrorCode::kIo,
