@@ -52,7 +52,7 @@ class Digest {
 
 // The file of that name of the checkpoint at `path`, which is a folder, or a file beside it, or the
 // file itself.
-std::optional<struct stat> find_file(const fs::path& path, const std::string& name) {
+std::optional<formats::StoredFile> find_file(const fs::path& path, const std::string& name) {
   for (const fs::path& place : {path / name, path.parent_path() / name, path}) {
     struct stat info {};
     if (::stat(place.c_str(), &info) == 0 && S_ISREG(info.st_mode)) return info;

@@ -74,7 +74,7 @@ class ImportVerb : public Verb {
     if (!choice_.config.empty()) return;
     const std::filesystem::path config = std::filesystem::path(path) / "config.json";
     std::error_code ignored;
-    if (std::filesystem::exists(config, ignored)) choice_.config = config.native();
+    if (formats::exists_at(config)) choice_.config = config.native();
   }
 
   Changed imported(const formats::Checkpoint& source, const Value& content,

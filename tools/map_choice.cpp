@@ -16,7 +16,7 @@ using formats::cat;
 
 std::string rules_text(const std::string& word) {
   std::error_code ignored;
-  if (std::filesystem::exists(word, ignored)) return read_text_file(word);
+  if (formats::exists_at(word)) return read_text_file(word);
   std::vector<std::string> names;
   for (const auto& map : formats::map::builtin_maps()) {
     if (map.name == word) return std::string(map.text);

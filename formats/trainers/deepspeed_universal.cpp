@@ -127,7 +127,7 @@ class UniversalCheckpoint : public ModelFiles {
       for (const std::string& file : Directory::open(zero.path() / name).list()) {
         const std::string path = cat(below, "/", file);
         if (!file.ends_with(kSuffix) || file == kSuffix ||
-            fs::is_directory(folder().path() / path)) {
+            is_folder(folder().path() / path)) {
           left_out_.push_back(path);
           continue;
         }
@@ -318,9 +318,9 @@ class UniversalCheckpoint : public ModelFiles {
 
 bool has_parameter_folders(const fs::path& folder) {
   const fs::path zero = folder / kZero;
-  if (!fs::is_directory(zero)) return false;
+  if (!is_folder(zero)) return false;
   for (const std::string& name : Directory::open(zero).list()) {
-    if (fs::is_regular_file(zero / name / cat(kWeights, kSuffix))) return true;
+    if (is_regular(zero / name / cat(kWeights, kSuffix))) return true;
   }
   return false;
 }

@@ -77,7 +77,7 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
   Findings damaged;
   for (const std::string& name : names) {
     try {
-      if (!is_trainer_file(name) || fs::is_directory(folder / name) || !is_plain(folder / name)) {
+      if (!is_trainer_file(name) || is_folder(folder / name) || !is_plain(folder / name)) {
         others.push_back(name);
         continue;
       }
