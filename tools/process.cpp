@@ -114,9 +114,7 @@ void prepare_process() {
 }
 
 int interrupted_status() noexcept {
-  // Without one another rank of the job was asked.
-  const int number = formats::interrupt_signal.load();
-  return kSignalBase + (number != 0 ? number : SIGTERM);
+  return kSignalBase + formats::interrupt_signal.load();
 }
 
 int report_no_memory() noexcept {

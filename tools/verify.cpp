@@ -171,8 +171,7 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     try {
       status = verify(command, streams, json);
     } catch (const Error& error) {
-      const formats::Team* const team = command.examined.common.team;
-      if (error.code() == ErrorCode::kInterrupted || (team != nullptr && team->failed())) throw;
+      if (error.code() == ErrorCode::kInterrupted) throw;
       json = unverified_json(path, error);
       if (!command.examined.common.json)
         streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)
@@ -217,7 +216,6 @@ class VerifyVerb : public Verb {
     options.integer("--limit", limit_, 0, INT32_MAX, "N",
                     "Findings to list for people; 20 if not given");
   }
-  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.examined.common = common;
     if (limit_) command_.limit = static_cast<std::size_t>(*limit_);

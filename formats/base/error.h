@@ -20,8 +20,6 @@ enum class ErrorCode {
   kIo,
   kNoSpace,
   kBusy,
-  kAccess,
-  kNetwork,
   kChanged,
   kInterrupted,
   kOutOfMemory,

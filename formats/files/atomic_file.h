@@ -39,11 +39,8 @@ class AtomicFile {
  private:
   struct Impl;
   void write_seal() const;
-  void place();
 
-  Team* team_;
-  bool sync_;
-  std::unique_ptr<Impl> impl_;  // null in a team's member that does not lead
+  std::unique_ptr<Impl> impl_;
   std::unique_ptr<OutputFile> file_;
 };
 
