@@ -168,8 +168,8 @@ TEST(ConstructionValues, a_module_that_resets_those_below_it_is_cut_after_that) 
       const FullParams scope = sharded.summon_full_params({.writeback = false});
       for (const auto& item : module->named_parameters()) {
         if (item.value().dim() < 2) continue;
-        // The bound of Xavier's uniform distribution, which a layer alone would not keep.  A value may
-        // be the bound itself, as a float.
+        // The bound of Xavier's uniform distribution, which a layer alone would not keep.  A value
+        // may be the bound itself, as a float.
         const auto bound =
             std::sqrt(6.0 / static_cast<double>(item.value().size(0) + item.value().size(1)));
         const auto most = item.value().abs().max().item<double>();
