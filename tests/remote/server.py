@@ -64,6 +64,10 @@ def client(endpoint, **credentials):
     return boto3.client("s3", endpoint_url=endpoint, region_name=REGION, config=config, **credentials)
 
 
+def make_bucket(s3, name):
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": REGION})
+
+
 def upload_tree(s3, bucket, folder, prefix):
     """Uploads every file below `folder`; returns the number of bytes."""
     total = 0
@@ -197,7 +201,7 @@ class Seaweed(Server):
         if not super().ready():
             return False
         try:
-            self.client().create_bucket(Bucket="ready")
+            make_bucket(self.client(), "ready")
             self.client().put_object(Bucket="ready", Key="a", Body=b"a")
             return True
         except Exception:

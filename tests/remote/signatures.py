@@ -44,8 +44,8 @@ def why_wrong(request, credentials, region, service="s3"):
         return f"the path is not encoded as S3 does it: {request.path}"
     parts = request.query_text.split("&") if request.query_text else []
     for part in parts:
-        name, _, value = part.partition("=")
-        if part != f"{_spelled(name, '-._~')}={_spelled(value, '-._~')}":
+        name, equals, value = part.partition("=")   # "uploads" is signed as "uploads="
+        if part != f"{_spelled(name, '-._~')}{equals}{_spelled(value, '-._~')}":
             return f"the query is not encoded as S3 does it: {part}"
     digest = fields.get("x-amz-content-sha256", "")
     if digest != "UNSIGNED-PAYLOAD" and digest != hashlib.sha256(request.body).hexdigest():
