@@ -9,6 +9,7 @@
 
 #include "formats/base/sha256.h"
 #include "formats/base/text.h"
+#include "formats/store/snapshot.h"
 #include "tools/build_info.h"
 
 namespace fsdp::cli {
@@ -53,9 +54,16 @@ class Digest {
 // The file of that name of the checkpoint at `path`, which is a folder, or a file beside it, or the
 // file itself.
 std::optional<formats::StoredFile> find_file(const fs::path& path, const std::string& name) {
-  for (const fs::path& place : {path / name, path.parent_path() / name, path}) {
+  for (const fs::path& place : {path / name, formats::folder_of_place(path) / name, path}) {
+    if (formats::in_store(path)) {
+      if (auto file = formats::find_stored(formats::url_of(place))) return file;
+      continue;
+    }
     struct stat info {};
-    if (::stat(place.c_str(), &info) == 0 && S_ISREG(info.st_mode)) return info;
+    if (::stat(place.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    return formats::StoredFile{
+        static_cast<std::uint64_t>(info.st_size), {},
+        std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
   }
   return std::nullopt;
 }
@@ -71,9 +79,9 @@ void add_files(Digest& digest, const std::string& path, const formats::Index& in
     digest.text(file.name);
     digest.number(file.bytes.value_or(UINT64_MAX));
     const auto info = find_file(path, file.name);
-    digest.number(info ? static_cast<std::uint64_t>(info->st_size) : UINT64_MAX);
-    digest.number(info ? static_cast<std::uint64_t>(info->st_mtim.tv_sec) : 0);
-    digest.number(info ? static_cast<std::uint64_t>(info->st_mtim.tv_nsec) : 0);
+    digest.number(info ? info->bytes : UINT64_MAX);
+    digest.number(info ? static_cast<std::uint64_t>(info->mtime_ns) : 0);
+    digest.text(info ? info->version : std::string());
   }
 }
 

@@ -14,6 +14,7 @@
 #include "formats/safetensors/file.h"
 #include "formats/safetensors/index.h"
 #include "formats/safetensors/tensor_files.h"
+#include "formats/store/place.h"
 
 namespace fsdp::formats::safetensors {
 namespace {

@@ -8,6 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/object_fields.h"
+#include "formats/store/place.h"
 #include "formats/trainers/deepspeed.h"
 #include "formats/trainers/deepspeed_model.h"
 #include "formats/trainers/trainer_files.h"

@@ -19,6 +19,7 @@
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/seal.h"
+#include "formats/store/place.h"
 #include "formats/trainers/json_values.h"
 #include "formats/trainers/per_rank.h"
 #include "formats/trainers/torch_checkpointing_items.h"

@@ -12,6 +12,7 @@
 #include "formats/content/torch_globals.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
+#include "formats/store/place.h"
 #include "formats/torch/checkpoint.h"
 #include "formats/torch/stream.h"
 

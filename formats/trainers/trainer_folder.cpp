@@ -14,6 +14,7 @@
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/safetensors/checkpoint.h"
+#include "formats/store/place.h"
 #include "formats/torch/checkpoint.h"
 #include "formats/torch/index.h"
 #include "formats/torch/stream.h"
