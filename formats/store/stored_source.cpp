@@ -21,28 +21,35 @@ std::uint64_t identity_of(const std::string& url, const StoredFile& file) {
 }  // namespace
 
 StoredSource::StoredSource(const Store& store, std::string url, StoredFile file)
-    : store_(store),
-      url_(std::move(url)),
-      file_(std::move(file)),
-      identity_(identity_of(url_, file_)) {}
+    : ahead_(std::make_shared<AheadFile>(store, std::move(url), std::move(file))),
+      identity_(identity_of(ahead_->url, ahead_->file)) {}
 
-StoredSource::~StoredSource() = default;
-
-void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
-  if (offset > file_.bytes || out.size() > file_.bytes - offset) {
-    throw Error(ErrorCode::kTruncated, cat(escape(url_), ": ", out.size(), " bytes at byte ",
-                                           offset, " are wanted, but the file has ", file_.bytes));
-  }
-  if (!out.empty()) store_.read(url_, file_, offset, out);
+StoredSource::~StoredSource() {
+  ReadAhead::shared().close(*ahead_);
 }
 
-void StoredSource::expect(std::uint64_t /*offset*/, std::uint64_t /*count*/) const noexcept {}
+void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  if (offset > size() || out.size() > size() - offset) {
+    throw Error(ErrorCode::kTruncated, cat(escape(url()), ": ", out.size(), " bytes at byte ",
+                                           offset, " are wanted, but the file has ", size()));
+  }
+  ReadAhead::shared().read(ahead_, offset, out);
+}
+
+void StoredSource::expect(std::uint64_t offset, std::uint64_t count) const noexcept {
+  ReadAhead::shared().expect(ahead_, offset, count);
+}
+
+void StoredSource::expect_all() const noexcept {
+  // More than the memory would be read twice.
+  if (size() <= ReadAhead::shared().budget() / 2) ReadAhead::shared().expect(ahead_, 0, size(), true);
+}
 
 void StoredSource::check_unchanged() const {
-  if (!file_.version.empty()) return;
-  const std::optional<StoredFile> now = store_.find(url_);
-  if (!now || now->bytes != file_.bytes || now->mtime_ns != file_.mtime_ns)
-    throw Error(ErrorCode::kChanged, escape(url_) + ": was written to while it was being read");
+  if (!file().version.empty()) return;
+  const std::optional<StoredFile> now = ahead_->store.find(url());
+  if (!now || now->bytes != size() || now->mtime_ns != file().mtime_ns)
+    throw Error(ErrorCode::kChanged, escape(url()) + ": was written to while it was being read");
 }
 
 }  // namespace fsdp::formats

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "formats/base/byte_source.h"
+#include "formats/store/read_ahead.h"
 #include "formats/store/store.h"
 
 namespace fsdp::formats {
@@ -19,13 +20,15 @@ class StoredSource : public ByteSource {
   StoredSource(const Store& store, std::string url, StoredFile file);
   ~StoredSource() override;
 
-  std::uint64_t size() const override { return file_.bytes; }
+  std::uint64_t size() const override { return file().bytes; }
   // Throws: kTruncated (a range beyond the end); what Store::read throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
-  // Hint: these bytes will be read soon.
+  // Hint: these bytes will be read soon, once each.
   void expect(std::uint64_t offset, std::uint64_t count) const noexcept;
-  const std::string& url() const { return url_; }
-  const StoredFile& file() const { return file_; }
+  // Hint: all bytes will be read, several times.
+  void expect_all() const noexcept;
+  const std::string& url() const { return ahead_->url; }
+  const StoredFile& file() const { return ahead_->file; }
   // Throws: kChanged if the file is another one now.  Asks the store only if it names no versions:
   // otherwise every read compared the version.
   void check_unchanged() const;
@@ -33,9 +36,7 @@ class StoredSource : public ByteSource {
   std::uint64_t identity() const { return identity_; }
 
  private:
-  const Store& store_;
-  std::string url_;
-  StoredFile file_;
+  std::shared_ptr<AheadFile> ahead_;
   std::uint64_t identity_;
 };
 
