@@ -134,7 +134,7 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
 
 std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
   auto source = formats::open_checkpoint(common.path, {common.allowed_globals});
-  agree_on_source(common.team, common.path, *source);
+  agree_on_source(common, common.path, *source);
   return source;
 }
 

@@ -64,7 +64,7 @@ Examination examine(const ExaminationOptions& wanted, const std::string& verb,
     if (checkpoint == nullptr) {
       checkpoint = formats::open_checkpoint(wanted.common.path, {wanted.common.allowed_globals});
     }
-    agree_on_source(options.team, wanted.common.path, *checkpoint);
+    agree_on_source(wanted.common, wanted.common.path, *checkpoint);
     examination.format = checkpoint->description().format;
     if (!wanted.common.keys.everything()) {
       check_selection(wanted.common.keys, checkpoint->index(), examination.path);

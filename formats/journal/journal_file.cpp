@@ -58,7 +58,8 @@ JournalRecords read_journal(const FileDescriptor& fd, const std::string& shown) 
   JournalRecords found;
   const auto damaged = [&](std::string_view what) {
     return Error(ErrorCode::kMismatch,
-                 cat(shown, ": the journal is damaged: ", what, " at byte ", found.sound_bytes));
+                 cat(shown, ": the journal is damaged: ", what, " at byte ", found.sound_bytes),
+                 {Remedy::kStartAnew});
   };
   std::string_view rest = text;
   while (rest.size() >= sizeof(RecordHead)) {

@@ -21,9 +21,11 @@ namespace {
 
 constexpr const char* kPlanName = "plan";
 constexpr const char* kRankPrefix = "rank-";
-// Each file costs an fsync: with many files at once extents are larger, so that they stay rare.
-constexpr std::uint64_t kBytesPerFile = 4U << 20U;
-constexpr std::uint64_t kMostExtentBytes = std::uint64_t{8} << 30U;
+// Each file costs an fsync: with more files than this at once extents are larger in proportion, so
+// that an fsync stands for 4 MiB if an extent has 512 MiB.
+constexpr std::uint64_t kFilesOfExtent = 128;
+// Extents are at most so many times as large.
+constexpr std::uint64_t kMostTimes = 16;
 // What a plan's identity begins with: changes with the form of the journals.
 constexpr std::string_view kForm = "journal 1";
 
@@ -94,16 +96,18 @@ FileDescriptor RunJournal::open_journal(const std::string& name, int flags) cons
 }
 
 std::uint64_t RunJournal::room(std::size_t files) const {
-  const std::uint64_t most = std::max(
-      options_.extent_bytes, std::min<std::uint64_t>(files * kBytesPerFile, kMostExtentBytes));
+  const std::uint64_t times =
+      std::clamp<std::uint64_t>(files / kFilesOfExtent, 1, kMostTimes);
+  const std::uint64_t most = options_.extent_bytes * times;
   return most - std::min(most - 1, pending_bytes_);
 }
 
-void RunJournal::add(JournalEntry entry, const std::vector<OutputFile*>& files) {
+void RunJournal::add(JournalEntry entry, const std::set<OutputFile*>& files) {
   for (const JournalEntry::Run& run : entry.runs) pending_bytes_ += run.bytes;
   pending_.push_back(std::move(entry));
   pending_files_.insert(files.begin(), files.end());
-  if (pending_bytes_ < options_.extent_bytes) return;
+  // Extents end at round places of their files, a little before they are full.
+  if (pending_bytes_ < options_.extent_bytes / 2) return;
   for (OutputFile* const file : pending_files_) file->sync();
   Packed record;
   for (const JournalEntry& one : pending_) pack(record, one);
@@ -137,7 +141,8 @@ bool RunJournal::read_plan(int temporary) {
   const auto other = [&](const std::string& what) {
     return Error(ErrorCode::kMismatch,
                  cat(output_, ": the journals beside it, ", quote(name_, 4096),
-                     ", are of another plan: ", what));
+                     ", are of another plan: ", what),
+                 {Remedy::kStartAnew});
   };
   if (theirs.text() != ours.text()) throw other("another version of fsdp-ckpt wrote them");
   // A folder that was exchanged with its temporary, or a new one after that was removed by hand.
@@ -167,7 +172,8 @@ void RunJournal::read_entries() {
       try {
         for (Unpacked fields(record); !fields.empty();) found_.push_back(unpacked_entry(fields));
       } catch (const Error& error) {
-        throw Error(ErrorCode::kMismatch, cat(shown(name), ": ", error.what()));
+        throw Error(ErrorCode::kMismatch, cat(shown(name), ": ", error.what()),
+                    {Remedy::kStartAnew});
       }
     }
     // What is torn goes, so that the next record follows a whole one.
@@ -201,7 +207,6 @@ void RunJournal::begin(const OutputPlace& place, int temporary) {
   name_ = place.journals();
   parent_ = place.parent();
   if (folder_.get() < 0) {
-    place.remove_journals();
     if (::mkdirat(place.parent(), name_.c_str(), 0777) != 0)
       throw_errno(cat(output_, ": ", quote(name_, 4096), " beside it"));
     folder_ = open_folder_in(place.parent(), name_, output_);

@@ -84,18 +84,21 @@ void Division::for_each(std::size_t rank,
   }
 }
 
-Division divide_copy(std::span<const TargetPiece> pieces, std::size_t ranks) {
+Division divide_copy(std::span<const TargetPiece> pieces, std::span<const PieceRange> parts,
+                     std::size_t ranks) {
   std::uint64_t total = 0;
-  for (const TargetPiece& piece : pieces)
-    total += numel_of(piece) * item_bytes(piece.written_dtype());
+  for (const PieceRange& part : parts)
+    total += part.range.count * item_bytes(pieces[part.piece].written_dtype());
   const std::uint64_t unit_bytes = unit_bytes_for(total, ranks);
   std::vector<DividedPiece> line;
-  line.reserve(pieces.size());
-  for (const TargetPiece& piece : pieces) {
+  line.reserve(parts.size());
+  for (const PieceRange& part : parts) {
+    const TargetPiece& piece = pieces[part.piece];
     const std::uint64_t item = item_bytes(piece.written_dtype());
     // Elements that do not lie at multiples of their size cannot meet a multiple of the unit.
-    const std::uint64_t inside = piece.offset % unit_bytes / item;
-    line.push_back({numel_of(piece), item_bytes(piece.dtype) + item, unit_bytes / item, inside});
+    const std::uint64_t inside = (piece.offset + part.range.first * item) % unit_bytes / item;
+    line.push_back(
+        {part.range.count, item_bytes(piece.dtype) + item, unit_bytes / item, inside});
   }
   return {line, ranks};
 }

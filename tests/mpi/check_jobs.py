@@ -119,14 +119,14 @@ class Jobs:
 
     # ---- faults
 
-    def injected(self, rank, fault, words):
-        """Three ranks, of which one meets a fault."""
+    def injected(self, rank, fault, words, ranks=3):
+        """Some ranks, of which one meets a fault."""
         report = os.path.join(self.folder, "report")
         tool = [self.args.tool, *words]
         # The rank's process is the shell: it ends as the tool did.
         ending = f'"$@"; case "$(cat {report})" in *"signal 9"*) kill -9 $$;; *"exit 0"*) exit 0;; esac; exit 2'
         faulty = ["sh", "-c", ending, "sh", self.args.injector, "--report", report, *fault, "--seconds", "50", "--", *tool]
-        groups = [(1, faulty if n == rank else tool) for n in range(3)]
+        groups = [(1, faulty if n == rank else tool) for n in range(ranks)]
         done = jobs.job(self.args.mpirun, groups, self.folder)
         # The launcher ends the other ranks when one ends, and what writes the report with them.
         if not os.path.exists(report):
