@@ -60,9 +60,9 @@ struct CopyOptions {
 
 struct CopyResult {
   std::vector<std::uint32_t> crcs;    // of each piece's bytes as written, in the pieces' order
-  std::uint64_t bytes = 0;            // written, those kept included
-  std::uint64_t kept_bytes = 0;       // that an earlier run wrote
+  std::uint64_t bytes = 0;            // written
   std::uint64_t unchecked_bytes = 0;  // of storages without a checksum
+  std::uint64_t kept_bytes = 0;       // of `bytes`, those that an earlier run wrote
 };
 
 // Copies every piece.  Every storage that carries a CRC is checked against it: on the way if it is

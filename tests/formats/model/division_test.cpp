@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/model/extents.h"
 #include "tests/support/thread_team.h"
 
 namespace fsdp::formats {
@@ -68,7 +69,7 @@ TEST(Division, OfFiveTerabytesIsBalancedToOnePercent) {
   std::vector<std::uint64_t> shares(kRanks, 0);
   std::uint64_t total = 0;
   const auto divide = [&] {
-    const Division division = divide_copy(batch, kRanks);
+    const Division division = divide_copy(batch, rest_of(batch, {}), kRanks);
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       division.for_each(rank, [&](std::size_t piece, ElementRange range) {
         shares[rank] += range.count * 4;
