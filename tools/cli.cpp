@@ -238,9 +238,9 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
 
 // Enters what was typed into what decides about the bytes of an output, except words that do not.
 void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
-  constexpr std::string_view kNot[] = {"OUT",      "--force",   "--resume",     "--json", "--quiet",
-                                       "--color",  "--threads", "--max-memory", "--help",
-                                       "--dry-run", "--progress"};
+  constexpr std::string_view kNot[] = {"OUT",     "--force",   "--resume",  "--json",
+                                       "--quiet", "--color",   "--threads", "--max-memory",
+                                       "--help",  "--dry-run", "--progress"};
   identity.add("version", version_text());
   identity.add("verb", verb.get_name());
   for (const CLI::Option* option : verb.get_options()) {
@@ -248,7 +248,8 @@ void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
     if (option->count() == 0 || std::find(std::begin(kNot), std::end(kNot), name) != std::end(kNot))
       continue;
     for (const std::string& word : option->results()) {
-      identity.add_later([name, word](formats::PlanIdentity& to) { identify_word(to, name, word); });
+      identity.add_later(
+          [name, word](formats::PlanIdentity& to) { identify_word(to, name, word); });
     }
   }
 }

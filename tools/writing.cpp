@@ -232,9 +232,10 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
   options.make_folders = true;
   options.team = common.team;
   if (resume && !sync) {
-    throw Error(ErrorCode::kUsage,
-                "--resume goes on with what is safe on the disk, which --no-sync does not wait for; "
-                "leave one of them out");
+    throw Error(
+        ErrorCode::kUsage,
+        "--resume goes on with what is safe on the disk, which --no-sync does not wait for; "
+        "leave one of them out");
   }
   // Whoever starts a job on many machines may lose one of them, and does not know before.
   if (resume || (common.team != nullptr && sync)) {

@@ -20,9 +20,9 @@ namespace fsdp::cli {
 struct WritingOptions {
   std::string destination;
   bool dry_run = false;
-  bool force = false;  // replace an existing destination
-  bool sync = true;    // fsync before it counts as done
-  bool seal = false;   // leave a seal with it
+  bool force = false;   // replace an existing destination
+  bool sync = true;     // fsync before it counts as done
+  bool seal = false;    // leave a seal with it
   bool resume = false;  // go on where an earlier run ended
   // Set by `output`: what of the output is on the disk; null: nobody wants to know.
   mutable std::shared_ptr<formats::RunJournal> journal;

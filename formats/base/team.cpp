@@ -46,7 +46,8 @@ Packed& Packed::text(std::string_view value) {
 }
 
 void Unpacked::take(void* out, std::size_t size) {
-  if (size > rest_.size()) throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
+  if (size > rest_.size())
+    throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
   std::memcpy(out, rest_.data(), size);
   rest_.remove_prefix(size);
 }
@@ -57,7 +58,8 @@ std::uint64_t Unpacked::number() {
 
 std::string_view Unpacked::text() {
   const std::uint64_t size = number();
-  if (size > rest_.size()) throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
+  if (size > rest_.size())
+    throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
   const std::string_view value = rest_.substr(0, size);
   rest_.remove_prefix(size);
   return value;

@@ -96,8 +96,7 @@ FileDescriptor RunJournal::open_journal(const std::string& name, int flags) cons
 }
 
 std::uint64_t RunJournal::room(std::size_t files) const {
-  const std::uint64_t times =
-      std::clamp<std::uint64_t>(files / kFilesOfExtent, 1, kMostTimes);
+  const std::uint64_t times = std::clamp<std::uint64_t>(files / kFilesOfExtent, 1, kMostTimes);
   const std::uint64_t most = options_.extent_bytes * times;
   return most - std::min(most - 1, pending_bytes_);
 }

@@ -76,9 +76,8 @@ class RunJournal : public Resumption {
   // Returns the number of bytes that may be written before the next record, at least 1, into as
   // many files at once.
   std::uint64_t room(std::size_t files) const;
-  // Enters what was written to these files, with what comes next if it is less than half an extent.  Lifetime: the
-  // files live as long as the output.
-  // Throws: kIo, kNoSpace.
+  // Enters what was written to these files, with what comes next if it is less than half an extent.
+  // Lifetime: the files live as long as the output. Throws: kIo, kNoSpace.
   void add(JournalEntry entry, const std::set<OutputFile*>& files);
 
   // See Resumption.

@@ -116,8 +116,7 @@ JournalEntry entry_of(std::span<const TargetPiece> pieces, std::span<const Writt
   JournalEntry entry;
   for (const WrittenRange& range : written) {
     const TargetPiece& piece = pieces[range.piece];
-    entry.runs.push_back({piece.file->member(),
-                          piece.offset + bytes_of(piece, range.range.first),
+    entry.runs.push_back({piece.file->member(), piece.offset + bytes_of(piece, range.range.first),
                           bytes_of(piece, range.range.count), range.crc});
   }
   entry.unchecked_bytes = checks.unchecked_bytes();

@@ -97,8 +97,7 @@ Division divide_copy(std::span<const TargetPiece> pieces, std::span<const PieceR
     const std::uint64_t item = item_bytes(piece.written_dtype());
     // Elements that do not lie at multiples of their size cannot meet a multiple of the unit.
     const std::uint64_t inside = (piece.offset + part.range.first * item) % unit_bytes / item;
-    line.push_back(
-        {part.range.count, item_bytes(piece.dtype) + item, unit_bytes / item, inside});
+    line.push_back({part.range.count, item_bytes(piece.dtype) + item, unit_bytes / item, inside});
   }
   return {line, ranks};
 }

@@ -27,8 +27,8 @@ class Places {
   std::optional<WrittenRange> find(const JournalEntry::Run& run) const {
     const auto file = files_.find(run.file);
     if (file == files_.end()) return std::nullopt;
-    auto place = std::upper_bound(file->second.begin(), file->second.end(),
-                                  std::pair(run.offset, SIZE_MAX));
+    auto place =
+        std::upper_bound(file->second.begin(), file->second.end(), std::pair(run.offset, SIZE_MAX));
     if (place == file->second.begin()) return std::nullopt;
     --place;
     const TargetPiece& piece = pieces_[place->second];

@@ -24,7 +24,9 @@ class JournalFile : public testing::Test {
   FileDescriptor open(int flags) const {
     return FileDescriptor(::open(path_.c_str(), flags | O_CREAT | O_CLOEXEC, 0600));
   }
-  void append(std::string_view bytes) const { append_record(open(O_WRONLY | O_APPEND), bytes, "j"); }
+  void append(std::string_view bytes) const {
+    append_record(open(O_WRONLY | O_APPEND), bytes, "j");
+  }
   JournalRecords read() const { return read_journal(open(O_RDONLY), "j"); }
   std::string damage() const {
     try {

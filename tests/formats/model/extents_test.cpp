@@ -112,8 +112,8 @@ TEST_F(Extents, are_cut_at_round_places_and_hold_one_part_of_each_piece) {
   add(3);
   add(3 * kMiB);
   add(5);
-  const std::vector<PieceRange> work = {{0, {0, 3}}, {1, {0, 2 * kMiB}}, {1, {2 * kMiB + 7, 100}},
-                                        {2, {0, 5}}};
+  const std::vector<PieceRange> work = {
+      {0, {0, 3}}, {1, {0, 2 * kMiB}}, {1, {2 * kMiB + 7, 100}}, {2, {0, 5}}};
   ExtentCutter cutter(pieces_, work);
   EXPECT_THAT(texts(cutter.next(1U << 20U)), ElementsAre("0:0+3", "1:0+262141"));
   EXPECT_THAT(texts(cutter.next(1U << 20U)), ElementsAre("1:262141+262144"));
