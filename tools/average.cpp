@@ -153,7 +153,7 @@ class AverageVerb : public Verb {
       const std::vector<std::string>& paths, const CommonOptions& common) {
     std::vector<std::unique_ptr<formats::Checkpoint>> checkpoints;
     for (const std::string& path : paths) {
-      checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals}));
+      checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals, common.team}));
       agree_on_source(common, path, *checkpoints.back());
       check_selection(common.keys, checkpoints.back()->index(), formats::escape(path));
     }

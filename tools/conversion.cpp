@@ -133,7 +133,7 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
 }
 
 std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
-  auto source = formats::open_checkpoint(common.path, {common.allowed_globals});
+  auto source = formats::open_checkpoint(common.path, {common.allowed_globals, common.team});
   agree_on_source(common, common.path, *source);
   return source;
 }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kGoesOn = '+';
 constexpr char kFailed = '!';
+constexpr std::size_t kPortionBytes = 16U << 20U;
 
 std::string failure_text(const Error& error) {
   return kFailed + Packed()
@@ -102,6 +103,18 @@ std::vector<std::string> Team::exchange(std::string_view step, const std::string
     throw;
   }
   return opened(std::move(messages), step);
+}
+
+std::string Team::from_leader(std::string_view step, std::string mine) {
+  const std::string size = leads() ? Packed().number(mine.size()).take() : std::string();
+  mine.resize(static_cast<std::size_t>(Unpacked(exchange(step, size).front()).number()));
+  // An exchange holds its text several times.
+  for (std::size_t at = 0; at < mine.size(); at += kPortionBytes) {
+    const std::string part =
+        exchange(step, leads() ? mine.substr(at, kPortionBytes) : std::string()).front();
+    if (!leads()) mine.replace(at, part.size(), part);
+  }
+  return mine;
 }
 
 void Team::agree(std::string_view step, const std::string& mine, std::string_view what) {

@@ -39,6 +39,8 @@ class Team {
   // Throws: the error of the members that failed; kMismatch if they are at different steps; what
   // the connection throws.
   std::vector<std::string> exchange(std::string_view step, const std::string& mine = {});
+  // Returns the leader's `mine`, of any size, on every member.  Throws: like `exchange`.
+  std::string from_leader(std::string_view step, std::string mine = {});
   // Throws kMismatch naming the first member that gives another text than member 0, unless all give
   // the same.  `what` says what differs, "sees another source".
   void agree(std::string_view step, const std::string& mine, std::string_view what);

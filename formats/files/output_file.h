@@ -50,6 +50,9 @@ class OutputFile {
   void put_direct(const FileDescriptor& direct, std::uint64_t offset,
                   std::span<const std::byte> bytes);
   void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
+  // Returns the unit in which the file system likes to write: the stripes of Lustre, otherwise a
+  // page or so; 0 if it is not known.
+  std::uint64_t stripe_bytes() const;
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
   // See open_direct in direct_io.h; none (-1) if the file will not be synced.

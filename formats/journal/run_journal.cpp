@@ -229,7 +229,7 @@ void RunJournal::meet(const OutputPlace& place) {
   name_ = place.journals();
   Packed mine;
   for (const JournalEntry& entry : found_) pack(mine, entry);
-  const std::string all = team.exchange("journals", mine.take()).front();
+  const std::string all = team.from_leader("journals", mine.take());
   if (!team.leads()) {
     for (Unpacked fields(all); !fields.empty();) found_.push_back(unpacked_entry(fields));
     folder_ = open_folder_in(place.parent(), name_, output_);

@@ -124,6 +124,13 @@ JournalEntry entry_of(std::span<const TargetPiece> pieces, std::span<const Writt
   return entry;
 }
 
+// The leader has the files open, and tells the others.
+std::uint64_t stripe_bytes(std::span<const TargetPiece> pieces, Team& team) {
+  std::uint64_t mine = 0;
+  if (team.leads() && !pieces.empty()) mine = pieces[0].file->stripe_bytes();
+  return Unpacked(team.exchange("stripes", Packed().number(mine).take()).front()).number();
+}
+
 std::size_t files_of(std::span<const TargetPiece> pieces) {
   std::set<const OutputFile*> files;
   for (const TargetPiece& piece : pieces) files.insert(piece.file);
@@ -222,7 +229,9 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   if (team != nullptr) agree_on_pieces(*team, pieces);
   const KeptWork kept = journal == nullptr ? KeptWork() : kept_work(pieces, *journal);
   const std::vector<PieceRange> work = rest_of(pieces, kept.ranges);
-  const Division division = divide_copy(pieces, work, team == nullptr ? 1 : team->size());
+  const Division division =
+      team == nullptr ? divide_copy(pieces, work, 1)
+                      : divide_copy(pieces, work, team->size(), stripe_bytes(pieces, *team));
   const std::vector<PieceRange> share = share_of(division, work, team ? team->rank() : 0);
   StorageChecks checks(true);
   // One member of a team has the reads of the earlier run, and all join theirs in the end.

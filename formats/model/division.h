@@ -60,7 +60,7 @@ class Division {
 // stripes where those are larger; less for outputs that are so small that shares would not be
 // equal.
 Division divide_copy(std::span<const TargetPiece> pieces, std::span<const PieceRange> parts,
-                     std::size_t ranks);
+                     std::size_t ranks, std::uint64_t stripe_bytes = 0);
 // The pieces of one or two sides that are visited in blocks (BlockOptions::block_bytes): borders
 // are those of blocks.
 Division divide_visit(std::span<const std::span<const TargetPiece>> sides,

@@ -110,6 +110,20 @@ TEST(Division, OfFiveTerabytesIsBalancedToOnePercent) {
   EXPECT_LT(took.count(), 10);
 }
 
+TEST(Division, OfFilesWithStripesMeetsThem) {
+  TargetPiece piece;
+  piece.dtype = DType::kFloat32;
+  piece.box = whole_box(std::vector<std::int64_t>{std::int64_t{1} << 31});
+  piece.offset = 192;
+  const std::vector<TargetPiece> pieces(1, piece);
+  for (const auto& [stripe, unit] : {std::pair(4096, 1U << 20U), std::pair(4 << 20, 4U << 20U)}) {
+    const Division division =
+        divide_copy(pieces, rest_of(pieces, {}), 7, static_cast<std::uint64_t>(stripe));
+    for (std::size_t rank = 1; rank < 7; ++rank)
+      EXPECT_EQ((192 + division.range(rank, 0).first * 4) % unit, 0U) << stripe;
+  }
+}
+
 TEST(Division, OfVisitsKeepsTheBlocksOfOneProcess) {
   TargetPiece piece;
   piece.dtype = DType::kBFloat16;
