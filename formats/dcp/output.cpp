@@ -100,6 +100,7 @@ class RankFiles {
     std::uint64_t offset;
     std::size_t first_piece;
     std::size_t piece_count;
+    std::size_t pieces_left;
   };
 
   using Place = std::pair<std::uint32_t, std::uint64_t>;  // file, byte
@@ -135,7 +136,8 @@ class RankFiles {
       pieces_.push_back(std::move(piece));
       read_from_.emplace_back();
     }
-    open_.push_back({std::move(layout), file, item.offset, first, pieces_.size() - first});
+    open_.push_back({std::move(layout), file, item.offset, first, pieces_.size() - first,
+                     pieces_.size() - first});
     if (pieces_.size() >= kBatchPieces || open_.size() >= kBatchPieces) copy();
   }
 
@@ -155,7 +157,7 @@ class RankFiles {
       TargetPiece piece = box_piece(from, chunk.box, item.dtype);
       piece.file = file;
       piece.offset = offset + layout->storage_offset(0);
-      open_.push_back({layout, file, offset, pieces_.size(), 1});
+      open_.push_back({layout, file, offset, pieces_.size(), 1, 1});
       pieces_.push_back(std::move(piece));
       read_from_.push_back(place_of(tensor));
     });
@@ -177,20 +179,39 @@ class RankFiles {
         options_.on_progress(before + bytes);
       };
     }
+    std::vector<std::uint32_t> crcs(order.size());
+    std::vector<OpenItem*> items;  // of each piece
+    // A part of a file that goes to a store is sent when it has no gaps.
+    const bool early = !files_.empty() && files_.front()->goes_to_store();
+    if (early) {
+      for (OpenItem& item : open_) {
+        items.insert(items.end(), item.piece_count, &item);
+        if (item.piece_count == 0) write_rest(item, crcs);
+      }
+      options.on_piece = [&](std::size_t number, std::uint32_t crc) {
+        const std::uint32_t piece = order[number];
+        crcs[piece] = crc;
+        if (--items[piece]->pieces_left == 0) write_rest(*items[piece], crcs);
+      };
+    }
     const CopyResult result = copy_pieces(sorted, options);
     total_.bytes += result.bytes;
     total_.unchecked_bytes += result.unchecked_bytes;
-    std::vector<std::uint32_t> crcs(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) crcs[order[i]] = result.crcs[i];
-    for (const OpenItem& item : open_) {
-      item.layout->write_rest(std::span(crcs).subspan(item.first_piece, item.piece_count),
-                              [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-                                item.file->write_at(item.offset + offset, bytes);
-                              });
+    if (!early) {
+      for (std::size_t i = 0; i < order.size(); ++i) crcs[order[i]] = result.crcs[i];
+      for (const OpenItem& item : open_) write_rest(item, crcs);
     }
     pieces_.clear();
     read_from_.clear();
     open_.clear();
+  }
+
+  // `crcs`: of all pieces.
+  static void write_rest(const OpenItem& item, std::span<const std::uint32_t> crcs) {
+    item.layout->write_rest(crcs.subspan(item.first_piece, item.piece_count),
+                            [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+                              item.file->write_at(item.offset + offset, bytes);
+                            });
   }
 
   const Checkpoint& source_;
@@ -247,8 +268,7 @@ class FolderOutput : public DcpOutput {
     }
     if (meta_) {
       OutputFile& file = folder.add_file(prefix_ + state_file_);
-      const CopyResult copied = copy_pieces(meta_->pieces(file), options);
-      meta_->finish(file, copied.crcs);
+      meta_->write(file, options);
     }
     dcp::write_metadata_file(folder.add_file(prefix_ + std::string(dcp::kMetadataName)), layout_);
     if (dcp::is_megatron_layout(kind_)) {

@@ -448,9 +448,7 @@ CopyResult Rewriting::write(const CopyOptions& options) {
   CopyResult result;
   share(out, options, result);
   if (meta_writer_) {
-    OutputFile& file = out.add_file(meta_name_);
-    const CopyResult meta = copy_pieces(meta_writer_->pieces(file), options);
-    meta_writer_->finish(file, meta.crcs);
+    const CopyResult meta = meta_writer_->write(out.add_file(meta_name_), options);
     result.unchecked_bytes += meta.unchecked_bytes;
   }
   if (!added_.empty()) added_.write(folder_, index_, out.add_file(new_name_));

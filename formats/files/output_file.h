@@ -61,6 +61,9 @@ class OutputFile {
   void put_direct(const FileDescriptor& direct, std::uint64_t offset,
                   std::span<const std::byte> bytes);
   void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
+  // Returns whether it goes to a store, by parts that wait on this machine until they are whole: the
+  // bytes between others should come soon after them.
+  bool goes_to_store() const { return upload_ != nullptr; }
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
   // See open_direct in direct_io.h; none (-1) if the file will not be synced.

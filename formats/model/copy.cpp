@@ -125,6 +125,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
     }
     result.crcs[number] = *crc;
     ledgers.erase(number);
+    if (options.on_piece) options.on_piece(number, *crc);
   };
   const std::span<const TargetPiece> sides[] = {pieces};
   result.unchecked_bytes = read_blocks(sides, blocks, write, piece_done).unchecked_bytes;

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every verb that writes, with OUT in a store: the bytes are those that it writes to a local path.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "formats/base/interrupt.h"
+#include "tests/support/sim_store.h"
+#include "tests/tools/run_cli.h"
+
+namespace fsdp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using test::SimRequest;
+using testing::HasSubstr;
+using testing::Not;
+using Files = std::map<std::string, std::string>;
+using Words = std::vector<std::string>;
+
+// A command line without OUT, and the name of OUT.
+struct Case {
+  Words words;
+  std::string out;
+};
+
+std::vector<Case> cases() {
+  const std::string fsdp2 = golden_path("2.15.0/fsdp2/ckpt");
+  const std::string shards = golden_path("2.11.0/shards/ckpt");
+  const std::string full = golden_path("2.11.0/zip_pt/full.pt");
+  return {
+      {{"consolidate", fsdp2}, "full.pt"},
+      {{"consolidate", fsdp2, "--drop-values"}, "full.safetensors"},
+      {{"consolidate", fsdp2, "--drop-values", "--max-shard-size", "2K"}, "folder"},
+      {{"consolidate", fsdp2}, "full.h5"},
+      {{"consolidate", fsdp2, "--to", "lightning-ckpt"}, "last.ckpt"},
+      {{"convert", full, "--to", "dcp"}, "folder"},
+      {{"convert", fsdp2, "--to", "accelerate", "--drop-values"}, "folder"},
+      {{"convert", fsdp2, "--to", "lightning"}, "folder"},
+      {{"convert", fsdp2, "--to", "torch-checkpointing"}, "folder"},
+      {{"convert", fsdp2, "--dtype", "bf16"}, "half.pt"},
+      {{"shard", full, "-w", "3"}, "folder"},
+      {{"reshard", fsdp2, "-w", "3"}, "folder"},
+      {{"reshard", shards, "-w", "1"}, "folder"},
+      {{"rename", fsdp2, "--strip-prefix", "auto", "--copy"}, "folder"},
+      {{"extract", shards, "*", "--to", "npy"}, "folder"},
+  };
+}
+
+class StoredOutputsTest : public CliTest {
+ protected:
+  StoredOutputsTest() {
+    settings_.root = folder() / "store";
+    fs::create_directory(settings_.root);
+    settings_.part_bytes = 1000;
+    store_ = &test::sim_store(settings_);
+  }
+  ~StoredOutputsTest() override { formats::interrupt_signal = 0; }
+
+  void fail_at(std::function<bool(SimRequest, const std::string&)> where,
+               ErrorCode code = ErrorCode::kNetwork) {
+    settings_.fault = [where = std::move(where), code](SimRequest request, const std::string& url) {
+      return where(request, url) ? std::optional(code) : std::nullopt;
+    };
+    store_->set(settings_);
+  }
+
+  // Everything at a path, by names relative to its parent.
+  static Files files_at(const fs::path& path) {
+    Files found;
+    if (fs::is_regular_file(path)) found[path.filename()] = file_bytes(path);
+    if (!fs::is_directory(path)) return found;
+    for (const auto& entry : fs::recursive_directory_iterator(path)) {
+      if (entry.is_regular_file())
+        found[entry.path().lexically_relative(path.parent_path())] = file_bytes(entry.path());
+    }
+    return found;
+  }
+  Files stored() const { return files_at(settings_.root / "bucket"); }
+
+  static Words with(const Case& one, const std::string& out, const Words& more) {
+    Words words = one.words;
+    words.push_back(out);
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  static std::string text_of(const Case& one) {
+    std::string text;
+    for (const std::string& word : one.words) text += word + " ";
+    return text + one.out;
+  }
+
+  test::SimSettings settings_;
+  test::SimStore* store_ = nullptr;
+};
+
+TEST_F(StoredOutputsTest, have_the_bytes_of_a_local_output) {
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(text_of(one));
+    const std::string local = path("local/" + one.out);
+    const CliResult done = run_cli(with(one, local, {"--force"}));
+    ASSERT_EQ(done.status, 0) << done.err;
+    Files expected;
+    for (auto& [name, bytes] : files_at(local)) expected["bucket/" + name] = bytes;
+    ASSERT_FALSE(expected.empty());
+    for (const std::uint64_t part_bytes : {7U, 100U, 4096U, 1U << 20U}) {
+      settings_.part_bytes = part_bytes;
+      store_->set(settings_);
+      for (const Words& more : {Words{"--threads", "1"}, Words{"--threads", "4"},
+                                Words{"--threads", "4", "--max-memory", "64M"}}) {
+        const CliResult sent = run_cli(with(one, "sim://bucket/" + one.out, more));
+        ASSERT_EQ(sent.status, 0) << sent.err;
+        ASSERT_EQ(stored(), expected) << part_bytes;
+        fs::remove_all(settings_.root / "bucket");
+      }
+    }
+    fs::remove_all(folder() / "local");
+  }
+}
+
+TEST_F(StoredOutputsTest, seals_are_those_of_a_local_output) {
+  for (const Case& one : cases()) {
+    if (one.words[0] == "extract") continue;
+    SCOPED_TRACE(text_of(one));
+    const std::string local = path("local/" + one.out);
+    ASSERT_EQ(run_cli(with(one, local, {"--seal"})).status, 0);
+    const CliResult sent = run_cli(with(one, "sim://bucket/" + one.out, {"--seal"}));
+    ASSERT_EQ(sent.status, 0) << sent.err;
+    Files expected;
+    for (auto& [name, bytes] : files_at(path("local"))) expected["bucket/" + name.substr(6)] = bytes;
+    EXPECT_EQ(stored(), expected);
+    fs::remove_all(settings_.root / "bucket");
+    fs::remove_all(folder() / "local");
+  }
+}
+
+// The requests of a run that succeeds.
+TEST_F(StoredOutputsTest, a_request_that_fails_leaves_nothing) {
+  settings_.part_bytes = 2000;
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(text_of(one));
+    fail_at([](SimRequest, const std::string&) { return false; });
+    store_->take_requests();
+    const std::string out = "sim://bucket/" + one.out;
+    ASSERT_EQ(run_cli(with(one, out, {})).status, 0);
+    const auto requests = store_->take_requests();
+    fs::remove_all(settings_.root / "bucket");
+    // Every request of a short run, and 20 of a long one.
+    const std::size_t step = requests.size() / 20 + 1;
+    for (std::size_t at = 0; at < requests.size(); at += step) {
+      std::atomic<std::size_t> number{0};
+      fail_at([&](SimRequest request, const std::string&) {
+        return request != SimRequest::kRemove && number++ == at;
+      });
+      const CliResult failed = run_cli(with(one, out, {}));
+      EXPECT_EQ(failed.status, 2) << at << ": " << failed.out;
+      EXPECT_THAT(failed.err, HasSubstr("error[NETWORK]: sim://bucket/"));
+      EXPECT_EQ(stored(), Files{}) << at;
+    }
+  }
+}
+
+TEST_F(StoredOutputsTest, a_signal_at_any_request_leaves_nothing) {
+  settings_.part_bytes = 2000;
+  for (const Case& one : {cases()[0], cases()[11]}) {
+    const std::string out = "sim://bucket/" + one.out;
+    for (const SimRequest when : {SimRequest::kUpload, SimRequest::kPart, SimRequest::kComplete}) {
+      fail_at([&](SimRequest request, const std::string&) {
+        if (request == when) formats::interrupt_signal = 15;
+        return false;
+      });
+      const CliResult stopped = run_cli(with(one, out, {}));
+      formats::interrupt_signal = 0;
+      // The last request of a single file makes it visible.
+      if (stopped.status == 0) {
+        EXPECT_EQ(when, SimRequest::kComplete);
+        fs::remove_all(settings_.root / "bucket");
+        continue;
+      }
+      EXPECT_THAT(stopped.err, HasSubstr("INTERRUPTED"));
+      EXPECT_EQ(stored(), Files{});
+    }
+  }
+}
+
+TEST_F(StoredOutputsTest, what_exists_is_refused_before_a_byte_is_sent) {
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(text_of(one));
+    const std::string out = "sim://bucket/" + one.out;
+    ASSERT_EQ(run_cli(with(one, out, {})).status, 0);
+    const Files before = stored();
+    store_->take_requests();
+    const CliResult refused = run_cli(with(one, out, {}));
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_THAT(refused.err, HasSubstr("error[EXISTS]: " + out + ": exists; --force replaces it"));
+    EXPECT_EQ(store_->count(SimRequest::kUpload) + store_->count(SimRequest::kPut), 0U);
+    const CliResult replaced = run_cli(with(one, out, {"--force"}));
+    EXPECT_EQ(replaced.status, 0) << replaced.err;
+    EXPECT_EQ(stored(), before);
+    fs::remove_all(settings_.root / "bucket");
+  }
+}
+
+TEST_F(StoredOutputsTest, a_dry_run_sends_nothing) {
+  for (const Case& one : cases()) {
+    SCOPED_TRACE(text_of(one));
+    const std::string out = "sim://bucket/" + one.out;
+    const CliResult planned = run_cli(with(one, out, {"--dry-run"}));
+    EXPECT_EQ(planned.status, 0) << planned.err;
+    EXPECT_THAT(planned.out, HasSubstr("would write " + out));
+    EXPECT_THAT(planned.out, Not(HasSubstr(" free")));
+    EXPECT_EQ(store_->take_requests().size(), 0U);
+  }
+}
+
+TEST_F(StoredOutputsTest, a_url_of_no_store_is_refused) {
+  const CliResult refused =
+      run_cli({"consolidate", golden_path("2.15.0/fsdp2/ckpt"), "ftp://host/full.pt"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]: ftp://host/full.pt: is a URL of a kind "
+                                     "that is not written; name a local path, or s3://"));
+}
+
+TEST_F(StoredOutputsTest, the_folder_of_waiting_bytes_is_gone_afterwards) {
+  ::setenv("TMPDIR", folder().c_str(), 1);
+  for (const bool fails : {false, true}) {
+    fail_at([&](SimRequest request, const std::string&) {
+      return fails && request == SimRequest::kComplete;
+    });
+    const CliResult result =
+        run_cli({"consolidate", golden_path("2.15.0/fsdp2/ckpt"), "sim://bucket/full.pt"});
+    EXPECT_EQ(result.status, fails ? 2 : 0) << result.err;
+    for (const std::string& name : names()) EXPECT_THAT(name, Not(HasSubstr("upload")));
+    fs::remove_all(settings_.root / "bucket");
+  }
+  ::unsetenv("TMPDIR");
+}
+
+}  // namespace
+}  // namespace fsdp::cli
