@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/upload/sender_pool.h"
 
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -13,6 +14,10 @@ namespace {
 
 // The time between looks for a signal.
 constexpr std::chrono::milliseconds kPoll{100};
+
+Error interruption() {
+  return {ErrorCode::kInterrupted, "interrupted"};
+}
 
 }  // namespace
 
@@ -70,8 +75,9 @@ void SenderPool::add(Lock& lock, std::function<void()> job) {
 void SenderPool::wait_until(Lock& lock, const std::function<bool()>& done) {
   for (;;) {
     if (failure_) std::rethrow_exception(failure_);
-    if (stopped_ || interrupted()) throw Error(ErrorCode::kInterrupted, "interrupted");
+    if (stopped_) throw interruption();
     if (done()) return;
+    if (interrupted()) throw interruption();
     progress_.wait_for(lock, kPoll);
   }
 }
@@ -80,7 +86,8 @@ void SenderPool::wait_until(Lock& lock, const std::function<bool()>& done) {
 void SenderPool::do_next(Lock& lock) {
   const std::function<void()> job = std::move(waiting_.front());
   waiting_.pop_front();
-  if (failure_ || interrupted()) return progress_.notify_all();
+  if (!failure_ && interrupted()) failure_ = std::make_exception_ptr(interruption());
+  if (failure_) return progress_.notify_all();
   ++running_;
   lock.unlock();
   std::exception_ptr failure;

@@ -33,7 +33,7 @@ class SenderPool {
   void submit(std::function<void()> job);
   // The same for a job that a job hands in: does not wait, which could be for ever.
   void submit_more(std::function<void()> job);
-  // Returns when all jobs are done.  Throws: like submit.
+  // Returns when all jobs were done.  Throws: like submit.
   void wait();
   // Drops the jobs that were not begun and waits for the others; returns whether they ended in time.
   bool stop(std::chrono::milliseconds time) noexcept;

@@ -73,8 +73,9 @@ Spool::Spool() {
 
 fs::path Spool::add(const std::string& name) {
   const fs::path path = path_ / name;
-  const fs::path above = path.parent_path();
-  if (above != path_ && ::mkdir(above.c_str(), 0700) != 0 && errno != EEXIST) fail(above, errno);
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  if (error) fail(path.parent_path(), error.value());
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) fail(path, errno);
   ::close(fd);

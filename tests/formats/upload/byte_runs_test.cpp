@@ -11,16 +11,16 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Run = ByteRuns::Run;
+using Bytes = ByteRuns::Run;
 
 TEST(ByteRuns, runs_that_touch_become_one) {
   ByteRuns runs;
-  EXPECT_EQ(runs.add(10, 20), (Run{10, 20}));
-  EXPECT_EQ(runs.add(30, 40), (Run{30, 40}));
-  EXPECT_EQ(runs.add(20, 25), (Run{10, 25}));
-  EXPECT_EQ(runs.add(25, 30), (Run{10, 40}));
-  EXPECT_EQ(runs.add(0, 10), (Run{0, 40}));
-  EXPECT_THAT(runs.runs(), ElementsAre(Run{0, 40}));
+  EXPECT_EQ(runs.add(10, 20), (Bytes{10, 20}));
+  EXPECT_EQ(runs.add(30, 40), (Bytes{30, 40}));
+  EXPECT_EQ(runs.add(20, 25), (Bytes{10, 25}));
+  EXPECT_EQ(runs.add(25, 30), (Bytes{10, 40}));
+  EXPECT_EQ(runs.add(0, 10), (Bytes{0, 40}));
+  EXPECT_THAT(runs.runs(), ElementsAre(Bytes{0, 40}));
 }
 
 TEST(ByteRuns, bytes_that_are_there_are_not_added_again) {
@@ -28,7 +28,7 @@ TEST(ByteRuns, bytes_that_are_there_are_not_added_again) {
   runs.add(10, 20);
   for (const auto& [begin, end] : {std::pair{10U, 20U}, {5U, 11U}, {19U, 30U}, {12U, 13U}, {0U, 50U}})
     EXPECT_EQ(runs.add(begin, end).end, 0U) << begin << ' ' << end;
-  EXPECT_THAT(runs.runs(), ElementsAre(Run{10, 20}));
+  EXPECT_THAT(runs.runs(), ElementsAre(Bytes{10, 20}));
 }
 
 TEST(ByteRuns, a_range_is_taken_out) {
@@ -36,11 +36,11 @@ TEST(ByteRuns, a_range_is_taken_out) {
   runs.add(0, 10);
   runs.add(20, 30);
   runs.add(40, 60);
-  EXPECT_THAT(runs.take(5, 45), ElementsAre(Run{5, 10}, Run{20, 30}, Run{40, 45}));
-  EXPECT_THAT(runs.runs(), ElementsAre(Run{0, 5}, Run{45, 60}));
-  EXPECT_THAT(runs.take(50, 55), ElementsAre(Run{50, 55}));
+  EXPECT_THAT(runs.take(5, 45), ElementsAre(Bytes{5, 10}, Bytes{20, 30}, Bytes{40, 45}));
+  EXPECT_THAT(runs.runs(), ElementsAre(Bytes{0, 5}, Bytes{45, 60}));
+  EXPECT_THAT(runs.take(50, 55), ElementsAre(Bytes{50, 55}));
   EXPECT_THAT(runs.take(5, 45), IsEmpty());
-  EXPECT_THAT(runs.runs(), ElementsAre(Run{0, 5}, Run{45, 50}, Run{55, 60}));
+  EXPECT_THAT(runs.runs(), ElementsAre(Bytes{0, 5}, Bytes{45, 50}, Bytes{55, 60}));
 }
 
 TEST(ByteRuns, agrees_with_a_set_of_bytes) {
@@ -57,13 +57,13 @@ TEST(ByteRuns, agrees_with_a_set_of_bytes) {
       if (adds) {
         EXPECT_EQ(runs.add(begin, end).end != 0, free);
       } else {
-        for (const Run& run : runs.take(begin, end)) {
+        for (const Bytes& run : runs.take(begin, end)) {
           for (std::uint64_t i = run.begin; i < run.end; ++i) EXPECT_TRUE(bytes[i]);
         }
       }
       for (std::uint64_t i = begin; i < end; ++i) bytes[i] = adds ? bytes[i] || free : false;
       std::vector<bool> found(64, false);
-      for (const Run& run : runs.runs()) {
+      for (const Bytes& run : runs.runs()) {
         for (std::uint64_t i = run.begin; i < run.end; ++i) found[i] = true;
       }
       ASSERT_EQ(found, bytes);

@@ -64,9 +64,21 @@ TEST(SenderPool, few_jobs_wait) {
 }
 
 TEST(SenderPool, a_signal_ends_it_at_once) {
+  std::atomic<int> done{0};
   SenderPool pool;
   interrupt_signal = 2;
-  test::expect_error(ErrorCode::kInterrupted, "interrupted", [&] { pool.submit([] {}); });
+  test::expect_error(ErrorCode::kInterrupted, "interrupted", [&] {
+    pool.submit([&] { ++done; });
+    pool.wait();
+  });
+  interrupt_signal = 0;
+  EXPECT_EQ(done, 0);
+}
+
+TEST(SenderPool, what_was_done_when_a_signal_came_is_done) {
+  SenderPool pool;
+  pool.submit([] { interrupt_signal = 2; });
+  pool.wait();
   interrupt_signal = 0;
 }
 
