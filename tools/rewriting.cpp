@@ -61,10 +61,9 @@ void add_folder_report(const formats::RewrittenDcp& output, const RewritingOptio
   const bool linked =
       std::any_of(files.begin(), files.end(), [](const auto& file) { return file.linked; });
   if (!linked && rewriting.link) {
-    extras.lines.push_back(cat(formats::is_url(rewriting.writing.destination)
-                                   ? "to a store"
-                                   : "on another file system",
-                               ": data files are copied, none is shared"));
+    extras.lines.push_back(cat(
+        formats::is_url(rewriting.writing.destination) ? "to a store" : "on another file system",
+        ": data files are copied, none is shared"));
   }
   formats::Json::Array names;
   for (const std::string& name : left) names.emplace_back(name);

@@ -267,7 +267,7 @@ void check_apart(const std::string& source, const std::string& destination) {
   if (to_store && formats::store_of(destination) == nullptr) {
     throw Error(ErrorCode::kUnsupported,
                 formats::escape(destination) +
-                    ": is a URL of a kind that is not written; name a local path, or s3://");
+                    ": is a URL of a kind that is not written; name a local path");
   }
   if (to_store != formats::is_url(source)) return;
   const char* const relation =

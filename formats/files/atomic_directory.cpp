@@ -224,8 +224,8 @@ void AtomicDirectory::Stored::copy(const std::string& name, const File& source,
   std::vector<std::byte> block(std::min<std::uint64_t>(source.size(), kCopyBytes));
   for (std::uint64_t at = 0; at < source.size();) {
     throw_if_interrupted();
-    const auto part = std::span(block).first(static_cast<std::size_t>(
-        std::min<std::uint64_t>(block.size(), source.size() - at)));
+    const auto part = std::span(block).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), source.size() - at)));
     source.read_at(at, part);
     file.write_at(at, part);
     at += part.size();
@@ -396,8 +396,9 @@ void AtomicDirectory::add_sealed(SealedFile file) {
 // See Note [joining a folder].
 std::string AtomicDirectory::invitation() {
   if (stored_) {
-    throw Error(ErrorCode::kUnsupported,
-                stored_->output->shown() + ": several processes write together to local paths alone");
+    throw Error(
+        ErrorCode::kUnsupported,
+        stored_->output->shown() + ": several processes write together to local paths alone");
   }
   if (!impl_->invitation.empty()) return impl_->invitation;
   std::random_device random;

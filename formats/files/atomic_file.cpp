@@ -147,8 +147,7 @@ void AtomicFile::commit_stored() {
   output.commit();
   if (!stored_->options.seal) return;
   try {
-    output.put_beside(sidecar_name(""),
-                      seal_text({{stored_->name, file_->bytes(), file_->crc()}}));
+    output.put_beside(sidecar_name(""), seal_text({{stored_->name, file_->bytes(), file_->crc()}}));
   } catch (const Error& error) {
     throw without_seal(error.code(), error.what(), output.shown());
   }

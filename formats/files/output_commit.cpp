@@ -29,10 +29,10 @@ std::unique_ptr<StoredOutput> output_in_store(const std::filesystem::path& desti
     throw Error(ErrorCode::kUnsupported,
                 escape(url) + ": the ranks of a job write together to local paths alone");
   }
-  return std::make_unique<StoredOutput>(*store, url,
-                                        StoredOutputOptions{kind == OutputKind::kFolder,
-                                                            options.replace, options.replaced,
-                                                            &is_seal_name});
+  return std::make_unique<StoredOutput>(
+      *store, url,
+      StoredOutputOptions{kind == OutputKind::kFolder, options.replace, options.replaced,
+                          &is_seal_name});
 }
 
 std::unique_ptr<OutputFile> add_file_in_store(StoredOutput& output, const std::string& name,

@@ -47,9 +47,9 @@ class OutputFile {
   // Throws: kNoSpace saying how much is needed and free, kIo.
   void reserve(std::uint64_t bytes);
   // `crc`: the CRC-32 of the bytes, if the caller has it.
-  // On its way to a store, where it is not read again, a copy of the bytes stays here until the output
-  // is committed: they are what the last look at the output reads (OutputOptions::before_commit).
-  // Throws: kNoSpace, kIo; what PartUpload::wrote throws.
+  // On its way to a store, where it is not read again, a copy of the bytes stays here until the
+  // output is committed: they are what the last look at the output reads
+  // (OutputOptions::before_commit). Throws: kNoSpace, kIo; what PartUpload::wrote throws.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                 std::optional<std::uint32_t> crc = std::nullopt);
   // Like write_at, for elements of tensors: the checksum is passed to add_crc, and no copy stays.
@@ -61,8 +61,8 @@ class OutputFile {
   void put_direct(const FileDescriptor& direct, std::uint64_t offset,
                   std::span<const std::byte> bytes);
   void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
-  // Returns whether it goes to a store, by parts that wait on this machine until they are whole: the
-  // bytes between others should come soon after them.
+  // Returns whether it goes to a store, by parts that wait on this machine until they are whole:
+  // the bytes between others should come soon after them.
   bool goes_to_store() const { return upload_ != nullptr; }
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
@@ -94,7 +94,7 @@ class OutputFile {
   bool summed_;
   bool led_ = false;
   std::shared_ptr<PartUpload> upload_;  // null: the file stays on this machine
-  std::mutex mutex_;  // of the checksums, and of opening
+  std::mutex mutex_;                    // of the checksums, and of opening
   CrcLedger written_;
   std::uint64_t bytes_ = 0;
   std::uint32_t crc_ = 0;

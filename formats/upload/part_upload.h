@@ -17,11 +17,11 @@
 namespace fsdp::formats {
 
 // Note [parts of an upload]
-// The writer puts its bytes into a file of the spool and says which ones.  A part is sent as soon as
-// all of it was written, whatever the order, by a thread of the pool, and its bytes are then given
-// back to the file system.  So memory does not depend on the order in which bytes come, nor on the
-// length of a part (500 MB in a file of 5 TB); the space of the spool does: it holds the parts that
-// have gaps, and those that wait for a thread, whose number the pool bounds.
+// The writer puts its bytes into a file of the spool and says which ones.  A part is sent as soon
+// as all of it was written, whatever the order, by a thread of the pool, and its bytes are then
+// given back to the file system.  So memory does not depend on the order in which bytes come, nor
+// on the length of a part (500 MB in a file of 5 TB); the space of the spool does: it holds the
+// parts that have gaps, and those that wait for a thread, whose number the pool bounds.
 //
 // Thread-safe: `wrote`.
 class PartUpload {

@@ -35,7 +35,8 @@ class SenderPool {
   void submit_more(std::function<void()> job);
   // Returns when all jobs were done.  Throws: like submit.
   void wait();
-  // Drops the jobs that were not begun and waits for the others; returns whether they ended in time.
+  // Drops the jobs that were not begun and waits for the others; returns whether they ended in
+  // time.
   bool stop(std::chrono::milliseconds time) noexcept;
 
  private:

@@ -21,7 +21,8 @@ class Spool {
   Spool& operator=(const Spool&) = delete;
   ~Spool() { remove(); }
 
-  // Makes an empty file, "a" or "a/b", with the folders above it, and returns its path.  Throws: kIo, kNoSpace.
+  // Makes an empty file, "a" or "a/b", with the folders above it, and returns its path.  Throws:
+  // kIo, kNoSpace.
   std::filesystem::path add(const std::string& name);
   // The folder.
   const std::filesystem::path& path() const { return path_; }

@@ -35,7 +35,8 @@ bool ends_with_any(std::string_view name, std::initializer_list<std::string_view
 // "a" or "a/b".
 bool is_member_path(std::string_view name) {
   std::size_t parts = 1;
-  for (std::size_t slash = 0; (slash = name.find('/')) != name.npos; name.remove_prefix(slash + 1)) {
+  for (std::size_t slash = 0; (slash = name.find('/')) != name.npos;
+       name.remove_prefix(slash + 1)) {
     const std::string_view part = name.substr(0, slash);
     if (part.empty() || part == "." || part == ".." || ++parts > 2) return false;
   }
@@ -163,8 +164,8 @@ StoredOutput::Names StoredOutput::members_of(const std::string& folder, const st
       continue;
     }
     if (nested && options_.replace) throw in_the_way(entry.name);
-    const Names inner =
-        nested ? Names{entry.name} : members_of(cat(folder, "/", entry.name), entry.name + "/", true);
+    const Names inner = nested ? Names{entry.name}
+                               : members_of(cat(folder, "/", entry.name), entry.name + "/", true);
     names.insert(names.end(), inner.begin(), inner.end());
   }
   return names;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every verb that writes, with OUT in a store: the bytes are those that it writes to a local path.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "formats/base/interrupt.h"
 #include "tests/support/sim_store.h"
@@ -180,7 +180,8 @@ TEST_F(StoredOutputsTest, seals_are_those_of_a_local_output) {
     const CliResult sent = run_cli(with(one, "sim://bucket/" + one.out, {"--seal"}));
     ASSERT_EQ(sent.status, 0) << sent.err;
     Files expected;
-    for (auto& [name, bytes] : files_at(path("local"))) expected["bucket/" + name.substr(6)] = bytes;
+    for (auto& [name, bytes] : files_at(path("local")))
+      expected["bucket/" + name.substr(6)] = bytes;
     EXPECT_TRUE(stored() == expected);
     fs::remove_all(settings_.root / "bucket");
     fs::remove_all(folder() / "local");
@@ -279,7 +280,8 @@ TEST_F(StoredOutputsTest, nothing_is_shared_with_the_source) {
 std::uint64_t space_of(const fs::path& folder) {
   std::uint64_t sum = 0;
   std::error_code gone;
-  for (fs::recursive_directory_iterator at(folder, gone), end; !gone && at != end; at.increment(gone)) {
+  for (fs::recursive_directory_iterator at(folder, gone), end; !gone && at != end;
+       at.increment(gone)) {
     struct stat info {};
     if (::lstat(at->path().c_str(), &info) == 0)
       sum += static_cast<std::uint64_t>(info.st_blocks) * 512;
@@ -306,12 +308,12 @@ TEST_F(StoredOutputsTest, what_was_sent_takes_no_space) {
     return false;
   });
   ::setenv("TMPDIR", spool.c_str(), 1);
-  const Case large[] = {{{"convert", path("large.pt"), "{}"}, "full.pt"},
-                        {{"convert", path("large.pt"), "{}", "--drop-values"}, "full.safetensors"},
-                        {{"convert", path("large.pt"), "{}"}, "full.h5"},
-                        {{"shard", path("large.pt"), "{}", "-w", "4"}, "folder"},
-                        {{"convert", path("large.pt"), "{}", "--to", "torch-checkpointing", "-w", "2"},
-                         "folder"}};
+  const Case large[] = {
+      {{"convert", path("large.pt"), "{}"}, "full.pt"},
+      {{"convert", path("large.pt"), "{}", "--drop-values"}, "full.safetensors"},
+      {{"convert", path("large.pt"), "{}"}, "full.h5"},
+      {{"shard", path("large.pt"), "{}", "-w", "4"}, "folder"},
+      {{"convert", path("large.pt"), "{}", "--to", "torch-checkpointing", "-w", "2"}, "folder"}};
   for (const Case& one : large) {
     SCOPED_TRACE(text_of(one));
     most = 0;
@@ -329,7 +331,7 @@ TEST_F(StoredOutputsTest, a_url_of_no_store_is_refused) {
       run_cli({"consolidate", golden_path("2.15.0/fsdp2/ckpt"), "ftp://host/full.pt"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]: ftp://host/full.pt: is a URL of a kind "
-                                     "that is not written; name a local path, or s3://"));
+                                     "that is not written; name a local path"));
 }
 
 TEST_F(StoredOutputsTest, the_folder_of_waiting_bytes_is_gone_afterwards) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/upload/byte_runs.h"
 
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <random>
 
 namespace fsdp::formats {
 namespace {
@@ -26,7 +26,8 @@ TEST(ByteRuns, runs_that_touch_become_one) {
 TEST(ByteRuns, bytes_that_are_there_are_not_added_again) {
   ByteRuns runs;
   runs.add(10, 20);
-  for (const auto& [begin, end] : {std::pair{10U, 20U}, {5U, 11U}, {19U, 30U}, {12U, 13U}, {0U, 50U}})
+  for (const auto& [begin, end] :
+       {std::pair{10U, 20U}, {5U, 11U}, {19U, 30U}, {12U, 13U}, {0U, 50U}})
     EXPECT_EQ(runs.add(begin, end).end, 0U) << begin << ' ' << end;
   EXPECT_THAT(runs.runs(), ElementsAre(Bytes{10, 20}));
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/upload/part_upload.h"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
 #include <numeric>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include "formats/upload/spool.h"
 #include "tests/support/expect_error.h"
@@ -43,9 +44,7 @@ class PartUploadTest : public testing::Test {
     out.close();
     upload_->wrote(begin, end - begin, kept);
   }
-  std::string stored() const {
-    return test::to_text(test::read_file(folder_ / "bucket/key"));
-  }
+  std::string stored() const { return test::to_text(test::read_file(folder_ / "bucket/key")); }
   void resize(std::uint64_t bytes) const { std::filesystem::resize_file(file_, bytes); }
 
   test::TempDir folder_;

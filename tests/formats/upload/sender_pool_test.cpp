@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/upload/sender_pool.h"
 
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <chrono>
 #include <semaphore>
+
+#include <gtest/gtest.h>
 
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"

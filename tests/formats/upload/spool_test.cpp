@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/upload/spool.h"
 
-#include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <utime.h>
+
+#include <gtest/gtest.h>
 
 #include "formats/base/error.h"
 #include "tests/support/expect_error.h"

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/upload/stored_output.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+#include <atomic>
+#include <chrono>
 #include <fstream>
 #include <map>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
@@ -185,7 +188,8 @@ TEST_F(StoredOutputTest, a_file_that_appears_meanwhile_stays_and_the_rest_goes) 
     const std::string theirs = cat("bucket/run/step-4/", name);
     fail_at([&](SimRequest request, const std::string& url) {
       const bool last = request == SimRequest::kComplete || request == SimRequest::kPut;
-      if (last && url.ends_with(name) && !fs::exists(folder_.path() / theirs)) put(theirs, "theirs");
+      if (last && url.ends_with(name) && !fs::exists(folder_.path() / theirs))
+        put(theirs, "theirs");
       return false;
     });
     {
@@ -247,6 +251,33 @@ TEST_F(StoredOutputTest, names_that_leave_the_folder_and_twins_are_refused) {
   }
   add(output, "a/b", "x");
   test::expect_error(ErrorCode::kExists, "is written twice", [&] { output.add("a/b"); });
+}
+
+// A request is under way, and the writer waits for it, when another thread ends the process.
+TEST_F(StoredOutputTest, who_ends_the_process_takes_back_what_is_visible) {
+  std::atomic<bool> stuck{false};
+  std::atomic<bool> goes_on{false};
+  fail_at([&](SimRequest request, const std::string& url) {
+    if (request != SimRequest::kComplete || !url.ends_with("__1_0.distcp")) return false;
+    stuck = true;
+    while (!goes_on) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+  });
+  std::jthread ender([&] {
+    while (!stuck || !fs::exists(folder_.path() / "bucket/run/step-4/__0_0.distcp"))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::jthread answer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      goes_on = true;
+    });
+    abandon_outputs();
+    EXPECT_EQ(files(), Files{});
+    commit_mutex().unlock();  // The process goes on in this test alone.
+  });
+  StoredOutput output(*store_, kUrl, folder());
+  add_checkpoint(output, "new");
+  EXPECT_THROW(output.commit(), Error);
+  ender.join();
 }
 
 TEST_F(StoredOutputTest, a_file_beside_it_is_put_and_removed) {
