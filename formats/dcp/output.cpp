@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "formats/dcp/names.h"
 #include "formats/dcp/rank_writer.h"
 #include "formats/dcp/source_plan.h"
+#include "formats/store/store.h"
 #include "formats/torch/writer.h"
 
 namespace fsdp::formats {
@@ -57,6 +59,29 @@ std::int64_t agreed(Team* team, std::int64_t files_at_once) {
   return least;
 }
 
+// Returns a number of data files that no file in a folder of a store has.  While the folder is
+// replaced its old metadata lead to its old data then.
+std::int64_t free_number(const std::filesystem::path& destination, const std::string& prefix) {
+  const Store* const store = store_of(destination.native());
+  if (store == nullptr) return 0;
+  std::string url = cat(destination.native(), "/", prefix);
+  while (url.ends_with('/')) url.pop_back();
+  const auto entries = store->list(url);
+  std::set<std::string> names;
+  if (entries) {
+    for (const StoredEntry& entry : *entries) names.insert(entry.name);
+  }
+  const auto taken = [&](std::int64_t number) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      const auto rank = dcp::rank_of_data_file(name);
+      return rank && name == dcp::data_file_name(*rank, number);
+    });
+  };
+  std::int64_t number = 0;
+  while (taken(number)) ++number;
+  return number;
+}
+
 void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
   file.write_at(offset, std::as_bytes(std::span(text)));
 }
@@ -75,7 +100,7 @@ class RankFiles {
   void write(AtomicDirectory& folder, std::int64_t first, std::int64_t count, bool sync) {
     first_ = first;
     for (std::int64_t rank = first; rank < first + count; ++rank) {
-      files_.push_back(&folder.add_file(prefix_ + dcp::data_file_name(rank, 0)));
+      files_.push_back(&folder.add_file(prefix_ + layout_.file_name(rank)));
       if (layout_.file_bytes(rank) != 0) files_.back()->reserve(layout_.file_bytes(rank));
     }
     for (const ValueItem& item : layout_.values()) add_value(item);
@@ -246,6 +271,7 @@ class FolderOutput : public DcpOutput {
       meta_.emplace(source, Value::dict(layout_.state_file()));
       meta_values_ = layout_.state_file().size();
     }
+    if (options.replace) layout_.number_files(free_number(destination, prefix_));
     plan();
   }
 
@@ -282,7 +308,7 @@ class FolderOutput : public DcpOutput {
     plan_.format = "dcp";
     plan_.folder = true;
     for (std::int64_t rank = 0; rank < layout_.world_size(); ++rank)
-      plan_.files.push_back({prefix_ + dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
+      plan_.files.push_back({prefix_ + layout_.file_name(rank), layout_.file_bytes(rank)});
     if (meta_) plan_.files.push_back({prefix_ + state_file_, meta_->file_bytes()});
     std::uint64_t metadata_bytes = 0;
     layout_.write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
@@ -304,7 +330,7 @@ class FolderOutput : public DcpOutput {
   const OutputOptions options_;
   const std::string prefix_;
   const std::string kind_;
-  const SourcePlan layout_;
+  SourcePlan layout_;
   std::string state_file_ = std::string(dcp::kLightningMetaName);
   std::optional<TorchSaveWriter> meta_;
   std::size_t meta_values_ = 0;

@@ -193,10 +193,8 @@ StoredOutput::Added StoredOutput::add(const std::string& name) {
                 cat(shown_, ": ", quote(name), " is not the name of a file in a folder"));
   }
   const std::lock_guard lock(made_mutex_);
-  if (std::any_of(members_.begin(), members_.end(),
-                  [&](const Member& member) { return member.name == name; })) {
+  if (!names_.insert(name).second)
     throw Error(ErrorCode::kExists, escape(url) + ": is written twice");
-  }
   const std::filesystem::path spool = spool_.add(name.empty() ? kRoot : cat(kRoot, "/", name));
   const auto upload = std::make_shared<PartUpload>(store_, url, spool, senders_);
   members_.push_back({name, upload});
@@ -215,16 +213,25 @@ void StoredOutput::commit() {
 void StoredOutput::commit_folder() {
   const Names old = check_folder();
   const std::set<std::string> before(old.begin(), old.end());
-  Names leaders;
-  std::copy_if(old.begin(), old.end(), std::back_inserter(leaders),
-               [&](const std::string& name) { return rank_of(name) >= kLeader; });
   std::vector<std::vector<const Member*>> ranks(kSeal + 1);
   for (const Member& member : members_)
     ranks[static_cast<std::size_t>(rank_of(member.name))].push_back(&member);
+  const auto& data = ranks[kData];
+  // Otherwise what leads to the old data would lead to new ones.
+  const bool leaders_first = std::any_of(data.begin(), data.end(), [&](const Member* member) {
+    return before.contains(member->name);
+  });
+  const auto old_of = [&](int rank) {
+    Names names;
+    std::copy_if(old.begin(), old.end(), std::back_inserter(names),
+                 [&](const std::string& name) { return rank_of(name) == rank; });
+    return names;
+  };
   try {
-    remove_all(leaders);
+    remove_all(old_of(kSeal));
+    if (leaders_first) remove_all(old_of(kLeader));
+    complete(data, before);
     complete(ranks[kCompanion], before);
-    complete(ranks[kData], before);
     const std::lock_guard lock(commit_mutex());  // See Note [abandoning outputs].
     // One after the other, as they were added.
     for (const int rank : {kLeader, kSeal}) {
@@ -233,15 +240,15 @@ void StoredOutput::commit_folder() {
     committed_ = true;
     note_committed();
   } catch (const Error& error) {
-    if (old.empty()) throw;
-    throw error.saying(cat(error.what(), "; the checkpoint that was there is no longer whole"));
+    if (leaders_first)
+      throw error.saying(cat(error.what(), "; the checkpoint that was there is no longer whole"));
+    if (!old_of(kSeal).empty())
+      throw error.saying(cat(error.what(), "; the checkpoint that was there has lost its seal"));
+    throw;
   }
   Names stale;
-  std::copy_if(old.begin(), old.end(), std::back_inserter(stale), [&](const std::string& name) {
-    return rank_of(name) < kLeader &&
-           std::none_of(members_.begin(), members_.end(),
-                        [&](const Member& member) { return member.name == name; });
-  });
+  std::copy_if(old.begin(), old.end(), std::back_inserter(stale),
+               [&](const std::string& name) { return !names_.contains(name); });
   try {
     remove_all(stale);
   } catch (const Error& error) {

@@ -36,9 +36,10 @@ struct StoredOutputOptions {
 // before finds no checkpoint.  A file of that name that appears meanwhile is never replaced, unless
 // that was asked for.
 //
-// Where a folder is replaced, the old files that lead to data go first, and files of the old
-// checkpoint that the new one lacks go last: between the two there is no checkpoint at that place,
-// never one whose metadata are of another than its data.
+// Where a folder is replaced, files of the old checkpoint that the new one lacks go last.  If no
+// data file of the new one has the name of an old one, the old checkpoint stays whole until the
+// file that leads to data is replaced.  Otherwise that file goes first: then there is no checkpoint
+// at that place for a while, never one whose metadata are of another than its data.
 //
 // A run that fails, or is asked to stop, takes back what it sent and what it made visible.  One
 // that is killed before `commit` leaves uploads that nobody sees.
@@ -101,6 +102,7 @@ class StoredOutput : private Unfinished {
   const std::string shown_;
   Spool spool_;
   std::vector<Member> members_;
+  std::set<std::string> names_;  // of the members
   std::mutex made_mutex_;
   std::vector<const PartUpload*> made_;  // visible now, and not there before
   std::timed_mutex ending_;              // taken by who takes everything back

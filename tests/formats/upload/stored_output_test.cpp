@@ -135,7 +135,6 @@ TEST_F(StoredOutputTest, a_folder_appears_with_the_files_that_lead_to_data_last)
   output.commit();
   EXPECT_EQ(files(), checkpoint("new"));
   ASSERT_EQ(seen.size(), 5U);
-  EXPECT_THAT(seen[0], HasSubstr("config.json"));
   EXPECT_THAT(seen[3], HasSubstr(".metadata"));
   EXPECT_THAT(seen[4], HasSubstr("seal"));
 }
@@ -222,6 +221,44 @@ TEST_F(StoredOutputTest, a_folder_is_replaced_without_old_metadata_beside_new_da
   });
   output.commit();
   EXPECT_EQ(files(), checkpoint("new"));
+}
+
+void add_numbered(const std::function<void(const std::string&, const std::string&)>& add) {
+  add(".metadata", "leads to 1");
+  add("__0_1.distcp", "data of rank zero new");
+}
+
+TEST_F(StoredOutputTest, with_other_names_of_data_the_old_one_is_whole_until_the_new_one_is) {
+  const Files old = {{"bucket/run/step-4/.metadata", "leads to 0"},
+                     {"bucket/run/step-4/__0_0.distcp", "data of rank zero old"}};
+  const Files expected = {{"bucket/run/step-4/.metadata", "leads to 1"},
+                          {"bucket/run/step-4/__0_1.distcp", "data of rank zero new"}};
+  for (const auto& [name, content] : old) put(name, content);
+  fail_at([&](SimRequest, const std::string&) {
+    const Files now = files();
+    const std::string metadata = now.at("bucket/run/step-4/.metadata");
+    EXPECT_TRUE(now.contains(cat("bucket/run/step-4/__0_", metadata.back(), ".distcp")));
+    return false;
+  });
+  {
+    StoredOutput output(*store_, kUrl, folder(true));
+    add_numbered([&](const auto& name, const auto& content) { add(output, name, content); });
+    output.commit();
+  }
+  EXPECT_EQ(files(), expected);
+  fs::remove_all(folder_.path() / "bucket");
+  for (const auto& [name, content] : old) put(name, content);
+  for (const SimRequest when : {SimRequest::kUpload, SimRequest::kPart, SimRequest::kComplete,
+                                SimRequest::kPut, SimRequest::kList}) {
+    fail_at([&](SimRequest request, const std::string&) { return request == when; });
+    const auto replace = [&] {
+      StoredOutput output(*store_, kUrl, folder(true));
+      add_numbered([&](const auto& name, const auto& content) { add(output, name, content); });
+      output.commit();
+    };
+    test::expect_error(ErrorCode::kNetwork, "told to fail", replace);
+    EXPECT_EQ(files(), old);
+  }
 }
 
 TEST_F(StoredOutputTest, a_folder_with_other_files_is_not_replaced) {
