@@ -130,7 +130,7 @@ void PartUpload::finish(std::uint64_t bytes) {
     begun = begun_;
     if (begun && bytes != bytes_)
       throw Error(ErrorCode::kIo, cat(escape(url_), ": has ", bytes, " bytes, not ", bytes_));
-    bytes_ = bytes;
+    if (!begun) bytes_ = bytes;
   }
   if (!begun && bytes <= kMostPutBytes) return;
   if (!begun) begin(bytes);

@@ -72,7 +72,7 @@ Spool::Spool() {
 }
 
 fs::path Spool::add(const std::string& name) {
-  const fs::path path = path_ / name;
+  fs::path path = path_ / name;
   std::error_code error;
   fs::create_directories(path.parent_path(), error);
   if (error) fail(path.parent_path(), error.value());

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <iterator>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -19,6 +20,7 @@ namespace {
 
 // The time for requests that are under way when everything is taken back.
 constexpr std::chrono::seconds kEndTime{5};
+constexpr std::chrono::milliseconds kEndPoll{10};
 
 // The order in which files become visible.
 enum Rank : int { kCompanion, kData, kLeader, kSeal };
@@ -90,7 +92,12 @@ StoredOutput::~StoredOutput() {
 
 // See Note [abandoning outputs]: the thread that writes may be doing the same.
 void StoredOutput::abandon() noexcept {
-  const std::unique_lock lock(ending_, kEndTime);
+  std::unique_lock lock(ending_, std::try_to_lock);
+  for (std::chrono::milliseconds waited{0}; !lock.owns_lock() && waited < kEndTime;
+       waited += kEndPoll) {
+    std::this_thread::sleep_for(kEndPoll);
+    (void)lock.try_lock();
+  }
   if (lock.owns_lock()) take_back();
 }
 

@@ -105,7 +105,7 @@ class StoredOutput : private Unfinished {
   std::set<std::string> names_;  // of the members
   std::mutex made_mutex_;
   std::vector<const PartUpload*> made_;  // visible now, and not there before
-  std::timed_mutex ending_;              // taken by who takes everything back
+  std::mutex ending_;                    // taken by who takes everything back
   bool ended_ = false;
   std::atomic<bool> committed_{false};
   SenderPool senders_;  // last: its threads use all above

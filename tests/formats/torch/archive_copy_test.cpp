@@ -2,6 +2,7 @@
 #include "formats/torch/archive_copy.h"
 
 #include <fcntl.h>
+
 #include <gtest/gtest.h>
 
 #include "formats/content/content.h"

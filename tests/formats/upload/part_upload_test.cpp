@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <numeric>
 #include <random>
@@ -30,6 +31,8 @@ class PartUploadTest : public testing::Test {
     file_ = spool_.add("output");
     upload_ = std::make_unique<PartUpload>(*store_, "sim://bucket/key", file_, senders_);
   }
+
+  ~PartUploadTest() override { senders_.stop(std::chrono::seconds(10)); }
 
   std::string content(std::size_t bytes) const {
     std::string text(bytes, '\0');
@@ -150,8 +153,8 @@ TEST_F(PartUploadTest, the_failure_of_a_part_reaches_the_writer) {
   const std::string all = content(100);
   resize(all.size());
   upload_->begin(all.size());
-  write(all, 0, all.size());
   test::expect_error(ErrorCode::kNetwork, "told to fail", [&] {
+    write(all, 0, all.size());
     upload_->finish(all.size());
     senders_.wait();
   });
