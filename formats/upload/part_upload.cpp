@@ -83,6 +83,15 @@ void PartUpload::begin(std::uint64_t bytes) {
   senders_.submit([this] { create(); });
 }
 
+// Otherwise the spool would fill while the store is slow to answer.
+void PartUpload::await_beginning() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!begun_ || upload_) return;
+  }
+  senders_.wait();
+}
+
 void PartUpload::create() {
   auto upload = store_.upload(url_, bytes_);
   Parts parts;
@@ -109,6 +118,7 @@ void PartUpload::add_whole(ByteRuns::Run run, ByteRuns::Run within, Parts& parts
 
 void PartUpload::wrote(std::uint64_t offset, std::uint64_t bytes, bool kept) {
   if (bytes == 0) return;
+  await_beginning();
   Parts parts;
   {
     const std::lock_guard lock(mutex_);

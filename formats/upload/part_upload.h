@@ -57,6 +57,7 @@ class PartUpload {
   using Parts = std::vector<std::uint32_t>;
 
   void create();
+  void await_beginning();
   void add_whole(ByteRuns::Run run, ByteRuns::Run within, Parts& parts);
   void send(std::uint32_t part);
   void give_back(int fd, std::uint64_t begin, std::uint64_t end);
