@@ -19,7 +19,7 @@
 #include "formats/dcp/sharding.h"
 #include "formats/files/atomic_directory.h"
 #include "formats/files/atomic_file.h"
-#include "formats/files/joined_folder.h"
+#include "formats/files/joined_output.h"
 #include "formats/files/seal.h"
 #include "formats/torch/stream_writer.h"
 #include "libfsdp/agree.h"

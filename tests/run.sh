@@ -14,7 +14,7 @@ cd "$ROOT"
 FUZZ_SECONDS=20
 [ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
 
-need_packages tool test torch fuzz package
+need_packages tool test torch fuzz package mpi
 need_cmake
 need_python
 need_frameworks

@@ -12,6 +12,7 @@
 #include "formats/model/shard_spec.h"
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
+#include "tools/agreement.h"
 #include "tools/conversion.h"
 #include "tools/dtype_word.h"
 #include "tools/reading.h"
@@ -76,6 +77,7 @@ class AverageVerb : public Verb {
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
 
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::vector<std::string> paths = take_words(common);
     formats::AverageOptions options = read_options(paths.size());
@@ -89,6 +91,7 @@ class AverageVerb : public Verb {
     for (const formats::InputContent& input : inputs) left_out += input.optimizer_tensors;
     Progress no_progress(streams.err, false, name(), 0);
     options.compare = visit_options(common, no_progress);
+    options.compare.team = nullptr;  // every member needs the answer at once
     formats::Average average = formats::average_of(std::move(inputs), options);
     formats::Value content = formats::with_values(*average.checkpoint, average.content);
     content = formats::with_integer_ids(*average.checkpoint, content);
@@ -150,6 +153,7 @@ class AverageVerb : public Verb {
     std::vector<std::unique_ptr<formats::Checkpoint>> checkpoints;
     for (const std::string& path : paths) {
       checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals}));
+      agree_on_source(common.team, path, *checkpoints.back());
       check_selection(common.keys, checkpoints.back()->index(), formats::escape(path));
     }
     return checkpoints;

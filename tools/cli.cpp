@@ -17,11 +17,13 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "tools/agreement.h"
 #include "tools/build_info.h"
 #include "tools/colour.h"
 #include "tools/common_options.h"
 #include "tools/completion.h"
 #include "tools/help_text.h"
+#include "tools/launcher.h"
 #include "tools/man_page.h"
 #include "tools/memory_budget.h"
 #include "tools/placed.h"
@@ -236,8 +238,14 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
 
 // Runs a verb with at most --max-memory, or the memory that the named files justify.
 int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<std::string>& args,
-                      std::ostream& out, std::ostream& err) {
+                      std::ostream& out, std::ostream& err, formats::Team* team, unsigned threads) {
   CommonOptions common = interpret(typed);
+  if (threads != 0 && !typed.threads) common.threads = threads;
+  if (verb.divides()) {
+    common.team = team;
+  } else if (team != nullptr && !team->leads()) {
+    return 0;
+  }
   const InputSize input = size_of(args);
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;
@@ -253,8 +261,18 @@ int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<st
   }
 }
 
-int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
-                  std::ostream& err) {
+// Refuses to be one of several processes that would all do the same.
+void refuse_others() {
+  const auto launch = launched_with_others();
+  if (!launch) return;
+  throw Error(ErrorCode::kUsage,
+              formats::cat(launch->launcher, " started ", launch->tasks,
+                           " tasks, and each would do the whole work; start one, or the "
+                           "fsdp-ckpt-mpi of the same MPI, whose ranks divide it"));
+}
+
+int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out, std::ostream& err,
+                  formats::Team* team, unsigned threads) {
   // For the build, which installs their output.
   if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
     out << completion_script(typed_args[1]);
@@ -291,8 +309,9 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
                                    [](const CLI::App* verb) { return verb->parsed(); });
   if (chosen == subcommands.end())
     throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
+  if (team == nullptr) refuse_others();
   return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), typed, args, out,
-                           err);
+                           err, team, threads);
 }
 
 // `committed`: the outputs of this process when the run began.
@@ -303,27 +322,48 @@ std::string no_memory_words(std::uint64_t committed) {
                                                    : "out of memory; the new output is in place";
 }
 
+// Runs as a member of a team: its steps begin with the comparison of what the members are asked to
+// do, and end with the leader's status.
+int run_together(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                 formats::Team& team, unsigned threads) {
+  agree_on_start(team, args);
+  const int status = parse_and_run(args, out, err, &team, threads);
+  const std::string mine = formats::Packed().number(static_cast<std::uint64_t>(status)).take();
+  return static_cast<int>(formats::Unpacked(team.exchange("end", mine).front()).number());
+}
+
 }  // namespace
 
-int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+        formats::Team* team, unsigned threads) {
   const bool json = wants_json(args);
   const bool color = colors_errors(args, err);
   const std::uint64_t committed = formats::outputs_committed();
+  std::ostream nowhere(nullptr);
+  const bool silent = team != nullptr && !team->leads();
+  std::ostream& own_out = silent ? nowhere : out;
+  std::ostream& own_err = silent ? nowhere : err;
+  // Reports the error of the team, which may be another member's.
+  const auto report = [&](const Error& found) {
+    const Error error = team == nullptr ? found : team->fail(found);
+    print_error(error.code(), message_of(error) + placed_text(), json, own_out, own_err, color);
+    return error.code() == ErrorCode::kInterrupted ? interrupted_status() : kFailed;
+  };
   forget_placed();
   try {
-    return parse_and_run(args, out, err);
+    return team == nullptr ? parse_and_run(args, out, err, nullptr, threads)
+                           : run_together(args, own_out, own_err, *team, threads);
   } catch (const Error& error) {
-    print_error(error.code(), message_of(error) + placed_text(), json, out, err, color);
-    if (error.code() == ErrorCode::kInterrupted) return interrupted_status();
+    return report(error);
   } catch (const std::bad_alloc&) {
+    if (team != nullptr) return report(Error(ErrorCode::kOutOfMemory, "out of memory"));
     print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err, color);
   } catch (const std::filesystem::filesystem_error& error) {
     const bool memory = error.code() == std::errc::not_enough_memory;
-    print_error(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo,
-                formats::escape(error.what()) + placed_text(), json, out, err, color);
+    return report(
+        Error(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo, formats::escape(error.what())));
   } catch (const std::exception& error) {
-    print_error(ErrorCode::kIo, formats::escape(error.what()) + placed_text(), json, out, err,
-                color);
+    return report(Error(ErrorCode::kIo, formats::escape(error.what())));
   }
   return kFailed;
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 
+#include "formats/base/team.h"
 #include "formats/model/select.h"
 
 namespace fsdp::cli {
@@ -26,6 +27,8 @@ struct CommonOptions {
   std::uint64_t max_memory_bytes = 256U << 20U;
   formats::KeySelection keys;
   std::set<std::string> allowed_globals;
+  // The processes that run this verb together; null: this one alone.
+  formats::Team* team = nullptr;
 };
 
 // The output streams of a verb.  The flags are the results of `When` for this terminal.

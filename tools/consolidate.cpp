@@ -19,6 +19,7 @@ class ConsolidateVerb : public Verb {
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, {"pt", "safetensors", "hdf5"});
   }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     return convert_checkpoint(name(), conversion_, common, streams);
   }

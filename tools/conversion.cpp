@@ -16,6 +16,7 @@
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
 #include "formats/rewrite/rename.h"
+#include "tools/agreement.h"
 #include "tools/dtype_word.h"
 #include "tools/name_report.h"
 #include "tools/producer_note.h"
@@ -132,7 +133,9 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
 }
 
 std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
-  return formats::open_checkpoint(common.path, {common.allowed_globals});
+  auto source = formats::open_checkpoint(common.path, {common.allowed_globals});
+  agree_on_source(common.team, common.path, *source);
+  return source;
 }
 
 Value selected_content(const formats::Checkpoint& source, const CommonOptions& common) {

@@ -20,6 +20,7 @@ class ConvertVerb : public Verb {
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     conversion_.world_size = world_size_.value_or(1);
     return convert_checkpoint(name(), conversion_, common, streams);

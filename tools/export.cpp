@@ -72,6 +72,7 @@ class ExportVerb : public Verb {
     options.flag("--incomplete", incomplete_, "Write a model that lacks tensors");
   }
 
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     Companions companions;
     if (!config_.empty()) companions = formats::hf::open_companions(config_);

@@ -37,6 +37,7 @@ class MapVerb : public Verb {
     options.flag("--drop-optimizer", drop_optimizer_, "Leave states of optimizers out");
   }
 
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     MapOptions options =
         choice_.options(rules_, reverse_ ? Direction::kReverse : Direction::kForward);

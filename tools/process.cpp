@@ -114,7 +114,9 @@ void prepare_process() {
 }
 
 int interrupted_status() noexcept {
-  return kSignalBase + formats::interrupt_signal.load();
+  // Without one another rank of the job was asked.
+  const int number = formats::interrupt_signal.load();
+  return kSignalBase + (number != 0 ? number : SIGTERM);
 }
 
 int report_no_memory() noexcept {

@@ -65,6 +65,8 @@ class Verb {
   // Returns whether the verb takes PATH.
   virtual bool takes_path() const { return true; }
   virtual void declare(OptionSet& options) = 0;
+  // Returns whether a team can run the verb together; otherwise its leader runs it alone.
+  virtual bool divides() const { return false; }
   // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error, if it could
   // not be done.
   virtual int run(const CommonOptions& common, const Streams& streams) = 0;

@@ -77,6 +77,7 @@ class Writing {
     options.max_buffer_bytes = buffer_bytes_;
     options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
     options.cancelled = [] { return formats::interrupted(); };
+    options.team = common_.team;
     return output_.write(options);
   }
 
@@ -202,12 +203,18 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
 }  // namespace
 
 formats::OutputOptions WritingOptions::output(const CommonOptions& common) const {
-  return {force, sync, seal,
-          [destination = destination, allowed = common.allowed_globals](const fs::path& temporary) {
-            formats::check_output_names(temporary, destination, allowed,
-                                        [] { return formats::interrupted(); });
-          },
-          true};
+  formats::OutputOptions options;
+  options.replace = force;
+  options.sync = sync;
+  options.seal = seal;
+  options.before_commit = [destination = destination,
+                           allowed = common.allowed_globals](const fs::path& temporary) {
+    formats::check_output_names(temporary, destination, allowed,
+                                [] { return formats::interrupted(); });
+  };
+  options.make_folders = true;
+  options.team = common.team;
+  return options;
 }
 
 void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help) {

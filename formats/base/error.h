@@ -20,6 +20,8 @@ enum class ErrorCode {
   kIo,
   kNoSpace,
   kBusy,
+  kAccess,
+  kNetwork,
   kChanged,
   kInterrupted,
   kOutOfMemory,

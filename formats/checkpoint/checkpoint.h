@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/team.h"
 #include "formats/files/file_crcs.h"
 #include "formats/model/chunk_data.h"
 #include "formats/model/finding.h"
@@ -34,6 +35,8 @@ struct VerifyOptions {
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
   std::function<bool()> cancelled;
   FileCrcs* crcs = nullptr;  // receives the checksums of the file parts read; may be null
+  // Divide the checks among these processes, each of which gets the whole report; null: alone.
+  Team* team = nullptr;
 };
 
 struct VerifyReport {

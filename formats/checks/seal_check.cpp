@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string_view>
@@ -77,14 +76,12 @@ class Sums {
       for (; at < end; at += std::min(kPartBytes, end - at))
         parts_.push_back({number, at, std::min(end, at + kPartBytes)});
     };
-    if (options_.crcs != nullptr) {
-      for (const CrcLedger::Run& run : options_.crcs->runs(*file)) {
-        // If parts overlap, as in hostile metadata, the first one counts.
-        if (run.begin < at || run.begin + run.bytes > bytes_[number]) continue;
-        gap_until(run.begin);
-        ledgers_[number].add(run.begin, run.bytes, run.crc);
-        at = run.begin + run.bytes;
-      }
+    for (const CrcLedger::Run& run : known_runs(*file, number)) {
+      // If parts overlap, as in hostile metadata, the first one counts.
+      if (run.begin < at || run.begin + run.bytes > bytes_[number]) continue;
+      gap_until(run.begin);
+      ledgers_[number].add(run.begin, run.bytes, run.crc);
+      at = run.begin + run.bytes;
     }
     gap_until(bytes_[number]);
   }
@@ -102,6 +99,12 @@ class Sums {
           Finding finding = finding_from(error, escape((folder_.path() / name).native()));
           finding.file = name;
           return finding;
+        },
+        [&](std::size_t i, const CheckResult& result) {
+          // A part that could not be read has a finding.
+          const Part& part = parts_[i];
+          if (result.findings.empty())
+            ledgers_[part.file].add(part.begin, part.end - part.begin, result.crc);
         });
     return std::move(report.findings);
   }
@@ -111,7 +114,43 @@ class Sums {
     return ledgers_[number].total(bytes_[number]);
   }
 
+  // Learns what the other members of a team have read of the files.  Called by all.
+  void join_known() {
+    if (options_.team == nullptr || options_.crcs == nullptr) return;
+    Packed mine;
+    for (const std::string& name : names_) {
+      std::vector<CrcLedger::Run> runs;
+      try {
+        if (const auto file = folder_.open_member_if_present(name))
+          runs = options_.crcs->runs(*file);
+      } catch (const Error&) {
+        // `open` will say what is wrong with it.
+      }
+      mine.number(runs.size());
+      for (const CrcLedger::Run& run : runs)
+        mine.number(run.begin).number(run.bytes).number(run.crc);
+    }
+    std::vector<CrcLedger> joined(names_.size());
+    for (const std::string& sent : options_.team->exchange("checksums of files", mine.take())) {
+      Unpacked fields(sent);
+      for (CrcLedger& ledger : joined) {
+        for (std::uint64_t left = fields.number(); left != 0; --left) {
+          const std::uint64_t begin = fields.number();
+          const std::uint64_t bytes = fields.number();
+          ledger.add(begin, bytes, static_cast<std::uint32_t>(fields.number()));
+        }
+      }
+    }
+    for (const CrcLedger& ledger : joined) known_.push_back(ledger.runs());
+  }
+
  private:
+  // The parts of the file that were read for other checks.
+  std::vector<CrcLedger::Run> known_runs(const File& file, std::size_t number) const {
+    if (!known_.empty()) return known_[number];
+    return options_.crcs == nullptr ? std::vector<CrcLedger::Run>() : options_.crcs->runs(file);
+  }
+
   CheckResult read_part(const Part& part, std::span<std::byte> buffer) {
     const auto file = folder_.open_member(names_[part.file]);
     std::uint32_t crc = 0;
@@ -124,18 +163,18 @@ class Sums {
       crc = crc32(crc, bytes);
       at += bytes.size();
     }
-    const std::lock_guard lock(mutex_);
-    ledgers_[part.file].add(part.begin, part.end - part.begin, crc);
-    return {};
+    CheckResult result;
+    result.crc = crc;
+    return result;
   }
 
   const Directory& folder_;
   const std::vector<std::string> names_;
   const VerifyOptions& options_;
-  std::mutex mutex_;
   std::vector<CrcLedger> ledgers_;
   std::vector<std::uint64_t> bytes_;
   std::vector<Part> parts_;
+  std::vector<std::vector<CrcLedger::Run>> known_;  // of each file; empty: this process is alone
 };
 
 // A killed run of `seal` leaves this behind.
@@ -232,6 +271,7 @@ class SealCheck {
     std::vector<std::string> names;
     for (const SealedFile& file : sealed_) names.push_back(file.name);
     Sums sums(folder_, names, options_);
+    sums.join_known();
     std::vector<bool> wanted(sealed_.size(), false);
     report_.files = sealed_.size();
     for (std::size_t i = 0; i < sealed_.size(); ++i) {

@@ -47,6 +47,16 @@ std::int64_t open_files_at_once(std::size_t source_files) {
   return std::max<std::int64_t>(16, most - spare);
 }
 
+// Returns the number that suits every member of a team: each writes the same files at once.
+std::int64_t agreed(Team* team, std::int64_t files_at_once) {
+  if (team == nullptr) return files_at_once;
+  std::int64_t least = files_at_once;
+  const std::string mine = Packed().number(static_cast<std::uint64_t>(files_at_once)).take();
+  for (const std::string& other : team->exchange("open files", mine))
+    least = std::min(least, static_cast<std::int64_t>(Unpacked(other).number()));
+  return least;
+}
+
 void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
   file.write_at(offset, std::as_bytes(std::span(text)));
 }
@@ -229,7 +239,8 @@ class FolderOutput : public DcpOutput {
 
   void write_into(AtomicDirectory& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
-    const std::int64_t at_once = open_files_at_once(source_.index().files.size());
+    const std::int64_t at_once =
+        agreed(options.team, open_files_at_once(source_.index().files.size()));
     for (std::int64_t first = 0; first < ranks; first += at_once) {
       RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);

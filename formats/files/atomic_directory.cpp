@@ -18,6 +18,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/joined_output.h"
 #include "formats/files/new_folders.h"
 #include "formats/files/output_commit.h"
 #include "formats/files/output_place.h"
@@ -147,6 +148,13 @@ struct AtomicDirectory::Impl : Unfinished {
   };
   Member member(const std::string& name);
 
+  // Takes the invitation back and finishes the files.
+  void finish_files() {
+    if (!invitation.empty() && ::unlinkat(folder.get(), invitation.c_str(), 0) != 0)
+      throw_errno(cat(place.shown(), "/", invitation));
+    for (const auto& added : files) added.file->finish(options.sync);
+  }
+
   // Requires: all files were finished.
   void write_seal();
 
@@ -173,6 +181,20 @@ struct AtomicDirectory::Impl : Unfinished {
   std::vector<SealedFile> sealed;  // further files that the seal lists
   std::string invitation;  // the name of an empty file in the folder; empty: no process was invited
   bool committed = false;
+};
+
+// The folder as a member of a team has it that does not lead.
+struct AtomicDirectory::Joined {
+  OutputFile& add_file(const std::string& name) {
+    files.push_back(
+        std::make_unique<OutputFile>([from = folder, name] { return from->open_file(name); },
+                                     cat(folder->shown(), "/", escape(name)), sync));
+    return *files.back();
+  }
+
+  std::shared_ptr<const JoinedFolder> folder;
+  bool sync;
+  std::vector<std::unique_ptr<OutputFile>> files;
 };
 
 // Puts the new folder in the old one's place and removes the old one.  The old one is locked first:
@@ -231,10 +253,16 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
 
 AtomicDirectory::AtomicDirectory(const std::filesystem::path& destination,
                                  const OutputOptions& options)
-    : impl_(std::make_unique<Impl>(destination, options)) {
+    : team_(options.team) {
+  if (team_ != nullptr && !team_->leads()) {
+    joined_ = std::make_unique<Joined>(Joined{join_folder(*team_, destination), options.sync, {}});
+    return;
+  }
+  impl_ = std::make_unique<Impl>(destination, options);
   const Impl::Standing standing = impl_->check_destination();
   impl_->folder = impl_->place.claim();
   if (standing == Impl::Standing::kFolder) impl_->try_exchange();
+  if (team_ != nullptr) invite_to_folder(*team_, invitation());
 }
 
 AtomicDirectory::~AtomicDirectory() = default;
@@ -272,6 +300,7 @@ void AtomicDirectory::Impl::write_seal() {
 }
 
 OutputFile& AtomicDirectory::add_file(const std::string& name) {
+  if (joined_) return joined_->add_file(name);
   const Impl::Member member = impl_->member(name);
   FileDescriptor fd = open_for_output(member.folder, member.name, O_RDWR | O_CREAT | O_EXCL, 0666);
   if (fd.get() < 0) {
@@ -314,12 +343,18 @@ std::string AtomicDirectory::invitation() {
 }
 
 void AtomicDirectory::commit() {
-  const OutputPlace& place = impl_->place;
-  if (!impl_->invitation.empty() &&
-      ::unlinkat(impl_->folder.get(), impl_->invitation.c_str(), 0) != 0) {
-    throw_errno(cat(place.shown(), "/", impl_->invitation));
+  if (joined_) {
+    for (const auto& file : joined_->files) file->finish(joined_->sync);
+  } else {
+    impl_->finish_files();
   }
-  for (const auto& added : impl_->files) added.file->finish(impl_->options.sync);
+  if (team_ != nullptr) await_files(*team_);
+  if (impl_) place();
+  if (team_ != nullptr) await_commit(*team_);
+}
+
+void AtomicDirectory::place() {
+  const OutputPlace& place = impl_->place;
   look_before_commit(place, impl_->options);
   if (impl_->options.seal) impl_->write_seal();
   const auto sync = [&](const FileDescriptor& folder) {

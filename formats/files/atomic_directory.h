@@ -41,13 +41,13 @@ class AtomicDirectory {
   // it (see share_file).  It is synced as the folder's options say.
   // `crc`: the CRC-32 of the source, if the caller has it; a folder that is sealed needs it, and
   // otherwise reads the source if it is shared.
-  // Throws: like add_file; what share_file throws.
+  // Throws: like add_file; what share_file throws.  Requires: no team.
   Sharing link_file(const std::string& name, const File& source, SharingOptions options = {},
                     std::optional<std::uint32_t> crc = std::nullopt);
-  // Records a file that another process put into this folder (see joined_folder.h), for the seal.
+  // Records a file that another process put into this folder (see joined_output.h), for the seal.
   void add_sealed(SealedFile file);
   // Returns a text by which other processes find this very folder and put files of their own into
-  // it (see joined_folder.h).  They finish them before `commit`, which syncs the folder but not
+  // it (see joined_output.h).  They finish them before `commit`, which syncs the folder but not
   // their content.
   // Throws: kIo, kNoSpace.
   std::string invitation();
@@ -57,7 +57,12 @@ class AtomicDirectory {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Joined;
+  void place();
+
+  Team* team_;
+  std::unique_ptr<Impl> impl_;      // null in a team's member that does not lead,
+  std::unique_ptr<Joined> joined_;  // which has this
 };
 
 }  // namespace fsdp::formats

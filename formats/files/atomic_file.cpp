@@ -15,6 +15,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/joined_output.h"
 #include "formats/files/new_folders.h"
 #include "formats/files/output_commit.h"
 #include "formats/files/output_place.h"
@@ -89,7 +90,12 @@ struct AtomicFile::Impl : Unfinished {
 };
 
 AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
-    : impl_(std::make_unique<Impl>(destination, options)) {
+    : team_(options.team), sync_(options.sync) {
+  if (team_ != nullptr && !team_->leads()) {
+    file_ = join_file(*team_, destination, options.sync);
+    return;
+  }
+  impl_ = std::make_unique<Impl>(destination, options);
   impl_->check_destination();
   impl_->check_seal_name();
   impl_->lock = impl_->place.claim();
@@ -97,13 +103,23 @@ AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOpt
   if (fd.get() < 0) throw_errno(impl_->place.shown());
   file_ =
       std::make_unique<OutputFile>(std::move(fd), impl_->place.shown(), options.sync, options.seal);
+  if (team_ != nullptr) invite_to_file(*team_, impl_->lock, impl_->place.shown());
 }
 
 AtomicFile::~AtomicFile() = default;
 
 void AtomicFile::commit() {
+  // A sum that is not known from parts is read from the file, so all of it has to be there.
+  const bool late = team_ != nullptr && impl_ && impl_->options.seal;
+  if (late) await_files(*team_);
+  file_->finish(sync_);
+  if (team_ != nullptr && !late) await_files(*team_);
+  if (impl_) place();
+  if (team_ != nullptr) await_commit(*team_);
+}
+
+void AtomicFile::place() {
   const OutputPlace& place = impl_->place;
-  file_->finish(impl_->options.sync);
   look_before_commit(place, impl_->options);
   if (!impl_->options.replace && place.existing()) throw appeared(place);
   impl_->check_destination();

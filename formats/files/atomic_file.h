@@ -39,8 +39,11 @@ class AtomicFile {
  private:
   struct Impl;
   void write_seal() const;
+  void place();
 
-  std::unique_ptr<Impl> impl_;
+  Team* team_;
+  bool sync_;
+  std::unique_ptr<Impl> impl_;  // null in a team's member that does not lead
   std::unique_ptr<OutputFile> file_;
 };
 

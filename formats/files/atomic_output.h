@@ -13,6 +13,7 @@
 #include <functional>
 #include <string_view>
 
+#include "formats/base/team.h"
 #include "formats/files/checkpoint_names.h"
 
 namespace fsdp::formats {
@@ -28,6 +29,8 @@ struct OutputOptions {
   bool make_folders = false;
   // Says of a name whether replacing a folder may remove that file; any other file forbids it.
   std::function<bool(std::string_view name)> replaced = is_member_name;
+  // Write it together with these processes (joined_output.h); null: alone.
+  Team* team = nullptr;
 };
 
 // Removes the temporaries of every output that is being written, for a process that is about to end

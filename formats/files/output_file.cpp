@@ -26,7 +26,15 @@ constexpr std::uint64_t kReadBackBytes = 1U << 20U;
 
 }  // namespace
 
+int OutputFile::descriptor() {
+  if (!led_) return fd_.get();
+  const std::lock_guard lock(mutex_);
+  if (fd_.get() < 0) fd_ = open_();
+  return fd_.get();
+}
+
 void OutputFile::reserve(std::uint64_t bytes) {
+  if (led_) return;
   if (bytes > static_cast<std::uint64_t>(INT64_MAX)) {
     throw Error(ErrorCode::kNoSpace,
                 cat(name_, ": ", bytes, " bytes are wanted, more than any file can hold"));
@@ -61,6 +69,7 @@ void OutputFile::start_writeback(std::uint64_t written) {
 
 void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                           std::optional<std::uint32_t> crc) {
+  if (led_) return;
   put_at(offset, bytes);
   if (summed_) add_crc(offset, bytes.size(), crc ? *crc : crc32(0, bytes));
 }
@@ -78,9 +87,9 @@ void OutputFile::put_at(std::uint64_t offset, std::span<const std::byte> bytes) 
                                          " are beyond what any file can hold"));
   }
   const std::uint64_t count = bytes.size();
+  const int fd = descriptor();
   while (!bytes.empty()) {
-    const ssize_t written =
-        ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       if (written == 0) errno = EIO;
@@ -119,8 +128,8 @@ void OutputFile::put_direct(const FileDescriptor& direct, std::uint64_t offset,
   if (!bytes.empty()) put_at(offset, bytes);
 }
 
-FileDescriptor OutputFile::open_direct() const {
-  return synced_ ? formats::open_direct(fd_.get(), O_WRONLY) : FileDescriptor();
+FileDescriptor OutputFile::open_direct() {
+  return synced_ ? formats::open_direct(descriptor(), O_WRONLY) : FileDescriptor();
 }
 
 void OutputFile::finish(bool sync) {

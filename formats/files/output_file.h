@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -24,6 +25,14 @@ class OutputFile {
   // `summed`: its checksum will be needed; `fd` is open for reading as well.
   OutputFile(FileDescriptor fd, std::string name, bool synced = false, bool summed = false)
       : fd_(std::move(fd)), name_(std::move(name)), synced_(synced), summed_(summed) {}
+  // A file that the leader of a team makes (joined_output.h): `reserve` and `write_at` do nothing
+  // here, because the leader does the same; `open` is called before the first byte is put.
+  OutputFile(std::function<FileDescriptor()> open, std::string name, bool synced)
+      : open_(std::move(open)),
+        name_(std::move(name)),
+        synced_(synced),
+        summed_(false),
+        led_(true) {}
   // Makes the file `bytes` long and reserves the disk space at once, so that a full disk is an
   // early error.
   // Throws: kNoSpace saying how much is needed and free, kIo.
@@ -44,7 +53,7 @@ class OutputFile {
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
   // See open_direct in direct_io.h; none (-1) if the file will not be synced.
-  FileDescriptor open_direct() const;
+  FileDescriptor open_direct();
   // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped data that
   // it could not write, and a second fsync would report success.  Finishing a finished file does
   // nothing.
@@ -58,15 +67,18 @@ class OutputFile {
   const std::string& name() const { return name_; }
 
  private:
+  int descriptor();
   void start_writeback(std::uint64_t written);
   void sum_up();
   std::uint32_t read_crc(std::uint64_t begin, std::uint64_t end) const;
 
   FileDescriptor fd_;
+  std::function<FileDescriptor()> open_;
   std::string name_;
   bool synced_;
   bool summed_;
-  std::mutex mutex_;  // of the checksums
+  bool led_ = false;
+  std::mutex mutex_;  // of the checksums, and of opening
   CrcLedger written_;
   std::uint64_t bytes_ = 0;
   std::uint32_t crc_ = 0;

@@ -25,6 +25,7 @@
 #include "formats/hdf5/filters.h"
 #include "formats/hdf5/names.h"
 #include "formats/hdf5/wrapping.h"
+#include "formats/model/division.h"
 #include "formats/model/tensor_reader.h"
 #include "formats/pickle/writer.h"
 
@@ -240,15 +241,62 @@ class Hdf5Output : public Output {
     visiting.max_buffer_bytes = options.max_buffer_bytes;
     visiting.on_progress = options.on_progress;
     visiting.cancelled = options.cancelled;
-    visiting.on_piece = [&](std::size_t piece) { finish_dataset(out, piece_datasets_[piece]); };
-    return visit_pieces(pieces_, visiting, [&](const TensorBlock& block) {
-      write_part(out, piece_datasets_[block.piece], block.offset, block.bytes);
+    visiting.team = options.team;
+    if (options.team != nullptr) {
+      agree_on_pieces(*options.team, pieces_);
+    } else {
+      visiting.on_piece = [&](std::size_t piece) { finish_dataset(out, piece_datasets_[piece]); };
+    }
+    CopyResult result = visit_pieces(pieces_, visiting, [&](const TensorBlock& block) {
+      const auto put = [&](std::uint64_t at, std::span<const std::byte> bytes,
+                           std::optional<std::uint32_t> crc) {
+        out.put_at(at, bytes);
+        if (out.summed()) out.add_crc(at, bytes.size(), crc ? *crc : crc32(0, bytes));
+      };
+      write_part(piece_datasets_[block.piece], block.offset, block.bytes, put);
     });
+    if (options.team != nullptr) {
+      join_progress(*options.team);
+      for (const std::size_t number : piece_datasets_) finish_dataset(out, number);
+    }
+    return result;
   }
 
-  // Writes bytes of the dense elements from `offset` on.
-  void write_part(OutputFile& out, std::size_t number, std::uint64_t offset,
-                  std::span<const std::byte> bytes) {
+  // Adds the parts that other members of a team wrote.
+  void join_progress(Team& team) {
+    Packed mine;
+    for (const auto& [number, progress] : progress_) {
+      const auto runs = progress.crc.runs();
+      mine.number(number).number(runs.size());
+      for (const CrcLedger::Run& run : runs) mine.object(run);
+      mine.number(progress.chunks.size());
+      for (const Fletcher32& sum : progress.chunks) mine.object(sum);
+    }
+    progress_.clear();
+    for (const std::string& sent : team.exchange("checksums of datasets", mine.take())) {
+      Unpacked fields(sent);
+      while (!fields.empty()) {
+        Progress& progress = progress_[fields.number()];
+        for (std::uint64_t left = fields.number(); left != 0; --left) {
+          const auto run = fields.object<CrcLedger::Run>();
+          progress.crc.add(run.begin, run.bytes, run.crc);
+        }
+        std::vector<Fletcher32> chunks;
+        for (std::uint64_t left = fields.number(); left != 0; --left)
+          chunks.push_back(fields.object<Fletcher32>());
+        if (progress.chunks.empty()) {
+          progress.chunks = std::move(chunks);
+        } else {
+          for (std::size_t c = 0; c < chunks.size(); ++c) progress.chunks.at(c).merge(chunks[c]);
+        }
+      }
+    }
+  }
+
+  // Writes bytes of the dense elements from `offset` on by `write(at, bytes, crc)`.
+  template <typename Write>
+  void write_part(std::size_t number, std::uint64_t offset, std::span<const std::byte> bytes,
+                  const Write& write) {
     const std::uint32_t crc = crc32(0, bytes);
     const auto runs = runs_for(number);
     {
@@ -260,7 +308,7 @@ class Hdf5Output : public Output {
       }
     }
     if (!runs) {
-      out.write_at(image_.places[number].address + offset, bytes, crc);
+      write(image_.places[number].address + offset, bytes, crc);
       return;
     }
     while (!bytes.empty()) {
@@ -270,7 +318,7 @@ class Hdf5Output : public Output {
           bytes.subspan(0, std::min<std::uint64_t>(bytes.size(), runs->bytes(c) - inside));
       Fletcher32 sum(runs->run_bytes);
       sum.add(inside, part);
-      out.write_at(image_.places[number].chunks[c] + inside, part);
+      write(image_.places[number].chunks[c] + inside, part, std::nullopt);
       {
         const std::lock_guard lock(mutex_);
         progress_[number].chunks[c].merge(sum);
@@ -313,7 +361,9 @@ class Hdf5Output : public Output {
   }
 
   void write_dataset(OutputFile& out, std::size_t number, std::span<const std::byte> bytes) {
-    write_part(out, number, 0, bytes);
+    const auto write = [&](std::uint64_t at, std::span<const std::byte> part,
+                           std::optional<std::uint32_t> crc) { out.write_at(at, part, crc); };
+    write_part(number, 0, bytes, write);
     finish_dataset(out, number);
   }
 

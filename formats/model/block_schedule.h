@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "formats/model/copy.h"
+#include "formats/model/division.h"
 #include "formats/model/partial_reads.h"
 
 namespace fsdp::formats {
@@ -55,6 +56,11 @@ struct BlockOptions {
   // buffers.
   std::function<BlockTarget(std::size_t piece)> target;
   std::function<bool()> cancelled;
+  // The part of each piece to read; null: all of it.  Blocks begin where the part does, and pieces
+  // without elements in it are left out.
+  std::function<ElementRange(std::size_t piece)> part;
+  // Who reads the other parts: checksums of storages are joined, and `unchecked_bytes` summed.
+  Team* team = nullptr;
 };
 
 struct BlockResult {

@@ -11,6 +11,7 @@
 #include "formats/base/text.h"
 #include "formats/files/output_windows.h"
 #include "formats/model/block_schedule.h"
+#include "formats/model/division.h"
 
 namespace fsdp::formats {
 namespace {
@@ -27,9 +28,54 @@ constexpr unsigned kKeptBlocks = WriteTurns::kMostWaiting + 1;
 // One part in this many of the memory is for writes past the page cache.
 constexpr std::uint64_t kWindowsShare = 3;
 
+std::uint64_t bytes_of(const TargetPiece& piece, std::uint64_t elements) {
+  return elements * item_bytes(piece.written_dtype());
+}
+
+// The CRC of the bytes from `begin` on, if the ledger has exactly these.
+std::optional<std::uint32_t> crc_of(const CrcLedger& ledger, std::uint64_t begin,
+                                    std::uint64_t bytes) {
+  const auto runs = ledger.runs();
+  if (runs.size() != 1 || runs[0].begin != begin || runs[0].bytes != bytes) return std::nullopt;
+  return runs[0].crc;
+}
+
+// Completes the CRCs of this member's parts to those of whole pieces, and tells the files of the
+// leader those of the others.
+void join_crcs(std::span<const TargetPiece> pieces, const Division& division, Team& team,
+               CopyResult& result) {
+  Packed mine;
+  division.for_each(team.rank(),
+                    [&](std::size_t piece, ElementRange) { mine.number(result.crcs[piece]); });
+  const std::vector<std::string> all = team.exchange("checksums of the output", mine.take());
+  std::fill(result.crcs.begin(), result.crcs.end(), 0);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    Unpacked fields(all[rank]);
+    division.for_each(rank, [&](std::size_t number, ElementRange range) {
+      const TargetPiece& piece = pieces[number];
+      const auto crc = static_cast<std::uint32_t>(fields.number());
+      const std::uint64_t bytes = bytes_of(piece, range.count);
+      result.crcs[number] = crc32_combine(result.crcs[number], crc, bytes);
+      if (rank != team.rank())
+        piece.file->add_crc(piece.offset + bytes_of(piece, range.first), bytes, crc);
+    });
+  }
+  result.bytes = 0;
+  for (const TargetPiece& piece : pieces) result.bytes += bytes_of(piece, volume(piece.box.view()));
+}
+
 }  // namespace
 
 CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options) {
+  std::optional<Division> division;
+  if (options.team != nullptr) {
+    agree_on_pieces(*options.team, pieces);
+    division.emplace(divide_copy(pieces, options.team->size()));
+  }
+  const auto part_of = [&](std::size_t number) {
+    return division ? division->range(options.team->rank(), number)
+                    : ElementRange{0, volume(pieces[number].box.view())};
+  };
   CopyResult result;
   result.crcs.resize(pieces.size(), 0);
   std::mutex mutex;
@@ -50,6 +96,8 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   // A single thread has to write its blocks itself.
   blocks.kept_blocks = options.threads > 1 ? kKeptBlocks : 0;
   blocks.cancelled = options.cancelled;
+  blocks.team = options.team;
+  if (division) blocks.part = part_of;
   const auto write = [&](const ReadBlock& block) {
     const TargetPiece& piece = pieces[block.piece];
     const std::uint64_t at = block.first * item_bytes(piece.written_dtype());
@@ -58,13 +106,19 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
     const std::lock_guard lock(mutex);
     ledgers[block.piece].add(at, block.bytes[0].size(), crc);
     result.bytes += block.bytes[0].size();
-    if (options.on_progress) options.on_progress(result.bytes);
+    if (options.on_progress) {
+      options.on_progress(options.team != nullptr ? options.team->progress(result.bytes)
+                                                  : result.bytes);
+    }
   };
   const auto piece_done = [&](std::size_t number) {
     const TargetPiece& piece = pieces[number];
-    const std::uint64_t bytes = volume(piece.box.view()) * item_bytes(piece.written_dtype());
+    const ElementRange part = part_of(number);
     const std::lock_guard lock(mutex);
-    const auto crc = ledgers[number].total(bytes);
+    const std::optional<std::uint32_t> crc =
+        part.count == 0
+            ? 0U
+            : crc_of(ledgers[number], bytes_of(piece, part.first), bytes_of(piece, part.count));
     if (!crc) {
       throw Error(ErrorCode::kHole,
                   cat(quote(piece.key, 200), ": blocks do not tile ", box_text(piece.box.view())));
@@ -75,6 +129,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   const std::span<const TargetPiece> sides[] = {pieces};
   result.unchecked_bytes = read_blocks(sides, blocks, write, piece_done).unchecked_bytes;
   windows.flush();
+  if (division) join_crcs(pieces, *division, *options.team, result);
   return result;
 }
 

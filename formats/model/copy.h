@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/team.h"
 #include "formats/files/output_file.h"
 #include "formats/model/box.h"
 #include "formats/model/chunk_data.h"
@@ -48,6 +49,9 @@ struct CopyOptions {
   std::function<void(std::uint64_t)> on_progress;
   // Called now and then; true ends the copy with kInterrupted.
   std::function<bool()> cancelled;
+  // Divide the bytes among these processes, all of which make this call with the same pieces; null:
+  // copy alone.  `on_progress` of the leader gets the bytes of all.
+  Team* team = nullptr;
 };
 
 struct CopyResult {

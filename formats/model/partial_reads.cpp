@@ -76,22 +76,30 @@ std::vector<PartialRead> partial_reads_from(const std::string& text) {
   return reads;
 }
 
-std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers) {
-  std::map<std::pair<std::string, std::uint64_t>, PartialRead> storages;
-  for (const auto& reads : readers) {
-    for (const PartialRead& read : reads) {
-      const auto [at, fresh] = storages.try_emplace({read.file, read.file_offset}, read);
+std::vector<JoinedRead> joined(std::span<const std::vector<PartialRead>> readers) {
+  std::map<std::pair<std::string, std::uint64_t>, JoinedRead> storages;
+  for (std::size_t reader = 0; reader < readers.size(); ++reader) {
+    for (const PartialRead& read : readers[reader]) {
+      const auto [at, fresh] =
+          storages.try_emplace({read.file, read.file_offset}, JoinedRead{read, reader});
       if (fresh) continue;
       for (const auto& run : read.ledger.runs())
-        at->second.ledger.add(run.begin, run.bytes, run.crc);
+        at->second.read.ledger.add(run.begin, run.bytes, run.crc);
     }
   }
+  std::vector<JoinedRead> result;
+  result.reserve(storages.size());
+  for (auto& [place, storage] : storages) result.push_back(std::move(storage));
+  return result;
+}
+
+std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers) {
   std::uint64_t unchecked = 0;
-  for (const auto& [place, storage] : storages) {
-    if (const auto crc = storage.ledger.total(storage.storage_bytes)) {
-      check_crc(storage, *crc);
+  for (const JoinedRead& storage : joined(readers)) {
+    if (const auto crc = storage.read.ledger.total(storage.read.storage_bytes)) {
+      check_crc(storage.read, *crc);
     } else {
-      unchecked += storage.storage_bytes;
+      unchecked += storage.read.storage_bytes;
     }
   }
   return unchecked;

@@ -78,10 +78,10 @@ void transform_part(const ChunkData& data, const Box& part, std::span<std::byte>
 
 }  // namespace
 
-void StorageChecks::note(const std::string& key, const ChunkData& data) {
+void StorageChecks::note(const std::string& key, const ChunkData& data, bool counts) {
   const std::lock_guard lock(mutex_);
   if (!wants(data)) {
-    if (!data.self_checked) unchecked_bytes_ += data.storage_bytes;
+    if (!data.self_checked && counts) unchecked_bytes_ += data.storage_bytes;
     return;
   }
   PartialRead read;
@@ -142,7 +142,27 @@ std::vector<PartialRead> StorageChecks::take_partial() {
   return result;
 }
 
-PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks)
+void StorageChecks::join(Team& team) {
+  std::vector<PartialRead> mine;
+  for (const auto& [name, storage] : storages_) mine.push_back(storage.read);
+  std::vector<std::vector<PartialRead>> readers;
+  std::uint64_t unchecked = 0;
+  for (const std::string& sent :
+       team.exchange("checksums", Packed().number(unchecked_bytes_).text(text_of(mine)).take())) {
+    Unpacked fields(sent);
+    unchecked += fields.number();
+    readers.push_back(partial_reads_from(std::string(fields.text())));
+  }
+  unchecked_bytes_ = unchecked;
+  for (const JoinedRead& storage : joined(readers)) {
+    const auto crc = storage.read.ledger.total(storage.read.storage_bytes);
+    if (crc) check_crc(storage.read, *crc);
+    if (crc || storage.first_reader != team.rank())
+      storages_.erase({storage.read.file, storage.read.file_offset});
+  }
+}
+
+PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks, bool counts)
     : piece_(piece), checks_(checks), item_(item_bytes(piece.dtype)) {
   if (volume(piece.box.view()) == 0) return;
   for (SourceChunk& source : piece.sources()) {
@@ -154,7 +174,7 @@ PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks)
                 cat(quote(piece.key, 200), ": no chunk covers ", box_text(piece.box.view())));
   }
   for (const SourceChunk& source : sources_) {
-    checks_.note(piece.key, source.data);
+    checks_.note(piece.key, source.data, counts);
     const Box part = *intersect(source.box.view(), piece.box.view());
     const bool dense =
         source.data.strides.empty() || source.data.strides == row_major_strides(source.box.size);

@@ -67,6 +67,7 @@ packages_of() {
   case $1 in
     tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nettle-dev libhdf5-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
+    mpi) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
     test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
     package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
