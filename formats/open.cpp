@@ -176,9 +176,9 @@ std::string suggestion(const std::vector<std::string>& paths) {
 std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions& options) {
   switch (kind_of_folder(path)) {
     case Kind::kDcp:
-      return dcp::open_dcp(path, options.allowed_globals);
+      return dcp::open_dcp(path, options.allowed_globals, options.team);
     case Kind::kNemo:
-      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals);
+      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals, options.team);
     case Kind::kAccelerate:
       return accelerate::open_accelerate(path, options.allowed_globals);
     case Kind::kDeepSpeed:
@@ -201,7 +201,7 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
       break;
   }
   // Its reader tells the kind of unfinished save.
-  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals);
+  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals, options.team);
   throw Error(ErrorCode::kUnknownFormat,
               escape(path.native()) + ": is not a checkpoint" + suggestion(near_misses(path)));
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "formats/base/sha256.h"
 #include "formats/base/text.h"
@@ -66,15 +67,27 @@ void add_location(Digest& digest, const formats::Location& location) {
   digest.number(location.length);
 }
 
-void add_files(Digest& digest, const std::string& path, const formats::Index& index) {
+std::string state_text(const struct stat& info) {
+  return formats::cat(info.st_size, " bytes, written at ", info.st_mtim.tv_sec, " s and ",
+                      info.st_mtim.tv_nsec, " ns");
+}
+
+using FileStates = std::vector<std::pair<std::string, std::string>>;
+
+// Each file, and its size and time.
+FileStates file_states(const std::string& path, const formats::Index& index) {
+  FileStates states;
+  states.reserve(index.files.size());
   for (const formats::FileEntry& file : index.files) {
-    digest.text(file.name);
-    digest.number(file.bytes.value_or(UINT64_MAX));
     const auto info = find_file(path, file.name);
-    digest.number(info ? static_cast<std::uint64_t>(info->st_size) : UINT64_MAX);
-    digest.number(info ? static_cast<std::uint64_t>(info->st_mtim.tv_sec) : 0);
-    digest.number(info ? static_cast<std::uint64_t>(info->st_mtim.tv_nsec) : 0);
+    std::string state = info ? state_text(*info) : "not a file here";
+    // The file that was opened may be another one by now.
+    const std::uint64_t found = info ? static_cast<std::uint64_t>(info->st_size) : 0;
+    if (file.bytes && *file.bytes != found)
+      state += formats::cat(", opened with ", *file.bytes, " bytes");
+    states.emplace_back(file.name, std::move(state));
   }
+  return states;
 }
 
 void add_entries(Digest& digest, const formats::Index& index) {
@@ -95,6 +108,23 @@ void add_entries(Digest& digest, const formats::Index& index) {
   }
 }
 
+// What one process sees of a checkpoint.
+struct Seen {
+  FileStates files;
+  std::string entries;  // their digest
+};
+
+Seen seen_at(const std::string& path, const formats::Index& index) {
+  Digest digest;
+  add_entries(digest, index);
+  return {file_states(path, index), digest.finish()};
+}
+
+void identify(formats::PlanIdentity& identity, const std::string& path, const Seen& seen) {
+  for (const auto& [name, state] : seen.files) identity.add(formats::cat(path, ": ", name), state);
+  identity.add(path + ": what it holds", seen.entries);
+}
+
 }  // namespace
 
 void agree_on_start(formats::Team& team, const std::vector<std::string>& args) {
@@ -104,14 +134,33 @@ void agree_on_start(formats::Team& team, const std::vector<std::string>& args) {
   team.agree("arguments", packed.take(), "has other arguments");
 }
 
-void agree_on_source(formats::Team* team, const std::string& path,
+void agree_on_source(const CommonOptions& common, const std::string& path,
                      const formats::Checkpoint& checkpoint) {
-  if (team == nullptr) return;
+  if (common.team == nullptr) {
+    common.identity->add_later([path, &checkpoint](formats::PlanIdentity& identity) {
+      identify(identity, path, seen_at(path, checkpoint.index()));
+    });
+    return;
+  }
+  const Seen seen = seen_at(path, checkpoint.index());
+  common.identity->add_later(
+      [path, seen](formats::PlanIdentity& identity) { identify(identity, path, seen); });
   Digest digest;
-  add_files(digest, path, checkpoint.index());
-  add_entries(digest, checkpoint.index());
-  team->agree("source", digest.finish(),
-              formats::cat("sees another checkpoint at ", formats::escape(path)));
+  for (const auto& [name, state] : seen.files) {
+    digest.text(name);
+    digest.text(state);
+  }
+  digest.text(seen.entries);
+  common.team->agree("source", digest.finish(),
+                     formats::cat("sees another checkpoint at ", formats::escape(path)));
+}
+
+void identify_word(formats::PlanIdentity& identity, const std::string& what,
+                   const std::string& word) {
+  identity.add(what, word);
+  struct stat info {};
+  if (::stat(word.c_str(), &info) == 0 && S_ISREG(info.st_mode))
+    identity.add(word, state_text(info));
 }
 
 }  // namespace fsdp::cli

@@ -73,6 +73,7 @@ class AverageVerb : public Verb {
     options.choice("--differing", differing_, {"refuse", "first", "last"}, "WHICH",
                    "Values and integer tensors that differ: refuse, first, last");
     declare_conversion_options(options, conversion_, output_formats());
+    declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
@@ -152,8 +153,8 @@ class AverageVerb : public Verb {
       const std::vector<std::string>& paths, const CommonOptions& common) {
     std::vector<std::unique_ptr<formats::Checkpoint>> checkpoints;
     for (const std::string& path : paths) {
-      checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals}));
-      agree_on_source(common.team, path, *checkpoints.back());
+      checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals, common.team}));
+      agree_on_source(common, path, *checkpoints.back());
       check_selection(common.keys, checkpoints.back()->index(), formats::escape(path));
     }
     return checkpoints;

@@ -236,10 +236,30 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
   return streams;
 }
 
+// Enters what was typed into what decides about the bytes of an output, except words that do not.
+void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
+  constexpr std::string_view kNot[] = {"OUT",     "--force",   "--resume",  "--json",
+                                       "--quiet", "--color",   "--threads", "--max-memory",
+                                       "--help",  "--dry-run", "--progress"};
+  identity.add("version", version_text());
+  identity.add("verb", verb.get_name());
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || std::find(std::begin(kNot), std::end(kNot), name) != std::end(kNot))
+      continue;
+    for (const std::string& word : option->results()) {
+      identity.add_later(
+          [name, word](formats::PlanIdentity& to) { identify_word(to, name, word); });
+    }
+  }
+}
+
 // Runs a verb with at most --max-memory, or the memory that the named files justify.
-int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<std::string>& args,
-                      std::ostream& out, std::ostream& err, formats::Team* team, unsigned threads) {
+int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& typed,
+                      const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                      formats::Team* team, unsigned threads) {
   CommonOptions common = interpret(typed);
+  identify_words(*common.identity, words);
   if (threads != 0 && !typed.threads) common.threads = threads;
   if (verb.divides()) {
     common.team = team;
@@ -310,8 +330,8 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
   if (chosen == subcommands.end())
     throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
   if (team == nullptr) refuse_others();
-  return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), typed, args, out,
-                           err, team, threads);
+  return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), **chosen, typed,
+                           args, out, err, team, threads);
 }
 
 // `committed`: the outputs of this process when the run began.

@@ -133,8 +133,8 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
 }
 
 std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
-  auto source = formats::open_checkpoint(common.path, {common.allowed_globals});
-  agree_on_source(common.team, common.path, *source);
+  auto source = formats::open_checkpoint(common.path, {common.allowed_globals, common.team});
+  agree_on_source(common, common.path, *source);
   return source;
 }
 

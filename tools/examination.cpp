@@ -62,9 +62,10 @@ Examination examine(const ExaminationOptions& wanted, const std::string& verb,
     // Other verbs do not accept a program as a checkpoint.
     auto checkpoint = formats::open_torch_program(wanted.common.path);
     if (checkpoint == nullptr) {
-      checkpoint = formats::open_checkpoint(wanted.common.path, {wanted.common.allowed_globals});
+      checkpoint = formats::open_checkpoint(wanted.common.path,
+                                            {wanted.common.allowed_globals, options.team});
     }
-    agree_on_source(options.team, wanted.common.path, *checkpoint);
+    agree_on_source(wanted.common, wanted.common.path, *checkpoint);
     examination.format = checkpoint->description().format;
     if (!wanted.common.keys.everything()) {
       check_selection(wanted.common.keys, checkpoint->index(), examination.path);

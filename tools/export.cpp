@@ -55,6 +55,7 @@ class ExportVerb : public Verb {
   void declare(OptionSet& options) override {
     declare_out(options, conversion_.writing, "Folder to write");
     declare_writing_options(options, conversion_.writing);
+    declare_resume(options, conversion_.writing);
     options.choice("--to", to_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
     options.text("--map", map_, "MAP",
                  "A built-in map, a file of rules, or none; by the names of tensors if not given");

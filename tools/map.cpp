@@ -29,6 +29,7 @@ class MapVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, converted_formats());
+    declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
     choice_.declare_parameters(options);

@@ -31,8 +31,8 @@ std::unique_ptr<formats::Checkpoint> open_to_read(
     const std::string& path, const CommonOptions& common,
     const std::function<bool(const std::string& key)>& keep,
     const std::function<void(const formats::Index& whole)>& look) {
-  auto checkpoint = formats::open_checkpoint(path, {common.allowed_globals});
-  agree_on_source(common.team, path, *checkpoint);
+  auto checkpoint = formats::open_checkpoint(path, {common.allowed_globals, common.team});
+  agree_on_source(common, path, *checkpoint);
   if (look) look(checkpoint->index());
   checkpoint->keep(keep);
   const formats::Index& index = checkpoint->index();

@@ -24,6 +24,7 @@ std::string ranks_text(std::int64_t ranks) {
 
 void declare_resharding(OptionSet& options, ReshardingOptions& resharding) {
   declare_writing(options, resharding.writing, "Folder to write");
+  declare_resume(options, resharding.writing);
   options.integer("-w,--world-size", resharding.world_size, 1, formats::kMaxWorldSize, "N",
                   "Ranks to lay the folder out for");
   options.required();

@@ -2,6 +2,7 @@
 #include "tools/writing.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <ostream>
 
@@ -78,7 +79,19 @@ class Writing {
     options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
     options.cancelled = [] { return formats::interrupted(); };
     options.team = common_.team;
+    options.journal = writing_.journal.get();
+    if (writing_.journal) identify_plan();
     return output_.write(options);
+  }
+
+  // Enters the files of the output into what decides about its bytes.
+  void identify_plan() const {
+    // After the words and the source, which say better why files have other sizes.
+    common_.identity->add_later([this](formats::PlanIdentity& identity) {
+      identity.add("format", plan_.format);
+      for (const formats::PlannedFile& file : plan_.files)
+        identity.add(file.name, cat(file.bytes, " bytes"));
+    });
   }
 
   void report_json(const formats::CopyResult& result, double seconds) {
@@ -109,6 +122,7 @@ class Writing {
       object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
     } else {
       object.emplace_back("unchecked_bytes", result.unchecked_bytes);
+      if (writing_.resume) object.emplace_back("kept_bytes", result.kept_bytes);
       object.emplace_back("seconds", seconds);
     }
     streams_.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
@@ -169,7 +183,10 @@ class Writing {
     } else if (result.bytes != 0) {
       out << ", all data matched its " << checksum_name();
     }
-    const double rate = seconds > 0 ? static_cast<double>(plan_.new_bytes()) / seconds : 0;
+    if (result.kept_bytes != 0)
+      out << ", " << formats::human_bytes(result.kept_bytes) << " kept from an earlier run";
+    const std::uint64_t written = plan_.new_bytes() - result.kept_bytes;
+    const double rate = seconds > 0 ? static_cast<double>(written) / seconds : 0;
     // Small outputs take no time worth telling.
     if (seconds > 1) out << ", " << formats::human_bytes(static_cast<std::uint64_t>(rate)) << "/s";
     out << '\n';
@@ -214,6 +231,22 @@ formats::OutputOptions WritingOptions::output(const CommonOptions& common) const
   };
   options.make_folders = true;
   options.team = common.team;
+  if (resume && !sync) {
+    throw Error(
+        ErrorCode::kUsage,
+        "--resume goes on with what is safe on the disk, which --no-sync does not wait for; "
+        "leave one of them out");
+  }
+  // Whoever starts a job on many machines may lose one of them, and does not know before.
+  if (resume || (common.team != nullptr && sync)) {
+    formats::RunJournal::Options how;
+    how.asked = resume;
+    how.team = common.team;
+    if (const char* const bytes = std::getenv("FSDP_CKPT_EXTENT"))
+      how.extent_bytes = formats::parse_size(bytes);
+    journal = std::make_shared<formats::RunJournal>(common.identity, how);
+    options.resumption = journal;
+  }
   return options;
 }
 
@@ -234,6 +267,11 @@ void declare_writing_options(OptionSet& options, WritingOptions& writing) {
                         "Do not wait until the output is safe from a power cut");
   options.flag("--seal", writing.seal,
                "Leave a seal with OUT: sizes and checksums of its files, for verify");
+}
+
+void declare_resume(OptionSet& options, WritingOptions& writing) {
+  options.flag("--resume", writing.resume,
+               "Go on where an earlier run ended, and leave what this one has done if it is ended");
 }
 
 void check_apart(const std::string& source, const std::string& destination) {

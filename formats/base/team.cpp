@@ -11,6 +11,7 @@ namespace {
 
 constexpr char kGoesOn = '+';
 constexpr char kFailed = '!';
+constexpr std::size_t kPortionBytes = 16U << 20U;
 
 std::string failure_text(const Error& error) {
   return kFailed + Packed()
@@ -46,7 +47,8 @@ Packed& Packed::text(std::string_view value) {
 }
 
 void Unpacked::take(void* out, std::size_t size) {
-  if (size > rest_.size()) throw Error(ErrorCode::kTruncated, "what another rank sent ends early");
+  if (size > rest_.size())
+    throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
   std::memcpy(out, rest_.data(), size);
   rest_.remove_prefix(size);
 }
@@ -57,7 +59,8 @@ std::uint64_t Unpacked::number() {
 
 std::string_view Unpacked::text() {
   const std::uint64_t size = number();
-  if (size > rest_.size()) throw Error(ErrorCode::kTruncated, "what another rank sent ends early");
+  if (size > rest_.size())
+    throw Error(ErrorCode::kTruncated, "what another process wrote ends early");
   const std::string_view value = rest_.substr(0, size);
   rest_.remove_prefix(size);
   return value;
@@ -96,9 +99,22 @@ std::vector<std::string> Team::exchange(std::string_view step, const std::string
     messages = gather(kGoesOn + Packed().text(step).text(mine).take());
   } catch (const Error& error) {
     failure_ = error;  // The connection is of no more use.
+    lost_ = true;
     throw;
   }
   return opened(std::move(messages), step);
+}
+
+std::string Team::from_leader(std::string_view step, std::string mine) {
+  const std::string size = leads() ? Packed().number(mine.size()).take() : std::string();
+  mine.resize(static_cast<std::size_t>(Unpacked(exchange(step, size).front()).number()));
+  // An exchange holds its text several times.
+  for (std::size_t at = 0; at < mine.size(); at += kPortionBytes) {
+    const std::string part =
+        exchange(step, leads() ? mine.substr(at, kPortionBytes) : std::string()).front();
+    if (!leads()) mine.replace(at, part.size(), part);
+  }
+  return mine;
 }
 
 void Team::agree(std::string_view step, const std::string& mine, std::string_view what) {
@@ -117,6 +133,7 @@ Error Team::fail(const Error& error) {
   try {
     opened(gather(failure_text(error)), {});
   } catch (const Error& known) {
+    lost_ = !failure_;
     if (!failure_) failure_ = error;  // The connection is of no more use.
   }
   return *failure_;

@@ -39,6 +39,8 @@ class Team {
   // Throws: the error of the members that failed; kMismatch if they are at different steps; what
   // the connection throws.
   std::vector<std::string> exchange(std::string_view step, const std::string& mine = {});
+  // Returns the leader's `mine`, of any size, on every member.  Throws: like `exchange`.
+  std::string from_leader(std::string_view step, std::string mine = {});
   // Throws kMismatch naming the first member that gives another text than member 0, unless all give
   // the same.  `what` says what differs, "sees another source".
   void agree(std::string_view step, const std::string& mine, std::string_view what);
@@ -47,6 +49,8 @@ class Team {
   Error fail(const Error& error);
   // Returns whether a member failed, so that there are no more exchanges.
   bool failed() const { return failure_.has_value(); }
+  // Returns whether the connection broke: a member ended without a word, or hangs.
+  bool lost() const { return lost_; }
   // Tells the leader how many bytes this member has moved so far.  Returns the sum over all members
   // as far as it is known; of use to the leader alone.
   virtual std::uint64_t progress(std::uint64_t bytes) { return bytes; }
@@ -60,6 +64,7 @@ class Team {
   std::size_t rank_;
   std::size_t size_;
   std::optional<Error> failure_;
+  bool lost_ = false;
 };
 
 // Numbers and texts in one text, for another member of the same program.

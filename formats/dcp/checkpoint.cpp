@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <unordered_map>
 
+#include "formats/base/byte_source.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/checkpoint/file_pool.h"
@@ -25,14 +27,29 @@ namespace {
 // A pickle larger than this is not the metadata of any existing checkpoint.
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
 
+// Reads the file that a thousand processes would read at once, for all of them.
+std::string shared_bytes(const File& file, Team& team) {
+  std::string bytes;
+  if (team.leads()) {
+    bytes.resize(static_cast<std::size_t>(file.size()));
+    file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+  }
+  return team.from_leader("metadata", std::move(bytes));
+}
+
 Metadata read_metadata_file(const Directory& folder, const std::string& name,
-                            const std::set<std::string>& allowed) {
+                            const std::set<std::string>& allowed, Team* team) {
   const auto file = folder.open_member(name);
   if (file->size() > kMaxMetadataBytes) {
     throw Error(ErrorCode::kLimitSize,
                 cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
   }
   try {
+    if (team != nullptr) {
+      const std::string bytes = shared_bytes(*file, *team);
+      file->check_unchanged();
+      return read_metadata(MemorySource(std::as_bytes(std::span(bytes))), name, allowed);
+    }
     Metadata metadata = read_metadata(*file, name, allowed);
     file->check_unchanged();
     return metadata;
@@ -88,18 +105,18 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
 
 class DcpCheckpoint : public Checkpoint, public TensorObjects {
  public:
-  DcpCheckpoint(Directory folder, const std::set<std::string>& allowed)
+  DcpCheckpoint(Directory folder, const std::set<std::string>& allowed, Team* team)
       : folder_(std::move(folder)), pool_(folder_) {
     const std::vector<std::string> names = folder_.list();
     const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
     Metadata metadata;
     if (central) {
-      metadata = read_metadata_file(folder_, std::string(kMetadataName), allowed);
+      metadata = read_metadata_file(folder_, std::string(kMetadataName), allowed, team);
     } else {
       bool first = true;
       for (const std::string& name : names) {
         if (!rank_of_local_metadata(name)) continue;
-        Metadata part = read_metadata_file(folder_, name, allowed);
+        Metadata part = read_metadata_file(folder_, name, allowed, team);
         if (first) {
           metadata = std::move(part);
         } else {
@@ -272,8 +289,8 @@ bool is_dcp_folder(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
-                                     const std::set<std::string>& allowed_globals) {
-  return std::make_unique<DcpCheckpoint>(Directory::open(folder), allowed_globals);
+                                     const std::set<std::string>& allowed_globals, Team* team) {
+  return std::make_unique<DcpCheckpoint>(Directory::open(folder), allowed_globals, team);
 }
 
 }  // namespace fsdp::formats::dcp

@@ -180,6 +180,7 @@ class RankFiles {
     const CopyResult result = copy_pieces(sorted, options);
     total_.bytes += result.bytes;
     total_.unchecked_bytes += result.unchecked_bytes;
+    total_.kept_bytes += result.kept_bytes;
     std::vector<std::uint32_t> crcs(order.size());
     for (std::size_t i = 0; i < order.size(); ++i) crcs[order[i]] = result.crcs[i];
     for (const OpenItem& item : open_) {

@@ -94,6 +94,8 @@ struct AtomicDirectory::Impl : Unfinished {
   void abandon() noexcept override {
     if (committed) return;
     if (folder.get() >= 0 && place.stands_for(place.temporary(), folder.get())) {
+      if (options.resumption && options.resumption->keeps()) return new_folders.keep();
+      if (options.resumption) options.resumption->end();
       try {
         remove_files_in(folder.get(), place.shown());
         ::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR);
@@ -148,6 +150,14 @@ struct AtomicDirectory::Impl : Unfinished {
   };
   Member member(const std::string& name);
 
+  // Returns whether that file of an earlier run is to be written further, and was not added yet.
+  bool is_kept(const std::string& name) const {
+    return options.resumption && options.resumption->keeps_file(name) &&
+           std::none_of(files.begin(), files.end(), [&](const Added& a) { return a.name == name; });
+  }
+  // Removes what an earlier run left in the folder, except files that have something to keep.
+  void remove_unkept(const std::string& above, int in) const;
+
   // Takes the invitation back and finishes the files.
   void finish_files() {
     if (!invitation.empty() && ::unlinkat(folder.get(), invitation.c_str(), 0) != 0)
@@ -166,6 +176,7 @@ struct AtomicDirectory::Impl : Unfinished {
     committing.unlock();
     folder.reset();  // and its lock, which would keep others from replacing it
     if (options.sync) sync_parent_after_rename(place);
+    if (options.resumption) options.resumption->end();
   }
 
   const OutputOptions options;
@@ -189,6 +200,7 @@ struct AtomicDirectory::Joined {
     files.push_back(
         std::make_unique<OutputFile>([from = folder, name] { return from->open_file(name); },
                                      cat(folder->shown(), "/", escape(name)), sync));
+    files.back()->set_member(name);
     return *files.back();
   }
 
@@ -256,13 +268,23 @@ AtomicDirectory::AtomicDirectory(const std::filesystem::path& destination,
     : team_(options.team) {
   if (team_ != nullptr && !team_->leads()) {
     joined_ = std::make_unique<Joined>(Joined{join_folder(*team_, destination), options.sync, {}});
+    if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFolder));
     return;
   }
   impl_ = std::make_unique<Impl>(destination, options);
   const Impl::Standing standing = impl_->check_destination();
-  impl_->folder = impl_->place.claim();
+  Resumption* const resumption = options.resumption.get();
+  impl_->folder = impl_->place.claim([&](int temporary) {
+    return resumption != nullptr && resumption->takes(impl_->place, temporary);
+  });
+  if (resumption != nullptr) {
+    impl_->remove_unkept("", impl_->folder.get());
+    resumption->begin(impl_->place, impl_->folder.get());
+  }
   if (standing == Impl::Standing::kFolder) impl_->try_exchange();
-  if (team_ != nullptr) invite_to_folder(*team_, invitation());
+  if (team_ == nullptr) return;
+  invite_to_folder(*team_, invitation());
+  if (resumption != nullptr) resumption->meet(impl_->place);
 }
 
 AtomicDirectory::~AtomicDirectory() = default;
@@ -279,11 +301,27 @@ AtomicDirectory::Impl::Member AtomicDirectory::Impl::member(const std::string& n
   if (slash == std::string::npos) return found;
   FileDescriptor& fd = folders[inner];
   if (fd.get() < 0) {
-    if (::mkdirat(folder.get(), inner.c_str(), 0777) != 0) throw_errno(found.shown);
+    // One that an earlier run made holds something, or it would be gone.
+    if (::mkdirat(folder.get(), inner.c_str(), 0777) != 0 &&
+        (errno != EEXIST || !options.resumption)) {
+      throw_errno(found.shown);
+    }
     fd = open_folder_in(folder.get(), inner, place.shown());
   }
   found.folder = fd.get();
   return found;
+}
+
+void AtomicDirectory::Impl::remove_unkept(const std::string& above, int in) const {
+  for (const std::string& name : names_in(in, place.shown())) {
+    if (options.resumption->keeps_file(above + name)) continue;
+    if (::unlinkat(in, name.c_str(), 0) == 0) continue;
+    if (errno != EISDIR || !above.empty()) throw_errno(cat(place.shown(), ": ", quote(name)));
+    remove_unkept(name + "/", open_folder_in(in, name, place.shown()).get());
+    // Left if a file in it is kept.
+    if (::unlinkat(in, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOTEMPTY && errno != EEXIST)
+      throw_errno(cat(place.shown(), ": ", quote(name)));
+  }
 }
 
 void AtomicDirectory::Impl::write_seal() {
@@ -303,6 +341,8 @@ OutputFile& AtomicDirectory::add_file(const std::string& name) {
   if (joined_) return joined_->add_file(name);
   const Impl::Member member = impl_->member(name);
   FileDescriptor fd = open_for_output(member.folder, member.name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() < 0 && errno == EEXIST && impl_->is_kept(name))
+    fd = open_for_output(member.folder, member.name, O_RDWR | O_NOFOLLOW, 0);
   if (fd.get() < 0) {
     if (errno == EEXIST) throw Error(ErrorCode::kExists, member.shown + ": is written twice");
     throw_errno(member.shown);
@@ -310,6 +350,7 @@ OutputFile& AtomicDirectory::add_file(const std::string& name) {
   impl_->files.push_back(
       {name, std::make_unique<OutputFile>(std::move(fd), member.shown, impl_->options.sync,
                                           impl_->options.seal)});
+  impl_->files.back().file->set_member(name);
   return *impl_->files.back().file;
 }
 

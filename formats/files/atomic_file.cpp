@@ -39,8 +39,11 @@ struct AtomicFile::Impl : Unfinished {
   }
   void abandon() noexcept override {
     if (committed) return;
-    if (lock.get() >= 0 && place.stands_for(place.temporary(), lock.get()))
+    if (lock.get() >= 0 && place.stands_for(place.temporary(), lock.get())) {
+      if (options.resumption && options.resumption->keeps()) return folders.keep();
+      if (options.resumption) options.resumption->end();
       ::unlinkat(place.parent(), place.temporary().c_str(), 0);
+    }
     folders.remove();
   }
 
@@ -93,17 +96,24 @@ AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOpt
     : team_(options.team), sync_(options.sync) {
   if (team_ != nullptr && !team_->leads()) {
     file_ = join_file(*team_, destination, options.sync);
+    if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFile));
     return;
   }
   impl_ = std::make_unique<Impl>(destination, options);
   impl_->check_destination();
   impl_->check_seal_name();
-  impl_->lock = impl_->place.claim();
+  Resumption* const resumption = options.resumption.get();
+  impl_->lock = impl_->place.claim([&](int temporary) {
+    return resumption != nullptr && resumption->takes(impl_->place, temporary);
+  });
+  if (resumption != nullptr) resumption->begin(impl_->place, impl_->lock.get());
   FileDescriptor fd(::fcntl(impl_->lock.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (fd.get() < 0) throw_errno(impl_->place.shown());
   file_ =
       std::make_unique<OutputFile>(std::move(fd), impl_->place.shown(), options.sync, options.seal);
-  if (team_ != nullptr) invite_to_file(*team_, impl_->lock, impl_->place.shown());
+  if (team_ == nullptr) return;
+  invite_to_file(*team_, impl_->lock, impl_->place.shown());
+  if (resumption != nullptr) resumption->meet(impl_->place);
 }
 
 AtomicFile::~AtomicFile() = default;
@@ -139,6 +149,7 @@ void AtomicFile::place() {
   note_committed();
   lock.unlock();  // The seal is an output of its own.
   if (impl_->options.sync) sync_parent_after_rename(place);
+  if (impl_->options.resumption) impl_->options.resumption->end();
   if (impl_->options.seal) write_seal();
 }
 

@@ -11,12 +11,40 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "formats/base/team.h"
 #include "formats/files/checkpoint_names.h"
 
 namespace fsdp::formats {
+
+class OutputPlace;
+
+// What an earlier run left of an output, and what this one leaves if it does not finish it; see
+// journal/run_journal.h.  The leader of a team, or a process that writes alone, calls all but
+// `meet`.
+class Resumption {
+ public:
+  Resumption() = default;
+  Resumption(const Resumption&) = delete;
+  Resumption& operator=(const Resumption&) = delete;
+  virtual ~Resumption() = default;
+  // Returns whether this run goes on with the temporary of an ended run, which is locked.
+  // Throws: kMismatch if that had another plan; kIo.
+  virtual bool takes(const OutputPlace& place, int temporary) = 0;
+  // The temporary is this run's own.  Throws: kIo, kNoSpace.
+  virtual void begin(const OutputPlace& place, int temporary) = 0;
+  // All members of a team have found the temporary.  Throws: kIo; what Team::exchange throws.
+  virtual void meet(const OutputPlace& place) = 0;
+  // Returns whether that file of a folder has something of an earlier run; the others go.
+  virtual bool keeps_file(const std::string& member) const = 0;
+  // Returns whether the temporary stays for a later run.
+  virtual bool keeps() const noexcept = 0;
+  // The output is in place, or its temporary is about to be removed.
+  virtual void end() noexcept = 0;
+};
 
 struct OutputOptions {
   bool replace = false;  // replace an existing destination; else kExists
@@ -31,6 +59,8 @@ struct OutputOptions {
   std::function<bool(std::string_view name)> replaced = is_member_name;
   // Write it together with these processes (joined_output.h); null: alone.
   Team* team = nullptr;
+  // Null: an earlier run's leftover is removed, and this run leaves none.
+  std::shared_ptr<Resumption> resumption = {};
 };
 
 // Removes the temporaries of every output that is being written, for a process that is about to end

@@ -26,11 +26,11 @@ std::string random_token() {
   return cat(hex32(random()), hex32(random()), hex32(random()), hex32(random()));
 }
 
-bool holds(int fd, const std::string& token) {
+bool holds(int fd, std::uint64_t at, std::string_view token) {
   std::array<char, kTokenBytes> found{};
   ssize_t got = 0;
   do {
-    got = ::pread(fd, found.data(), found.size(), 0);
+    got = ::pread(fd, found.data(), found.size(), static_cast<off_t>(at));
   } while (got < 0 && errno == EINTR);
   return got == static_cast<ssize_t>(token.size()) &&
          std::equal(token.begin(), token.end(), found.begin());
@@ -83,35 +83,41 @@ FileDescriptor JoinedFolder::open_file(const std::string& name) const {
 }
 
 // Inode numbers are reused, and devices have other numbers on other machines: so the file holds a
-// random text until every member has found it there.
+// random text until every member has found it there, behind what an earlier run left in it.
 void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& shown) {
   const std::string token = random_token();
   const auto done = [&](ssize_t result) {
     if (result < 0) throw_errno(shown + ": inviting the other ranks");
   };
-  done(::pwrite(fd.get(), token.data(), token.size(), 0));
+  struct stat info {};
+  done(::fstat(fd.get(), &info));
+  done(::pwrite(fd.get(), token.data(), token.size(), info.st_size));
   done(::fsync(fd.get()));  // Members on other machines see it then.
-  team.exchange("the output was made", token);
+  const auto at = static_cast<std::uint64_t>(info.st_size);
+  team.exchange("the output was made", Packed().number(at).text(token).take());
   team.exchange("the output was found");
-  done(::ftruncate(fd.get(), 0));
-  team.exchange("the output is empty");  // What members put into it before would be gone.
+  done(::ftruncate(fd.get(), info.st_size));
+  team.exchange("the output is as before");  // What members put into it before would be gone.
 }
 
 std::unique_ptr<OutputFile> join_file(Team& team, const std::filesystem::path& destination,
                                       bool synced) {
-  const std::string token = team.exchange("the output was made").front();
+  const std::string sent = team.exchange("the output was made").front();
+  Unpacked fields(sent);
+  const std::uint64_t at = fields.number();
+  const std::string_view token = fields.text();
   const OutputPlace place(destination, OutputKind::kFile);
   FileDescriptor fd = open_for_output(place.parent(), place.temporary(), O_RDWR | O_NOFOLLOW, 0);
   if (fd.get() < 0 && errno != ENOENT)
     throw_errno(cat(place.shown(), ": ", place.shown_temporary()));
-  if (fd.get() < 0 || !holds(fd.get(), token)) {
+  if (fd.get() < 0 || !holds(fd.get(), at, token)) {
     throw Error(ErrorCode::kNotFound,
                 cat(place.shown(), ": the file being written, ", place.shown_temporary(),
                     fd.get() < 0 ? ", is not there" : ", is another one",
                     "; is it on a file system that all ranks share?"));
   }
   team.exchange("the output was found");
-  team.exchange("the output is empty");
+  team.exchange("the output is as before");
   const auto kept = std::make_shared<FileDescriptor>(std::move(fd));
   return std::make_unique<OutputFile>([kept] { return std::move(*kept); }, place.shown(), synced);
 }

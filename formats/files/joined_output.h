@@ -50,7 +50,7 @@ class JoinedFolder {
 // output.  The functions below are for AtomicFile and AtomicDirectory alone.
 
 // Lets the others open the file `fd`, the temporary of an output, and returns when they have.  It
-// is empty before and after.
+// has the same bytes before and after.
 // Throws: kIo, kNoSpace; what Team::exchange throws.
 void invite_to_file(Team& team, const FileDescriptor& fd, const std::string& shown);
 // Opens that file by this process's own path to the destination.

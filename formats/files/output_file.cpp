@@ -132,6 +132,18 @@ FileDescriptor OutputFile::open_direct() {
   return synced_ ? formats::open_direct(descriptor(), O_WRONLY) : FileDescriptor();
 }
 
+std::uint64_t OutputFile::stripe_bytes() const {
+  struct stat info {};
+  if (fd_.get() < 0 || ::fstat(fd_.get(), &info) != 0 || info.st_blksize < 0) return 0;
+  return static_cast<std::uint64_t>(info.st_blksize);
+}
+
+void OutputFile::sync() {
+  if (fd_.get() < 0 || ::fsync(fd_.get()) == 0) return;
+  failed_ = true;
+  throw_errno(name_ + ": fsync");
+}
+
 void OutputFile::finish(bool sync) {
   if (failed_)
     throw Error(ErrorCode::kIo,

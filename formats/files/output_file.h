@@ -50,10 +50,16 @@ class OutputFile {
   void put_direct(const FileDescriptor& direct, std::uint64_t offset,
                   std::span<const std::byte> bytes);
   void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
+  // Returns the unit in which the file system likes to write: the stripes of Lustre, otherwise a
+  // page or so; 0 if it is not known.
+  std::uint64_t stripe_bytes() const;
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
   // See open_direct in direct_io.h; none (-1) if the file will not be synced.
   FileDescriptor open_direct();
+  // Writes what was put so far to the disk.  Does nothing if nothing was, or if it is finished.
+  // Throws: kIo, kNoSpace; then it cannot be finished any more.
+  void sync();
   // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped data that
   // it could not write, and a second fsync would report success.  Finishing a finished file does
   // nothing.
@@ -65,6 +71,9 @@ class OutputFile {
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t crc() const { return crc_; }
   const std::string& name() const { return name_; }
+  // The name of a file of a folder, "b" or "a/b"; empty for one that is an output by itself.
+  const std::string& member() const { return member_; }
+  void set_member(std::string member) { member_ = std::move(member); }
 
  private:
   int descriptor();
@@ -75,6 +84,7 @@ class OutputFile {
   FileDescriptor fd_;
   std::function<FileDescriptor()> open_;
   std::string name_;
+  std::string member_;
   bool synced_;
   bool summed_;
   bool led_ = false;

@@ -25,6 +25,7 @@
 #include "formats/hdf5/filters.h"
 #include "formats/hdf5/names.h"
 #include "formats/hdf5/wrapping.h"
+#include "formats/journal/run_journal.h"
 #include "formats/model/division.h"
 #include "formats/model/tensor_reader.h"
 #include "formats/pickle/writer.h"
@@ -114,6 +115,11 @@ class Hdf5Output : public Output {
   }
 
   CopyResult write(const CopyOptions& options) override {
+    if (options.journal != nullptr && options.journal->asked()) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(escape(destination_.native()),
+                      ": what was written of an HDF5 file cannot be used by a later run"));
+    }
     AtomicFile output(destination_, options_);
     OutputFile& out = output.file();
     out.reserve(image_.bytes);

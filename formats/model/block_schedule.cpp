@@ -52,8 +52,14 @@ class Schedule {
   Schedule(Sides sides, const BlockOptions& options, std::uint64_t slab_bytes,
            const std::function<void(std::size_t)>& piece_done)
       : sides_(sides), options_(options), slab_bytes_(slab_bytes), piece_done_(piece_done) {
-    for (std::size_t s = 0; s < sides.size(); ++s)
-      checks_[s] = std::make_unique<StorageChecks>(options.verify);
+    for (std::size_t s = 0; s < sides.size(); ++s) {
+      if (s == 0 && options.checks != nullptr) {
+        checks_[s] = options.checks;
+      } else {
+        own_checks_[s] = std::make_unique<StorageChecks>(options.verify);
+        checks_[s] = own_checks_[s].get();
+      }
+    }
   }
 
   std::optional<Task> next() {
@@ -88,6 +94,7 @@ class Schedule {
   BlockResult finish(std::span<std::byte> buffer) {
     BlockResult result;
     for (std::size_t s = 0; s < sides_.size(); ++s) {
+      if (!own_checks_[s]) continue;
       if (options_.partial) {
         result.partial = checks_[s]->take_partial();
       } else {
@@ -138,7 +145,8 @@ class Schedule {
   const BlockOptions& options_;
   std::uint64_t slab_bytes_;
   const std::function<void(std::size_t)>& piece_done_;
-  std::array<std::unique_ptr<StorageChecks>, kMaxSides> checks_;
+  std::array<std::unique_ptr<StorageChecks>, kMaxSides> own_checks_;
+  std::array<StorageChecks*, kMaxSides> checks_{};
   std::mutex mutex_;
   bool stopped_ = false;
   std::size_t next_piece_ = 0;

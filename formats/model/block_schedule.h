@@ -18,6 +18,8 @@
 
 namespace fsdp::formats {
 
+class StorageChecks;
+
 // Elements [first, first + count) of the dense row-major piece, cast if the piece asks for it.
 struct ReadBlock {
   std::size_t piece;
@@ -59,6 +61,9 @@ struct BlockOptions {
   // The part of each piece to read; null: all of it.  Blocks begin where the part does, and pieces
   // without elements in it are left out.
   std::function<ElementRange(std::size_t piece)> part;
+  // The checksums of the first side's storages, which the caller finishes; null: they are compared
+  // here, and `verify`, `partial` and `team` say how.
+  StorageChecks* checks = nullptr;
   // Who reads the other parts: checksums of storages are joined, and `unchecked_bytes` summed.
   Team* team = nullptr;
 };

@@ -17,6 +17,8 @@
 
 namespace fsdp::formats {
 
+class RunJournal;
+
 // A chunk that elements come from.
 struct SourceChunk {
   Box box;  // in the coordinates of the whole tensor
@@ -52,12 +54,15 @@ struct CopyOptions {
   // Divide the bytes among these processes, all of which make this call with the same pieces; null:
   // copy alone.  `on_progress` of the leader gets the bytes of all.
   Team* team = nullptr;
+  // Skip what it holds of these pieces, and enter what is written; null: copy all.
+  RunJournal* journal = nullptr;
 };
 
 struct CopyResult {
   std::vector<std::uint32_t> crcs;    // of each piece's bytes as written, in the pieces' order
   std::uint64_t bytes = 0;            // written
   std::uint64_t unchecked_bytes = 0;  // of storages without a checksum
+  std::uint64_t kept_bytes = 0;       // of `bytes`, those that an earlier run wrote
 };
 
 // Copies every piece.  Every storage that carries a CRC is checked against it: on the way if it is

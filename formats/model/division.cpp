@@ -12,6 +12,8 @@ namespace {
 
 // Large enough for parallel file systems, which lock and stripe in units of this size.
 constexpr std::uint64_t kMostUnitBytes = 1U << 20U;
+// A file system that says more does not mean stripes.
+constexpr std::uint64_t kMostStripeBytes = 64U << 20U;
 // A page: two ranks never write to the same one if pieces are large enough.
 constexpr std::uint64_t kLeastUnitBytes = 4096;
 // A share has at least so many units where that is possible: rounding makes less than 1 %.
@@ -22,9 +24,10 @@ std::uint64_t numel_of(const TargetPiece& piece) {
 }
 
 // A power of two.
-std::uint64_t unit_bytes_for(std::uint64_t total, std::size_t ranks) {
+std::uint64_t unit_bytes_for(std::uint64_t total, std::size_t ranks, std::uint64_t stripe_bytes) {
   const std::uint64_t wanted = total / ranks / kUnitsOfShare;
-  return std::bit_floor(std::clamp(wanted, kLeastUnitBytes, kMostUnitBytes));
+  const std::uint64_t most = std::clamp(stripe_bytes, kMostUnitBytes, kMostStripeBytes);
+  return std::bit_floor(std::clamp(wanted, kLeastUnitBytes, most));
 }
 
 // Returns the element at which a range that ideally begins at `element` does.
@@ -84,18 +87,20 @@ void Division::for_each(std::size_t rank,
   }
 }
 
-Division divide_copy(std::span<const TargetPiece> pieces, std::size_t ranks) {
+Division divide_copy(std::span<const TargetPiece> pieces, std::span<const PieceRange> parts,
+                     std::size_t ranks, std::uint64_t stripe_bytes) {
   std::uint64_t total = 0;
-  for (const TargetPiece& piece : pieces)
-    total += numel_of(piece) * item_bytes(piece.written_dtype());
-  const std::uint64_t unit_bytes = unit_bytes_for(total, ranks);
+  for (const PieceRange& part : parts)
+    total += part.range.count * item_bytes(pieces[part.piece].written_dtype());
+  const std::uint64_t unit_bytes = unit_bytes_for(total, ranks, stripe_bytes);
   std::vector<DividedPiece> line;
-  line.reserve(pieces.size());
-  for (const TargetPiece& piece : pieces) {
+  line.reserve(parts.size());
+  for (const PieceRange& part : parts) {
+    const TargetPiece& piece = pieces[part.piece];
     const std::uint64_t item = item_bytes(piece.written_dtype());
     // Elements that do not lie at multiples of their size cannot meet a multiple of the unit.
-    const std::uint64_t inside = piece.offset % unit_bytes / item;
-    line.push_back({numel_of(piece), item_bytes(piece.dtype) + item, unit_bytes / item, inside});
+    const std::uint64_t inside = (piece.offset + part.range.first * item) % unit_bytes / item;
+    line.push_back({part.range.count, item_bytes(piece.dtype) + item, unit_bytes / item, inside});
   }
   return {line, ranks};
 }

@@ -21,6 +21,12 @@ struct ElementRange {
   std::uint64_t count = 0;
 };
 
+// Elements of one of several pieces.
+struct PieceRange {
+  std::size_t piece = 0;
+  ElementRange range;
+};
+
 // A piece as a part of the line of bytes that is divided.
 struct DividedPiece {
   std::uint64_t numel = 0;
@@ -49,9 +55,12 @@ class Division {
   std::vector<Border> borders_;  // where each rank's range begins, and the end of the last
 };
 
-// The pieces of copy_pieces: borders lie at multiples of 1 MiB of the files that are written, less
-// for outputs that are so small that shares would not be equal.
-Division divide_copy(std::span<const TargetPiece> pieces, std::size_t ranks);
+// Parts of the pieces of copy_pieces, each of which counts as a piece of the division, with its
+// elements from 0 on: borders lie at multiples of 1 MiB of the files that are written, or of their
+// stripes where those are larger; less for outputs that are so small that shares would not be
+// equal.
+Division divide_copy(std::span<const TargetPiece> pieces, std::span<const PieceRange> parts,
+                     std::size_t ranks, std::uint64_t stripe_bytes = 0);
 // The pieces of one or two sides that are visited in blocks (BlockOptions::block_bytes): borders
 // are those of blocks.
 Division divide_visit(std::span<const std::span<const TargetPiece>> sides,

@@ -44,7 +44,16 @@ class StorageChecks {
   // of them.
   // Throws: kZipCrc, on all; what Team::exchange throws.
   void join(Team& team);
-  // Returns storages of which only parts were read, except settled ones; forgets them.
+  // The same through a buffer of its own.  A storage that an earlier run read in part, and this one
+  // did not, is found by the pieces that lie in it.
+  void finish(std::span<const TargetPiece> pieces, const std::function<bool()>& cancelled);
+  // Adds what an earlier run read.  Throws: kZipCrc.
+  void restore(std::span<const PartialRead> reads, std::uint64_t unchecked_bytes);
+  // Takes over what another object has recorded.  Throws: kZipCrc.
+  void absorb(StorageChecks& other);
+  // Returns storages of which only parts were read, except settled ones.
+  std::vector<PartialRead> partial() const;
+  // The same, and forgets them.
   std::vector<PartialRead> take_partial();
   std::uint64_t unchecked_bytes() const { return unchecked_bytes_; }
 
@@ -52,8 +61,9 @@ class StorageChecks {
   using Name = std::pair<std::string, std::uint64_t>;
   struct Storage {
     PartialRead read;
-    ChunkData data;  // the first chunk seen in it
+    ChunkData data;  // the first chunk seen in it; no source: none was seen
   };
+  void add(Storage storage);
   static Name name_of(const ChunkData& data) { return {data.file, data.file_offset}; }
 
   bool enabled_;

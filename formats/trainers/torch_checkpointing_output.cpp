@@ -246,6 +246,7 @@ class FolderOutput : public Output {
     });
     total.bytes += copied.bytes;
     total.unchecked_bytes += copied.unchecked_bytes;
+    total.kept_bytes += copied.kept_bytes;
     file.finish(options_.sync);
   }
 

@@ -117,16 +117,76 @@ class Jobs:
             assert not os.path.exists(os.path.join(place, "z.pt"))
             assert not [name for name in os.listdir(place) if name.startswith(".")], os.listdir(place)
 
+    def metadata_is_read_once(self):
+        """The leader's .metadata counts, whatever another rank would read under that name."""
+        other = os.path.join(self.folder, "unread")
+        shutil.copytree(self.source, os.path.join(other, "step-4"))
+        at = os.path.join(other, "step-4", ".metadata")
+        state = os.stat(at)
+        with open(at, "wb") as file:
+            file.write(bytes(state.st_size))
+        os.utime(at, ns=(state.st_atime_ns, state.st_mtime_ns))
+        words = [self.args.tool, "stats", "step-4"]
+        done = self.groups([(1, words), (2, ["sh", "-c", f"cd {other} && exec \"$@\"", "sh", *words])])
+        assert done.stdout == self.plain("stats", "step-4").stdout, done.stdout
+        shutil.rmtree(other)
+
     # ---- faults
 
-    def injected(self, rank, fault, words):
-        """Three ranks, of which one meets a fault."""
+    def meanwhile(self, name, words, change):
+        """Three ranks, of which one waits for its disk while something happens."""
+        mark = os.path.join(self.folder, "mark")
+        go = os.path.join(self.folder, "go")
+        # It stops at its first write, and goes on when that is done.
+        held = ["env", f"LD_PRELOAD={self.args.hold}", "FSDP_HELD_CALL=pwrite", "FSDP_HELD_AT=1", f"FSDP_HELD_MARK={mark}",
+                f"FSDP_HELD_UNTIL={go}"]
+        tool = [self.args.tool, *words]
+        with subprocess.Popen([self.args.mpirun, "-n", "2", *tool, ":", "-n", "1", *held, *tool], cwd=self.folder, env=jobs.environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+            while not os.path.exists(mark) and job.poll() is None:
+                time.sleep(0.01)
+            change()
+            with open(go, "w", encoding="utf-8"):
+                pass
+            _, err = job.communicate(timeout=60)
+        os.remove(mark)
+        os.remove(go)
+        assert job.returncode != 0, f"{words} succeeded"
+        assert not self.remains(), self.remains()
+        return err
+
+    def source_changes(self):
+        member = os.path.join(self.source, "__2_0.distcp")
+        times = os.stat(member)
+        err = self.meanwhile("w.pt", ["convert", "step-4", "w.pt"], lambda: os.utime(member))
+        assert err.count("error[CHANGED]") == 1 and "__2_0.distcp" in err, err
+        assert self.tree("w.pt") == "nothing"
+        os.utime(member, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    def output_appears(self):
+        at = os.path.join(self.folder, "w.pt")
+        shutil.copy(self.large, os.path.join(self.folder, "of_another"))
+        err = self.meanwhile("w.pt", ["convert", "step-4", "w.pt"], lambda: os.rename(os.path.join(self.folder, "of_another"), at))
+        assert err.count("error[EXISTS]") == 1 and "w.pt: appeared while it was being written" in err, err
+        assert self.tree("w.pt") == jobs.tree(self.large), "the file of another was changed"
+        os.remove(at)
+
+    def small_limit(self):
+        """A rank that may not write files as large as the output's part that it has."""
+        words = [self.args.tool, "convert", "step-4", "w.pt"]
+        done = self.groups([(2, words), (1, ["sh", "-c", 'ulimit -f 1500; exec "$@"', "sh", *words])], 2)
+        assert "rank 2: w.pt" in done.stderr and "w.pt: writing" in done.stderr, done.stderr
+        assert self.tree("w.pt") == "nothing" and not self.remains()
+
+
+    def injected(self, rank, fault, words, ranks=3):
+        """Some ranks, of which one meets a fault."""
         report = os.path.join(self.folder, "report")
         tool = [self.args.tool, *words]
         # The rank's process is the shell: it ends as the tool did.
         ending = f'"$@"; case "$(cat {report})" in *"signal 9"*) kill -9 $$;; *"exit 0"*) exit 0;; esac; exit 2'
         faulty = ["sh", "-c", ending, "sh", self.args.injector, "--report", report, *fault, "--seconds", "50", "--", *tool]
-        groups = [(1, faulty if n == rank else tool) for n in range(3)]
+        groups = [(1, faulty if n == rank else tool) for n in range(ranks)]
         done = jobs.job(self.args.mpirun, groups, self.folder)
         # The launcher ends the other ranks when one ends, and what writes the report with them.
         if not os.path.exists(report):
@@ -214,7 +274,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         tried = Jobs(args, folder)
         for case in (tried.reports_once, tried.fails_once, tried.names_damage, tried.runs_other_verbs_alone, tried.other_arguments,
-                     tried.other_version, tried.other_folder, tried.full_disk, tried.killed, tried.hanging, tried.refuses_to_be_many,
+                     tried.other_version, tried.other_folder, tried.metadata_is_read_once, tried.full_disk,
+                     tried.small_limit, tried.source_changes, tried.output_appears, tried.killed, tried.hanging, tried.refuses_to_be_many,
                      tried.knows_slurm):
             begin = time.monotonic()
             case()

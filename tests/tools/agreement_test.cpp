@@ -23,7 +23,9 @@ class Agreement : public CliTest {
   static std::vector<std::string> compared(const std::string& one, const std::string& other) {
     return test::run_team(2, [&](formats::Team& team) {
       const std::string& path = team.leads() ? one : other;
-      agree_on_source(&team, path, *formats::open_checkpoint(path));
+      CommonOptions common;
+      common.team = &team;
+      agree_on_source(common, path, *formats::open_checkpoint(path));
     });
   }
 };

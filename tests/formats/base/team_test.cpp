@@ -96,5 +96,14 @@ TEST(Packed, IsTakenApartInTheSameOrder) {
   test::expect_error(ErrorCode::kTruncated, "ends early", [&] { Unpacked(longer).text(); });
 }
 
+TEST(Team, TheLeadersTextComesWholeInPortions) {
+  const std::string text = std::string(40U << 20U, 'x') + "the end";
+  const auto errors = test::run_team(3, [&](Team& team) {
+    EXPECT_EQ(team.from_leader("text", team.leads() ? text : "of another"), text);
+    EXPECT_EQ(team.from_leader("nothing"), "");
+  });
+  EXPECT_THAT(errors, testing::Each(""));
+}
+
 }  // namespace
 }  // namespace fsdp::formats

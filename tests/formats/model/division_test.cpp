@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/model/extents.h"
 #include "tests/support/thread_team.h"
 
 namespace fsdp::formats {
@@ -68,7 +69,7 @@ TEST(Division, OfFiveTerabytesIsBalancedToOnePercent) {
   std::vector<std::uint64_t> shares(kRanks, 0);
   std::uint64_t total = 0;
   const auto divide = [&] {
-    const Division division = divide_copy(batch, kRanks);
+    const Division division = divide_copy(batch, rest_of(batch, {}), kRanks);
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       division.for_each(rank, [&](std::size_t piece, ElementRange range) {
         shares[rank] += range.count * 4;
@@ -107,6 +108,20 @@ TEST(Division, OfFiveTerabytesIsBalancedToOnePercent) {
   EXPECT_LT(static_cast<double>(*std::max_element(shares.begin(), shares.end())), 1.01 * mean);
   EXPECT_GT(static_cast<double>(*std::min_element(shares.begin(), shares.end())), 0.99 * mean);
   EXPECT_LT(took.count(), 10);
+}
+
+TEST(Division, OfFilesWithStripesMeetsThem) {
+  TargetPiece piece;
+  piece.dtype = DType::kFloat32;
+  piece.box = whole_box(std::vector<std::int64_t>{std::int64_t{1} << 31});
+  piece.offset = 192;
+  const std::vector<TargetPiece> pieces(1, piece);
+  for (const auto& [stripe, unit] : {std::pair(4096, 1U << 20U), std::pair(4 << 20, 4U << 20U)}) {
+    const Division division =
+        divide_copy(pieces, rest_of(pieces, {}), 7, static_cast<std::uint64_t>(stripe));
+    for (std::size_t rank = 1; rank < 7; ++rank)
+      EXPECT_EQ((192 + division.range(rank, 0).first * 4) % unit, 0U) << stripe;
+  }
 }
 
 TEST(Division, OfVisitsKeepsTheBlocksOfOneProcess) {
