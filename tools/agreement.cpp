@@ -10,6 +10,7 @@
 
 #include "formats/base/sha256.h"
 #include "formats/base/text.h"
+#include "formats/store/snapshot.h"
 #include "tools/build_info.h"
 
 namespace fsdp::cli {
@@ -53,10 +54,17 @@ class Digest {
 
 // The file of that name of the checkpoint at `path`, which is a folder, or a file beside it, or the
 // file itself.
-std::optional<struct stat> find_file(const fs::path& path, const std::string& name) {
-  for (const fs::path& place : {path / name, path.parent_path() / name, path}) {
+std::optional<formats::StoredFile> find_file(const fs::path& path, const std::string& name) {
+  for (const fs::path& place : {path / name, formats::folder_of_place(path) / name, path}) {
+    if (formats::in_store(path)) {
+      if (auto file = formats::find_stored(formats::url_of(place))) return file;
+      continue;
+    }
     struct stat info {};
-    if (::stat(place.c_str(), &info) == 0 && S_ISREG(info.st_mode)) return info;
+    if (::stat(place.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
+    return formats::StoredFile{
+        static_cast<std::uint64_t>(info.st_size), {},
+        std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
   }
   return std::nullopt;
 }
@@ -67,9 +75,13 @@ void add_location(Digest& digest, const formats::Location& location) {
   digest.number(location.length);
 }
 
-std::string state_text(const struct stat& info) {
-  return formats::cat(info.st_size, " bytes, written at ", info.st_mtim.tv_sec, " s and ",
-                      info.st_mtim.tv_nsec, " ns");
+std::string state_text(const formats::StoredFile& file) {
+  std::string text = formats::cat(file.bytes, " bytes");
+  if (!file.version.empty()) text += formats::cat(", version ", file.version);
+  if (file.mtime_ns)
+    text += formats::cat(", written at ", file.mtime_ns / 1'000'000'000, " s and ",
+                         file.mtime_ns % 1'000'000'000, " ns");
+  return text;
 }
 
 using FileStates = std::vector<std::pair<std::string, std::string>>;
@@ -82,7 +94,7 @@ FileStates file_states(const std::string& path, const formats::Index& index) {
     const auto info = find_file(path, file.name);
     std::string state = info ? state_text(*info) : "not a file here";
     // The file that was opened may be another one by now.
-    const std::uint64_t found = info ? static_cast<std::uint64_t>(info->st_size) : 0;
+    const std::uint64_t found = info ? info->bytes : 0;
     if (file.bytes && *file.bytes != found)
       state += formats::cat(", opened with ", *file.bytes, " bytes");
     states.emplace_back(file.name, std::move(state));

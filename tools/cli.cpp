@@ -17,6 +17,7 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "formats/store/snapshot.h"
 #include "tools/agreement.h"
 #include "tools/build_info.h"
 #include "tools/colour.h"
@@ -266,6 +267,7 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
   } else if (team != nullptr && !team->leads()) {
     return 0;
   }
+  const formats::StoreSession session;
   const InputSize input = size_of(args);
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;

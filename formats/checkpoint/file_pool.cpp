@@ -66,7 +66,9 @@ std::shared_ptr<const File> FilePool::get_locked(std::uint32_t number) {
 void FilePool::check_unchanged() {
   const std::lock_guard lock(mutex_);
   for (Known& known : files_) {
-    if (known.used) reopen(known);
+    if (!known.used) continue;
+    // A folder of a store gives the same file again, and that asks the store itself.
+    if (const auto file = reopen(known); file->stored()) file->check_unchanged();
   }
 }
 

@@ -18,6 +18,7 @@
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/output_place.h"
+#include "formats/store/place.h"
 #include "formats/torch/index.h"
 
 namespace fsdp::formats {
@@ -43,11 +44,13 @@ bool stands_for_folder(const std::string& name) {
 }
 
 fs::path parent_of(const fs::path& path) {
+  if (in_store(path)) return folder_of_place(path);
   const fs::path parent = fs::absolute(path).lexically_normal().parent_path();
   return parent.empty() ? fs::path(".") : parent;
 }
 
 fs::path without_slash(const fs::path& folder) {
+  if (in_store(folder)) return url_of(folder);
   return folder.has_filename() || !folder.has_relative_path() ? folder : folder.parent_path();
 }
 
@@ -313,8 +316,8 @@ class SealCheck {
 }  // namespace
 
 SealPlace seal_place(const fs::path& path) {
-  if (fs::is_directory(path)) return {without_slash(path), std::string(kSealName), "", false};
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (is_folder(path)) return {without_slash(path), std::string(kSealName), "", false};
+  const fs::path folder = folder_of_place(path);
   const std::string name = path.filename();
   if (stands_for_folder(name)) return {folder, std::string(kSealName), "", false};
   return {folder, sidecar_name(name), name, true};
@@ -328,7 +331,7 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
   if (!exists_at(above / kSealName)) return std::nullopt;
   SealPlace place{above, std::string(kSealName), own.only, false};
   if (!own.single)
-    place.only = fs::absolute(own.folder).lexically_normal().filename().native() + "/";
+    place.only = name_of_place(own.folder) + "/";
   try {
     const auto sealed = read_seal(*Directory::open(above).open_member(place.name));
     const bool lists = std::any_of(sealed.begin(), sealed.end(), [&](const SealedFile& file) {

@@ -14,6 +14,7 @@
 #include "formats/safetensors/file.h"
 #include "formats/safetensors/index.h"
 #include "formats/safetensors/tensor_files.h"
+#include "formats/store/place.h"
 
 namespace fsdp::formats::safetensors {
 namespace {
@@ -202,8 +203,7 @@ bool is_safetensors_folder(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path) {
-  const std::filesystem::path folder =
-      path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  const std::filesystem::path folder = folder_of_place(path);
   return std::make_unique<SafetensorsCheckpoint>(Directory::open(folder),
                                                  std::vector<std::string>{path.filename()},
                                                  std::nullopt, escape(path.native()), "file");

@@ -8,6 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/object_fields.h"
+#include "formats/store/place.h"
 #include "formats/trainers/deepspeed.h"
 #include "formats/trainers/deepspeed_model.h"
 #include "formats/trainers/trainer_files.h"
@@ -127,7 +128,7 @@ class UniversalCheckpoint : public ModelFiles {
       for (const std::string& file : Directory::open(zero.path() / name).list()) {
         const std::string path = cat(below, "/", file);
         if (!file.ends_with(kSuffix) || file == kSuffix ||
-            fs::is_directory(folder().path() / path)) {
+            is_folder(folder().path() / path)) {
           left_out_.push_back(path);
           continue;
         }
@@ -318,9 +319,9 @@ class UniversalCheckpoint : public ModelFiles {
 
 bool has_parameter_folders(const fs::path& folder) {
   const fs::path zero = folder / kZero;
-  if (!fs::is_directory(zero)) return false;
+  if (!is_folder(zero)) return false;
   for (const std::string& name : Directory::open(zero).list()) {
-    if (fs::is_regular_file(zero / name / cat(kWeights, kSuffix))) return true;
+    if (is_regular(zero / name / cat(kWeights, kSuffix))) return true;
   }
   return false;
 }

@@ -12,6 +12,7 @@
 #include "formats/content/torch_globals.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
+#include "formats/store/place.h"
 #include "formats/torch/checkpoint.h"
 #include "formats/torch/stream.h"
 
@@ -77,7 +78,7 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
   Findings damaged;
   for (const std::string& name : names) {
     try {
-      if (!is_trainer_file(name) || fs::is_directory(folder / name) || !is_plain(folder / name)) {
+      if (!is_trainer_file(name) || is_folder(folder / name) || !is_plain(folder / name)) {
         others.push_back(name);
         continue;
       }
