@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/remote/exchange.h"
+
+#include <algorithm>
+
+#include "formats/base/text.h"
+#include "formats/remote/times.h"
+
+namespace fsdp::formats {
+namespace {
+
+constexpr int kMaxRedirects = 5;
+
+bool is_success(const HttpAnswer& answer) {
+  return answer.head.status >= 200 && answer.head.status < 300;
+}
+
+// How long the server asks to wait: a number of seconds, or a date [RFC 9110, 10.2.3].
+std::optional<std::chrono::seconds> retry_after(const HttpHead& head) {
+  const std::string* field = head.find("retry-after");
+  if (field == nullptr) return std::nullopt;
+  constexpr std::int64_t kMost = 1'000'000;
+  if (const auto seconds = parse_length(*field)) {
+    return std::chrono::seconds(std::min<std::int64_t>(static_cast<std::int64_t>(*seconds), kMost));
+  }
+  const auto date = parse_http_date(*field);
+  if (!date) return std::nullopt;
+  return std::chrono::seconds(
+      std::clamp<std::int64_t>(*date / 1'000'000'000 - wall_seconds(), 0, kMost));
+}
+
+bool is_redirect(int status) {
+  return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
+}
+
+}  // namespace
+
+std::string Dialect::words(const HttpAnswer& answer) const {
+  return std::to_string(answer.head.status);
+}
+
+bool Dialect::passes(const HttpAnswer& answer) const {
+  switch (answer.head.status) {
+    case 408:
+    case 425:
+    case 429:
+    case 500:
+    case 502:
+    case 503:
+    case 504:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Error refusal(const std::string& place, const HttpAnswer& answer, const Dialect& dialect) {
+  const std::string words = dialect.words(answer);
+  switch (answer.head.status) {
+    case 401:
+    case 403:
+    case 407:
+      return {ErrorCode::kAccess, cat(place, ": the server refuses: ", words)};
+    case 404:
+    case 410:
+      return {ErrorCode::kNotFound, cat(place, ": no such file: ", words)};
+    case 412:
+    case 416:
+      return {ErrorCode::kChanged, cat(place, ": changed while it was read: ", words)};
+    default:
+      return {ErrorCode::kNetwork, cat(place, ": the server answers ", words)};
+  }
+}
+
+HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& dialect,
+                    const MakeRequest& make, HttpSink* sink, std::size_t max_text) {
+  for (;;) {
+    HttpRequest request = make();
+    request.stall = std::max(request.stall, patience.limits().stall);
+    // A body may take as long as bytes come; all else has to end by the deadline.
+    if (request.timeout.count() == 0 && sink == nullptr && request.body.empty()) {
+      request.timeout = patience.left();
+    }
+    try {
+      HttpAnswer answer = client.send(request, sink, max_text);
+      if (is_success(answer) || !dialect.passes(answer)) return answer;
+      patience.wait(cat("the server answers ", dialect.words(answer)), 1000,
+                    retry_after(answer.head));
+    } catch (const TransferError& e) {
+      patience.wait(e.what(), e.tries());
+    }
+  }
+}
+
+HttpAnswer follow(HttpClient& client, Patience& patience, const Dialect& dialect,
+                  const Address& start,
+                  const std::function<HttpRequest(const Address&, bool at_home)>& make,
+                  HttpSink* sink, const std::function<void(const HttpHead&)>& seen,
+                  std::size_t max_text) {
+  Address address = start;
+  for (int hop = 0;; ++hop) {
+    const bool at_home = address.scheme == start.scheme && address.authority == start.authority;
+    HttpAnswer answer = exchange(
+        client, patience, dialect, [&] { return make(address, at_home); }, sink, max_text);
+    const std::string* location = answer.head.find("location");
+    if (!is_redirect(answer.head.status) || location == nullptr) return answer;
+    if (seen) seen(answer.head);
+    const auto next = redirected(address, *location);
+    if (!next) {
+      throw Error(ErrorCode::kNetwork,
+                  cat(patience.place(), ": the server redirects to ",
+                      quote(location->substr(0, location->find('?'))),
+                      ", which is not followed"));
+    }
+    if (hop == kMaxRedirects) {
+      throw Error(ErrorCode::kNetwork, cat(patience.place(), ": the server redirects more than ",
+                                           kMaxRedirects, " times"));
+    }
+    address = *next;
+  }
+}
+
+}  // namespace fsdp::formats
