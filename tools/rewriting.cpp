@@ -7,6 +7,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/base/url.h"
 #include "formats/checks/content_check.h"
 #include "formats/content/content.h"
 #include "formats/create.h"
@@ -59,8 +60,11 @@ void add_folder_report(const formats::RewrittenDcp& output, const RewritingOptio
   const auto& files = output.plan().files;
   const bool linked =
       std::any_of(files.begin(), files.end(), [](const auto& file) { return file.linked; });
-  if (!linked && rewriting.link)
-    extras.lines.push_back("on another file system: data files are copied, none is shared");
+  if (!linked && rewriting.link) {
+    extras.lines.push_back(cat(
+        formats::is_url(rewriting.writing.destination) ? "to a store" : "on another file system",
+        ": data files are copied, none is shared"));
+  }
   formats::Json::Array names;
   for (const std::string& name : left) names.emplace_back(name);
   extras.members.emplace_back("left_behind", std::move(names));

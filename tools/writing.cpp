@@ -14,6 +14,7 @@
 #include "formats/content/state_tree.h"
 #include "formats/files/new_folders.h"
 #include "formats/names/unsafe_names.h"
+#include "formats/store/store.h"
 #include "tools/placed.h"
 #include "tools/progress.h"
 
@@ -119,7 +120,9 @@ class Writing {
     object.emplace_back("tensor_bytes", plan_.tensor_bytes);
     object.emplace_back("buffer_bytes", buffer_bytes_);
     if (writing_.dry_run) {
-      object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
+      // A store does not say what is free.
+      if (!formats::is_url(writing_.destination))
+        object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
     } else {
       object.emplace_back("unchecked_bytes", result.unchecked_bytes);
       if (writing_.resume) object.emplace_back("kept_bytes", result.kept_bytes);
@@ -160,8 +163,11 @@ class Writing {
         << formats::human_bytes(plan_.tensor_bytes) << " of tensors, through "
         << formats::human_bytes(buffer_bytes_) << " of buffers at most\n";
     out << "would write " << formats::escape(writing_.destination) << ": " << contents
-        << shared_text() << "; " << formats::human_bytes(free_bytes_at(writing_.destination))
-        << " free\n";
+        << shared_text();
+    if (!formats::is_url(writing_.destination)) {
+      out << "; " << formats::human_bytes(free_bytes_at(writing_.destination)) << " free";
+    }
+    out << '\n';
     if (plan_.files.size() == 1) return;
     for (std::size_t i = 0; i < plan_.files.size() && i < kMaxListed; ++i) {
       out << "  " << formats::escape(plan_.files[i].name) << "  "
@@ -207,6 +213,18 @@ class Writing {
   std::uint64_t buffer_bytes_;
 };
 
+// Two URLs are compared as they are written: a store knows neither links nor "..".
+const char* relation_of_urls(std::string_view source, std::string_view destination) {
+  const auto trimmed = [](std::string_view url) {
+    return std::string(url.substr(0, url.find_last_not_of('/') + 1)) + "/";
+  };
+  const std::string from = trimmed(source);
+  const std::string to = trimmed(destination);
+  if (from == to) return "is";
+  if (to.starts_with(from)) return "lies inside";
+  return from.starts_with(to) ? "contains" : nullptr;
+}
+
 // Returns whether `inner` is `outer` or lies inside it.
 bool lies_in(const fs::path& inner, const fs::path& outer) {
   fs::path at = inner;
@@ -215,6 +233,14 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
     if (!at.has_relative_path() || at.parent_path() == at) return false;
     at = at.parent_path();
   }
+}
+
+const char* relation_of_paths(const std::string& source, const std::string& destination) {
+  const fs::path from = fs::weakly_canonical(source);
+  const fs::path to = fs::weakly_canonical(destination);
+  if (from == to) return "is";
+  if (lies_in(to, from)) return "lies inside";
+  return lies_in(from, to) && fs::exists(to) ? "contains" : nullptr;
 }
 
 }  // namespace
@@ -275,21 +301,15 @@ void declare_resume(OptionSet& options, WritingOptions& writing) {
 }
 
 void check_apart(const std::string& source, const std::string& destination) {
-  if (formats::is_url(destination)) {
+  const bool to_store = formats::is_url(destination);
+  if (to_store && formats::store_of(destination) == nullptr) {
     throw Error(ErrorCode::kUnsupported,
                 formats::escape(destination) +
-                    ": is a URL, and only local files are written; name a local path");
+                    ": is a URL of a kind that is not written; name a local path");
   }
-  const fs::path from = fs::weakly_canonical(source);
-  const fs::path to = fs::weakly_canonical(destination);
-  const char* relation = nullptr;
-  if (from == to) {
-    relation = "is";
-  } else if (lies_in(to, from)) {
-    relation = "lies inside";
-  } else if (lies_in(from, to) && fs::exists(to)) {
-    relation = "contains";
-  }
+  if (to_store != formats::is_url(source)) return;
+  const char* const relation =
+      to_store ? relation_of_urls(source, destination) : relation_of_paths(source, destination);
   if (relation != nullptr) {
     throw Error(ErrorCode::kSamePath, cat(formats::escape(destination), ": ", relation,
                                           " the checkpoint being read; name another place"));
@@ -301,6 +321,7 @@ std::uint64_t free_bytes_at(const std::string& destination) {
 }
 
 void check_free(const std::string& destination, std::uint64_t needed) {
+  if (formats::is_url(destination)) return;
   const std::uint64_t free = free_bytes_at(destination);
   if (free >= needed) return;
   throw Error(ErrorCode::kNoSpace,

@@ -41,13 +41,13 @@ void declare_resume(OptionSet& options, WritingOptions& writing);
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
 // Refuses a destination that is the source or lies inside it, and a source inside the destination;
-// following links; and a URL.  Throws: kSamePath, kUnsupported.
+// following links; and a URL of a store that is not known.  Throws: kSamePath, kUnsupported.
 void check_apart(const std::string& source, const std::string& destination);
 
 // Free bytes where `destination` will be written.  Throws: kIo.
 std::uint64_t free_bytes_at(const std::string& destination);
 
-// Throws: kNoSpace where fewer than `needed` bytes are free there, kIo.
+// Throws: kNoSpace where fewer than `needed` bytes are free there, kIo.  A URL is not checked.
 void check_free(const std::string& destination, std::uint64_t needed);
 
 // Refuses what PyTorch would have to run code for to load it.  Throws: kGlobal with the key and

@@ -7,16 +7,19 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <new>
 #include <random>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "formats/base/error.h"
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/files/joined_output.h"
 #include "formats/files/new_folders.h"
@@ -25,6 +28,8 @@
 
 namespace fsdp::formats {
 namespace {
+
+constexpr std::uint64_t kCopyBytes = 4U << 20U;
 
 // Says of a name whether replacing the folder may remove that file.
 using Replaced = std::function<bool(std::string_view)>;
@@ -209,6 +214,54 @@ struct AtomicDirectory::Joined {
   std::vector<std::unique_ptr<OutputFile>> files;
 };
 
+// The folder in a store.
+struct AtomicDirectory::Stored {
+  OutputFile& add_file(const std::string& name) {
+    files.push_back({name, add_file_in_store(*output, name, options.seal)});
+    return *files.back().file;
+  }
+  // A store shares nothing: the bytes are sent.
+  void copy(const std::string& name, const File& source, const SharingOptions& sharing);
+  void commit();
+
+  const OutputOptions options;
+  std::unique_ptr<StoredOutput> output;
+  std::vector<Impl::Added> files;
+};
+
+void AtomicDirectory::Stored::copy(const std::string& name, const File& source,
+                                   const SharingOptions& sharing) {
+  OutputFile& file = add_file(name);
+  file.reserve(source.size());
+  std::vector<std::byte> block(std::min<std::uint64_t>(source.size(), kCopyBytes));
+  for (std::uint64_t at = 0; at < source.size();) {
+    throw_if_interrupted();
+    const auto part = std::span(block).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), source.size() - at)));
+    source.read_at(at, part);
+    file.write_at(at, part);
+    at += part.size();
+    if (sharing.on_copied) sharing.on_copied(part.size());
+  }
+  file.finish(false);
+}
+
+void AtomicDirectory::Stored::commit() {
+  for (const auto& added : files) added.file->finish(false);
+  output->await_sent();
+  look_before_commit(output->spooled(), output->shown(), options);
+  if (options.seal) {
+    std::vector<SealedFile> sealed;
+    for (const auto& added : files)
+      sealed.push_back({added.name, added.file->bytes(), added.file->crc()});
+    const std::string text = seal_text(std::move(sealed));
+    OutputFile& seal = add_file(std::string(kSealName));
+    seal.write_at(0, std::as_bytes(std::span(text)));
+    seal.finish(false);
+  }
+  output->commit();
+}
+
 // Puts the new folder in the old one's place and removes the old one.  The old one is locked first:
 // from the exchange on it bears the temporary's name.  See Note [claiming a temporary name].
 void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& committing) {
@@ -266,6 +319,10 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
 AtomicDirectory::AtomicDirectory(const std::filesystem::path& destination,
                                  const OutputOptions& options)
     : team_(options.team) {
+  if (auto stored = output_in_store(destination, options, OutputKind::kFolder)) {
+    stored_ = std::make_unique<Stored>(Stored{options, std::move(stored), {}});
+    return;
+  }
   if (team_ != nullptr && !team_->leads()) {
     joined_ = std::make_unique<Joined>(Joined{join_folder(*team_, destination), options.sync, {}});
     if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFolder));
@@ -339,6 +396,7 @@ void AtomicDirectory::Impl::write_seal() {
 
 OutputFile& AtomicDirectory::add_file(const std::string& name) {
   if (joined_) return joined_->add_file(name);
+  if (stored_) return stored_->add_file(name);
   const Impl::Member member = impl_->member(name);
   FileDescriptor fd = open_for_output(member.folder, member.name, O_RDWR | O_CREAT | O_EXCL, 0666);
   if (fd.get() < 0 && errno == EEXIST && impl_->is_kept(name))
@@ -356,6 +414,10 @@ OutputFile& AtomicDirectory::add_file(const std::string& name) {
 
 Sharing AtomicDirectory::link_file(const std::string& name, const File& source,
                                    SharingOptions options, std::optional<std::uint32_t> crc) {
+  if (stored_) {
+    stored_->copy(name, source, options);
+    return Sharing::kCopy;
+  }
   const Impl::Member member = impl_->member(name);
   options.sync = impl_->options.sync;
   std::uint32_t copied_crc = 0;
@@ -374,6 +436,11 @@ void AtomicDirectory::add_sealed(SealedFile file) {
 
 // See Note [joining a folder].
 std::string AtomicDirectory::invitation() {
+  if (stored_) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        stored_->output->shown() + ": several processes write together to local paths alone");
+  }
   if (!impl_->invitation.empty()) return impl_->invitation;
   std::random_device random;
   const std::string name = cat("invitation-", hex32(random()), hex32(random()));
@@ -384,6 +451,7 @@ std::string AtomicDirectory::invitation() {
 }
 
 void AtomicDirectory::commit() {
+  if (stored_) return stored_->commit();
   if (joined_) {
     for (const auto& file : joined_->files) file->finish(joined_->sync);
   } else {

@@ -9,6 +9,7 @@
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <climits>
@@ -22,6 +23,13 @@
 #include "formats/files/seal.h"
 
 namespace fsdp::formats {
+namespace {
+
+Error without_seal(ErrorCode code, std::string_view why, const std::string& shown) {
+  return {code, cat(why, "; the new ", shown, " is in place, without a seal")};
+}
+
+}  // namespace
 
 struct AtomicFile::Impl : Unfinished {
   Impl(const std::filesystem::path& path, const OutputOptions& chosen)
@@ -92,8 +100,19 @@ struct AtomicFile::Impl : Unfinished {
   bool committed = false;
 };
 
+struct AtomicFile::Stored {
+  const OutputOptions options;
+  const std::string name;
+  std::unique_ptr<StoredOutput> output;
+};
+
 AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
     : team_(options.team), sync_(options.sync) {
+  if (auto stored = output_in_store(destination, options, OutputKind::kFile)) {
+    stored_ = std::make_unique<Stored>(Stored{options, destination.filename(), std::move(stored)});
+    file_ = add_file_in_store(*stored_->output, "", options.seal);
+    return;
+  }
   if (team_ != nullptr && !team_->leads()) {
     file_ = join_file(*team_, destination, options.sync);
     if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFile));
@@ -119,6 +138,7 @@ AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOpt
 AtomicFile::~AtomicFile() = default;
 
 void AtomicFile::commit() {
+  if (stored_) return commit_stored();
   // A sum that is not known from parts is read from the file, so all of it has to be there.
   const bool late = team_ != nullptr && impl_ && impl_->options.seal;
   if (late) await_files(*team_);
@@ -126,6 +146,21 @@ void AtomicFile::commit() {
   if (team_ != nullptr && !late) await_files(*team_);
   if (impl_) place();
   if (team_ != nullptr) await_commit(*team_);
+}
+
+void AtomicFile::commit_stored() {
+  StoredOutput& output = *stored_->output;
+  file_->finish(false);
+  output.await_sent();
+  look_before_commit(output.spooled(), output.shown(), stored_->options);
+  output.remove_beside(sidecar_name(""));
+  output.commit();
+  if (!stored_->options.seal) return;
+  try {
+    output.put_beside(sidecar_name(""), seal_text({{stored_->name, file_->bytes(), file_->crc()}}));
+  } catch (const Error& error) {
+    throw without_seal(error.code(), error.what(), output.shown());
+  }
 }
 
 void AtomicFile::place() {
@@ -155,9 +190,6 @@ void AtomicFile::place() {
 
 void AtomicFile::write_seal() const {
   const OutputPlace& place = impl_->place;
-  const auto unsealed = [&](ErrorCode code, std::string_view why) {
-    return Error(code, cat(why, "; the new ", place.shown(), " is in place, without a seal"));
-  };
   try {
     const std::string text = seal_text({{place.name(), file_->bytes(), file_->crc()}});
     AtomicFile seal(impl_->destination.native() + sidecar_name(""),
@@ -165,9 +197,9 @@ void AtomicFile::write_seal() const {
     seal.file().write_at(0, std::as_bytes(std::span(text)));
     seal.commit();
   } catch (const Error& e) {
-    throw unsealed(e.code(), e.what());
+    throw without_seal(e.code(), e.what(), place.shown());
   } catch (const std::bad_alloc&) {
-    throw unsealed(ErrorCode::kOutOfMemory, place.shown() + ": out of memory");
+    throw without_seal(ErrorCode::kOutOfMemory, place.shown() + ": out of memory", place.shown());
   }
 }
 

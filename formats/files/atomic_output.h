@@ -17,6 +17,7 @@
 
 #include "formats/base/team.h"
 #include "formats/files/checkpoint_names.h"
+#include "formats/upload/unfinished.h"
 
 namespace fsdp::formats {
 
@@ -62,14 +63,6 @@ struct OutputOptions {
   // Null: an earlier run's leftover is removed, and this run leaves none.
   std::shared_ptr<Resumption> resumption = {};
 };
-
-// Removes the temporaries of every output that is being written, for a process that is about to end
-// without returning to the code that writes them.  Afterwards nothing is committed any more: a
-// thread that tries waits for the process to end.
-void abandon_outputs() noexcept;
-
-// Returns the number of outputs that this process has committed.
-std::uint64_t outputs_committed() noexcept;
 
 // Free bytes for this user on the file system that holds `folder`.  Throws: kIo, kNotFound.
 std::uint64_t free_bytes(const std::filesystem::path& folder);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include "formats/base/crc_ledger.h"
 #include "formats/files/file.h"
+#include "formats/upload/part_upload.h"
 
 namespace fsdp::formats {
 
@@ -33,15 +35,24 @@ class OutputFile {
         synced_(synced),
         summed_(false),
         led_(true) {}
+  // A file that goes to a store: `fd` is open on its file of the spool.
+  OutputFile(FileDescriptor fd, std::string name, std::shared_ptr<PartUpload> upload, bool summed)
+      : fd_(std::move(fd)),
+        name_(std::move(name)),
+        synced_(false),
+        summed_(summed),
+        upload_(std::move(upload)) {}
   // Makes the file `bytes` long and reserves the disk space at once, so that a full disk is an
-  // early error.
+  // early error.  What goes to a store takes none: see Note [parts of an upload].
   // Throws: kNoSpace saying how much is needed and free, kIo.
   void reserve(std::uint64_t bytes);
   // `crc`: the CRC-32 of the bytes, if the caller has it.
-  // Throws: kNoSpace, kIo.
+  // On its way to a store, where it is not read again, a copy of the bytes stays here until the
+  // output is committed: they are what the last look at the output reads
+  // (OutputOptions::before_commit). Throws: kNoSpace, kIo; what PartUpload::wrote throws.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                 std::optional<std::uint32_t> crc = std::nullopt);
-  // Like write_at, but the checksum is passed to add_crc.
+  // Like write_at, for elements of tensors: the checksum is passed to add_crc, and no copy stays.
   void put_at(std::uint64_t offset, std::span<const std::byte> bytes);
   // Like put_at: writes whole disk blocks past the page cache through `direct`, from open_direct,
   // and the rest at both ends through the cache.
@@ -53,6 +64,9 @@ class OutputFile {
   // Returns the unit in which the file system likes to write: the stripes of Lustre, otherwise a
   // page or so; 0 if it is not known.
   std::uint64_t stripe_bytes() const;
+  // Returns whether it goes to a store, by parts that wait on this machine until they are whole:
+  // the bytes between others should come soon after them.
+  bool goes_to_store() const { return upload_ != nullptr; }
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
   // See open_direct in direct_io.h; none (-1) if the file will not be synced.
@@ -77,6 +91,7 @@ class OutputFile {
 
  private:
   int descriptor();
+  void put(std::uint64_t offset, std::span<const std::byte> bytes, bool kept);
   void start_writeback(std::uint64_t written);
   void sum_up();
   std::uint32_t read_crc(std::uint64_t begin, std::uint64_t end) const;
@@ -88,7 +103,8 @@ class OutputFile {
   bool synced_;
   bool summed_;
   bool led_ = false;
-  std::mutex mutex_;  // of the checksums, and of opening
+  std::shared_ptr<PartUpload> upload_;  // null: the file stays on this machine
+  std::mutex mutex_;                    // of the checksums, and of opening
   CrcLedger written_;
   std::uint64_t bytes_ = 0;
   std::uint32_t crc_ = 0;

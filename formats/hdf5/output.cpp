@@ -93,6 +93,7 @@ bool is_whole(const TensorValue& tensor) {
 struct Progress {
   CrcLedger crc;
   std::vector<Fletcher32> chunks;
+  std::vector<std::uint64_t> written;  // bytes of each chunk
 };
 
 class Hdf5Output : public Output {
@@ -123,6 +124,8 @@ class Hdf5Output : public Output {
     AtomicFile output(destination_, options_);
     OutputFile& out = output.file();
     out.reserve(image_.bytes);
+    // Each checksum stands between chunks, and would be a gap in a part.
+    sums_early_ = out.goes_to_store();
     CopyResult result = write_data(out, options);
     write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
     write_structure(out);
@@ -259,7 +262,7 @@ class Hdf5Output : public Output {
         out.put_at(at, bytes);
         if (out.summed()) out.add_crc(at, bytes.size(), crc ? *crc : crc32(0, bytes));
       };
-      write_part(piece_datasets_[block.piece], block.offset, block.bytes, put);
+      write_part(out, piece_datasets_[block.piece], block.offset, block.bytes, put);
     });
     if (options.team != nullptr) {
       join_progress(*options.team);
@@ -301,8 +304,8 @@ class Hdf5Output : public Output {
 
   // Writes bytes of the dense elements from `offset` on by `write(at, bytes, crc)`.
   template <typename Write>
-  void write_part(std::size_t number, std::uint64_t offset, std::span<const std::byte> bytes,
-                  const Write& write) {
+  void write_part(OutputFile& out, std::size_t number, std::uint64_t offset,
+                  std::span<const std::byte> bytes, const Write& write) {
     const std::uint32_t crc = crc32(0, bytes);
     const auto runs = runs_for(number);
     {
@@ -311,6 +314,7 @@ class Hdf5Output : public Output {
       progress.crc.add(offset, bytes.size(), crc);
       if (runs && progress.chunks.empty()) {
         progress.chunks.assign(image_.places[number].chunks.size(), Fletcher32(runs->run_bytes));
+        progress.written.assign(progress.chunks.size(), 0);
       }
     }
     if (!runs) {
@@ -325,13 +329,27 @@ class Hdf5Output : public Output {
       Fletcher32 sum(runs->run_bytes);
       sum.add(inside, part);
       write(image_.places[number].chunks[c] + inside, part, std::nullopt);
+      std::optional<std::uint32_t> whole;
       {
         const std::lock_guard lock(mutex_);
-        progress_[number].chunks[c].merge(sum);
+        Progress& progress = progress_[number];
+        progress.chunks[c].merge(sum);
+        progress.written[c] += part.size();
+        if (progress.written[c] == runs->bytes(c)) whole = progress.chunks[c].value();
+      }
+      if (whole && sums_early_) {
+        const std::vector<std::byte> padding(runs->run_bytes - runs->bytes(c));
+        out.write_at(image_.places[number].chunks[c] + runs->bytes(c), padding);
+        write_number(out, sum_offset(number, c, *runs), *whole);
       }
       offset += part.size();
       bytes = bytes.subspan(part.size());
     }
+  }
+
+  // The offset of a chunk's checksum.
+  std::uint64_t sum_offset(std::size_t number, std::size_t chunk, const ChunkRuns& runs) const {
+    return image_.places[number].chunks[chunk] + runs.run_bytes;
   }
 
   std::optional<ChunkRuns> runs_for(std::size_t number) const {
@@ -361,15 +379,14 @@ class Hdf5Output : public Output {
     planned.crc = *crc;
     const auto runs = runs_for(number);
     for (std::size_t c = 0; c < progress.chunks.size(); ++c) {
-      write_number(out, image_.places[number].chunks[c] + runs->run_bytes,
-                   progress.chunks[c].value());
+      if (!sums_early_) write_number(out, sum_offset(number, c, *runs), progress.chunks[c].value());
     }
   }
 
   void write_dataset(OutputFile& out, std::size_t number, std::span<const std::byte> bytes) {
     const auto write = [&](std::uint64_t at, std::span<const std::byte> part,
                            std::optional<std::uint32_t> crc) { out.write_at(at, part, crc); };
-    write_part(number, 0, bytes, write);
+    write_part(out, number, 0, bytes, write);
     finish_dataset(out, number);
   }
 
@@ -437,6 +454,7 @@ class Hdf5Output : public Output {
   std::size_t pickle_number_ = 0;
   std::size_t structure_number_ = 0;
   FileImage image_;
+  bool sums_early_ = false;  // write a chunk's checksum as soon as the chunk is written
   std::mutex mutex_;
   std::map<std::size_t, Progress> progress_;  // of datasets being written
 };

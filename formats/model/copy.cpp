@@ -169,6 +169,7 @@ class Copying {
     const auto piece_done = [&](std::size_t number) {
       const std::lock_guard lock(mutex_);
       crcs[number] = take_crc(pieces[number], number, extent.parts[number]);
+      if (options_.on_piece) options_.on_piece(extent.first_piece + number, crcs[number]);
     };
     const std::span<const TargetPiece> sides[] = {pieces};
     read_blocks(

@@ -3,6 +3,7 @@
 // several threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -49,6 +50,9 @@ struct CopyOptions {
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
   // Called with the bytes written so far, by one thread at a time.
   std::function<void(std::uint64_t)> on_progress;
+  // Called with the CRC-32 of each piece's bytes as soon as all of them were read and their stored
+  // checksums match, by one thread at a time.  Requires: no team and no journal.
+  std::function<void(std::size_t piece, std::uint32_t crc)> on_piece;
   // Called now and then; true ends the copy with kInterrupted.
   std::function<bool()> cancelled;
   // Divide the bytes among these processes, all of which make this call with the same pieces; null:

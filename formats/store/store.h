@@ -42,8 +42,8 @@ class StoreUpload {
   // Sends part `number`, counted from 0.  Parts may come in any order, from several threads at
   // once.  Throws: kIo.
   virtual void put(std::uint32_t number, std::span<const std::byte> bytes) = 0;
-  // Makes the file appear.  `only_new`: as long as there is none of that name.  Requires: every part
-  // was put.  Throws: kExists, kIo.
+  // Makes the file appear.  `only_new`: as long as there is none of that name.  Requires: every
+  // part was put.  Throws: kExists, kIo.
   virtual void complete(bool only_new) = 0;
 };
 
