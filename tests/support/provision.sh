@@ -11,6 +11,7 @@
 #                           is the folder torchtitan-0.2 with that of requirements-torchtitan-0.2.txt
 #   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
+#   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
@@ -289,6 +290,12 @@ need_peft() {
 need_producers() {
   bare_python producers 'import torchao, torchmetrics, torchvision'
   PRODUCERS_PYTHON=$BARE_PYTHON
+}
+
+# About 300 MB and 30 s.
+need_remote() {
+  bare_python remote 'import boto3, flask, moto.server, s3fs, s3torchconnector.dcp'
+  REMOTE_PYTHON=$BARE_PYTHON
 }
 
 # A separate environment that sees the packages of PYTHON's: about 150 MB and a minute.
