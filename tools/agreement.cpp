@@ -52,6 +52,15 @@ class Digest {
   std::size_t fields_ = 0;
 };
 
+std::optional<formats::StoredFile> local_file(const char* path) {
+  struct stat info {};
+  if (::stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
+  return formats::StoredFile{
+      static_cast<std::uint64_t>(info.st_size),
+      {},
+      std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
 // The file of that name of the checkpoint at `path`, which is a folder, or a file beside it, or the
 // file itself.
 std::optional<formats::StoredFile> find_file(const fs::path& path, const std::string& name) {
@@ -60,11 +69,7 @@ std::optional<formats::StoredFile> find_file(const fs::path& path, const std::st
       if (auto file = formats::find_stored(formats::url_of(place))) return file;
       continue;
     }
-    struct stat info {};
-    if (::stat(place.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) continue;
-    return formats::StoredFile{
-        static_cast<std::uint64_t>(info.st_size), {},
-        std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec};
+    if (const auto file = local_file(place.c_str())) return file;
   }
   return std::nullopt;
 }
@@ -170,9 +175,7 @@ void agree_on_source(const CommonOptions& common, const std::string& path,
 void identify_word(formats::PlanIdentity& identity, const std::string& what,
                    const std::string& word) {
   identity.add(what, word);
-  struct stat info {};
-  if (::stat(word.c_str(), &info) == 0 && S_ISREG(info.st_mode))
-    identity.add(word, state_text(info));
+  if (const auto file = local_file(word.c_str())) identity.add(word, state_text(*file));
 }
 
 }  // namespace fsdp::cli
