@@ -5,10 +5,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/encoding.h"
-#include "formats/remote/headers.h"
-#include "formats/remote/times.h"
-#include "formats/remote/xml.h"
+#include "formats/http/encoding.h"
+#include "formats/http/headers.h"
+#include "formats/http/times.h"
+#include "formats/http/xml.h"
 
 namespace fsdp::formats {
 namespace {

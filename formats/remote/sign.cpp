@@ -6,7 +6,7 @@
 
 #include "formats/base/text.h"
 #include "formats/remote/digests.h"
-#include "formats/remote/times.h"
+#include "formats/http/times.h"
 
 namespace fsdp::formats {
 namespace {

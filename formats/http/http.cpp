@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/http.h"
+#include "formats/http/http.h"
 
 #include <signal.h>
 #include <time.h>
@@ -13,7 +13,7 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/remote/curl_library.h"
+#include "formats/http/curl_library.h"
 
 namespace fsdp::formats {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/patience.h"
+#include "formats/http/patience.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/remote/headers.h"
+#include "formats/http/headers.h"
 
 namespace fsdp::formats {
 namespace {

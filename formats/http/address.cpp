@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/address.h"
+#include "formats/http/address.h"
 
 #include <algorithm>
 
-#include "formats/remote/encoding.h"
+#include "formats/http/encoding.h"
 
 namespace fsdp::formats {
 namespace {

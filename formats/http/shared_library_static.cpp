@@ -2,7 +2,7 @@
 // For static programs, which cannot load a library.
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/shared_library.h"
+#include "formats/http/shared_library.h"
 
 namespace fsdp::formats {
 

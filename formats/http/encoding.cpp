@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/encoding.h"
+#include "formats/http/encoding.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/xml.h"
+#include "formats/http/xml.h"
 
 #include <climits>
 #include <exception>
@@ -9,7 +9,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/shared_library.h"
+#include "formats/http/shared_library.h"
 
 namespace fsdp::formats {
 namespace {

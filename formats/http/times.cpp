@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/times.h"
+#include "formats/http/times.h"
 
 #include <algorithm>
 #include <array>

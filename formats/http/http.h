@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/remote/headers.h"
+#include "formats/http/headers.h"
 
 namespace fsdp::formats {
 
