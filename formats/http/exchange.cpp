@@ -99,9 +99,9 @@ std::optional<Address> next_address(const std::string& place, const Address& fro
   auto next = redirected(from, *location);
   if (!next) {
     // A query may hold a signature.
-    throw Error(ErrorCode::kNetwork, cat(place, ": the server redirects to ",
-                                         quote(location->substr(0, location->find('?'))),
-                                         ", which is not followed"));
+    throw Error(ErrorCode::kNetwork,
+                cat(place, ": the server redirects to ",
+                    quote(location->substr(0, location->find('?'))), ", which is not followed"));
   }
   if (hop == kMaxRedirects) {
     throw Error(ErrorCode::kNetwork,

@@ -27,7 +27,8 @@ class Dialect {
   virtual bool passes(const HttpAnswer& answer) const;
 };
 
-// The error of an answer that is no success: kAccess, kNotFound, kChanged (412 and 416) or kNetwork.
+// The error of an answer that is no success: kAccess, kNotFound, kChanged (412 and 416) or
+// kNetwork.
 Error refusal(const std::string& place, const HttpAnswer& answer, const Dialect& dialect);
 
 using MakeRequest = std::function<HttpRequest()>;
@@ -39,8 +40,8 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
                     const MakeRequest& make, HttpSink* sink = nullptr,
                     std::size_t max_text = std::size_t{1} << 20U);
 
-// Where an answer of `from` redirects to.  nullopt: it is no redirect.  `hop`: how many were followed.
-// Throws: kNetwork for one that may not be followed, or after 5.
+// Where an answer of `from` redirects to.  nullopt: it is no redirect.  `hop`: how many were
+// followed. Throws: kNetwork for one that may not be followed, or after 5.
 std::optional<Address> next_address(const std::string& place, const Address& from,
                                     const HttpHead& head, int hop);
 

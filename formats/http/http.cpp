@@ -171,8 +171,8 @@ class FieldList {
  public:
   FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
     for (const auto& [name, value] : request.fields) add(name + ": " + value);
-    // libcurl adds fields of its own: what a form is, and a question before a long body that costs a
-    // round trip, or a second where nobody answers.
+    // libcurl adds fields of its own: what a form is, and a question before a long body that costs
+    // a round trip, or a second where nobody answers.
     if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
       add("Expect:");
       if (std::none_of(request.fields.begin(), request.fields.end(),
@@ -265,7 +265,8 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
   set(curl::kUrl, request.url.c_str());
   set(curl::kPathAsIs, 1L);  // a/../b is a name like any other
   set(curl::kProtocols, curl::kProtocolsHttp);
-  set(curl::kHttpVersion, curl::kHttpVersion11);  // a connection a request carries more than one for all
+  set(curl::kHttpVersion,
+      curl::kHttpVersion11);  // a connection a request carries more than one for all
   set(curl::kNoSignal, 1L);
   set(curl::kTcpKeepAlive, 1L);
   set(curl::kBufferSize, kBufferBytes);
@@ -289,9 +290,8 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
     set(curl::kNoBody, 1L);
   } else if (request.method == "PUT" || request.method == "POST") {
     set(curl::kPost, 1L);
-    set(curl::kPostFields, request.body.empty()
-                               ? ""
-                               : reinterpret_cast<const char*>(request.body.data()));
+    set(curl::kPostFields,
+        request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
     set(curl::kPostFieldSizeLarge, static_cast<long long>(request.body.size()));
   } else {
     set(curl::kHttpGet, 1L);
@@ -342,7 +342,8 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   if (code == curl::kOutOfMemory) throw std::bad_alloc();
   // A refusal that came while the body still went says more than that the connection then broke.
   if (code != curl::kOk && !transfer.enough && transfer.answer.head.status < 400) {
-    const std::string_view said = words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();
+    const std::string_view said =
+        words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();
     throw TransferError(escape(said), tries_after(code));
   }
   if (transfer.answer.head.status == 0) throw TransferError("an answer without a status", 1000);

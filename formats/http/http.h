@@ -24,8 +24,8 @@ struct HttpRequest {
   std::chrono::milliseconds timeout{0};
   // Bytes must come or go again within this time.
   std::chrono::seconds stall{20};
-  bool past_proxies = false;         // straight to the host, whatever the environment says
-  bool though_interrupted = false;   // takes something back: is sent after a signal too
+  bool past_proxies = false;        // straight to the host, whatever the environment says
+  bool though_interrupted = false;  // takes something back: is sent after a signal too
 };
 
 // Where the body of an answer goes.

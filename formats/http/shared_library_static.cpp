@@ -6,7 +6,8 @@
 
 namespace fsdp::formats {
 
-SharedLibrary::SharedLibrary(const std::string& file, const std::string& /*package*/) : file_(file) {
+SharedLibrary::SharedLibrary(const std::string& file, const std::string& /*package*/)
+    : file_(file) {
   throw Error(ErrorCode::kUnsupported,
               cat("a URL needs ", file,
                   ", which a static program cannot load; a build that is not static reads URLs "

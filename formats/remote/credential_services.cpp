@@ -148,8 +148,8 @@ class InstanceService {
       : client_(client), address_(std::move(address)) {}
 
   std::optional<Credentials> ask() const {
-    const auto token = send("PUT", "/latest/api/token",
-                            {{"x-aws-ec2-metadata-token-ttl-seconds", "21600"}});
+    const auto token =
+        send("PUT", "/latest/api/token", {{"x-aws-ec2-metadata-token-ttl-seconds", "21600"}});
     if (!token || token->head.status != 200) return std::nullopt;
     const std::pair<std::string, std::string> field{"x-aws-ec2-metadata-token", token->text};
     const std::string path = "/latest/meta-data/iam/security-credentials/";
@@ -159,7 +159,8 @@ class InstanceService {
     if (role.empty()) return std::nullopt;
     const auto answer = send("GET", path + encode_path(role), {field});
     const std::string what = "the credentials of this machine's role";
-    if (!answer) throw Error(ErrorCode::kNetwork, what + ": the metadata service stopped answering");
+    if (!answer)
+      throw Error(ErrorCode::kNetwork, what + ": the metadata service stopped answering");
     if (answer->head.status != 200) throw refusal(what, *answer, Dialect());
     return parse_credentials(answer->text, what);
   }
@@ -244,9 +245,8 @@ std::optional<Credentials> container_credentials(HttpClient& client) {
   if (!address) throw Error(ErrorCode::kUsage, what + ": AWS_CONTAINER_CREDENTIALS_* is no URL");
   require_private(*address, "the service of the container");
   const std::string file = environment_value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
-  const Secret token = file.empty()
-                           ? Secret(environment_value("AWS_CONTAINER_AUTHORIZATION_TOKEN"))
-                           : read_token(file);
+  const Secret token = file.empty() ? Secret(environment_value("AWS_CONTAINER_AUTHORIZATION_TOKEN"))
+                                    : read_token(file);
   if (token.reveal().find_first_of("\r\n") != std::string::npos) {
     throw Error(ErrorCode::kUsage, what + ": the token has more than one line");
   }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Services that give credentials of short life: the token service for a web identity, the one beside
-// a container, the one of a machine.
-// Source: "Credential providers" in the reference guide of the AWS SDKs; AssumeRoleWithWebIdentity in
-// the API reference of AWS STS.
+// Services that give credentials of short life: the token service for a web identity, the one
+// beside a container, the one of a machine. Source: "Credential providers" in the reference guide
+// of the AWS SDKs; AssumeRoleWithWebIdentity in the API reference of AWS STS.
 #pragma once
 
 #include <optional>

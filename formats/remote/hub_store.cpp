@@ -171,8 +171,8 @@ std::optional<StoredFile> HubStore::find(const std::string& url) const {
     StoredFile file;
     if (describe_elsewhere(answer.head, file)) return file;
     auto next = next_address(patience.place(), address, answer.head, hop);
-    const bool stays = next && next->scheme == endpoint_.scheme &&
-                       next->authority == endpoint_.authority;
+    const bool stays =
+        next && next->scheme == endpoint_.scheme && next->authority == endpoint_.authority;
     if (next && !stays) return WebStore::find(url);
     if (next) {
       address = *std::move(next);

@@ -158,9 +158,10 @@ Profile chosen_profile() {
   const bool named = !name.empty();
   Profile profile = read_profile(named ? name : "default");
   if (named && !profile.exists()) {
-    throw Error(ErrorCode::kUsage, cat("AWS_PROFILE is ", quote(name),
-                                       ", and neither ~/.aws/config nor ~/.aws/credentials, or what "
-                                       "takes their place, has a profile of that name"));
+    throw Error(ErrorCode::kUsage,
+                cat("AWS_PROFILE is ", quote(name),
+                    ", and neither ~/.aws/config nor ~/.aws/credentials, or what "
+                    "takes their place, has a profile of that name"));
   }
   return profile;
 }

@@ -28,9 +28,9 @@ class Profile {
   std::string find(const std::string& setting) const;
   Secret secret(const std::string& setting) const;
 
-  // Takes the settings of a file's text.  `in_config`: sections are named "profile x", and "default";
-  // in the other file "x".  What is there already stays.
-  // Throws: kUsage, naming the line, for text that is no such file.  `path` is for messages.
+  // Takes the settings of a file's text.  `in_config`: sections are named "profile x", and
+  // "default"; in the other file "x".  What is there already stays. Throws: kUsage, naming the
+  // line, for text that is no such file.  `path` is for messages.
   void add(std::string_view text, bool in_config, const std::string& path);
 
  private:

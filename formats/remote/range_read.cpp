@@ -25,9 +25,8 @@ void refuse_coding(const std::string& place, const HttpHead& head) {
   if (coding == nullptr || coding->empty() || *coding == "identity" || *coding == "aws-chunked") {
     return;
   }
-  throw Error(ErrorCode::kUnsupported,
-              cat(place, ": the server sends it with Content-Encoding ", quote(*coding),
-                  ", and no part of it can be read so"));
+  throw Error(ErrorCode::kUnsupported, cat(place, ": the server sends it with Content-Encoding ",
+                                           quote(*coding), ", and no part of it can be read so"));
 }
 
 }  // namespace
@@ -87,8 +86,8 @@ void RangeSink::begin(const HttpHead& head) {
     }
     if (parsed->total && *parsed->total != file_.bytes) throw changed_size(*parsed->total);
     if (parsed->first != offset_ || parsed->last != offset_ + left_.size() - 1) {
-      throw TransferError(cat("the server answers bytes ", offset_, "-",
-                              offset_ + left_.size() - 1, " with ", quote(*range)),
+      throw TransferError(cat("the server answers bytes ", offset_, "-", offset_ + left_.size() - 1,
+                              " with ", quote(*range)),
                           kTries);
     }
     skip_ = 0;
@@ -101,9 +100,10 @@ void RangeSink::begin(const HttpHead& head) {
   const auto bytes = length == nullptr ? std::nullopt : parse_length(*length);
   if (bytes && *bytes != file_.bytes) throw changed_size(*bytes);
   if (offset_ > kMaxSkip) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(patience_.place(), ": the server ignores Range: it answers a request for bytes ",
-                    offset_, "-", offset_ + left_.size() - 1, " with the whole file"));
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat(patience_.place(), ": the server ignores Range: it answers a request for bytes ",
+            offset_, "-", offset_ + left_.size() - 1, " with the whole file"));
   }
   skip_ = offset_;
 }
@@ -165,9 +165,8 @@ bool ContentSink::take(std::span<const std::byte> bytes) {
 
 void ContentSink::end() {
   if (length_known_ && content.bytes.size() != content.file.bytes) {
-    throw TransferError(cat("the answer has ", content.bytes.size(), " of ", content.file.bytes,
-                            " bytes"),
-                        1000);
+    throw TransferError(
+        cat("the answer has ", content.bytes.size(), " of ", content.file.bytes, " bytes"), 1000);
   }
   content.file.bytes = content.bytes.size();
 }

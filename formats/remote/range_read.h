@@ -38,7 +38,7 @@ class RangeSink final : public HttpSink {
   std::uint64_t offset_;  // of the first byte of `left_`
   std::span<std::byte> left_;
   const std::span<std::byte> out_;
-  std::uint64_t skip_ = 0;      // bytes of this answer that stand before it
+  std::uint64_t skip_ = 0;       // bytes of this answer that stand before it
   std::uint64_t unnoticed_ = 0;  // bytes that came since the patience was told
   bool whole_ = false;           // this answer is of the whole file
   bool etag_counts_ = true;

@@ -4,8 +4,8 @@
 
 namespace fsdp::formats {
 
-// From now on s3://, gs://, hf://, https:// and http:// are places of files.  Costs nothing until such
-// a URL is used: libcurl is loaded then.  Called once, before threads are started.
+// From now on s3://, gs://, hf://, https:// and http:// are places of files.  Costs nothing until
+// such a URL is used: libcurl is loaded then.  Called once, before threads are started.
 void register_remote_stores();
 
 }  // namespace fsdp::formats

@@ -104,7 +104,8 @@ class UploadHandler final : public XmlHandler {
   std::string id;
   void begin(std::string_view /*path*/) override {}
   void end(std::string_view path, const std::string& text) override {
-    if (path == "InitiateMultipartUploadResult/UploadId") id = text;
+    // Some clones name the outermost element otherwise.
+    if (path.substr(path.find('/') + 1) == "UploadId") id = text;
   }
 };
 

@@ -24,7 +24,8 @@ bool is_expired(const HttpAnswer& answer) {
     return false;
   }
   const std::string code = parse_s3_refusal(answer.text).code;
-  return code == "ExpiredToken" || code == "ExpiredTokenException" || code == "TokenRefreshRequired";
+  return code == "ExpiredToken" || code == "ExpiredTokenException" ||
+         code == "TokenRefreshRequired";
 }
 
 }  // namespace
@@ -115,7 +116,8 @@ HttpAnswer S3Client::send(Patience& patience, S3Request request, HttpSink* sink,
       continue;
     }
     const int status = answer.head.status;
-    if (only_head && request.method == "HEAD" && (status == 400 || status == 401 || status == 403)) {
+    if (only_head && request.method == "HEAD" &&
+        (status == 400 || status == 401 || status == 403)) {
       request.method = "GET";
       request.fields.emplace_back("range", "bytes=0-0");
       continue;

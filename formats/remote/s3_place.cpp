@@ -112,8 +112,8 @@ Address s3_address(const S3Settings& settings, const std::string& region, const 
   const bool dots = place.bucket.find('.') != std::string::npos;
   const bool in_path = settings.style == S3Style::kPath ||
                        (settings.style == S3Style::kAuto && (settings.endpoint || dots));
-  Address address = settings.endpoint ? *settings.endpoint
-                                      : Address{"https", amazon_host(region), ""};
+  Address address =
+      settings.endpoint ? *settings.endpoint : Address{"https", amazon_host(region), ""};
   if (in_path) {
     address.target += '/' + encode_path(place.bucket);
     if (!place.key.empty()) address.target += '/' + encode_path(place.key);

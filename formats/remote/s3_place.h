@@ -12,8 +12,8 @@
 
 namespace fsdp::formats {
 
-// How the requests name the bucket: by kind kAuto in the host where it is Amazon's and the name has no
-// dots, which certificates of hosts do not cover; else in the path.
+// How the requests name the bucket: by kind kAuto in the host where it is Amazon's and the name has
+// no dots, which certificates of hosts do not cover; else in the path.
 enum class S3Style { kAuto, kPath, kVirtual };
 
 struct S3Settings {

@@ -76,18 +76,16 @@ std::optional<std::vector<StoredEntry>> S3Store::list(const std::string& url) co
   std::vector<StoredEntry> entries;
   std::string token;
   do {
-    S3Request request{"GET",
-                      {folder.bucket, {}},
-                      {{"list-type", "2"},
-                       {"delimiter", "/"},
-                       {"encoding-type", "url"},
-                       {"prefix", prefix}}};
+    S3Request request{
+        "GET",
+        {folder.bucket, {}},
+        {{"list-type", "2"}, {"delimiter", "/"}, {"encoding-type", "url"}, {"prefix", prefix}}};
     if (!token.empty()) request.query.emplace_back("continuation-token", token);
     Patience patience(escape(url));
     const HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMostPage);
     if (answer.head.status == 404) {
-      throw Error(ErrorCode::kNotFound, cat(patience.place(), ": no such bucket: ",
-                                            client_.dialect().words(answer)));
+      throw Error(ErrorCode::kNotFound,
+                  cat(patience.place(), ": no such bucket: ", client_.dialect().words(answer)));
     }
     if (!is_success(answer.head.status)) throw refused(patience, answer);
     S3Page page;
@@ -149,10 +147,10 @@ void S3Store::remove(const std::string& url) {
 std::unique_ptr<Store> amazon_store() {
   Profile profile = chosen_profile();
   S3Settings settings = amazon_settings(profile);
-  return std::make_unique<S3Store>(
-      std::move(settings), [profile = std::move(profile)](HttpClient& client) {
-        return amazon_credentials(client, profile);
-      });
+  return std::make_unique<S3Store>(std::move(settings),
+                                   [profile = std::move(profile)](HttpClient& client) {
+                                     return amazon_credentials(client, profile);
+                                   });
 }
 
 std::unique_ptr<Store> google_store() {

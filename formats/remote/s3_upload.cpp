@@ -96,8 +96,8 @@ S3Upload::S3Upload(S3Client& client, std::string url, std::uint64_t bytes)
   } catch (const Error& error) {
     throw error.in(shown_);
   }
-  etags_.resize(static_cast<std::size_t>(std::max<std::uint64_t>(
-      1, bytes / part_bytes_ + (bytes % part_bytes_ == 0 ? 0 : 1))));
+  etags_.resize(static_cast<std::size_t>(
+      std::max<std::uint64_t>(1, bytes / part_bytes_ + (bytes % part_bytes_ == 0 ? 0 : 1))));
 }
 
 S3Upload::~S3Upload() {
@@ -106,8 +106,7 @@ S3Upload::~S3Upload() {
 }
 
 void S3Upload::put(std::uint32_t number, std::span<const std::byte> bytes) {
-  S3Request request{
-      "PUT", place_, {{"partNumber", std::to_string(number + 1)}, {"uploadId", id_}}};
+  S3Request request{"PUT", place_, {{"partNumber", std::to_string(number + 1)}, {"uploadId", id_}}};
   request.fields = {{"content-md5", base64_text(md5(bytes))}};
   request.body = bytes;
   Patience patience(shown_, limits_for(bytes.size()));

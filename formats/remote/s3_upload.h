@@ -12,7 +12,8 @@
 
 namespace fsdp::formats {
 
-// The size of the parts of a file of `bytes` bytes: at least 16 MiB, in MiB, and at most 10,000 parts.
+// The size of the parts of a file of `bytes` bytes: at least 16 MiB, in MiB, and at most 10,000
+// parts.
 std::uint64_t s3_part_bytes(std::uint64_t bytes);
 
 // Writes a file by one request.  Throws: as Store::put.

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "formats/http/address.h"
-#include "formats/remote/credentials.h"
 #include "formats/http/http.h"
+#include "formats/remote/credentials.h"
 
 namespace fsdp::formats {
 

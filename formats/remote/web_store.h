@@ -12,8 +12,8 @@
 
 namespace fsdp::formats {
 
-// https://host/path, and http.  A path may be encoded (%20) or not.  A query is refused: it may be a
-// signature, and the URL stands in messages.  Nothing is listed or written.
+// https://host/path, and http.  A path may be encoded (%20) or not.  A query is refused: it may be
+// a signature, and the URL stands in messages.  Nothing is listed or written.
 class WebStore : public Store {
  public:
   // Throws: kUnsupported where libcurl cannot be loaded.
