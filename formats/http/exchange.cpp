@@ -76,7 +76,7 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
                     const MakeRequest& make, HttpSink* sink, std::size_t max_text) {
   for (;;) {
     HttpRequest request = make();
-    request.stall = std::max(request.stall, patience.limits().stall);
+    if (request.stall.count() == 0) request.stall = patience.limits().stall;
     // A body may take as long as bytes come; all else has to end by the deadline.
     if (request.timeout.count() == 0 && sink == nullptr && request.body.empty()) {
       request.timeout = patience.left();

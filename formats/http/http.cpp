@@ -31,7 +31,6 @@ constexpr std::size_t kMaxIdle = 128;
 unsigned tries_after(int code) {
   switch (code) {
     // Trying again would change nothing.
-    case curl::kUnsupportedProtocol:
     case curl::kUrlMalformed:
     case curl::kSslCertProblem:
     case curl::kPeerFailedVerification:
@@ -42,6 +41,8 @@ unsigned tries_after(int code) {
     case curl::kCouldntResolveProxy:
       return 3;
     case curl::kCouldntConnect:
+    // What answers is no server of HTTP, or its answer is garbled.
+    case curl::kUnsupportedProtocol:
       return 5;
     default:
       return 1000;
@@ -269,7 +270,8 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
       curl::kHttpVersion11);  // a connection a request carries more than one for all
   set(curl::kNoSignal, 1L);
   set(curl::kTcpKeepAlive, 1L);
-  set(curl::kBufferSize, kBufferBytes);
+  // Some versions refuse it for a handle that was used; it matters for speed alone.
+  (void)curl.easy_setopt(easy, curl::kBufferSize, kBufferBytes);
   set(curl::kUserAgent, "fsdp-ckpt");
   set(curl::kSslVerifyPeer, 1L);
   set(curl::kSslVerifyHost, 2L);
@@ -337,7 +339,7 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   const int code = state_->perform(*connection, request);
   // What it points to goes now.
   state_->curl.easy_reset(connection->easy);
-  state_->give_back(std::move(connection));
+  if (code == curl::kOk) state_->give_back(std::move(connection));
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   if (code == curl::kOutOfMemory) throw std::bad_alloc();
   // A refusal that came while the body still went says more than that the connection then broke.

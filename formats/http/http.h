@@ -22,8 +22,8 @@ struct HttpRequest {
   std::span<const std::byte> body = {};  // of PUT and POST; outlives the request
   // The longest time for the whole of it; 0: as long as bytes go on coming.
   std::chrono::milliseconds timeout{0};
-  // Bytes must come or go again within this time.
-  std::chrono::seconds stall{20};
+  // Bytes must come or go again within this time; 0: no matter when.
+  std::chrono::seconds stall{0};
   bool past_proxies = false;        // straight to the host, whatever the environment says
   bool though_interrupted = false;  // takes something back: is sent after a signal too
 };

@@ -65,6 +65,7 @@ HttpRequest S3Client::signed_request(const S3Request& request, const Address& ad
   out.url = address.text();
   out.fields = request.fields;
   out.body = request.body;
+  out.stall = request.stall;
   out.though_interrupted = request.though_interrupted;
   if (settings_.requester_pays) out.fields.emplace_back("x-amz-request-payer", "requester");
   if (!credentials.id.empty()) {

@@ -19,6 +19,7 @@ struct S3Request {
   Query query = {};
   std::vector<std::pair<std::string, std::string>> fields = {};  // names in lower case
   std::span<const std::byte> body = {};
+  std::chrono::seconds stall{0};  // as HttpRequest has it; 0: the usual one
   bool though_interrupted = false;
 };
 

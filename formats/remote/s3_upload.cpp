@@ -134,6 +134,8 @@ void S3Upload::complete(bool only_new) {
     request.fields = {{"content-type", "application/xml"}};
     if (only_new) request.fields.emplace_back("if-none-match", "*");
     request.body = std::as_bytes(std::span(body));
+    // The server puts thousands of parts together, and sends blanks meanwhile.
+    request.stall = std::max(patience.limits().stall, patience.limits().deadline / 4);
     const HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMiB,
                                            [&](S3Request& /*request*/) { ++tries; });
     const int status = answer.head.status;
