@@ -62,6 +62,8 @@ endfunction()
 room(formats base)
 room(formats store base)
 room(formats upload base store)
+room(formats http base store)
+room(formats remote base store http)
 room(formats files base store upload)
 room(formats zip base)
 room(formats pickle base)
@@ -104,7 +106,8 @@ refuse(tools "toml" "TOML stays in formats/map/toml.cpp")
 refuse(formats "zlib.h|zstd.h" "decompressors stay in their files"
        ${ROOT}/formats/base/crc32.cpp ${ROOT}/formats/zip/decompress.cpp
        ${ROOT}/formats/zip/inflate_stream.cpp)
-refuse(formats "nettle/" "SHA-256 stays in formats/base/sha256.cpp" ${ROOT}/formats/base/sha256.cpp)
+refuse(formats "nettle/" "digests stay in their files"
+       ${ROOT}/formats/base/sha256.cpp ${ROOT}/formats/remote/digests.cpp)
 file(GLOB with_hdf5 ${ROOT}/formats/hdf5/*)
 refuse(formats "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5" ${with_hdf5})
 refuse(tools "(hdf5|H5.*)[.]h[>\"]" "libhdf5 stays in formats/hdf5")

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/remote/remote_stores.h"
 #include "tools/cli.h"
 #include "tools/mpi_team.h"
 #include "tools/process.h"
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
     std::ostream out(std::cout.rdbuf());
     std::ostream err(std::cerr.rdbuf());
     try {
+      fsdp::formats::register_remote_stores();
       status = fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), out, err,
                               team.size() > 1 ? &team : nullptr, team.threads());
     } catch (const std::bad_alloc&) {

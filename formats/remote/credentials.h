@@ -3,13 +3,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <string>
 
-#include "formats/remote/http.h"
+#include "formats/http/http.h"
+#include "formats/http/secret.h"
 #include "formats/remote/profile_files.h"
-#include "formats/remote/secret.h"
 
 namespace fsdp::formats {
 
@@ -20,28 +21,30 @@ struct Credentials {
   std::int64_t expires = 0;  // in seconds since the epoch; 0: never
 };
 
-// Finds credentials where the tools of AWS find them, in their order: the environment, a web
-// identity, the profile in the shared files, the container, the machine (IMDSv2).  Keeps what it
-// found until shortly before it expires.  FSDP_CKPT_ANONYMOUS=1 asks for none.  Thread-safe.
-class CredentialChain {
- public:
-  // `client` outlives it.
-  CredentialChain(HttpClient& client, const Profile& profile);
+// Finds credentials where the tools of AWS find them, in their order: the environment, the role of
+// a web identity, the profile in the shared files, the container, the machine (IMDSv2).
+// FSDP_CKPT_ANONYMOUS=1 asks for none.
+// Throws: kAccess if there are none, telling where it looked; kUnsupported for a source that would
+// start a program or a browser; kUsage for half of them; kNetwork.
+Credentials amazon_credentials(HttpClient& client, const Profile& profile);
+// The HMAC key of an account of Google: GS_ACCESS_KEY_ID and GS_SECRET_ACCESS_KEY.
+// Throws: kAccess, kUsage.
+Credentials google_credentials();
 
-  // Throws: kAccess if there are none, telling where it looked; kUnsupported for a source that would
-  // start a program; kNetwork.
+// Keeps credentials until shortly before they expire.  Thread-safe.
+class CredentialCache {
+ public:
+  explicit CredentialCache(std::function<Credentials()> find) : find_(std::move(find)) {}
+
+  // Throws: what `find` throws.
   Credentials current();
-  // What `current` returned is refused as expired: look again.
-  void forget();
+  // A server refuses `refused`, which `current` returned, as expired: the next call looks again.
+  void forget(const Credentials& refused);
 
  private:
-  Credentials find() const;
-
-  HttpClient& client_;
-  const Profile profile_;
+  const std::function<Credentials()> find_;
   std::mutex mutex_;
-  bool known_ = false;
-  Credentials found_;
+  std::optional<Credentials> found_;
 };
 
 }  // namespace fsdp::formats

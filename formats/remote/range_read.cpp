@@ -7,7 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/times.h"
+#include "formats/http/times.h"
 
 namespace fsdp::formats {
 namespace {
@@ -25,18 +25,22 @@ void refuse_coding(const std::string& place, const HttpHead& head) {
   if (coding == nullptr || coding->empty() || *coding == "identity" || *coding == "aws-chunked") {
     return;
   }
-  throw Error(ErrorCode::kUnsupported,
-              cat(place, ": the server sends it with Content-Encoding ", quote(*coding),
-                  ", and no part of it can be read so"));
+  throw Error(ErrorCode::kUnsupported, cat(place, ": the server sends it with Content-Encoding ",
+                                           quote(*coding), ", and no part of it can be read so"));
 }
 
 }  // namespace
 
 RangeSink::RangeSink(Patience& patience, const StoredFile& file, std::uint64_t offset,
                      std::span<std::byte> out)
-    : patience_(patience), file_(file), offset_(offset), left_(out) {}
+    : patience_(patience), file_(file), offset_(offset), left_(out), out_(out) {}
 
-std::string RangeSink::range() const {
+std::string RangeSink::range() {
+  // All came, but the answer did not end: its last byte stands for it.
+  if (left_.empty()) {
+    left_ = out_.last(1);
+    --offset_;
+  }
   return cat("bytes=", offset_, "-", offset_ + left_.size() - 1);
 }
 
@@ -71,8 +75,9 @@ void RangeSink::begin(const HttpHead& head) {
                                           file_.bytes, " bytes and has ", now));
   };
   const std::string* range = head.find("content-range");
-  whole_ = head.status != 206 || range == nullptr;
-  if (head.status == 206) {
+  // Some answer a range by 200, and say so in Content-Range.
+  whole_ = head.status != 206 && range == nullptr;
+  if (head.status == 206 || (head.status == 200 && range != nullptr)) {
     const auto parsed = range == nullptr ? std::nullopt : parse_content_range(*range);
     if (!parsed) {
       throw TransferError(cat("the server answers a range with Content-Range ",
@@ -81,8 +86,8 @@ void RangeSink::begin(const HttpHead& head) {
     }
     if (parsed->total && *parsed->total != file_.bytes) throw changed_size(*parsed->total);
     if (parsed->first != offset_ || parsed->last != offset_ + left_.size() - 1) {
-      throw TransferError(cat("the server answers bytes ", offset_, "-",
-                              offset_ + left_.size() - 1, " with ", quote(*range)),
+      throw TransferError(cat("the server answers bytes ", offset_, "-", offset_ + left_.size() - 1,
+                              " with ", quote(*range)),
                           kTries);
     }
     skip_ = 0;
@@ -95,9 +100,10 @@ void RangeSink::begin(const HttpHead& head) {
   const auto bytes = length == nullptr ? std::nullopt : parse_length(*length);
   if (bytes && *bytes != file_.bytes) throw changed_size(*bytes);
   if (offset_ > kMaxSkip) {
-    throw Error(ErrorCode::kUnsupported,
-                cat(patience_.place(), ": the server ignores Range: it answers a request for bytes ",
-                    offset_, "-", offset_ + left_.size() - 1, " with the whole file"));
+    throw Error(
+        ErrorCode::kUnsupported,
+        cat(patience_.place(), ": the server ignores Range: it answers a request for bytes ",
+            offset_, "-", offset_ + left_.size() - 1, " with the whole file"));
   }
   skip_ = offset_;
 }
@@ -107,6 +113,9 @@ bool RangeSink::take(std::span<const std::byte> bytes) {
   const std::size_t skipped = std::min<std::uint64_t>(skip_, bytes.size());
   skip_ -= skipped;
   bytes = bytes.subspan(skipped);
+  if (!whole_ && bytes.size() > left_.size()) {
+    throw TransferError("the server sends more bytes than its Content-Range says", kTries);
+  }
   const std::size_t kept = std::min(bytes.size(), left_.size());
   if (kept != 0) std::memcpy(left_.data(), bytes.data(), kept);
   left_ = left_.subspan(kept);
@@ -116,11 +125,7 @@ bool RangeSink::take(std::span<const std::byte> bytes) {
     unnoticed_ = 0;
   }
   // The rest of a whole file is of no use.
-  if (whole_) return !left_.empty();
-  if (kept < bytes.size()) {
-    throw TransferError("the server sends more bytes than its Content-Range says", kTries);
-  }
-  return true;
+  return !whole_ || !left_.empty();
 }
 
 void RangeSink::end() {
@@ -160,9 +165,8 @@ bool ContentSink::take(std::span<const std::byte> bytes) {
 
 void ContentSink::end() {
   if (length_known_ && content.bytes.size() != content.file.bytes) {
-    throw TransferError(cat("the answer has ", content.bytes.size(), " of ", content.file.bytes,
-                            " bytes"),
-                        1000);
+    throw TransferError(
+        cat("the answer has ", content.bytes.size(), " of ", content.file.bytes, " bytes"), 1000);
   }
   content.file.bytes = content.bytes.size();
 }

@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "formats/remote/http.h"
-#include "formats/remote/patience.h"
+#include "formats/http/http.h"
+#include "formats/http/patience.h"
 #include "formats/store/store.h"
 
 namespace fsdp::formats {
@@ -22,7 +22,7 @@ class RangeSink final : public HttpSink {
             std::span<std::byte> out);
 
   // The value of the field Range of the next request.
-  std::string range() const;
+  std::string range();
   // The version is known from elsewhere, and the answer's field ETag is of something else.
   void ignore_etag() { etag_counts_ = false; }
 
@@ -37,7 +37,8 @@ class RangeSink final : public HttpSink {
   const StoredFile& file_;
   std::uint64_t offset_;  // of the first byte of `left_`
   std::span<std::byte> left_;
-  std::uint64_t skip_ = 0;      // bytes of this answer that stand before it
+  const std::span<std::byte> out_;
+  std::uint64_t skip_ = 0;       // bytes of this answer that stand before it
   std::uint64_t unnoticed_ = 0;  // bytes that came since the patience was told
   bool whole_ = false;           // this answer is of the whole file
   bool etag_counts_ = true;

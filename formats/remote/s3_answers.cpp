@@ -5,10 +5,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/encoding.h"
-#include "formats/remote/headers.h"
-#include "formats/remote/times.h"
-#include "formats/remote/xml.h"
+#include "formats/http/encoding.h"
+#include "formats/http/headers.h"
+#include "formats/http/times.h"
+#include "formats/http/xml.h"
 
 namespace fsdp::formats {
 namespace {
@@ -104,7 +104,8 @@ class UploadHandler final : public XmlHandler {
   std::string id;
   void begin(std::string_view /*path*/) override {}
   void end(std::string_view path, const std::string& text) override {
-    if (path == "InitiateMultipartUploadResult/UploadId") id = text;
+    // Some clones name the outermost element otherwise.
+    if (path.substr(path.find('/') + 1) == "UploadId") id = text;
   }
 };
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "formats/remote/exchange.h"
+#include "formats/http/exchange.h"
 #include "formats/store/store.h"
 
 namespace fsdp::formats {

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "formats/base/text.h"
+#include "formats/http/times.h"
 #include "formats/remote/digests.h"
-#include "formats/remote/times.h"
 
 namespace fsdp::formats {
 namespace {
@@ -45,10 +45,9 @@ void sign(HttpRequest& request, const Address& address, const Credentials& crede
   const Secret key(hmac_sha256(
       hmac_sha256(hmac_sha256(hmac_sha256(first.reveal(), date), scope.region), scope.service),
       "aws4_request"));
-  request.fields.emplace_back(
-      "authorization", cat(kAlgorithm, " Credential=", credentials.id, '/', place,
-                           ", SignedHeaders=", names,
-                           ", Signature=", hex_text(hmac_sha256(key.reveal(), text))));
+  request.fields.emplace_back("authorization", cat(kAlgorithm, " Credential=", credentials.id, '/',
+                                                   place, ", SignedHeaders=", names, ", Signature=",
+                                                   hex_text(hmac_sha256(key.reveal(), text))));
 }
 
 }  // namespace fsdp::formats

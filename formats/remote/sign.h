@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string>
 
-#include "formats/remote/address.h"
+#include "formats/http/address.h"
+#include "formats/http/http.h"
 #include "formats/remote/credentials.h"
-#include "formats/remote/http.h"
 
 namespace fsdp::formats {
 

@@ -40,9 +40,9 @@ def free_ports(count):
 
 
 def environment(**more):
-    """The environment without what would steer a client of AWS, and with `more`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "BOTO", "FSDP_CKPT_"))
-            and not name.lower().endswith("_proxy")}
+    """The environment without what would steer a client of a store, and with `more`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "BOTO", "FSDP_CKPT_", "GS_", "HF_", "SSL_CERT_"))
+            and name != "CURL_CA_BUNDLE" and not name.lower().endswith("_proxy")}
     # No file of whoever runs the tests, no endpoint of a cloud.
     kept.update(AWS_CONFIG_FILE="/nonexistent/config", AWS_SHARED_CREDENTIALS_FILE="/nonexistent/credentials", AWS_EC2_METADATA_DISABLED="true")
     kept.update(more)

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/xml.h"
+#include "formats/http/xml.h"
 
-#include <climits>
 #include <exception>
 #include <memory>
 #include <new>
 #include <vector>
 
+#include <climits>
+
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/shared_library.h"
+#include "formats/http/shared_library.h"
 
 namespace fsdp::formats {
 namespace {
@@ -26,8 +27,7 @@ struct Expat {
   void (*set_element_handler)(void*, void (*begin)(void*, const char*, const char**),
                               void (*end)(void*, const char*));
   void (*set_character_handler)(void*, void (*)(void*, const char*, int));
-  void (*set_doctype_handler)(void*,
-                              void (*)(void*, const char*, const char*, const char*, int));
+  void (*set_doctype_handler)(void*, void (*)(void*, const char*, const char*, const char*, int));
   int (*stop)(void*, unsigned char resumable);
   int (*parse)(void*, const char*, int size, int is_final);
   int (*error_code)(void*);

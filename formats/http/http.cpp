@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/http.h"
+#include "formats/http/http.h"
 
 #include <signal.h>
 #include <time.h>
@@ -13,7 +13,7 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/remote/curl_library.h"
+#include "formats/http/curl_library.h"
 
 namespace fsdp::formats {
 namespace {
@@ -31,7 +31,6 @@ constexpr std::size_t kMaxIdle = 128;
 unsigned tries_after(int code) {
   switch (code) {
     // Trying again would change nothing.
-    case curl::kUnsupportedProtocol:
     case curl::kUrlMalformed:
     case curl::kSslCertProblem:
     case curl::kPeerFailedVerification:
@@ -42,6 +41,8 @@ unsigned tries_after(int code) {
     case curl::kCouldntResolveProxy:
       return 3;
     case curl::kCouldntConnect:
+    // What answers is no server of HTTP, or its answer is garbled.
+    case curl::kUnsupportedProtocol:
       return 5;
     default:
       return 1000;
@@ -171,8 +172,8 @@ class FieldList {
  public:
   FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
     for (const auto& [name, value] : request.fields) add(name + ": " + value);
-    // libcurl adds fields of its own: what a form is, and a question before a long body that costs a
-    // round trip, or a second where nobody answers.
+    // libcurl adds fields of its own: what a form is, and a question before a long body that costs
+    // a round trip, or a second where nobody answers.
     if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
       add("Expect:");
       if (std::none_of(request.fields.begin(), request.fields.end(),
@@ -265,10 +266,12 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
   set(curl::kUrl, request.url.c_str());
   set(curl::kPathAsIs, 1L);  // a/../b is a name like any other
   set(curl::kProtocols, curl::kProtocolsHttp);
-  set(curl::kHttpVersion, curl::kHttpVersion11);  // a connection a request carries more than one for all
+  set(curl::kHttpVersion,
+      curl::kHttpVersion11);  // a connection a request carries more than one for all
   set(curl::kNoSignal, 1L);
   set(curl::kTcpKeepAlive, 1L);
-  set(curl::kBufferSize, kBufferBytes);
+  // Some versions refuse it for a handle that was used; it matters for speed alone.
+  (void)curl.easy_setopt(easy, curl::kBufferSize, kBufferBytes);
   set(curl::kUserAgent, "fsdp-ckpt");
   set(curl::kSslVerifyPeer, 1L);
   set(curl::kSslVerifyHost, 2L);
@@ -289,9 +292,8 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
     set(curl::kNoBody, 1L);
   } else if (request.method == "PUT" || request.method == "POST") {
     set(curl::kPost, 1L);
-    set(curl::kPostFields, request.body.empty()
-                               ? ""
-                               : reinterpret_cast<const char*>(request.body.data()));
+    set(curl::kPostFields,
+        request.body.empty() ? "" : reinterpret_cast<const char*>(request.body.data()));
     set(curl::kPostFieldSizeLarge, static_cast<long long>(request.body.size()));
   } else {
     set(curl::kHttpGet, 1L);
@@ -337,12 +339,13 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   const int code = state_->perform(*connection, request);
   // What it points to goes now.
   state_->curl.easy_reset(connection->easy);
-  state_->give_back(std::move(connection));
+  if (code == curl::kOk) state_->give_back(std::move(connection));
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   if (code == curl::kOutOfMemory) throw std::bad_alloc();
   // A refusal that came while the body still went says more than that the connection then broke.
   if (code != curl::kOk && !transfer.enough && transfer.answer.head.status < 400) {
-    const std::string_view said = words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();
+    const std::string_view said =
+        words[0] == '\0' ? state_->curl.easy_strerror(code) : words.data();
     throw TransferError(escape(said), tries_after(code));
   }
   if (transfer.answer.head.status == 0) throw TransferError("an answer without a status", 1000);

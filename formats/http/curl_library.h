@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of libcurl's binary interface that is used, which has been the same since 7.66: our
 // own words for it, so that neither its headers nor its library is needed to build.
-// tests/formats/remote/curl_library_test.cpp compares the numbers with <curl/curl.h>.
+// tests/formats/http/curl_library_test.cpp compares the numbers with <curl/curl.h>.
 #pragma once
 
 #include <cstddef>

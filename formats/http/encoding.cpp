@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/encoding.h"
+#include "formats/http/encoding.h"
 
 #include <algorithm>
 
@@ -37,8 +37,8 @@ std::string encoded(std::string_view text, bool slashes_stay, bool escapes_stay)
   out.reserve(text.size());
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    const bool stays = is_unreserved(c) || (slashes_stay && c == '/') ||
-                       (escapes_stay && is_escape(text, i));
+    const bool stays =
+        is_unreserved(c) || (slashes_stay && c == '/') || (escapes_stay && is_escape(text, i));
     if (stays) {
       out += c;
     } else {

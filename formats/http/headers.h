@@ -22,8 +22,8 @@ struct HttpHead {
   const std::string* find(std::string_view name) const;
 };
 
-// Takes one line of a head, with or without its end.  A line of status ("HTTP/1.1 206 ...") begins a
-// new head: an answer may follow interim ones.  Lines that are none are left out, and so is what
+// Takes one line of a head, with or without its end.  A line of status ("HTTP/1.1 206 ...") begins
+// a new head: an answer may follow interim ones.  Lines that are none are left out, and so is what
 // exceeds 200 fields or 16 KiB a field.
 void add_head_line(HttpHead& head, std::string_view line);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/shared_library.h"
+#include "formats/http/shared_library.h"
 
 #include <dlfcn.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/patience.h"
+#include "formats/http/patience.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
-#include "formats/remote/headers.h"
+#include "formats/http/headers.h"
 
 namespace fsdp::formats {
 namespace {
@@ -50,8 +50,8 @@ const NetworkLimits& network_limits() {
   static const NetworkLimits limits = [] {
     NetworkLimits read;
     read.tries = positive_number("FSDP_CKPT_NETWORK_TRIES", read.tries);
-    read.deadline = std::chrono::seconds(positive_number(
-        "FSDP_CKPT_NETWORK_SECONDS", static_cast<unsigned>(read.deadline.count())));
+    read.deadline = std::chrono::seconds(
+        positive_number("FSDP_CKPT_NETWORK_SECONDS", static_cast<unsigned>(read.deadline.count())));
     read.stall = std::chrono::seconds(
         positive_number("FSDP_CKPT_STALL_SECONDS", static_cast<unsigned>(read.stall.count())));
     return read;
@@ -62,7 +62,8 @@ const NetworkLimits& network_limits() {
 milliseconds backoff(unsigned tried, double chance) {
   constexpr double kFirst = 100;
   constexpr double kMost = 10'000;
-  const double whole = std::min(kFirst * static_cast<double>(1U << std::min(tried - 1, 20U)), kMost);
+  const double whole =
+      std::min(kFirst * static_cast<double>(1U << std::min(tried - 1, 20U)), kMost);
   return milliseconds(static_cast<std::int64_t>(whole / 2 + whole / 2 * chance));
 }
 
@@ -86,12 +87,11 @@ void Patience::wait(const std::string& why, unsigned tries,
   milliseconds pause = backoff(tried_, any_chance());
   if (at_least) pause = std::max(pause, milliseconds(*at_least));
   if (tried_ >= std::min(tries, limits_.tries) || pause >= left()) {
-    const auto spent = std::chrono::duration_cast<std::chrono::seconds>(
-        std::chrono::steady_clock::now() - since_);
-    throw Error(ErrorCode::kNetwork,
-                tried_ == 1 ? cat(place_, ": ", why)
-                            : cat(place_, ": ", why, "; tried ", tried_, " times in ",
-                                  spent.count(), " s"));
+    const auto spent =
+        std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - since_);
+    throw Error(ErrorCode::kNetwork, tried_ == 1 ? cat(place_, ": ", why)
+                                                 : cat(place_, ": ", why, "; tried ", tried_,
+                                                       " times in ", spent.count(), " s"));
   }
   sleep_or_stop(pause);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/times.h"
+#include "formats/http/times.h"
 
 #include <algorithm>
 #include <array>
@@ -76,9 +76,9 @@ std::optional<std::int64_t> parse_iso_time(std::string_view text) {
       text[16] != ':' || text.back() != 'Z') {
     return std::nullopt;
   }
-  const auto whole = nanoseconds_of({digits_at(text, 0, 4), digits_at(text, 5, 2),
-                                     digits_at(text, 8, 2), digits_at(text, 11, 2),
-                                     digits_at(text, 14, 2), digits_at(text, 17, 2)});
+  const auto whole =
+      nanoseconds_of({digits_at(text, 0, 4), digits_at(text, 5, 2), digits_at(text, 8, 2),
+                      digits_at(text, 11, 2), digits_at(text, 14, 2), digits_at(text, 17, 2)});
   if (!whole) return std::nullopt;
   const std::string_view rest = text.substr(19, text.size() - 20);
   if (rest.empty()) return whole;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/curl_library.h"
+#include "formats/http/curl_library.h"
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/shared_library.h"
+#include "formats/http/shared_library.h"
 
 namespace fsdp::formats::curl {
 namespace {

@@ -2,11 +2,12 @@
 // For static programs, which cannot load a library.
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/remote/shared_library.h"
+#include "formats/http/shared_library.h"
 
 namespace fsdp::formats {
 
-SharedLibrary::SharedLibrary(const std::string& file, const std::string& /*package*/) : file_(file) {
+SharedLibrary::SharedLibrary(const std::string& file, const std::string& /*package*/)
+    : file_(file) {
   throw Error(ErrorCode::kUnsupported,
               cat("a URL needs ", file,
                   ", which a static program cannot load; a build that is not static reads URLs "

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/exchange.h"
+#include "formats/http/exchange.h"
 
 #include <algorithm>
 
 #include "formats/base/text.h"
-#include "formats/remote/times.h"
+#include "formats/http/times.h"
 
 namespace fsdp::formats {
 namespace {
@@ -76,7 +76,7 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
                     const MakeRequest& make, HttpSink* sink, std::size_t max_text) {
   for (;;) {
     HttpRequest request = make();
-    request.stall = std::max(request.stall, patience.limits().stall);
+    if (request.stall.count() == 0) request.stall = patience.limits().stall;
     // A body may take as long as bytes come; all else has to end by the deadline.
     if (request.timeout.count() == 0 && sink == nullptr && request.body.empty()) {
       request.timeout = patience.left();
@@ -92,6 +92,24 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
   }
 }
 
+std::optional<Address> next_address(const std::string& place, const Address& from,
+                                    const HttpHead& head, int hop) {
+  const std::string* location = head.find("location");
+  if (!is_redirect(head.status) || location == nullptr) return std::nullopt;
+  auto next = redirected(from, *location);
+  if (!next) {
+    // A query may hold a signature.
+    throw Error(ErrorCode::kNetwork,
+                cat(place, ": the server redirects to ",
+                    quote(location->substr(0, location->find('?'))), ", which is not followed"));
+  }
+  if (hop == kMaxRedirects) {
+    throw Error(ErrorCode::kNetwork,
+                cat(place, ": the server redirects more than ", kMaxRedirects, " times"));
+  }
+  return next;
+}
+
 HttpAnswer follow(HttpClient& client, Patience& patience, const Dialect& dialect,
                   const Address& start,
                   const std::function<HttpRequest(const Address&, bool at_home)>& make,
@@ -102,21 +120,10 @@ HttpAnswer follow(HttpClient& client, Patience& patience, const Dialect& dialect
     const bool at_home = address.scheme == start.scheme && address.authority == start.authority;
     HttpAnswer answer = exchange(
         client, patience, dialect, [&] { return make(address, at_home); }, sink, max_text);
-    const std::string* location = answer.head.find("location");
-    if (!is_redirect(answer.head.status) || location == nullptr) return answer;
+    auto next = next_address(patience.place(), address, answer.head, hop);
+    if (!next) return answer;
     if (seen) seen(answer.head);
-    const auto next = redirected(address, *location);
-    if (!next) {
-      throw Error(ErrorCode::kNetwork,
-                  cat(patience.place(), ": the server redirects to ",
-                      quote(location->substr(0, location->find('?'))),
-                      ", which is not followed"));
-    }
-    if (hop == kMaxRedirects) {
-      throw Error(ErrorCode::kNetwork, cat(patience.place(), ": the server redirects more than ",
-                                           kMaxRedirects, " times"));
-    }
-    address = *next;
+    address = *std::move(next);
   }
 }
 

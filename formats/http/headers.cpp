@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/headers.h"
+#include "formats/http/headers.h"
 
 #include <algorithm>
 #include <charconv>
 
-#include "formats/remote/times.h"
+#include "formats/http/times.h"
 
 namespace fsdp::formats {
 namespace {

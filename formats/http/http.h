@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "formats/remote/headers.h"
+#include "formats/http/headers.h"
 
 namespace fsdp::formats {
 
@@ -22,10 +22,10 @@ struct HttpRequest {
   std::span<const std::byte> body = {};  // of PUT and POST; outlives the request
   // The longest time for the whole of it; 0: as long as bytes go on coming.
   std::chrono::milliseconds timeout{0};
-  // Bytes must come or go again within this time.
-  std::chrono::seconds stall{20};
-  bool past_proxies = false;         // straight to the host, whatever the environment says
-  bool though_interrupted = false;   // takes something back: is sent after a signal too
+  // Bytes must come or go again within this time; 0: no matter when.
+  std::chrono::seconds stall{0};
+  bool past_proxies = false;        // straight to the host, whatever the environment says
+  bool though_interrupted = false;  // takes something back: is sent after a signal too
 };
 
 // Where the body of an answer goes.

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "formats/base/error.h"
-#include "formats/remote/address.h"
-#include "formats/remote/http.h"
-#include "formats/remote/patience.h"
+#include "formats/http/address.h"
+#include "formats/http/http.h"
+#include "formats/http/patience.h"
 
 namespace fsdp::formats {
 
@@ -27,7 +27,8 @@ class Dialect {
   virtual bool passes(const HttpAnswer& answer) const;
 };
 
-// The error of an answer that is no success: kAccess, kNotFound, kChanged (412 and 416) or kNetwork.
+// The error of an answer that is no success: kAccess, kNotFound, kChanged (412 and 416) or
+// kNetwork.
 Error refusal(const std::string& place, const HttpAnswer& answer, const Dialect& dialect);
 
 using MakeRequest = std::function<HttpRequest()>;
@@ -38,6 +39,11 @@ using MakeRequest = std::function<HttpRequest()>;
 HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& dialect,
                     const MakeRequest& make, HttpSink* sink = nullptr,
                     std::size_t max_text = std::size_t{1} << 20U);
+
+// Where an answer of `from` redirects to.  nullopt: it is no redirect.  `hop`: how many were
+// followed. Throws: kNetwork for one that may not be followed, or after 5.
+std::optional<Address> next_address(const std::string& place, const Address& from,
+                                    const HttpHead& head, int hop);
 
 // As exchange, and follows at most 5 redirects from `start` on.  `make` gets the address to ask and
 // whether it is still that host's: credentials are for no other one.  `seen`, if not null, gets the

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/remote/address.h"
+#include "formats/http/address.h"
 
 #include <algorithm>
 
-#include "formats/remote/encoding.h"
+#include "formats/http/encoding.h"
 
 namespace fsdp::formats {
 namespace {
@@ -29,11 +29,10 @@ std::string complete_target(std::string_view target) {
 }
 
 bool is_host_and_port(std::string_view authority) {
-  return !authority.empty() &&
-         std::all_of(authority.begin(), authority.end(), [](char c) {
-           return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-                  c == '.' || c == '-' || c == '_' || c == ':' || c == '[' || c == ']';
-         });
+  return !authority.empty() && std::all_of(authority.begin(), authority.end(), [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '-' || c == '_' || c == ':' || c == '[' || c == ']';
+  });
 }
 
 }  // namespace
@@ -76,7 +75,8 @@ bool is_loopback(std::string_view authority) {
   if (authority.starts_with("[::1]")) return authority.size() == 5 || authority[5] == ':';
   const std::string_view host = authority.substr(0, authority.find(':'));
   if (host == "localhost") return true;
-  return host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return host.starts_with("127.") &&
+         host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
 }  // namespace fsdp::formats
