@@ -343,13 +343,11 @@ TEST_F(StoredOutputsTest, a_url_of_no_store_is_refused) {
 }
 
 TEST_F(StoredOutputsTest, there_is_nothing_to_go_on_with) {
-  for (const char* out : {"full.pt", "folder"}) {
-    const std::string url = std::string("sim://bucket/") + out;
-    const CliResult refused =
-        run_cli({"convert", golden_path("2.15.0/fsdp2/ckpt"), url, "--resume"});
+  for (const char* format : {"pt", "dcp", "h5"}) {
+    const CliResult refused = run_cli({"convert", golden_path("2.11.0/zip_pt/full.pt"),
+                                       "sim://bucket/out", "--to", format, "--resume"});
     EXPECT_EQ(refused.status, 2) << refused.out;
-    EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]: " + url +
-                                       ": what is sent to a store leaves nothing to go on with"));
+    EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]: sim://bucket/out: "));
     EXPECT_EQ(store_->count(SimRequest::kUpload), 0U);
   }
 }
