@@ -29,6 +29,10 @@ std::unique_ptr<StoredOutput> output_in_store(const std::filesystem::path& desti
     throw Error(ErrorCode::kUnsupported,
                 escape(url) + ": the ranks of a job write together to local paths alone");
   }
+  if (options.resumption != nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                escape(url) + ": what is sent to a store leaves nothing to go on with");
+  }
   return std::make_unique<StoredOutput>(
       *store, url,
       StoredOutputOptions{kind == OutputKind::kFolder, options.replace, options.replaced,

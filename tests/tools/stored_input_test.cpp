@@ -10,7 +10,9 @@
 
 #include "formats/open.h"
 #include "tests/support/sim_store.h"
+#include "tests/support/thread_team.h"
 #include "tests/tools/run_cli.h"
+#include "tools/agreement.h"
 
 namespace fsdp::cli {
 namespace {
@@ -18,7 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 using test::sim_store;
 using test::SimRequest;
+using testing::AllOf;
+using testing::Each;
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::StartsWith;
 using Words = std::vector<std::string>;
 
 constexpr const char* kUrl = "sim://data";
@@ -238,6 +244,28 @@ TEST_F(StoredInputsTest, a_file_that_is_replaced_meanwhile_is_noticed) {
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("error[CHANGED]: sim://run/step-1/__0_0.distcp"));
   EXPECT_FALSE(fs::exists(path("full.pt")));
+}
+
+// Versions are what tells files of a store apart, and without them sizes and times.
+TEST_F(StoredInputsTest, ranks_compare_what_they_see_in_a_store) {
+  fs::create_directories(folder() / "run");
+  copy_of("2.15.0/fsdp2/ckpt", "run/one");
+  copy_of("2.15.0/fsdp2/ckpt", "run/other");
+  fs::create_directory_symlink(folder() / "run/one", folder() / "run/link");
+  const auto compared = [](const std::string& other) {
+    return test::run_team(2, [&](formats::Team& team) {
+      const std::string path = team.leads() ? "sim://run/one" : "sim://run/" + other;
+      CommonOptions common;
+      common.team = &team;
+      agree_on_source(common, path, *formats::open_checkpoint(path, {{}, &team}));
+    });
+  };
+  EXPECT_THAT(compared("link"), Each(""));
+  EXPECT_THAT(compared("other"), Each(AllOf(StartsWith("rank 1 sees another checkpoint at sim://"),
+                                            EndsWith(" than rank 0"))));
+  settings_.versions = settings_.times = false;
+  store_->set(settings_);
+  EXPECT_THAT(compared("other"), Each(""));
 }
 
 }  // namespace

@@ -342,6 +342,16 @@ TEST_F(StoredOutputsTest, a_url_of_no_store_is_refused) {
                                      "that is not written; name a local path"));
 }
 
+TEST_F(StoredOutputsTest, there_is_nothing_to_go_on_with) {
+  for (const char* format : {"pt", "dcp", "h5"}) {
+    const CliResult refused = run_cli({"convert", golden_path("2.11.0/zip_pt/full.pt"),
+                                       "sim://bucket/out", "--to", format, "--resume"});
+    EXPECT_EQ(refused.status, 2) << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]: sim://bucket/out: "));
+    EXPECT_EQ(store_->count(SimRequest::kUpload), 0U);
+  }
+}
+
 TEST_F(StoredOutputsTest, the_folder_of_waiting_bytes_is_gone_afterwards) {
   ::setenv("TMPDIR", folder().c_str(), 1);
   for (const bool fails : {false, true}) {

@@ -12,6 +12,7 @@
 #include "formats/base/error.h"
 #include "formats/files/atomic_directory.h"
 #include "formats/files/atomic_file.h"
+#include "tests/support/sim_store.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/thread_team.h"
 
@@ -127,6 +128,27 @@ TEST(JoinedOutput, a_team_writes_one_folder) {
   EXPECT_EQ(content(out / "a.pt"), "#abc");
   EXPECT_EQ(content(out / "inner" / "b.pt"), "same");
   EXPECT_TRUE(fs::exists(out / kSealName));
+}
+
+TEST(JoinedOutput, a_team_does_not_write_to_a_store) {
+  test::TempDir folder;
+  test::SimSettings settings;
+  settings.root = folder.path();
+  test::sim_store(settings);
+  for (const bool is_folder : {false, true}) {
+    const auto errors = test::run_team(2, [&](Team& team) {
+      OutputOptions options;
+      options.team = &team;
+      if (is_folder) {
+        AtomicDirectory("sim://bucket/out", options);
+      } else {
+        AtomicFile("sim://bucket/out", options);
+      }
+    });
+    EXPECT_THAT(errors, testing::Each("sim://bucket/out: the ranks of a job write together to "
+                                      "local paths alone"));
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
 TEST(JoinedOutput, nothing_is_left_of_an_output_that_a_member_could_not_write) {

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of 1,024 ranks over a checkpoint of 1,024 ranks: balanced to 1 %, in bounded time and memory.
+
+    check_plan.py PLAN_FOR_RANKS [--layers N] [--ranks N] [--work FOLDER]
+
+126 layers make the checkpoint of 4.9 TB that docs/scale.md has figures of; they take minutes to make, and 3.5 million chunks 10 GB of memory.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+SECONDS, BYTES = 10, 10 ** 9
+COMMANDS = (["convert", "source", "out.safetensors", "--no-sync"], ["convert", "source", "out.pt", "--no-sync"],
+            ["reshard", "source", "out", "-w", "64", "--no-sync"])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--layers", type=int, default=126)
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--work", help="an existing folder; a source in it stays and is taken")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=args.work) as work:
+        source = os.path.abspath(os.path.join(args.work or work, "source"))
+        if not os.path.exists(source):
+            maker = os.path.join(os.path.dirname(os.path.abspath(__file__)), "make_large.py")
+            subprocess.run([sys.executable, maker, source, "1024", str(args.layers)], check=True)
+        for words in COMMANDS:
+            command = [os.path.abspath(args.program), str(args.ranks), words[0], source, *words[2:]]
+            done = subprocess.run(command, cwd=work, capture_output=True, text=True)
+            assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stderr}"
+            seconds, peak, least, most, mean = map(float, done.stdout.splitlines()[-1].split()[1:])
+            print(f"{' '.join(words)}: {seconds:.2f} s, {peak / 1e6:.0f} MB, shares of {mean / 1e6:.1f} MB, {100 * least / mean:.2f} to {100 * most / mean:.2f} %",
+                  flush=True)
+            assert least >= 0.99 * mean and most <= 1.01 * mean, f"{words}: shares are not equal to 1 %"
+            assert seconds <= SECONDS and peak <= BYTES, f"{words}: too much time or memory"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

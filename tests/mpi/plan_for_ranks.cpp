@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a command line of fsdp-ckpt as rank 0 of a job whose other ranks agree with it and do
+// nothing, up to the bytes: instead of copying, it divides them among all ranks.  File systems seem
+// to have room for any output.
+//
+//   plan_for_ranks RANKS VERB ARG...
+//
+// Prints, after what the command prints, "planned SECONDS PEAK_BYTES LEAST MOST MEAN": from the
+// start of the process until the first bytes would be copied, its memory until then, and the bytes
+// of the output that the rank with the fewest, that with the most, and one on average has.
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "formats/model/copy.h"
+#include "formats/model/division.h"
+#include "formats/model/extents.h"
+#include "tools/cli.h"
+
+namespace {
+
+using fsdp::formats::CopyOptions;
+using fsdp::formats::CopyResult;
+using fsdp::formats::TargetPiece;
+
+const auto g_begin = std::chrono::steady_clock::now();
+
+struct Planned {
+  double seconds = 0;
+  std::uint64_t peak_bytes = 0;
+  std::vector<std::uint64_t> shares;  // by rank
+};
+Planned g_planned;
+
+// Its other members say what the leader says, unless that is long: then it is what the leader alone
+// knows, and they say nothing.
+class AgreeingTeam : public fsdp::formats::Team {
+ public:
+  explicit AgreeingTeam(std::size_t size) : Team(0, size) {}
+
+ private:
+  std::vector<std::string> gather(const std::string& mine) override {
+    constexpr std::size_t kLong = 1U << 20U;
+    fsdp::formats::Unpacked fields(std::string_view(mine).substr(1));
+    const std::string nothing =
+        mine[0] + fsdp::formats::Packed().text(fields.text()).text("").take();
+    std::vector<std::string> all(size(), mine.size() < kLong ? mine : nothing);
+    all[0] = mine;
+    return all;
+  }
+};
+
+}  // namespace
+
+// The linker gives the library's calls of copy_pieces to this function.
+CopyResult divide_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options) asm(
+    "__wrap__ZN4fsdp7formats11copy_piecesESt4spanIKNS0_11TargetPieceELm18446744073709551615EERKNS0_"
+    "11CopyOptionsE");
+
+CopyResult divide_pieces(std::span<const TargetPiece> pieces, const CopyOptions& options) {
+  using namespace fsdp::formats;
+  const std::size_t ranks = options.team->size();
+  agree_on_pieces(*options.team, pieces);
+  const std::vector<PieceRange> work = rest_of(pieces, {});
+  const Division division = divide_copy(pieces, work, ranks);
+  if (g_planned.shares.empty()) {
+    g_planned.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - g_begin).count();
+    struct rusage usage {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    g_planned.peak_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+    g_planned.shares.resize(ranks);
+  }
+  CopyResult result;
+  result.crcs.resize(pieces.size());
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    division.for_each(rank, [&](std::size_t part, ElementRange range) {
+      const std::uint64_t item = item_bytes(pieces[work[part].piece].written_dtype());
+      g_planned.shares[rank] += range.count * item;
+    });
+  }
+  result.bytes = std::accumulate(g_planned.shares.begin(), g_planned.shares.end(), result.bytes);
+  return result;
+}
+
+// In place of those of the C library.
+extern "C" int fallocate(int, int, off_t, off_t) {
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+extern "C" int statvfs(const char*, struct statvfs* info) {
+  *info = {};
+  info->f_bsize = info->f_frsize = 4096;
+  info->f_blocks = info->f_bfree = info->f_bavail = std::uint64_t{1} << 40U;
+  return 0;
+}
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  AgreeingTeam team(static_cast<std::size_t>(std::atol(argv[1])));
+  const std::vector<std::string> words(argv + 2, argv + argc);
+  const int status = fsdp::cli::run(words, std::cout, std::cerr, &team);
+  const auto [least, most] =
+      std::minmax_element(g_planned.shares.begin(), g_planned.shares.end());
+  if (status != 0 || g_planned.shares.empty()) return status == 0 ? 1 : status;
+  const std::uint64_t total =
+      std::accumulate(g_planned.shares.begin(), g_planned.shares.end(), std::uint64_t{0});
+  std::cout << "planned " << g_planned.seconds << ' ' << g_planned.peak_bytes << ' ' << *least
+            << ' ' << *most << ' ' << total / g_planned.shares.size() << '\n';
+  return 0;
+}
