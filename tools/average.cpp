@@ -86,7 +86,7 @@ class AverageVerb : public Verb {
     for (const std::string& path : paths) check_apart(path, conversion_.writing.destination);
     std::vector<formats::InputContent> inputs = formats::input_contents(
         open_all(paths, common), {[&](const std::string& key) { return common.keys.selects(key); },
-                                  optimizer_, [] { return formats::interrupted(); }});
+                                  optimizer_, [] { return formats::interrupted(); }, common.team});
     formats::check_same_keys(inputs);
     std::uint64_t left_out = 0;
     for (const formats::InputContent& input : inputs) left_out += input.optimizer_tensors;

@@ -205,7 +205,8 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   const formats::CopyCheck check = formats::check_before_copy(
       *out.source, content, [] { return formats::interrupted(); },
       format == "pt" && !change ? formats::LibraryTensors::kKept
-                                : formats::LibraryTensors::kRefused);
+                                : formats::LibraryTensors::kRefused,
+      common.team);
   content = formats::with_objects(content, check);
   content = formats::with_values(*out.source, content);
   content = formats::with_integer_ids(*out.source, content);

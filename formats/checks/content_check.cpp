@@ -2,6 +2,7 @@
 #include "formats/checks/content_check.h"
 
 #include <algorithm>
+#include <exception>
 #include <unordered_set>
 
 #include "formats/base/error.h"
@@ -71,8 +72,30 @@ class ChunkLook {
 
   CopyCheck take() { return std::move(result_); }
 
+  // Takes what the other members of a team found at the tensors that they looked at.  `failed`: of
+  // `used`, the first one of this member's that threw.  Returns the first one of all members that
+  // did.
+  std::size_t join(Team& team, std::size_t failed) {
+    Packed mine;
+    mine.number(failed).number(result_.computed.size());
+    for (const auto& [cls, count] : result_.computed) mine.text(cls).number(count);
+    for (const auto& [number, object] : result_.objects) mine.number(number);
+    result_.computed.clear();
+    for (const std::string& sent : team.exchange("the look at chunks", mine.take())) {
+      Unpacked fields(sent);
+      failed = std::min<std::size_t>(failed, fields.number());
+      for (std::uint64_t left = fields.number(); left != 0; --left) {
+        const std::string cls(fields.text());
+        result_.computed[cls] += fields.number();
+      }
+      while (!fields.empty()) keep(fields.number());
+    }
+    return failed;
+  }
+
  private:
   bool keep(std::size_t number) {
+    if (result_.objects.contains(number)) return true;
     if (library_tensors_ != LibraryTensors::kKept) return false;
     auto object = tensor_object(checkpoint_, number);
     if (!object) return false;
@@ -97,8 +120,8 @@ class ChunkLook {
 }  // namespace
 
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
-                            const std::function<bool()>& cancelled,
-                            LibraryTensors library_tensors) {
+                            const std::function<bool()>& cancelled, LibraryTensors library_tensors,
+                            Team* team) {
   Index narrowed;
   std::vector<std::size_t> numbers;
   const Index& used = used_entries(checkpoint, content, narrowed, numbers);
@@ -119,10 +142,29 @@ CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
   }
   check_expansion(used, checkpoint.description().path);
   ChunkLook look(checkpoint, library_tensors);
-  for (std::size_t t = 0; t < used.tensors.size(); ++t) {
+  const std::size_t none = used.tensors.size();
+  std::size_t failed = none;
+  std::exception_ptr failure;
+  // A rank of a thousand would else open the items of all of them.
+  const std::size_t step = team == nullptr ? 1 : team->size();
+  for (std::size_t t = team == nullptr ? 0 : team->rank(); t < none && failed == none; t += step) {
     if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
-    look(used.tensors[t], numbers[t]);
+    try {
+      look(used.tensors[t], numbers[t]);
+    } catch (const Error&) {
+      if (team == nullptr) throw;
+      failed = t;
+      failure = std::current_exception();
+    }
   }
+  if (team == nullptr) return look.take();
+  const std::size_t first = look.join(*team, failed);
+  if (first == none) return look.take();
+  // All meet the error that one process meets, and report it as such.
+  if (first == failed) std::rethrow_exception(failure);
+  look(used.tensors[first], numbers[first]);
+  // This member does not meet it: it learns from the others what they met.
+  team->exchange("another look at a chunk");
   return look.take();
 }
 
