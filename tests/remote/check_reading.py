@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Every verb that reads, on every golden checkpoint at s3:// and https://: the answers and the bytes are those of the local files.
+
+    check_reading.py --tool PROGRAM --commands PROGRAM --data FOLDER [--every]
+
+SeaweedFS answers all commands; without --every, rclone and moto a third each, the plain server of https those it can answer.
+"""
+import concurrent.futures
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+import commands
+import files
+import listener
+import server
+
+FSDP2 = "@golden/2.15.0/fsdp2/ckpt"
+MINIMAL = "@golden/2.11.0/minimal/ckpt"
+# A server that cannot list its files has what names them all.
+UNLISTED = ("golden/2.15.0/fsdp1/ckpt", "golden/2.15.0/fsdp2/ckpt", "golden/2.15.0/odd/ckpt", "golden/2.4.1/fsdp1/ckpt",
+            "golden/2.11.0/shards/ckpt", "golden/2.11.0/threads/ckpt", "golden/2.11.0/many_files/ckpt", "golden/2.11.0/zstd/ckpt",
+            "golden/2.11.0/hf_map/ckpt", "golden/2.11.0/zip_pt/full.pt", "golden/2.11.0/legacy_pt/full.pt", "large.safetensors")
+
+
+def reading(at):
+    """What is asked about one checkpoint."""
+    return [["inspect", at], ["inspect", at, "--json", "--chunks"], ["inspect", at, "--globals", "--json"], ["verify", at, "--json"],
+            ["stats", at, "--json"], ["diff", at, MINIMAL, "--json"], ["extract", at, "*", "--json"], ["consolidate", at, "{}/full.pt", "--no-sync"],
+            ["convert", at, "{}/folder", "--to", "dcp", "-w", "2", "--no-sync"], ["convert", at, "{}/full.h5", "--no-sync"]]
+
+
+# The other verbs read the same way: one input of theirs each.
+OTHERS = [
+    ["latest", "@run"], ["latest", "@run/"], ["inspect", "@run", "--json"], ["verify", "@run", "--json"], ["verify", "@run/step-1"],
+    ["inspect", "@large.safetensors", "--json"], ["verify", "@large.safetensors"], ["stats", "@large.safetensors", "--json"],
+    ["convert", "@large.safetensors", "{}/folder", "--to", "dcp", "-w", "3"], ["convert", "@large.safetensors", "{}/full.pt"],
+    ["inspect", "@large.pt", "--json"], ["convert", "@large.pt", "{}/full.safetensors"], ["verify", "@large.h5"], ["stats", "@large.h5", "--json"],
+    ["diff", "@large.h5", "@large.pt", "--json"], ["verify", FSDP2 + "/.metadata"], ["inspect", FSDP2 + "/__0_0.distcp"],
+    ["extract", FSDP2, "app.model.*", "{}/folder", "--to", "npy"], ["consolidate", FSDP2, "{}/folder", "--to", "safetensors", "--drop-values",
+                                                                   "--max-shard-size", "2K"],
+    ["shard", "@golden/2.11.0/zip_pt/full.pt", "{}/folder", "-w", "3"], ["reshard", "@golden/2.11.0/shards/ckpt", "{}/folder", "-w", "3"],
+    ["rename", FSDP2, "{}/folder", "--rename", "blocks=layers", "--copy"], ["rekey", FSDP2, "{}/folder", "--to", "id", "--copy"],
+    ["set", FSDP2, "{}/folder", "step=4", "--copy"], ["groups", FSDP2, "{}/folder", "--split", "**.bias", "weight_decay=0", "--copy"],
+    ["resize-vocab", FSDP2, "{}/full.pt", "--size", "40", "--table", "app.model.emb.*"],
+    ["average", FSDP2, FSDP2, "{}/full.pt", "--optimizer"], ["merge-lora", FSDP2, "@adapters/blocks", "{}/full.pt"],
+    ["map", "@rules/shards.toml", "@golden/2.11.0/shards/ckpt", "{}/full.pt"], ["export", FSDP2, "{}/folder"],
+    ["import", "@golden/2.11.0/hf_plain/ckpt", "{}/folder", "--map", "none", "-w", "2"],
+    ["extract-lora", FSDP2, "@tuned.pt", "{}/folder", "--rank", "2"],
+    ["inspect", "@golden/none"], ["verify", "@golden/2.11.0/none/ckpt", "--json"], ["convert", "@none.pt", "{}/full.pt"],
+]
+
+
+def make_inputs(tool, data, folder):
+    """A tree of the golden checkpoints and of what is made of them."""
+    for name in ("golden", "adapters", "rules"):
+        shutil.copytree(os.path.join(data, name), os.path.join(folder, name))
+
+    def must(*words):
+        done = commands.run(tool, words, server.environment(), folder)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    fsdp2 = FSDP2[1:]
+    must("resize-vocab", fsdp2, "large.pt", "--size", "100000", "--table", "app.model.emb.*")
+    must("convert", "large.pt", "large.safetensors", "--drop-values")
+    must("convert", "large.pt", "large.h5")
+    must("merge-lora", fsdp2, "adapters/blocks", "tuned.pt")
+    os.mkdir(os.path.join(folder, "run"))
+    for step in (1, 2):
+        shutil.copytree(os.path.join(folder, fsdp2), os.path.join(folder, "run", f"step-{step}"))
+    must("seal", "run/step-1")
+    os.remove(os.path.join(folder, "run/step-2/.metadata"))
+
+
+def main():
+    parser = commands.arguments(__doc__)
+    parser.add_argument("--every", action="store_true", help="all commands on rclone and moto too")
+    args = parser.parse_args()
+    failures = []
+    with tempfile.TemporaryDirectory() as work:
+        inputs = os.path.join(work, "in")
+        os.mkdir(inputs)
+        make_inputs(args.tool, args.data, inputs)
+        names = commands.fixtures(args.data)
+        lines = list(OTHERS)
+        for name in names:
+            lines += reading("@" + name)
+
+        def answers(label, place, environment, chosen):
+            begin = time.monotonic()
+            folder = os.path.join(work, label)
+            os.mkdir(folder)
+            found = commands.run_all(args.commands, chosen, place, environment, folder)
+            shutil.rmtree(folder)
+            print(f"{label}: {len(chosen)} commands, {time.monotonic() - begin:.1f} s", flush=True)
+            return found
+
+        with contextlib.ExitStack() as stack, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            local = pool.submit(answers, "here", inputs, server.environment(), lines)
+            # In this thread: a server ends with the thread that started it.
+            servers = [stack.enter_context(kind()) for kind in server.ALL]
+            for running in servers:
+                commands.upload(running.client(), commands.BUCKET, inputs, "a folder")
+            expected = local.result()
+            succeeded = sum(status in (0, 1) for status, _, _ in expected)
+            assert len(names) > 60 and succeeded > 0.8 * len(lines), f"{succeeded} of {len(lines)} commands succeed"
+            for part, running in enumerate(servers):
+                every = args.every or part == 0
+                chosen = [i for i in range(len(lines)) if every or i % 3 == part]
+                found = answers(running.name, f"s3://{commands.BUCKET}/a folder", server.s3_environment(running.endpoint),
+                                [lines[i] for i in chosen])
+                failures += [f"{running.name}: {text}"
+                             for text in commands.differing([lines[i] for i in chosen], [expected[i] for i in chosen], found)]
+
+        authority, context = listener.certificates(work)
+        unlisted = [line for name in UNLISTED for line in reading("@" + name)]
+        here = answers("here, once more", inputs, server.environment(), unlisted)
+        with files.Files(inputs, context) as plain:
+            found = answers("https", f"https://localhost:{plain.port}", server.environment(SSL_CERT_FILE=authority), unlisted)
+            assert not plain.failures, plain.failures
+        failures += [f"https: {text}" for text in commands.differing(unlisted, here, found)]
+    print("\n".join(failures[:20]))
+    print(f"{len(failures)} differ; {succeeded} of {len(lines)} commands had a result, the others an error")
+    return len(failures) != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
