@@ -71,24 +71,24 @@ class Answer:
         return self.status, text, self.written
 
 
-def run_all(program, commands, place, environment, folder, processes=2):
-    """Runs commands, of which "@name" is a checkpoint of `place` and "{}/name" an output, in a few processes.
+def run_all(program, commands, place, environment, folder, out=None, processes=2):
+    """Runs commands, of which "@name" is a checkpoint of `place` and "{}/name" is in a place of its own below `out`, in a few processes.
 
-    Returns their answers in the order of the commands, with inputs as "@" and outputs as "{}".
+    `out`: None for a folder in `folder`.  Returns the answers in the order of the commands, with inputs as "@" and outputs as "{}".
     """
-    outputs = os.path.join(folder, "out")
-    os.makedirs(outputs)
+    outputs = out or os.path.join(folder, "out")
+
+    def filled(i, word):
+        if word.startswith("@"):
+            return f"{place}/{word[1:]}"
+        return word.replace("{}", f"{outputs}/{i}")
 
     def one(number):
         listed, results = os.path.join(folder, f"commands-{number}"), os.path.join(folder, f"results-{number}")
         chosen = range(number, len(commands), processes)
         with open(listed, "w", encoding="utf-8") as file:
             for i in chosen:
-                words = [f"{place}/{word[1:]}" if word.startswith("@") else word.replace("{}", os.path.join(outputs, str(i)))
-                         for word in commands[i]]
-                if any("{}" in word for word in commands[i]):
-                    os.makedirs(os.path.join(outputs, str(i)))
-                file.write("\t".join(words) + "\n")
+                file.write("\t".join(filled(i, word) for word in commands[i]) + "\n")
         done = run(program, [listed, results], environment)
         with open(results, encoding="utf-8", errors="replace") as file:
             texts = file.read().split("status ")[1:]
@@ -97,11 +97,15 @@ def run_all(program, commands, place, environment, folder, processes=2):
         return [(i, text) for i, text in zip(chosen, texts)]
 
     answers = [None] * len(commands)
+    if not out:
+        for i, words in enumerate(commands):
+            if any("{}" in word for word in words):
+                os.makedirs(os.path.join(outputs, str(i)), exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
         for found in pool.map(one, range(processes)):
             for i, text in found:
-                out = os.path.join(outputs, str(i))
-                answers[i] = Answer(text, files_at(out)).compared([(place + "/", "@"), (out, "{}")])
+                written = {} if out else files_at(os.path.join(outputs, str(i)))
+                answers[i] = Answer(text, written).compared([(place + "/", "@"), (f"{outputs}/{i}", "{}")])
     return answers
 
 
