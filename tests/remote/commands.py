@@ -36,14 +36,18 @@ def fixtures(data):
     return found
 
 
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
+
+
 def files_at(path):
     """The digest of each file at a path, by its name there; of a single file, under the name ''."""
-    def digest(at):
+    def of(at):
         with open(at, "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
+            return digest(file.read())
     if os.path.isfile(path):
-        return {"": digest(path)}
-    return {os.path.relpath(os.path.join(folder, name), path): digest(os.path.join(folder, name))
+        return {"": of(path)}
+    return {os.path.relpath(os.path.join(folder, name), path): of(os.path.join(folder, name))
             for folder, _, names in os.walk(path) for name in names}
 
 

@@ -21,6 +21,8 @@ def make(tool, data, folder):
     must("resize-vocab", fsdp2, "large.pt", "--size", "100000", "--table", "app.model.emb.*")
     must("convert", "large.pt", "large.safetensors", "--drop-values")
     must("convert", "large.pt", "large.h5")
+    must("resize-vocab", fsdp2, "middle.pt", "--size", "25000", "--table", "app.model.emb.*")
+    must("convert", "middle.pt", "middle.safetensors", "--drop-values")
     must("merge-lora", fsdp2, "adapters/blocks", "tuned.pt")
     os.mkdir(os.path.join(folder, "run"))
     for step in (1, 2):
