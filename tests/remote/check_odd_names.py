@@ -78,6 +78,7 @@ def written(s3, prefix):
 def check_pages(args, running, work):
     """A run of many checkpoints, and a checkpoint beside many other files: nothing is lost between two pages of a list."""
     # rclone serves a folder: nothing has to be sent.
+    server.make_bucket(running.client(), "paged")
     bucket = os.path.join(running.folder, "data", "paged")
     source = os.path.join(args.data, MINIMAL)
     for step in range(1, FILES + 1):
