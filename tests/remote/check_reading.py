@@ -30,14 +30,15 @@ UNLISTED = ("golden/2.15.0/fsdp1/ckpt", "golden/2.15.0/fsdp2/ckpt", "golden/2.15
 
 def reading(at):
     """What is asked about one checkpoint."""
-    return [["inspect", at], ["inspect", at, "--json", "--chunks"], ["inspect", at, "--globals", "--json"], ["verify", at, "--json"],
-            ["stats", at, "--json"], ["diff", at, MINIMAL, "--json"], ["extract", at, "*", "--json"], ["consolidate", at, "{}/full.pt", "--no-sync"],
-            ["convert", at, "{}/folder", "--to", "dcp", "-w", "2", "--no-sync"], ["convert", at, "{}/full.h5", "--no-sync"]]
+    return [["inspect", at, "--json", "--chunks"], ["inspect", at, "--globals", "--json"], ["verify", at, "--json"], ["stats", at, "--json"],
+            ["diff", at, MINIMAL, "--json"], ["extract", at, "*", "{}/folder", "--to", "npy"], ["consolidate", at, "{}/full.pt", "--no-sync"],
+            ["convert", at, "{}/folder", "--to", "dcp", "-w", "2", "--no-sync"]]
 
 
 # The other verbs read the same way: one input of theirs each.
 OTHERS = [
-    ["latest", "@run"], ["latest", "@run/"], ["inspect", "@run", "--json"], ["verify", "@run", "--json"], ["verify", "@run/step-1"],
+    ["inspect", FSDP2], ["verify", FSDP2], ["stats", FSDP2], ["diff", FSDP2, "@run/step-1"], ["extract", FSDP2, "app.model.head.bias"],
+    ["convert", FSDP2, "{}/full.h5"], ["latest", "@run"], ["latest", "@run/"], ["inspect", "@run", "--json"], ["verify", "@run", "--json"], ["verify", "@run/step-1"],
     ["inspect", "@large.pt", "--json"], ["convert", "@large.pt", "{}/full.safetensors"], ["verify", "@large.h5"], ["stats", "@large.h5", "--json"],
     ["diff", "@large.h5", "@large.pt", "--json"], ["verify", FSDP2 + "/.metadata"], ["inspect", FSDP2 + "/__0_0.distcp"],
     ["extract", FSDP2, "app.model.*", "{}/folder", "--to", "npy"], ["consolidate", FSDP2, "{}/folder", "--to", "safetensors", "--drop-values",

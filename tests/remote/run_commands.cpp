@@ -8,6 +8,7 @@
 #include <sstream>
 #include <string>
 
+#include "formats/remote/remote_stores.h"
 #include "tests/support/command_list.h"
 #include "tools/cli.h"
 #include "tools/process.h"
@@ -15,6 +16,7 @@
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   fsdp::cli::prepare_process();
+  fsdp::formats::register_remote_stores();
   std::ifstream in(argv[1]);
   std::ofstream to(argv[2]);
   for (std::string line; std::getline(in, line);) {
