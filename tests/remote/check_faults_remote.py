@@ -44,6 +44,11 @@ LEADING = (".metadata", "model.safetensors.index.json")
 TAKING_BACK = ("delete", "abort", "head", "list", "uploads")
 
 
+def objects(s3, url):
+    found = server.download_tree(s3, commands.BUCKET, url.split("/", 3)[3])
+    return {name: commands.digest(body) for name, body in found.items()}
+
+
 class Run:
     """One command between a proxy that makes faults and a server."""
 
@@ -96,10 +101,7 @@ class Run:
         old = {}
         if self.replaces:
             self.between.plan = None
-            commands_old = ["convert", f"{self.faults.tree}/golden/2.11.0/minimal/ckpt", place]
-            commands_old += [] if self.out != "folder" else ["--to", "safetensors" if "safetensors" in self.words else "dcp"]
-            done = commands.run(self.faults.args.tool, commands_old, self.environment)
-            assert done.returncode == 0, f"the old output: {done.stderr}"
+            self.make_old(place, self.environment)
             old = self.written()
             self.between.plan = self.plan
             words.append("--force")
@@ -116,22 +118,23 @@ class Run:
         assert not self.between.violations and not self.between.failures, (self.between.violations, self.between.failures)
         answer = commands.Answer(f"{done.returncode}\n{done.stdout}", {}).compared(
             [(f"s3://{commands.BUCKET}/a/", "@"), (self.faults.tree + "/", "@"), (place or "\0", "{}")])[:2]
-        expected, text_expected = self.faults.expected(self)
+        expected = self.faults.expected(self)
         written = self.written() if self.out else {}
         if done.returncode == 0 and expected[0] == 0:
-            assert made or answer == expected, "other words without a fault"
-            if self.replaces and self.out == "folder" and ".metadata" in expected[2]:
-                # The new data files of a folder that replaces another get another number.
-                assert {digest for name, digest in expected[2].items() if name.endswith(".distcp")} == \
-                    {digest for name, digest in written.items() if name.endswith(".distcp")} and ".metadata" in written, f"other files: {sorted(written)}"
-                return
+            assert made or answer == expected[:2], f"other words without a fault: {answer} {expected[:2]}"
             assert written == expected[2], f"wrong bytes: {sorted(n for n in {*written, *expected[2]} if written.get(n) != expected[2].get(n))}"
             if not self.out:
-                self.judge_answer(answer, text_expected)
+                self.judge_answer(answer, expected[:2])
             return
-        if answer == text_expected and not self.out:
+        if answer == expected[:2] and not self.out:
             return
         self.judge_failure(done, answer, old, written, expected[2])
+
+    def make_old(self, place, environment):
+        words = ["convert", f"{self.faults.tree}/golden/2.11.0/minimal/ckpt", place]
+        words += [] if self.out != "folder" else ["--to", "safetensors" if "safetensors" in self.words else "dcp"]
+        done = commands.run(self.faults.args.tool, words, environment)
+        assert done.returncode == 0, f"the old output: {done.stderr}"
 
     def judge_answer(self, answer, expected):
         if answer == expected:
@@ -168,9 +171,7 @@ class Run:
     def written(self):
         if self.kind == "copying":
             return commands.files_at(os.path.join(self.folder, self.out))
-        s3 = self.faults.clients[self.number % len(self.faults.servers)]
-        found = server.download_tree(s3, commands.BUCKET, f"{self.prefix}/{self.out}")
-        return {name: commands.digest(body) for name, body in found.items()}
+        return objects(self.faults.clients[self.number % len(self.faults.servers)], f"s3://{commands.BUCKET}/{self.prefix}/{self.out}")
 
 
 class Faults:
@@ -186,16 +187,21 @@ class Faults:
         self.lock = threading.Lock()
 
     def expected(self, run):
-        """The answer and the files of the same command on this machine."""
-        key = (tuple(run.words), run.out)
+        """The answer and the files of the same command without faults: on this machine, or in place of an old output in a store."""
+        key = (tuple(run.words), run.out, run.replaces)
         with self.lock:
             if key not in self.known:
                 with tempfile.TemporaryDirectory(dir=self.folder) as folder:
-                    place = os.path.join(folder, run.out or "none")
-                    done = commands.run(self.args.tool, [run.input(word, False).replace("{}", place) for word in run.words], server.environment())
-                    answer = commands.Answer(f"{done.returncode}\n{done.stdout}", commands.files_at(place) if run.out else {})
-                    self.known[key] = answer.compared([(self.tree + "/", "@"), (place, "{}")])
-            return self.known[key], self.known[key][:2]
+                    place, environment = os.path.join(folder, run.out or "none"), server.environment()
+                    if run.replaces:
+                        place, environment = f"s3://{commands.BUCKET}/expected/{len(self.known)}", server.s3_environment(self.servers[0].endpoint)
+                        run.make_old(place, environment)
+                    words = [run.input(word, False).replace("{}", place) for word in run.words] + (["--force"] if run.replaces else [])
+                    done = commands.run(self.args.tool, words, environment)
+                    assert done.returncode == 0 or not run.out, done.stderr
+                    files = objects(self.clients[0], place) if run.replaces else commands.files_at(place) if run.out else {}
+                    self.known[key] = commands.Answer(f"{done.returncode}\n{done.stdout}", files).compared([(self.tree + "/", "@"), (place, "{}")])
+            return self.known[key]
 
     def stalled(self):
         """A server that never answers, from some request on: an error within the deadline."""
