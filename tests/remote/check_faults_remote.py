@@ -63,7 +63,7 @@ class Run:
             self.words, self.out = chance.choice(COPYING if self.kind == "copying" else WRITING)
         self.replaces = self.kind == "writing" and chance.random() < 0.4
         names = chance.choice((proxy.FAULTS, proxy.FAULTS, proxy.PASSING))
-        self.plan = proxy.Drawn(chance.random(), chance.choice((0.05, 0.2, 0.5)), names, most=chance.choice((1, 3, 40)))
+        self.plan = proxy.Drawn(chance.random(), chance.choice((0.1, 0.3, 0.6)), names, most=chance.choice((2, 10, 100)))
         self.running = faults.servers[number % len(faults.servers)]
         self.prefix = f"out/{number}"
 
@@ -132,7 +132,8 @@ class Run:
 
     def make_old(self, place, environment):
         words = ["convert", f"{self.faults.tree}/golden/2.11.0/minimal/ckpt", place]
-        words += [] if self.out != "folder" else ["--to", "safetensors" if "safetensors" in self.words else "dcp"]
+        words += ["--drop-values"] if "--drop-values" in self.words else []
+        words += (["--to", "safetensors", "--max-shard-size", "1MB"] if "safetensors" in self.words else ["--to", "dcp"]) if self.out == "folder" else []
         done = commands.run(self.faults.args.tool, words, environment)
         assert done.returncode == 0, f"the old output: {done.stderr}"
 
@@ -144,7 +145,9 @@ class Run:
 
     def judge_failure(self, done, answer, old, written, new):
         if self.words[0] == "verify" and done.returncode == 1:
-            assert self.between.faults["not_found"] and "MISSING" in done.stdout or "NO_METADATA" in done.stdout, f"damage that is not there:\n{done.stdout}"
+            # A server that says that a file is not there is believed.
+            assert self.between.faults["not_found"] and any(f'"{code}"' in done.stdout for code in ("MISSING_FILE", "NOT_FOUND", "NO_METADATA")), \
+                f"damage that is not there:\n{done.stdout}"
             return
         codes = ("NETWORK", "ACCESS", "CHANGED", "NOT_FOUND", "NO_METADATA", "EXISTS", "MISSING_FILE", "NO_CHECKPOINT", "UNKNOWN_FORMAT")
         assert done.returncode in (1, 2) and any(f"[{code}]" in done.stderr or f'"{code}"' in done.stdout for code in codes), \
@@ -194,7 +197,7 @@ class Faults:
                 with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                     place, environment = os.path.join(folder, run.out or "none"), server.environment()
                     if run.replaces:
-                        place, environment = f"s3://{commands.BUCKET}/expected/{len(self.known)}", server.s3_environment(self.servers[0].endpoint)
+                        place, environment = f"s3://{commands.BUCKET}/expected/{len(self.known)}/{run.out}", server.s3_environment(self.servers[0].endpoint)
                         run.make_old(place, environment)
                     words = [run.input(word, False).replace("{}", place) for word in run.words] + (["--force"] if run.replaces else [])
                     done = commands.run(self.args.tool, words, environment)
