@@ -271,6 +271,9 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
   const InputSize input = size_of(args);
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;
+  // What is read ahead of a store, with the requests under way, is a part of it.
+  formats::ReadAhead& ahead = formats::ReadAhead::shared();
+  ahead.set_budget(std::min(formats::ReadAhead::kDefaultBudget, budget.memory_bytes / 4));
   try {
     const formats::BudgetScope scope(budget);
     return verb.run(common, streams_for(common, out, err));

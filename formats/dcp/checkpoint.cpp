@@ -153,13 +153,16 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return item_tensor(item, tensor.key, tensor.dtype, tensor.chunks.box(chunk).size, spill_);
   }
 
-  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
-    try {
-      const Location& location = tensor.chunks.location(chunk);
-      if (const auto file = pool_.get_at_hand(location.file)) expect_item(*file, location);
-    } catch (const Error&) {
-      // Opening the chunk meets the same error and reports it.
-    }
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange part) const override {
+    const std::uint64_t bytes = item_bytes(tensor.dtype);
+    const Location& location = tensor.chunks.location(chunk);
+    if (!index_.transforms[location.transform].empty()) return expect(location, 0, UINT64_MAX);
+    return expect(location, part.first * bytes, (part.first + part.count) * bytes);
+  }
+
+  bool expect_value(const ValueEntry& value) const override {
+    return folder_.stored() && expect(value.location, 0, UINT64_MAX);
   }
 
   Value value(const ValueEntry& value) const override {
@@ -197,6 +200,16 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   void check_unchanged() const override { pool_.check_unchanged(); }
 
  private:
+  // Hint: the item is opened, and the bytes [begin, end) of its elements are read.
+  bool expect(const Location& location, std::uint64_t begin, std::uint64_t end) const {
+    try {
+      const auto file = pool_.get_at_hand(location.file);
+      return file && expect_item(*file, location, begin, end);
+    } catch (const Error&) {
+      return false;  // opening the item meets the same error and reports it
+    }
+  }
+
   Item open(const Location& location, const std::string& key, std::uint64_t archive) const {
     return open_item(pool_.get(location.file), location, index_.transforms[location.transform], key,
                      archive, spill_);

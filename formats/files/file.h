@@ -111,6 +111,8 @@ class Directory {
   // kLimitDepth (folders more than 16 deep); kUnsupported (a store that cannot list).
   std::vector<std::string> list_files() const;
   const std::filesystem::path& path() const { return path_; }
+  // Returns whether it is a folder of a store.
+  bool stored() const { return stored_ != nullptr; }
 
  private:
   Directory(FileDescriptor fd, std::filesystem::path path)

@@ -22,7 +22,6 @@ namespace {
 using Block = AheadFile::Block;
 using State = Block::State;
 
-constexpr std::uint64_t kDefaultBudget = 64U << 20U;
 // Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
 constexpr std::uint64_t kLeastRequest = 256U << 10U;
 constexpr std::uint64_t kMostRequest = 8U << 20U;

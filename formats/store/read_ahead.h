@@ -55,6 +55,7 @@ class ReadAhead {
  public:
   // Requests that are under way at once, at most.
   static constexpr unsigned kMostAtOnce = 48;
+  static constexpr std::uint64_t kDefaultBudget = 64U << 20U;
 
   static ReadAhead& shared();
   ~ReadAhead();
