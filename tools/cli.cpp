@@ -17,6 +17,7 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "formats/store/read_ahead.h"
 #include "formats/store/snapshot.h"
 #include "tools/agreement.h"
 #include "tools/build_info.h"
