@@ -34,6 +34,8 @@ constexpr std::uint64_t kLeastRead = 64U << 10U;
 constexpr std::uint64_t kFirstWindow = 512U << 10U;
 // Hints that wait, at most: each takes some 200 bytes.
 constexpr std::size_t kMostWaiting = 20'000;
+// Of one hint; what lies behind it is noticed when it is read.
+constexpr std::uint64_t kMostHinted = std::uint64_t{4} << 30U;
 // The longest time until a request to stop is noticed.
 constexpr std::chrono::milliseconds kPoll{100};
 
@@ -341,8 +343,10 @@ bool ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t off
                        std::uint64_t count) noexcept {
   try {
     const std::lock_guard lock(impl_->mutex);
-    if (offset < file->file.bytes)
-      impl_->expect(file, offset, offset + std::min(count, file->file.bytes - offset), false);
+    if (offset < file->file.bytes) {
+      const std::uint64_t most = std::min(kMostHinted, file->file.bytes - offset);
+      impl_->expect(file, offset, offset + std::min(count, most), false);
+    }
     // Until a read follows, more hints may join these requests.
     if (impl_->waiting_bytes > budget_ / 2) impl_->wake();
     return impl_->waiting_bytes < budget_ && impl_->queue.size() < kMostWaiting;
