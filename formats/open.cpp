@@ -263,6 +263,8 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   }
   std::string hint;
   const fs::path above = folder_of_place(path);
+  if (in_store(path) && !list_stored(url_of(path))->whole)
+    throw Error(ErrorCode::kNotFound, cat(escape(path.native()), ": no such file; ", kCannotList));
   try {
     if (is_folder(above)) {
       std::vector<std::string> names = Directory::open(above).list();

@@ -108,6 +108,11 @@ class Sums {
           const Part& part = parts_[i];
           if (result.findings.empty())
             ledgers_[part.file].add(part.begin, part.end - part.begin, result.crc);
+        },
+        [&](std::size_t i) {
+          const Part& part = parts_[i];
+          return folder_.stored() && folder_.open_member(names_[part.file])
+                                         ->read_ahead(part.begin, part.end - part.begin);
         });
     return std::move(report.findings);
   }
