@@ -161,9 +161,8 @@ std::vector<std::string> near_misses(const fs::path& folder) {
     if (is_checkpoint(folder / name)) found.push_back(escape((folder / name).native()));
   }
   // Stray safetensors files beside the folder are not a reason to name checkpoints above it.
-  const fs::path above = in_store(folder)
-                             ? folder_of_place(folder)
-                             : fs::absolute(folder).lexically_normal().parent_path();
+  const fs::path above = in_store(folder) ? folder_of_place(folder)
+                                          : fs::absolute(folder).lexically_normal().parent_path();
   if (is_folder(above) && above != folder && kind_of_folder(above) == Kind::kDcp) {
     found.push_back(escape(above.native()));
   }

@@ -335,8 +335,7 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
   const fs::path above = own.single ? own.folder : parent_of(own.folder);
   if (!exists_at(above / kSealName)) return std::nullopt;
   SealPlace place{above, std::string(kSealName), own.only, false};
-  if (!own.single)
-    place.only = name_of_place(own.folder) + "/";
+  if (!own.single) place.only = name_of_place(own.folder) + "/";
   try {
     const auto sealed = read_seal(*Directory::open(above).open_member(place.name));
     const bool lists = std::any_of(sealed.begin(), sealed.end(), [&](const SealedFile& file) {

@@ -136,8 +136,7 @@ std::shared_ptr<File> File::open(const std::filesystem::path& path) {
     const std::string url = url_of(path);
     std::optional<StoredFile> file = find_stored(url);
     if (!file) throw Error(ErrorCode::kNotFound, escape(url) + ": no such file");
-    return std::make_shared<File>(
-        std::make_shared<StoredSource>(*store, url, *std::move(file)));
+    return std::make_shared<File>(std::make_shared<StoredSource>(*store, url, *std::move(file)));
   }
   const std::string name = escape(path.native());
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));

@@ -36,7 +36,7 @@ class FileDescriptor {
 // mapping would kill the process.  Or a file of a store, which has no descriptor.
 class File : public ByteSource {
  public:
-  // A path or the URL of a store.  Throws: kNotFound, kNotRegular, kIo, what stores throw.  Messages
+  // A path or the URL of a store.  Throws: kNotFound, kNotRegular, kIo, what stores throw. Messages
   // begin with the path.
   static std::shared_ptr<File> open(const std::filesystem::path& path);
   // A file of a store.

@@ -307,8 +307,7 @@ struct ReadAhead::Impl {
   std::uint64_t read_alone(const FilePointer& file, std::uint64_t offset, std::span<std::byte> out,
                            Lock& lock) {
     const auto next = file->blocks.lower_bound(offset);
-    const std::uint64_t until =
-        next == file->blocks.end() ? file->file.bytes : next->first;
+    const std::uint64_t until = next == file->blocks.end() ? file->file.bytes : next->first;
     const auto part = out.first(std::min<std::uint64_t>(out.size(), until - offset));
     front += part.size();
     wake();

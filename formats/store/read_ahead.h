@@ -64,15 +64,14 @@ class ReadAhead {
   void set_budget(std::uint64_t bytes);
   std::uint64_t budget() const { return budget_; }
 
-  // Hint: these bytes will be read, once, in about this order.  Parts that lie close together become
-  // one request.  Returns whether more hints are worth giving now: those that wait fill less than
-  // the memory.
+  // Hint: these bytes will be read, once, in about this order.  Parts that lie close together
+  // become one request.  Returns whether more hints are worth giving now: those that wait fill less
+  // than the memory.
   bool expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
               std::uint64_t count) noexcept;
   // Fills `out`.  Requires: the range lies within the file.
   // Throws: what Store::read throws; kInterrupted.
-  void read(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
-            std::span<std::byte> out);
+  void read(const std::shared_ptr<AheadFile>& file, std::uint64_t offset, std::span<std::byte> out);
   // Gives back what was read of the file.  Nobody reads it any more.
   void close(AheadFile& file) noexcept;
 

@@ -21,8 +21,7 @@ namespace fsdp::formats {
 class TorchFileSet : public Checkpoint {
  public:
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
-  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
-                    ElementRange part) const override;
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk, ElementRange part) const override;
   Value value(const ValueEntry& value) const override { return values_.at(value.key); }
   ChunkData storage(const StorageRef& storage) const override;
   VerifyReport verify(const VerifyOptions& options) const override;

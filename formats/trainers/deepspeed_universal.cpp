@@ -133,8 +133,7 @@ class UniversalCheckpoint : public ModelFiles {
       expect_files(paths);
       for (const std::string& file : inner) {
         const std::string path = cat(below, "/", file);
-        if (!file.ends_with(kSuffix) || file == kSuffix ||
-            is_folder(folder().path() / path)) {
+        if (!file.ends_with(kSuffix) || file == kSuffix || is_folder(folder().path() / path)) {
           left_out_.push_back(path);
           continue;
         }

@@ -153,8 +153,8 @@ TEST_F(StoredInputsTest, outputs_are_those_of_a_local_checkpoint) {
 
 // Data that the source would share are copied.
 TEST_F(StoredInputsTest, nothing_is_shared_with_a_store) {
-  const CliResult result = run_cli({"rename", stored("golden/2.15.0/fsdp2/ckpt"), path("renamed"),
-                                    "--rename", "blocks=layers"});
+  const CliResult result = run_cli(
+      {"rename", stored("golden/2.15.0/fsdp2/ckpt"), path("renamed"), "--rename", "blocks=layers"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("from a store: data files are copied, none is shared"));
   EXPECT_EQ(run_cli({"verify", path("renamed")}).status, 0);
@@ -162,7 +162,8 @@ TEST_F(StoredInputsTest, nothing_is_shared_with_a_store) {
 
 TEST_F(StoredInputsTest, the_newest_checkpoint_of_a_run_is_found) {
   fs::create_directories(folder() / "run");
-  for (const char* name : {"step-1", "step-2"}) copy_of("2.15.0/fsdp2/ckpt", std::string("run/") + name);
+  for (const char* name : {"step-1", "step-2"})
+    copy_of("2.15.0/fsdp2/ckpt", std::string("run/") + name);
   fs::remove(folder() / "run/step-2/.metadata");
   const CliResult result = run_cli({"latest", "sim://run"});
   EXPECT_EQ(result.status, 0) << result.err;

@@ -63,13 +63,16 @@ class ReadAheadTest : public testing::Test {
     store_.set(settings());
   }
   fsdp::test::SimSettings settings() const { return {.root = dir_.path(), .fault = {}}; }
-  void gate_reads(Gate& gate) {
+  // Requests may pass it after the test.
+  std::shared_ptr<Gate> gate_reads(std::size_t wanted) {
+    auto gate = std::make_shared<Gate>(wanted);
     auto gated = settings();
-    gated.fault = [&gate](SimRequest request, const std::string&) {
-      if (request == SimRequest::kRead) gate.pass();
+    gated.fault = [gate](SimRequest request, const std::string&) {
+      if (request == SimRequest::kRead) gate->pass();
       return std::optional<ErrorCode>();
     };
     store_.set(gated);
+    return gate;
   }
 
   // A file whose bytes say where they lie.
@@ -117,8 +120,7 @@ TEST_F(ReadAheadTest, many_files_are_read_at_once) {
   for (std::size_t i = 0; i < kFiles; ++i)
     sources.push_back(file("f" + std::to_string(i), 2 * kMiB));
   store_.take_requests();
-  Gate gate(kFiles);
-  gate_reads(gate);
+  gate_reads(kFiles);
   for (const auto& source : sources) source->expect(kMiB, 10 * kKiB);
   for (const auto& source : sources) expect_read(*source, kMiB, 10 * kKiB);
   EXPECT_EQ(store_.most_at_once(), kFiles);
@@ -129,8 +131,7 @@ TEST_F(ReadAheadTest, many_files_are_read_at_once) {
 TEST_F(ReadAheadTest, a_long_range_is_read_by_several_requests_at_once) {
   const auto source = file("f", 16 * kMiB);
   store_.take_requests();
-  Gate gate(4);
-  gate_reads(gate);
+  gate_reads(4);
   source->expect(0, 16 * kMiB);
   for (std::uint64_t at = 0; at < 16; ++at) expect_read(*source, at * kMiB, kMiB);
   EXPECT_GE(store_.most_at_once(), 4U);
@@ -194,25 +195,24 @@ TEST_F(ReadAheadTest, a_request_that_failed_is_made_again) {
 
 TEST_F(ReadAheadTest, a_signal_ends_the_wait_for_a_request) {
   const auto source = file("f", 64 * kMiB);
-  Gate gate(1000);
-  gate_reads(gate);
+  const auto gate = gate_reads(1000);
   source->expect(0, 64 * kMiB);  // more than half of the memory: begun at once
-  gate.wait_for_one();
+  gate->wait_for_one();
   interrupt_signal = SIGTERM;
   expect_error(ErrorCode::kInterrupted, "interrupted", [&] { expect_read(*source, 0, 10); });
   interrupt_signal = 0;
-  gate.open();
+  gate->open();
 }
 
 TEST_F(ReadAheadTest, a_source_may_end_while_its_requests_are_under_way) {
-  Gate gate(1000);
+  std::shared_ptr<Gate> gate;
   {
     const auto source = file("f", 64 * kMiB);
-    gate_reads(gate);
+    gate = gate_reads(1000);
     source->expect(0, 64 * kMiB);
-    gate.wait_for_one();
+    gate->wait_for_one();
   }
-  gate.open();
+  gate->open();
   store_.set(settings());
   const auto source = file("g", 4 * kMiB);
   expect_read(*source, 0, 4 * kMiB);
