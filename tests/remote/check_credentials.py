@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import urllib.parse
+from xml.sax.saxutils import escape
 
 import commands
 import files
@@ -59,7 +60,6 @@ class Services(listener.Listener):
             if (form["Action"], form["WebIdentityToken"], form["RoleArn"]) != ("AssumeRoleWithWebIdentity", "token+of/an identity", ROLE):
                 return connection.answer(400, b"<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>")
             found = self.credentials()
-            from xml.sax.saxutils import escape
             inner = "".join(f"<{name}>{escape(found[of])}</{name}>" for name, of in
                             (("AccessKeyId", "AccessKeyId"), ("SecretAccessKey", "SecretAccessKey"), ("SessionToken", "Token"),
                              ("Expiration", "Expiration")))
@@ -196,10 +196,7 @@ def main():
         checks.sources()
         checks.redirected()
         checks.hub()
-        if shutil.which("strace"):
-            checks.traced()
-        else:
-            print("strace is not installed: the system calls are not looked at")
+        checks.traced()
 
 
 if __name__ == "__main__":

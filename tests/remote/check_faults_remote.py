@@ -270,11 +270,11 @@ class Faults:
 
 def main():
     parser = commands.arguments(__doc__)
-    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--runs", type=int, default=24)
     parser.add_argument("--first", type=int, default=0, help="the number of the first run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--most-failures", type=int, default=10)
     args = parser.parse_args()
     begin = time.monotonic()

@@ -15,7 +15,7 @@ import server
 
 MOST = 3
 CHECKPOINTS = ("golden/2.15.0/fsdp2/ckpt", "golden/2.11.0/shards/ckpt", "golden/2.11.0/many_files/ckpt", "golden/2.11.0/zip_pt/full.pt",
-               "golden/2.11.0/hf_plain/ckpt/model-00001-of-00001.safetensors", "large.safetensors", "large.pt")
+               "golden/2.11.0/hf_plain/ckpt/model-00001-of-00001.safetensors", "large.safetensors")
 
 
 def check_requests(tool, tree, running, s3):
