@@ -161,17 +161,40 @@ Environment::~Environment() {
 std::vector<std::pair<std::string, std::string>> store_environment(
     std::vector<std::pair<std::string, std::string>> values) {
   std::vector<std::pair<std::string, std::string>> all;
-  for (const char* name :
-       {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE",
-        "AWS_DEFAULT_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
-        "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL_STS", "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
-        "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME",
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        "AWS_CONTAINER_AUTHORIZATION_TOKEN", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-        "AWS_EC2_METADATA_SERVICE_ENDPOINT", "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
-        "FSDP_CKPT_ANONYMOUS", "FSDP_CKPT_REQUEST_PAYER", "GS_ACCESS_KEY_ID",
-        "GS_SECRET_ACCESS_KEY", "GS_ENDPOINT_URL", "HF_ENDPOINT", "HF_TOKEN", "HF_HOME",
-        "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"}) {
+  for (const char* name : {"AWS_ACCESS_KEY_ID",
+                           "AWS_SECRET_ACCESS_KEY",
+                           "AWS_SESSION_TOKEN",
+                           "AWS_PROFILE",
+                           "AWS_DEFAULT_PROFILE",
+                           "AWS_REGION",
+                           "AWS_DEFAULT_REGION",
+                           "AWS_ENDPOINT_URL",
+                           "AWS_ENDPOINT_URL_S3",
+                           "AWS_ENDPOINT_URL_STS",
+                           "AWS_IGNORE_CONFIGURED_ENDPOINT_URLS",
+                           "AWS_WEB_IDENTITY_TOKEN_FILE",
+                           "AWS_ROLE_ARN",
+                           "AWS_ROLE_SESSION_NAME",
+                           "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+                           "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+                           "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+                           "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+                           "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+                           "AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE",
+                           "FSDP_CKPT_ANONYMOUS",
+                           "FSDP_CKPT_REQUEST_PAYER",
+                           "GS_ACCESS_KEY_ID",
+                           "GS_SECRET_ACCESS_KEY",
+                           "GS_ENDPOINT_URL",
+                           "HF_ENDPOINT",
+                           "HF_TOKEN",
+                           "HF_HOME",
+                           "http_proxy",
+                           "https_proxy",
+                           "HTTP_PROXY",
+                           "HTTPS_PROXY",
+                           "all_proxy",
+                           "ALL_PROXY"}) {
     all.emplace_back(name, "");
   }
   all.emplace_back("AWS_CONFIG_FILE", "/nonexistent/config");

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace fsdp::test {
@@ -65,6 +66,8 @@ class HttpServer {
 class Environment {
  public:
   explicit Environment(std::vector<std::pair<std::string, std::string>> values);
+  Environment(const char* name, const std::string& value)
+      : Environment(std::vector<std::pair<std::string, std::string>>{{name, value}}) {}
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
   ~Environment();

@@ -47,10 +47,12 @@ TEST(Address, FollowsRedirectsThatKeepWhatIsSecret) {
 }
 
 TEST(Address, KnowsThisMachine) {
-  for (const char* here : {"localhost", "localhost:80", "127.0.0.1:9", "127.1.2.3", "[::1]", "[::1]:8"}) {
+  for (const char* here :
+       {"localhost", "localhost:80", "127.0.0.1:9", "127.1.2.3", "[::1]", "[::1]:8"}) {
     EXPECT_TRUE(is_loopback(here)) << here;
   }
-  for (const char* other : {"localhost.example.org", "127.example.org", "10.0.0.1", "[::2]", "[::1]x", ""}) {
+  for (const char* other :
+       {"localhost.example.org", "127.example.org", "10.0.0.1", "[::2]", "[::1]x", ""}) {
     EXPECT_FALSE(is_loopback(other)) << other;
   }
 }

@@ -75,7 +75,8 @@ TEST_F(Exchange, EndsAfterTheTries) {
 
 TEST_F(Exchange, WaitsAsLongAsItIsToldTo) {
   HttpServer server([](const HttpRequestSeen&) { return HttpReply{429, {{"Retry-After", "60"}}}; });
-  test::expect_error(ErrorCode::kNetwork, "the place: the server answers 429", [&] { ask(server.url()); });
+  test::expect_error(ErrorCode::kNetwork, "the place: the server answers 429",
+                     [&] { ask(server.url()); });
   EXPECT_EQ(server.seen().size(), 1U);
 }
 
@@ -95,7 +96,8 @@ TEST_F(Exchange, KeepsCredentialsAtHome) {
 
 TEST_F(Exchange, FollowsNoMoreThanFiveAndNoOtherScheme) {
   HttpServer server([](const HttpRequestSeen& seen) {
-    if (seen.target == "/file") return HttpReply{302, {{"Location", "file:///etc/passwd?key=secret"}}};
+    if (seen.target == "/file")
+      return HttpReply{302, {{"Location", "file:///etc/passwd?key=secret"}}};
     return HttpReply{302, {{"Location", "/again"}}};
   });
   test::expect_error(ErrorCode::kNetwork, "the place: the server redirects more than 5 times",

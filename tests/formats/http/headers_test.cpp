@@ -15,7 +15,8 @@ HttpHead head_of(std::initializer_list<std::string_view> lines) {
 TEST(Headers, TakesTheLastHeadOfAnAnswer) {
   const HttpHead head =
       head_of({"HTTP/1.1 100 Continue\r\n", "X: interim\r\n", "\r\n", "HTTP/1.1 206 Partial\r\n",
-               "Content-LENGTH:  12 \r\n", "no field\r\n", ": none\r\n", "X:first\r\n", "x: second\r\n", "\r\n"});
+               "Content-LENGTH:  12 \r\n", "no field\r\n", ": none\r\n", "X:first\r\n",
+               "x: second\r\n", "\r\n"});
   EXPECT_EQ(head.status, 206);
   ASSERT_NE(head.find("content-length"), nullptr);
   EXPECT_EQ(*head.find("content-length"), "12");
@@ -52,8 +53,8 @@ TEST(Headers, ParsesRangesAndLengths) {
   EXPECT_EQ(range->last, 104U);
   EXPECT_EQ(range->total, 10240U);
   EXPECT_EQ(parse_content_range("bytes 0-0/*")->total, std::nullopt);
-  for (const char* wrong : {"bytes */5", "bytes 5-4/10", "bytes 0-10/10", "bytes 0-1", "0-1/2", "bytes -1-2/3",
-                            "bytes 0-1/x", "bytes 0-99999999999999999999/*", ""}) {
+  for (const char* wrong : {"bytes */5", "bytes 5-4/10", "bytes 0-10/10", "bytes 0-1", "0-1/2",
+                            "bytes -1-2/3", "bytes 0-1/x", "bytes 0-99999999999999999999/*", ""}) {
     EXPECT_FALSE(parse_content_range(wrong)) << wrong;
   }
   EXPECT_EQ(parse_length("9223372036854775807"), 9223372036854775807U);
@@ -69,13 +70,14 @@ TEST(Headers, DescribesTheFile) {
   EXPECT_EQ(file->bytes, 7U);
   EXPECT_EQ(file->version, "v");
   EXPECT_EQ(file->mtime_ns, 1445412480LL * 1'000'000'000);
-  const auto part =
-      file_of_head(head_of({"HTTP/1.1 206 OK", "Content-Length: 1", "Content-Range: bytes 0-0/99"}));
+  const auto part = file_of_head(
+      head_of({"HTTP/1.1 206 OK", "Content-Length: 1", "Content-Range: bytes 0-0/99"}));
   ASSERT_TRUE(part);
   EXPECT_EQ(part->bytes, 99U);
   EXPECT_EQ(part->version, "");
   EXPECT_FALSE(file_of_head(head_of({"HTTP/1.1 200 OK"})));
-  EXPECT_FALSE(file_of_head(head_of({"HTTP/1.1 206 OK", "Content-Length: 1", "Content-Range: bytes 0-0/*"})));
+  EXPECT_FALSE(file_of_head(
+      head_of({"HTTP/1.1 206 OK", "Content-Length: 1", "Content-Range: bytes 0-0/*"})));
 }
 
 }  // namespace

@@ -59,7 +59,8 @@ TEST_F(Http, SendsEveryMethodAsItIs) {
     request.method = method;
     request.url = server.url() + "/a/../b%20c?d=";
     request.fields = {{"x-a", "1"}};
-    if (request.method == "PUT" || request.method == "POST") request.body = std::as_bytes(std::span(body));
+    if (request.method == "PUT" || request.method == "POST")
+      request.body = std::as_bytes(std::span(body));
     const HttpAnswer answer = client_.send(request, nullptr);
     EXPECT_EQ(answer.head.status, 200);
     EXPECT_EQ(*answer.head.find("x-method"), method);
@@ -94,12 +95,14 @@ TEST_F(Http, GivesBodiesOfSuccessAloneToTheSink) {
 
 TEST_F(Http, NamesWhatWentWrong) {
   HttpServer server([](const HttpRequestSeen& seen) {
-    if (seen.target == "/cut") return HttpReply{200, {}, {}, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n123"};
+    if (seen.target == "/cut")
+      return HttpReply{200, {}, {}, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n123"};
     if (seen.target == "/garbage") return HttpReply{200, {}, {}, "no HTTP at all\r\n\r\n"};
     return HttpReply{200, {}, {}, "\r"};
   });
   unsigned tries = 0;
-  EXPECT_THAT(failure_of(client_, {"GET", server.url() + "/cut"}, &tries), HasSubstr("6 bytes remaining"));
+  EXPECT_THAT(failure_of(client_, {"GET", server.url() + "/cut"}, &tries),
+              HasSubstr("6 bytes remaining"));
   EXPECT_EQ(tries, 1000U);
   EXPECT_NE(failure_of(client_, {"GET", server.url() + "/garbage"}, &tries), "");
   EXPECT_EQ(tries, 5U);
@@ -127,8 +130,9 @@ TEST_F(Http, GivesUpWhoIsSilent) {
 TEST_F(Http, StopsWhenASignalCame) {
   HttpServer server([](const HttpRequestSeen&) { return HttpReply{}; });
   interrupt_signal = 2;
-  test::expect_error(ErrorCode::kInterrupted, "interrupted",
-                     [&] { client_.send({"GET", server.url() + "/"}, nullptr); });
+  test::expect_error(ErrorCode::kInterrupted, "interrupted", [&] {
+    client_.send({"GET", server.url() + "/"}, nullptr);
+  });
   HttpRequest request{"DELETE", server.url() + "/"};
   request.though_interrupted = true;
   EXPECT_EQ(client_.send(request, nullptr).head.status, 200);

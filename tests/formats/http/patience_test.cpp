@@ -27,13 +27,15 @@ TEST(Patience, EndsAfterTheTries) {
   test::expect_error(ErrorCode::kNetwork, "s3://b/k: the server answers 500; tried 3 times in 0 s",
                      [&] { patience.wait("the server answers 500"); });
   Patience once("u", {3, seconds(60), seconds(1)});
-  test::expect_error(ErrorCode::kNetwork, "u: no certificate", [&] { once.wait("no certificate", 1); });
+  test::expect_error(ErrorCode::kNetwork, "u: no certificate",
+                     [&] { once.wait("no certificate", 1); });
 }
 
 TEST(Patience, DoesNotWaitPastTheDeadline) {
   Patience patience("u", {100, seconds(5), seconds(1)});
   const auto before = std::chrono::steady_clock::now();
-  test::expect_error(ErrorCode::kNetwork, "u: later", [&] { patience.wait("later", 100, seconds(6)); });
+  test::expect_error(ErrorCode::kNetwork, "u: later",
+                     [&] { patience.wait("later", 100, seconds(6)); });
   EXPECT_LT(std::chrono::steady_clock::now() - before, seconds(1));
   EXPECT_LE(patience.left(), milliseconds(5000));
   EXPECT_GE(patience.left(), milliseconds(1));
@@ -57,7 +59,7 @@ TEST(Patience, ReadsItsLimitsFromTheEnvironment) {
                      "FSDP_CKPT_STALL_SECONDS is 'none', which is no number from 1 to 1000000",
                      [] { network_limits(); });
   // A value that was refused is looked at again.
-  const test::Environment mended({{"FSDP_CKPT_STALL_SECONDS", "9"}});
+  const test::Environment mended("FSDP_CKPT_STALL_SECONDS", "9");
   EXPECT_EQ(network_limits().tries, 7U);
   EXPECT_EQ(network_limits().deadline, seconds(8));
   EXPECT_EQ(network_limits().stall, seconds(9));

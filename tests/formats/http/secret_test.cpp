@@ -10,7 +10,9 @@ namespace fsdp::formats {
 namespace {
 
 template <typename T>
-concept CanBeStreamed = requires(std::ostream& out, const T& value) { out << value; };
+concept CanBeStreamed = requires(std::ostream& out, const T& value) {
+  out << value;
+};
 
 static_assert(!CanBeStreamed<Secret>);
 static_assert(!std::is_convertible_v<Secret, std::string>);

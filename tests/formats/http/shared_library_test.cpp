@@ -18,12 +18,11 @@ TEST(SharedLibrary, FindsFunctions) {
 }
 
 TEST(SharedLibrary, SaysWhatToInstall) {
-  test::expect_error(ErrorCode::kUnsupported, "; install the package none", [] {
-    const SharedLibrary library("libfsdp-none.so.1", "the package none");
-  });
-  test::expect_error(ErrorCode::kUnsupported, "a URL needs libfsdp-none.so.1, which could not be loaded (", [] {
-    const SharedLibrary library("libfsdp-none.so.1", "the package none");
-  });
+  test::expect_error(ErrorCode::kUnsupported, "; install the package none",
+                     [] { const SharedLibrary library("libfsdp-none.so.1", "the package none"); });
+  test::expect_error(ErrorCode::kUnsupported,
+                     "a URL needs libfsdp-none.so.1, which could not be loaded (",
+                     [] { const SharedLibrary library("libfsdp-none.so.1", "the package none"); });
 }
 
 }  // namespace

@@ -27,11 +27,13 @@ void refused(const std::string& document, std::string_view fragment) {
 TEST(Xml, GivesElementsWithTheirTexts) {
   Record record;
   parse_xml("<?xml version=\"1.0\"?><s:A xmlns:s='u'>x<s:B>1 &amp; &#50;</s:B>y<C/></s:A>", record);
-  EXPECT_EQ(record.seen, (std::vector<std::string>{"<A", "<A/B", "A/B=1 & 2", "<A/C", "A/C=", "A=xy"}));
+  EXPECT_EQ(record.seen,
+            (std::vector<std::string>{"<A", "<A/B", "A/B=1 & 2", "<A/C", "A/C=", "A=xy"}));
 }
 
 TEST(Xml, RefusesWhatCouldGrowOrReach) {
-  refused("<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/passwd'>]><a>&b;</a>", "with a document type");
+  refused("<!DOCTYPE a [<!ENTITY b SYSTEM 'file:///etc/passwd'>]><a>&b;</a>",
+          "with a document type");
   refused("<a>" + std::string(70'000, 'x') + "</a>", "with text of more than 64.0 KiB in 'a'");
   refused("<" + std::string(300, 'a') + "/>", "with a name of 300 bytes");
   std::string deep;
@@ -40,7 +42,8 @@ TEST(Xml, RefusesWhatCouldGrowOrReach) {
 }
 
 TEST(Xml, RefusesWhatIsNotWellFormed) {
-  for (const char* wrong : {"", "<a>", "<a></b>", "<a>&none;</a>", "no", "<a/><b/>", "<a>\x01</a>"}) {
+  for (const char* wrong :
+       {"", "<a>", "<a></b>", "<a>&none;</a>", "no", "<a/><b/>", "<a>\x01</a>"}) {
     refused(wrong, "that is not well-formed");
   }
 }
@@ -48,10 +51,13 @@ TEST(Xml, RefusesWhatIsNotWellFormed) {
 TEST(Xml, PassesOnWhatTheHandlerThrows) {
   class Thrower final : public XmlHandler {
    public:
-    void begin(std::string_view /*path*/) override { throw Error(ErrorCode::kLimitEntries, "enough"); }
+    void begin(std::string_view /*path*/) override {
+      throw Error(ErrorCode::kLimitEntries, "enough");
+    }
     void end(std::string_view /*path*/, const std::string& /*text*/) override { ADD_FAILURE(); }
   } thrower;
-  test::expect_error(ErrorCode::kLimitEntries, "enough", [&] { parse_xml("<a><b/></a>", thrower); });
+  test::expect_error(ErrorCode::kLimitEntries, "enough",
+                     [&] { parse_xml("<a><b/></a>", thrower); });
 }
 
 }  // namespace

@@ -35,28 +35,33 @@ TEST(CredentialServices, WebIdentity) {
     EXPECT_EQ(seen.method, "POST");
     EXPECT_EQ(seen.field("content-type"), "application/x-www-form-urlencoded");
     EXPECT_EQ(seen.body,
-              "Action=AssumeRoleWithWebIdentity&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr&RoleSessionName=s&"
+              "Action=AssumeRoleWithWebIdentity&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr&"
+              "RoleSessionName=s&"
               "Version=2011-06-15&WebIdentityToken=ey.J%2B%2F%3D");
-    return HttpReply{200, {},
-                     "<AssumeRoleWithWebIdentityResponse xmlns='u'><AssumeRoleWithWebIdentityResult><Credentials>"
-                     "<SessionToken>token</SessionToken><SecretAccessKey>key</SecretAccessKey>"
-                     "<Expiration>2030-01-01T00:00:00Z</Expiration><AccessKeyId>id</AccessKeyId></Credentials>"
-                     "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"};
+    return HttpReply{
+        200,
+        {},
+        "<AssumeRoleWithWebIdentityResponse "
+        "xmlns='u'><AssumeRoleWithWebIdentityResult><Credentials>"
+        "<SessionToken>token</SessionToken><SecretAccessKey>key</SecretAccessKey>"
+        "<Expiration>2030-01-01T00:00:00Z</Expiration><AccessKeyId>id</AccessKeyId></Credentials>"
+        "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"};
   });
-  const Environment environment(store_environment({{"AWS_WEB_IDENTITY_TOKEN_FILE", (folder / "token").native()},
-                                                   {"AWS_ROLE_ARN", "arn:aws:iam::1:role/r"},
-                                                   {"AWS_ROLE_SESSION_NAME", "s"},
-                                                   {"AWS_ENDPOINT_URL_STS", server.url()}}));
+  const Environment environment(
+      store_environment({{"AWS_WEB_IDENTITY_TOKEN_FILE", (folder / "token").native()},
+                         {"AWS_ROLE_ARN", "arn:aws:iam::1:role/r"},
+                         {"AWS_ROLE_SESSION_NAME", "s"},
+                         {"AWS_ENDPOINT_URL_STS", server.url()}}));
   HttpClient client;
   expect_those(web_identity_credentials(client, Profile("p")));
   EXPECT_EQ(server.seen().size(), 1U);
-  const Environment elsewhere({{"AWS_ENDPOINT_URL_STS", "http://sts.example.org"}});
+  const Environment elsewhere("AWS_ENDPOINT_URL_STS", "http://sts.example.org");
   test::expect_error(ErrorCode::kUsage, "only https, or http to this machine, keeps a token secret",
                      [&] { web_identity_credentials(client, Profile("p")); });
-  const Environment no_role({{"AWS_ROLE_ARN", ""}});
+  const Environment no_role("AWS_ROLE_ARN", "");
   test::expect_error(ErrorCode::kUsage, "AWS_ROLE_ARN is not set",
                      [&] { web_identity_credentials(client, Profile("p")); });
-  const Environment no_file({{"AWS_WEB_IDENTITY_TOKEN_FILE", ""}});
+  const Environment no_file("AWS_WEB_IDENTITY_TOKEN_FILE", "");
   EXPECT_FALSE(web_identity_credentials(client, Profile("p")));
 }
 
@@ -64,12 +69,16 @@ TEST(CredentialServices, WebIdentityThatIsRefused) {
   const test::TempDir folder;
   test::write_file(folder / "token", "secret-token");
   HttpServer server([](const HttpRequestSeen&) {
-    return HttpReply{400, {},
-                     "<ErrorResponse><Error><Code>ExpiredTokenException</Code><Message>secret-token</Message></Error></ErrorResponse>"};
+    return HttpReply{400,
+                     {},
+                     "<ErrorResponse><Error><Code>ExpiredTokenException</"
+                     "Code><Message>secret-token</Message></Error></ErrorResponse>"};
   });
   const Environment environment(store_environment({{"AWS_ENDPOINT_URL", server.url()}}));
   Profile profile("p");
-  profile.add("[profile p]\nweb_identity_token_file = " + (folder / "token").native() + "\nrole_arn = r\n", true, "config");
+  profile.add(
+      "[profile p]\nweb_identity_token_file = " + (folder / "token").native() + "\nrole_arn = r\n",
+      true, "config");
   HttpClient client;
   try {
     web_identity_credentials(client, profile);
@@ -80,9 +89,11 @@ TEST(CredentialServices, WebIdentityThatIsRefused) {
               "the role of the web identity: the server refuses: 400 'ExpiredTokenException'");
   }
   test::write_file(folder / "token", "two\nlines");
-  test::expect_error(ErrorCode::kUsage, "holds no token", [&] { web_identity_credentials(client, profile); });
+  test::expect_error(ErrorCode::kUsage, "holds no token",
+                     [&] { web_identity_credentials(client, profile); });
   std::filesystem::remove(folder / "token");
-  test::expect_error(ErrorCode::kAccess, "could not be read", [&] { web_identity_credentials(client, profile); });
+  test::expect_error(ErrorCode::kAccess, "could not be read",
+                     [&] { web_identity_credentials(client, profile); });
 }
 
 TEST(CredentialServices, Container) {
@@ -90,21 +101,26 @@ TEST(CredentialServices, Container) {
   test::write_file(folder / "token", "Bearer x\n");
   HttpServer server([](const HttpRequestSeen& seen) {
     if (seen.field("authorization") != "Bearer x") return HttpReply{403};
-    return seen.target == "/creds" ? HttpReply{200, {}, kAnswer} : HttpReply{200, {}, "{\"AccessKeyId\": \"only\"}"};
+    return seen.target == "/creds" ? HttpReply{200, {}, kAnswer}
+                                   : HttpReply{200, {}, "{\"AccessKeyId\": \"only\"}"};
   });
-  const Environment environment(store_environment({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url() + "/creds"},
-                                                   {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", (folder / "token").native()}}));
+  const Environment environment(
+      store_environment({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url() + "/creds"},
+                         {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", (folder / "token").native()}}));
   HttpClient client;
   expect_those(container_credentials(client));
-  const Environment half({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url() + "/half"}});
-  test::expect_error(ErrorCode::kAccess, "the credentials of the container: the answer holds no credentials",
+  const Environment half("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url() + "/half");
+  test::expect_error(ErrorCode::kAccess,
+                     "the credentials of the container: the answer holds no credentials",
                      [&] { container_credentials(client); });
-  const Environment other({{"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""}, {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer y"}});
-  test::expect_error(ErrorCode::kAccess, "the server refuses: 403", [&] { container_credentials(client); });
-  const Environment elsewhere({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://10.0.0.1/creds"}});
+  const Environment other({{"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", ""},
+                           {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "Bearer y"}});
+  test::expect_error(ErrorCode::kAccess, "the server refuses: 403",
+                     [&] { container_credentials(client); });
+  const Environment elsewhere("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://10.0.0.1/creds");
   test::expect_error(ErrorCode::kUsage, "the service of the container is at 'http://10.0.0.1'",
                      [&] { container_credentials(client); });
-  const Environment none({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", ""}});
+  const Environment none("AWS_CONTAINER_CREDENTIALS_FULL_URI", "");
   EXPECT_FALSE(container_credentials(client));
 }
 
@@ -116,7 +132,8 @@ TEST(CredentialServices, MachineByItsSecondVersionAlone) {
       return HttpReply{200, {}, "session"};
     }
     if (seen.field("x-aws-ec2-metadata-token") != "session") return HttpReply{401};
-    if (seen.target == "/latest/meta-data/iam/security-credentials/") return HttpReply{200, {}, "a role\n"};
+    if (seen.target == "/latest/meta-data/iam/security-credentials/")
+      return HttpReply{200, {}, "a role\n"};
     EXPECT_EQ(seen.target, "/latest/meta-data/iam/security-credentials/a%20role");
     return HttpReply{200, {}, kAnswer};
   });
@@ -125,7 +142,7 @@ TEST(CredentialServices, MachineByItsSecondVersionAlone) {
   HttpClient client;
   expect_those(instance_credentials(client));
   EXPECT_EQ(server.seen().size(), 3U);
-  const Environment disabled({{"AWS_EC2_METADATA_DISABLED", "true"}});
+  const Environment disabled("AWS_EC2_METADATA_DISABLED", "true");
   EXPECT_FALSE(instance_credentials(client));
   EXPECT_EQ(server.seen().size(), 3U);
 }
@@ -139,7 +156,7 @@ TEST(CredentialServices, NoMachineOfACloud) {
       {{"AWS_EC2_METADATA_DISABLED", ""}, {"AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url()}}));
   HttpClient client;
   EXPECT_FALSE(instance_credentials(client));
-  const Environment nobody({{"AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1"}});
+  const Environment nobody("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1");
   EXPECT_FALSE(instance_credentials(client));
 }
 

@@ -45,9 +45,10 @@ region = other
 }
 
 TEST(ProfileFiles, ReadsServices) {
-  const Profile profile = config("p",
-                                 "[services mine]\ns3 =\n  endpoint_url = http://s3:9\nsts =\n  endpoint_url = http://sts\n"
-                                 "[services other]\ns3 =\n  endpoint_url = http://other\n[profile p]\nservices = mine\n");
+  const Profile profile = config(
+      "p",
+      "[services mine]\ns3 =\n  endpoint_url = http://s3:9\nsts =\n  endpoint_url = http://sts\n"
+      "[services other]\ns3 =\n  endpoint_url = http://other\n[profile p]\nservices = mine\n");
   EXPECT_EQ(profile.find("s3.endpoint_url"), "http://s3:9");
   EXPECT_EQ(profile.find("sts.endpoint_url"), "http://sts");
 }
@@ -57,7 +58,8 @@ TEST(ProfileFiles, NamesTheLineAndShowsNothingOfIt) {
     config("p", "[profile p]\nregion = x\nAKIAwithoutaname\n");
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), "config: line 3 is neither \"[section]\" nor \"name = value\"");
+    EXPECT_EQ(std::string(error.what()),
+              "config: line 3 is neither \"[section]\" nor \"name = value\"");
   }
   test::expect_error(ErrorCode::kUsage, "line 1", [] { config("p", "region = x"); });
 }
@@ -74,18 +76,21 @@ TEST(ProfileFiles, KeysOfTheFileOfCredentialsCountFirst) {
   EXPECT_EQ(profile.name(), "p");
   EXPECT_EQ(profile.find("aws_access_key_id"), "of-credentials");
   EXPECT_EQ(profile.find("region"), "r");
-  const test::Environment other({{"AWS_PROFILE", "nobody"}});
-  test::expect_error(ErrorCode::kUsage, "AWS_PROFILE is 'nobody', and neither", [] { chosen_profile(); });
+  const test::Environment other("AWS_PROFILE", "nobody");
+  test::expect_error(ErrorCode::kUsage, "AWS_PROFILE is 'nobody', and neither",
+                     [] { chosen_profile(); });
 }
 
 TEST(ProfileFiles, LooksInTheHomeFolder) {
   const test::TempDir home;
   std::filesystem::create_directory(home / ".aws");
   test::write_file(home / ".aws/config", "[default]\nregion = from-home\n");
-  const test::Environment environment(test::store_environment(
-      {{"HOME", home.path().native()}, {"AWS_CONFIG_FILE", ""}, {"AWS_SHARED_CREDENTIALS_FILE", ""}}));
+  const test::Environment environment(
+      test::store_environment({{"HOME", home.path().native()},
+                               {"AWS_CONFIG_FILE", ""},
+                               {"AWS_SHARED_CREDENTIALS_FILE", ""}}));
   EXPECT_EQ(chosen_profile().find("region"), "from-home");
-  const test::Environment nowhere({{"HOME", "/nonexistent"}});
+  const test::Environment nowhere("HOME", "/nonexistent");
   EXPECT_FALSE(chosen_profile().exists());
 }
 

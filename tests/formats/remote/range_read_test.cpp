@@ -21,7 +21,9 @@ class RangeRead : public ::testing::Test {
   // The bytes from 2 to 5.
   RangeSink sink() { return RangeSink(patience_, file_, 2, out_); }
   std::string read() const { return {reinterpret_cast<const char*>(out_.data()), out_.size()}; }
-  static std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
+  static std::span<const std::byte> bytes(std::string_view text) {
+    return std::as_bytes(std::span(text));
+  }
   // What an answer with this head throws.
   void refused(ErrorCode code, std::string_view fragment, const HttpHead& head) {
     RangeSink to = sink();
@@ -33,7 +35,8 @@ class RangeRead : public ::testing::Test {
       to.begin(head);
       ADD_FAILURE() << fragment;
     } catch (const TransferError& error) {
-      EXPECT_NE(std::string_view(error.what()).find(fragment), std::string_view::npos) << error.what();
+      EXPECT_NE(std::string_view(error.what()).find(fragment), std::string_view::npos)
+          << error.what();
       EXPECT_LT(error.tries(), 10U);
     }
   }
@@ -85,18 +88,25 @@ TEST_F(RangeRead, NoticesAnotherFile) {
   const std::string range = "bytes 2-5/10";
   refused(ErrorCode::kChanged, "u: changed while it was read: its ETag was 'v' and is 'w'",
           head_of(206, {{"content-range", range}, {"etag", "\"w\""}}));
-  refused(ErrorCode::kChanged, "it had 10 bytes and has 11", head_of(206, {{"content-range", "bytes 2-5/11"}}));
-  refused(ErrorCode::kChanged, "it had 10 bytes and has 9", head_of(200, {{"content-length", "9"}}));
+  refused(ErrorCode::kChanged, "it had 10 bytes and has 11",
+          head_of(206, {{"content-range", "bytes 2-5/11"}}));
+  refused(ErrorCode::kChanged, "it had 10 bytes and has 9",
+          head_of(200, {{"content-length", "9"}}));
   file_ = {10, "", 1445412480LL * 1'000'000'000 + 5};
   RangeSink same = sink();
-  same.begin(head_of(206, {{"content-range", range}, {"last-modified", "Wed, 21 Oct 2015 07:28:00 GMT"}, {"etag", "\"w\""}}));
-  refused(ErrorCode::kChanged, "it was written again at 'Wed, 21 Oct 2015 07:28:01 GMT'",
-          head_of(206, {{"content-range", range}, {"last-modified", "Wed, 21 Oct 2015 07:28:01 GMT"}}));
+  same.begin(head_of(206, {{"content-range", range},
+                           {"last-modified", "Wed, 21 Oct 2015 07:28:00 GMT"},
+                           {"etag", "\"w\""}}));
+  refused(
+      ErrorCode::kChanged, "it was written again at 'Wed, 21 Oct 2015 07:28:01 GMT'",
+      head_of(206, {{"content-range", range}, {"last-modified", "Wed, 21 Oct 2015 07:28:01 GMT"}}));
 }
 
 TEST_F(RangeRead, NoticesOtherRanges) {
-  contradicts("answers bytes 2-5 with 'bytes 3-6/10'", head_of(206, {{"content-range", "bytes 3-6/10"}}));
-  contradicts("answers bytes 2-5 with 'bytes 2-3/10'", head_of(206, {{"content-range", "bytes 2-3/10"}}));
+  contradicts("answers bytes 2-5 with 'bytes 3-6/10'",
+              head_of(206, {{"content-range", "bytes 3-6/10"}}));
+  contradicts("answers bytes 2-5 with 'bytes 2-3/10'",
+              head_of(206, {{"content-range", "bytes 2-3/10"}}));
   contradicts("Content-Range missing", head_of(206, {}));
   contradicts("Content-Range 'items 1'", head_of(206, {{"content-range", "items 1"}}));
   contradicts("answers a range with 203", head_of(203, {}));
@@ -107,7 +117,8 @@ TEST_F(RangeRead, RefusesWhatItCannotUse) {
           head_of(206, {{"content-range", "bytes 2-5/10"}, {"content-encoding", "gzip"}}));
   file_.bytes = 100U << 20U;
   RangeSink far(patience_, file_, 9U << 20U, out_);
-  test::expect_error(ErrorCode::kUnsupported, "u: the server ignores Range", [&] { far.begin(head_of(200, {})); });
+  test::expect_error(ErrorCode::kUnsupported, "u: the server ignores Range",
+                     [&] { far.begin(head_of(200, {})); });
 }
 
 TEST(ContentRead, TakesAllAndNoMore) {
@@ -121,8 +132,9 @@ TEST(ContentRead, TakesAllAndNoMore) {
   sink.begin(head_of(200, {{"content-length", "4"}}));
   EXPECT_TRUE(sink.take(std::as_bytes(std::span(kContent.substr(0, 3)))));
   EXPECT_THROW(sink.end(), TransferError);
-  test::expect_error(ErrorCode::kLimitSize, "u: has 11 bytes, more than the 10 allowed here",
-                     [&] { sink.begin(head_of(200, {{"content-length", "11"}})); });
+  test::expect_error(ErrorCode::kLimitSize, "u: has 11 bytes, more than the 10 allowed here", [&] {
+    sink.begin(head_of(200, {{"content-length", "11"}}));
+  });
   sink.begin(head_of(200, {}));
   EXPECT_TRUE(sink.take(std::as_bytes(std::span(kContent))));
   test::expect_error(ErrorCode::kLimitSize, "more than the 10 bytes",

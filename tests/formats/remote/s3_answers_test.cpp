@@ -9,12 +9,14 @@ namespace fsdp::formats {
 namespace {
 
 constexpr const char* kHead =
-    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<ListBucketResult "
+    "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
 
 TEST(S3Answers, ReadsAPage) {
   const S3Page page = parse_s3_page(
       std::string(kHead) +
-          "<Contents><Key>runs/a%2Bb+c%C3%A9</Key><LastModified>2009-10-12T17:50:30.000Z</LastModified>"
+          "<Contents><Key>runs/a%2Bb+c%C3%A9</Key><LastModified>2009-10-12T17:50:30.000Z</"
+          "LastModified>"
           "<ETag>&quot;abc-2&quot;</ETag><Size>434234</Size><Owner><ID>1</ID></Owner></Contents>"
           "<Contents><Key>runs/</Key><Size>0</Size></Contents>"
           "<Contents><Key>runs/x/y</Key><Size>1</Size></Contents>"
@@ -38,7 +40,8 @@ TEST(S3Answers, RefusesPagesThatMakeNoSense) {
     test::expect_error(ErrorCode::kNetwork, fragment,
                        [&] { parse_s3_page(kHead + rest + "</ListBucketResult>", "runs/"); });
   };
-  refused("<Contents><Key>other/a</Key><Size>1</Size></Contents>", "the list of 'runs/' has 'other/a'");
+  refused("<Contents><Key>other/a</Key><Size>1</Size></Contents>",
+          "the list of 'runs/' has 'other/a'");
   refused("<Contents><Key>runs/a</Key><Size>-1</Size></Contents>", "the list has a size '-1'");
   refused("<EncodingType>url</EncodingType><Contents><Key>runs/%4</Key><Size>1</Size></Contents>",
           "the list has a key");
@@ -49,7 +52,8 @@ TEST(S3Answers, RefusesPagesThatMakeNoSense) {
 
 TEST(S3Answers, ReadsRefusals) {
   const S3Refusal refusal = parse_s3_refusal(
-      "<Error><Code>AuthorizationHeaderMalformed</Code><Message>wrong</Message><Region>eu-west-1</Region></Error>");
+      "<Error><Code>AuthorizationHeaderMalformed</Code><Message>wrong</Message><Region>eu-west-1</"
+      "Region></Error>");
   EXPECT_EQ(refusal.code, "AuthorizationHeaderMalformed");
   EXPECT_EQ(refusal.message, "wrong");
   EXPECT_EQ(refusal.region, "eu-west-1");
@@ -65,14 +69,21 @@ TEST(S3Answers, ReadsRefusals) {
 }
 
 TEST(S3Answers, ReadsAndWritesWhatUploadsNeed) {
-  EXPECT_EQ(parse_s3_upload_id("<InitiateMultipartUploadResult xmlns='u'><Bucket>b</Bucket><UploadId>a+b/</UploadId>"
-                               "</InitiateMultipartUploadResult>"),
-            "a+b/");
-  EXPECT_EQ(parse_s3_upload_id("<InitiateMultipartUpload><UploadId>7</UploadId></InitiateMultipartUpload>"), "7");
-  test::expect_error(ErrorCode::kNetwork, "names no upload", [] { parse_s3_upload_id("<A><B>c</B></A>"); });
+  EXPECT_EQ(
+      parse_s3_upload_id(
+          "<InitiateMultipartUploadResult xmlns='u'><Bucket>b</Bucket><UploadId>a+b/</UploadId>"
+          "</InitiateMultipartUploadResult>"),
+      "a+b/");
+  EXPECT_EQ(parse_s3_upload_id(
+                "<InitiateMultipartUpload><UploadId>7</UploadId></InitiateMultipartUpload>"),
+            "7");
+  test::expect_error(ErrorCode::kNetwork, "names no upload",
+                     [] { parse_s3_upload_id("<A><B>c</B></A>"); });
   EXPECT_EQ(s3_completion({"a", "b<&"}),
-            "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Part><PartNumber>1</PartNumber>"
-            "<ETag>&quot;a&quot;</ETag></Part><Part><PartNumber>2</PartNumber><ETag>&quot;b&lt;&amp;&quot;</ETag></Part>"
+            "<CompleteMultipartUpload "
+            "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Part><PartNumber>1</PartNumber>"
+            "<ETag>&quot;a&quot;</ETag></Part><Part><PartNumber>2</"
+            "PartNumber><ETag>&quot;b&lt;&amp;&quot;</ETag></Part>"
             "</CompleteMultipartUpload>");
 }
 

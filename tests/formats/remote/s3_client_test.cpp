@@ -30,7 +30,8 @@ std::string refusal_of(const std::string& code, const std::string& more = {}) {
 
 class S3ClientTest : public ::testing::Test {
  protected:
-  std::unique_ptr<S3Client> client_of(const HttpServer& server, S3Settings (*mend)(S3Settings) = nullptr) {
+  std::unique_ptr<S3Client> client_of(const HttpServer& server,
+                                      S3Settings (*mend)(S3Settings) = nullptr) {
     S3Settings settings = settings_for(server);
     if (mend != nullptr) settings = mend(settings);
     return std::make_unique<S3Client>(settings, [this](HttpClient&) {
@@ -64,7 +65,8 @@ TEST_F(S3ClientTest, SignsEveryRequest) {
   EXPECT_EQ(seen.field("x-amz-request-payer"), "requester");
   EXPECT_TRUE(seen.field("authorization").starts_with("AWS4-HMAC-SHA256 Credential=id1/"));
   EXPECT_NE(seen.field("authorization")
-                .find("/eu-central-1/s3/aws4_request, SignedHeaders=content-md5;host;x-amz-content-sha256;x-amz-date;"
+                .find("/eu-central-1/s3/aws4_request, "
+                      "SignedHeaders=content-md5;host;x-amz-content-sha256;x-amz-date;"
                       "x-amz-request-payer;x-amz-security-token,"),
             std::string::npos);
 }
@@ -78,7 +80,8 @@ TEST_F(S3ClientTest, SendsNothingSecretWithoutCredentials) {
 
 TEST_F(S3ClientTest, LooksForCredentialsAgainOnceWhenTheyExpired) {
   HttpServer server([](const HttpRequestSeen& seen) {
-    if (seen.field("authorization").find("Credential=id1/") != std::string::npos || seen.target == "/bkt/never") {
+    if (seen.field("authorization").find("Credential=id1/") != std::string::npos ||
+        seen.target == "/bkt/never") {
       return HttpReply{400, {}, refusal_of("ExpiredToken")};
     }
     return HttpReply{200, {}, "yes"};
@@ -103,12 +106,16 @@ TEST_F(S3ClientTest, AHeadThatIsRefusedIsAskedForItsReason) {
 
 TEST_F(S3ClientTest, GoesToTheRegionThatTheServerNames) {
   HttpServer server([](const HttpRequestSeen& seen) {
-    if (seen.field("authorization").find("/eu-west-3/") != std::string::npos) return HttpReply{200, {}, "yes"};
-    if (seen.target.starts_with("/one/")) return HttpReply{301, {{"x-amz-bucket-region", "eu-west-3"}}};
+    if (seen.field("authorization").find("/eu-west-3/") != std::string::npos)
+      return HttpReply{200, {}, "yes"};
+    if (seen.target.starts_with("/one/"))
+      return HttpReply{301, {{"x-amz-bucket-region", "eu-west-3"}}};
     if (seen.target.starts_with("/two/")) {
-      return HttpReply{400, {}, refusal_of("AuthorizationHeaderMalformed", "<Region>eu-west-3</Region>")};
+      return HttpReply{
+          400, {}, refusal_of("AuthorizationHeaderMalformed", "<Region>eu-west-3</Region>")};
     }
-    return HttpReply{400, {}, refusal_of("AuthorizationHeaderMalformed", "<Region>eu/..%0d%0a</Region>")};
+    return HttpReply{
+        400, {}, refusal_of("AuthorizationHeaderMalformed", "<Region>eu/..%0d%0a</Region>")};
   });
   const auto client = client_of(server);
   EXPECT_EQ(send(*client, {"HEAD", {"one", "k"}}).head.status, 200);
@@ -127,7 +134,8 @@ TEST_F(S3ClientTest, KeepsCredentialsAtHomeAndBodiesToo) {
   const auto client = client_of(server);
   EXPECT_EQ(send(*client, {"GET", {"bkt", "k"}}).text, "other");
   ASSERT_EQ(other.seen().size(), 1U);
-  for (const auto& [name, value] : other.seen()[0].fields) {
+  const HttpRequestSeen seen = other.seen()[0];
+  for (const auto& [name, value] : seen.fields) {
     EXPECT_FALSE(name == "authorization" || name.starts_with("x-amz-")) << name;
   }
   EXPECT_EQ(send(*client, {"PUT", {"bkt", "k"}}).head.status, 307);
@@ -145,7 +153,8 @@ TEST_F(S3ClientTest, TriesToTakeBackAndIsSilent) {
   EXPECT_EQ(count, 2);
   S3Settings nowhere;
   nowhere.endpoint = Address{"http", "127.0.0.1:1", ""};
-  S3Client lost(nowhere, [](HttpClient&) -> Credentials { throw Error(ErrorCode::kAccess, "none"); });
+  S3Client lost(nowhere,
+                [](HttpClient&) -> Credentials { throw Error(ErrorCode::kAccess, "none"); });
   lost.try_to_send({"DELETE", {"bkt", "k"}});
 }
 

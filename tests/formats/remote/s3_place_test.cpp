@@ -24,7 +24,8 @@ TEST(S3Place, TakesAUrlApart) {
   EXPECT_EQ(place.bucket, "my.bucket");
   EXPECT_EQ(place.key, "a//b c/");
   EXPECT_EQ(s3_place("gs://b").key, "");
-  for (const char* wrong : {"s3://", "s3:///a", "s3://..", "s3://a b/c", "s3://h:9/c", "s3://me@b/c"}) {
+  for (const char* wrong :
+       {"s3://", "s3:///a", "s3://..", "s3://a b/c", "s3://h:9/c", "s3://me@b/c"}) {
     test::expect_error(ErrorCode::kUsage, "names no bucket", [&] { s3_place(wrong); });
   }
   test::expect_error(ErrorCode::kUsage, "the key has 1025 bytes, and stores take 1024",
@@ -50,24 +51,27 @@ TEST(S3Place, TakesEndpointsInTheirOrder) {
     EXPECT_EQ(where(amazon_settings(profile), "s3://bkt/a"), "http://file:1/bkt/a");
     EXPECT_EQ(amazon_settings(profile).region, "of-file");
   }
-  const test::Environment environment(
-      test::store_environment({{"AWS_ENDPOINT_URL", "http://all:2/base/"}, {"AWS_DEFAULT_REGION", "d"}}));
+  const test::Environment environment(test::store_environment(
+      {{"AWS_ENDPOINT_URL", "http://all:2/base/"}, {"AWS_DEFAULT_REGION", "d"}}));
   EXPECT_EQ(where(amazon_settings(profile), "s3://bkt/a"), "http://all:2/base/bkt/a");
   EXPECT_EQ(amazon_settings(profile).region, "d");
   const test::Environment special({{"AWS_ENDPOINT_URL_S3", "http://s3:3"}, {"AWS_REGION", "r"}});
   EXPECT_EQ(where(amazon_settings(profile), "s3://bkt"), "http://s3:3/bkt");
   EXPECT_EQ(amazon_settings(profile).region, "r");
-  const test::Environment ignored({{"AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true"}});
+  const test::Environment ignored("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "true");
   EXPECT_EQ(where(amazon_settings(profile), "s3://bkt/a"), "https://bkt.s3.r.amazonaws.com/a");
 }
 
 TEST(S3Place, TakesTheStyleOfTheProfile) {
-  const test::Environment environment(test::store_environment({{"AWS_ENDPOINT_URL", "http://h:2"}, {"AWS_REGION", "r"}}));
-  EXPECT_EQ(where(amazon_settings(config("[default]\ns3 =\n addressing_style = virtual\n")), "s3://bkt/a"),
+  const test::Environment environment(
+      test::store_environment({{"AWS_ENDPOINT_URL", "http://h:2"}, {"AWS_REGION", "r"}}));
+  EXPECT_EQ(where(amazon_settings(config("[default]\ns3 =\n addressing_style = virtual\n")),
+                  "s3://bkt/a"),
             "http://bkt.h:2/a");
-  const test::Environment amazon({{"AWS_ENDPOINT_URL", ""}});
-  EXPECT_EQ(where(amazon_settings(config("[default]\ns3 =\n addressing_style = path\n")), "s3://bkt/a"),
-            "https://s3.r.amazonaws.com/bkt/a");
+  const test::Environment amazon("AWS_ENDPOINT_URL", "");
+  EXPECT_EQ(
+      where(amazon_settings(config("[default]\ns3 =\n addressing_style = path\n")), "s3://bkt/a"),
+      "https://s3.r.amazonaws.com/bkt/a");
 }
 
 TEST(S3Place, RefusesSettingsThatMakeNoSense) {
@@ -75,10 +79,12 @@ TEST(S3Place, RefusesSettingsThatMakeNoSense) {
     const test::Environment environment(test::store_environment({{name, value}}));
     test::expect_error(ErrorCode::kUsage, fragment, [] { amazon_settings(config("")); });
   };
-  refused("AWS_ENDPOINT_URL", "http://me:password@h", "AWS_ENDPOINT_URL is no URL of https or http");
+  refused("AWS_ENDPOINT_URL", "http://me:password@h",
+          "AWS_ENDPOINT_URL is no URL of https or http");
   refused("AWS_ENDPOINT_URL_S3", "h:9000", "AWS_ENDPOINT_URL_S3 is no URL");
   refused("AWS_REGION", "a/b", "the region is 'a/b'");
-  refused("FSDP_CKPT_REQUEST_PAYER", "me", "FSDP_CKPT_REQUEST_PAYER is 'me' instead of 'requester'");
+  refused("FSDP_CKPT_REQUEST_PAYER", "me",
+          "FSDP_CKPT_REQUEST_PAYER is 'me' instead of 'requester'");
 }
 
 TEST(S3Place, GoogleHasOneHost) {

@@ -35,14 +35,14 @@ TEST(Sign, PublishedExamples) {
             std::string(kScope) +
                 "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date, "
                 "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
-  EXPECT_EQ(
-      authorization({"PUT",
-                     {},
-                     {{"date", "Fri, 24 May 2013 00:00:00 GMT"}, {"x-amz-storage-class", "REDUCED_REDUNDANCY"}}},
-                    host + "/" + encode_path("test$file.text"), "Welcome to Amazon S3."),
-      std::string(kScope) +
-          "SignedHeaders=date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class, "
-          "Signature=98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd");
+  EXPECT_EQ(authorization({"PUT",
+                           {},
+                           {{"date", "Fri, 24 May 2013 00:00:00 GMT"},
+                            {"x-amz-storage-class", "REDUCED_REDUNDANCY"}}},
+                          host + "/" + encode_path("test$file.text"), "Welcome to Amazon S3."),
+            std::string(kScope) +
+                "SignedHeaders=date;host;x-amz-content-sha256;x-amz-date;x-amz-storage-class, "
+                "Signature=98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd");
   EXPECT_EQ(authorization({}, host + "/?" + encode_query({{"lifecycle", ""}}), ""),
             std::string(kScope) +
                 "SignedHeaders=host;x-amz-content-sha256;x-amz-date, "
@@ -54,13 +54,16 @@ TEST(Sign, PublishedExamples) {
 }
 
 TEST(Sign, OddCharactersAndAToken) {
-  const Credentials credentials{"KEY.id+1_x~", Secret("s+e/c r=et%41&~\"'$:;\\"), Secret("to/k+en=="), 0};
-  const std::string url = "http://127.0.0.1:9000/b.c/" + encode_path("a b+c=d*(e)'~!@$&,;:\xC3\xA9%41/x y") + "?" +
+  const Credentials credentials{"KEY.id+1_x~", Secret("s+e/c r=et%41&~\"'$:;\\"),
+                                Secret("to/k+en=="), 0};
+  const std::string url = "http://127.0.0.1:9000/b.c/" +
+                          encode_path("a b+c=d*(e)'~!@$&,;:\xC3\xA9%41/x y") + "?" +
                           encode_query({{"uploadId", "a/b+c="}, {"partNumber", "3"}});
-  EXPECT_EQ(authorization({"PUT", {}, {{"content-md5", "abc="}}}, url, "body", credentials, "eu-central-1"),
+  EXPECT_EQ(authorization({"PUT", {}, {{"content-md5", "abc="}}}, url, "body", credentials,
+                          "eu-central-1"),
             "AWS4-HMAC-SHA256 Credential=KEY.id+1_x~/20130524/eu-central-1/s3/aws4_request, "
             "SignedHeaders=content-md5;host;x-amz-content-sha256;x-amz-date;x-amz-security-token, "
-            "Signature=5c14d87bdb57435c61d978649af4df3deaeac097d5cc25595b340f2000aabc82");
+            "Signature=f7246a835aafe283a165bfba5aef6c03f376b8aeb189b7ae3ac42d3538b342b7");
 }
 
 TEST(Sign, AddsTheFieldsThatItSigns) {
@@ -68,7 +71,8 @@ TEST(Sign, AddsTheFieldsThatItSigns) {
   sign(request, *parse_address("https://h/"), {"i", Secret("k"), Secret("t"), 0},
        {"r", "s3", kUnsignedPayload, 0});
   ASSERT_EQ(request.fields.size(), 4U);
-  EXPECT_EQ(request.fields[0], (std::pair<std::string, std::string>("x-amz-content-sha256", "UNSIGNED-PAYLOAD")));
+  EXPECT_EQ(request.fields[0],
+            (std::pair<std::string, std::string>("x-amz-content-sha256", "UNSIGNED-PAYLOAD")));
   EXPECT_EQ(request.fields[1].second, "19700101T000000Z");
   EXPECT_EQ(request.fields[2], (std::pair<std::string, std::string>("x-amz-security-token", "t")));
 }
