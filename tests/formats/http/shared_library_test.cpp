@@ -8,21 +8,27 @@
 namespace fsdp::formats {
 namespace {
 
-TEST(SharedLibrary, FindsFunctions) {
-  const SharedLibrary library("libc.so.6", "the C library");
-  int (*function)(int) = nullptr;
-  library.find(function, "abs");
-  EXPECT_EQ(function(-3), 3);
-  test::expect_error(ErrorCode::kUnsupported, "libc.so.6: has no function fsdp_none",
-                     [&] { library.find(function, "fsdp_none"); });
+TEST(SharedLibrary, finds_functions) {
+  const SharedLibrary file("libc.so.6", "libc");
+  int (*absolute)(int) = nullptr;
+  file.find(absolute, "abs");
+  ASSERT_NE(absolute, nullptr);
+  EXPECT_EQ(absolute(-3), 3);
 }
 
-TEST(SharedLibrary, SaysWhatToInstall) {
-  test::expect_error(ErrorCode::kUnsupported, "; install the package none",
-                     [] { const SharedLibrary library("libfsdp-none.so.1", "the package none"); });
-  test::expect_error(ErrorCode::kUnsupported,
-                     "a URL needs libfsdp-none.so.1, which could not be loaded (",
-                     [] { const SharedLibrary library("libfsdp-none.so.1", "the package none"); });
+TEST(SharedLibrary, one_that_is_missing_is_named_with_its_package) {
+  test::expect_error(ErrorCode::kUnsupported, "a URL needs libnone.so.9, which could not be loaded",
+                     [] { SharedLibrary("libnone.so.9", "none 9 (Debian: libnone9)"); });
+  test::expect_error(ErrorCode::kUnsupported, "; install none 9 (Debian: libnone9)",
+                     [] { SharedLibrary("libnone.so.9", "none 9 (Debian: libnone9)"); });
+}
+
+TEST(SharedLibrary, a_function_that_is_missing_is_named) {
+  const SharedLibrary file("libc.so.6", "libc");
+  int (*none)() = nullptr;
+  test::expect_error(ErrorCode::kUnsupported, "libc.so.6: has no function no_such_function",
+                     [&] { file.find(none, "no_such_function"); });
+  EXPECT_EQ(none, nullptr);
 }
 
 }  // namespace
