@@ -32,14 +32,27 @@ constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
 constexpr std::size_t kMetadataAtOnce = 128;
 constexpr std::size_t kMetadataThreads = 16;
 
-// Reads the file that a thousand processes would read at once, for all of them.
-std::string shared_bytes(const File& file, Team& team) {
-  std::string bytes;
-  if (team.leads()) {
-    bytes.resize(static_cast<std::size_t>(file.size()));
-    file.read_at(0, std::as_writable_bytes(std::span(bytes)));
+// Bytes of the metadata that are sent at once.
+constexpr std::uint64_t kSentBytes = 16U << 20U;
+
+// Reads the file that a thousand processes would read at once, for all of them.  nullptr: this
+// member has sent it, and reads it from its own machine again in less memory.
+std::unique_ptr<std::string> shared_bytes(const File& file, Team& team) {
+  const std::string mine = team.leads() ? Packed().number(file.size()).take() : std::string();
+  const std::uint64_t size = Unpacked(team.exchange("bytes of the metadata", mine).front()).number();
+  const bool keeps = !team.leads() || file.stored();
+  auto bytes = std::make_unique<std::string>();
+  if (keeps) bytes->reserve(static_cast<std::size_t>(size));
+  for (std::uint64_t at = 0; at < size; at += kSentBytes) {
+    std::string part;
+    if (team.leads()) {
+      part.resize(static_cast<std::size_t>(std::min(kSentBytes, size - at)));
+      file.read_at(at, std::as_writable_bytes(std::span(part)));
+    }
+    part = team.from_leader("metadata", std::move(part));
+    if (keeps) *bytes += part;
   }
-  return team.from_leader("metadata", std::move(bytes));
+  return keeps ? std::move(bytes) : nullptr;
 }
 
 Metadata read_metadata_file(const Directory& folder, const std::string& name,
@@ -50,12 +63,10 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
                 cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
   }
   try {
-    if (team != nullptr) {
-      const std::string bytes = shared_bytes(*file, *team);
-      file->check_unchanged();
-      return read_metadata(MemorySource(std::as_bytes(std::span(bytes))), name, allowed);
-    }
-    Metadata metadata = read_metadata(*file, name, allowed);
+    const auto bytes = team == nullptr ? nullptr : shared_bytes(*file, *team);
+    Metadata metadata =
+        bytes ? read_metadata(MemorySource(std::as_bytes(std::span(*bytes))), name, allowed)
+              : read_metadata(*file, name, allowed);
     file->check_unchanged();
     return metadata;
   } catch (const Error& error) {

@@ -33,11 +33,12 @@ def main():
             command = [os.path.abspath(args.program), str(args.ranks), words[0], source, *words[2:]]
             done = subprocess.run(command, cwd=work, capture_output=True, text=True)
             assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stderr}"
-            seconds, peak, least, most, mean = map(float, done.stdout.splitlines()[-1].split()[1:])
-            print(f"{' '.join(words)}: {seconds:.2f} s, {peak / 1e6:.0f} MB, shares of {mean / 1e6:.1f} MB, {100 * least / mean:.2f} to {100 * most / mean:.2f} %",
-                  flush=True)
+            seconds, used, peak, least, most, mean = map(float, done.stdout.splitlines()[-1].split()[1:])
+            print(f"{' '.join(words)}: {seconds:.2f} s, {used:.2f} s of a processor, {peak / 1e6:.0f} MB, shares of {mean / 1e6:.1f} MB, "
+                  f"{100 * least / mean:.2f} to {100 * most / mean:.2f} %", flush=True)
             assert least >= 0.99 * mean and most <= 1.01 * mean, f"{words}: shares are not equal to 1 %"
-            assert seconds <= SECONDS and peak <= BYTES, f"{words}: too much time or memory"
+            # One thread plans: on a machine that has other work too, the time of its processor counts.
+            assert used <= SECONDS and peak <= BYTES, f"{words}: too much time or memory"
 
 
 if __name__ == "__main__":

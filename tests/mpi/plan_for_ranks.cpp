@@ -5,9 +5,10 @@
 //
 //   plan_for_ranks RANKS VERB ARG...
 //
-// Prints, after what the command prints, "planned SECONDS PEAK_BYTES LEAST MOST MEAN": from the
-// start of the process until the first bytes would be copied, its memory until then, and the bytes
-// of the output that the rank with the fewest, that with the most, and one on average has.
+// Prints, after what the command prints, "planned SECONDS PROCESSOR_SECONDS PEAK_BYTES LEAST MOST
+// MEAN": from the start of the process until the first bytes would be copied, its memory until
+// then, and the bytes of the output that the rank with the fewest, that with the most, and one on
+// average has.
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <iostream>
 #include <numeric>
 #include <string>
@@ -36,6 +38,7 @@ const auto g_begin = std::chrono::steady_clock::now();
 
 struct Planned {
   double seconds = 0;
+  double processor_seconds = 0;
   std::uint64_t peak_bytes = 0;
   std::vector<std::uint64_t> shares;  // by rank
 };
@@ -75,6 +78,7 @@ CopyResult divide_pieces(std::span<const TargetPiece> pieces, const CopyOptions&
   if (g_planned.shares.empty()) {
     g_planned.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - g_begin).count();
+    g_planned.processor_seconds = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
     struct rusage usage {};
     ::getrusage(RUSAGE_SELF, &usage);
     g_planned.peak_bytes = static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
@@ -115,7 +119,8 @@ int main(int argc, char** argv) {
   if (status != 0 || g_planned.shares.empty()) return status == 0 ? 1 : status;
   const std::uint64_t total =
       std::accumulate(g_planned.shares.begin(), g_planned.shares.end(), std::uint64_t{0});
-  std::cout << "planned " << g_planned.seconds << ' ' << g_planned.peak_bytes << ' ' << *least
-            << ' ' << *most << ' ' << total / g_planned.shares.size() << '\n';
+  std::cout << "planned " << g_planned.seconds << ' ' << g_planned.processor_seconds << ' '
+            << g_planned.peak_bytes << ' ' << *least << ' ' << *most << ' '
+            << total / g_planned.shares.size() << '\n';
   return 0;
 }
