@@ -88,8 +88,9 @@ Kind kind_of_file(const ByteSource& file) {
     case TorchStream::kOther:
       break;
   }
-  if (hdf5::looks_like_hdf5(file)) return Kind::kHdf5;
-  return safetensors::looks_like_safetensors(file) ? Kind::kSafetensors : Kind::kNothing;
+  // First what the beginning shows: HDF5 is looked for all over the file.
+  if (safetensors::looks_like_safetensors(file)) return Kind::kSafetensors;
+  return hdf5::looks_like_hdf5(file) ? Kind::kHdf5 : Kind::kNothing;
 }
 
 // Returns whether `path` would open; ignores errors.

@@ -249,10 +249,11 @@ struct ReadAhead::Impl {
     return true;
   }
 
-  // Reads ahead of reads that follow each other before what was read ahead is used up.
+  // Reads ahead of reads that follow each other before what was read ahead is used up: when half of
+  // the last window is, which was half as large as the next one.
   void follow(const FilePointer& file, std::uint64_t offset) {
     if (file->window == 0 || file->window_end <= offset || file->window_end >= file->file.bytes ||
-        file->window_end - offset > file->window / 2) {
+        file->window_end - offset > file->window / 4) {
       return;
     }
     const std::uint64_t end = std::min(file->file.bytes, file->window_end + file->window);
