@@ -171,7 +171,7 @@ struct Connection {
 class FieldList {
  public:
   FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
-    for (const auto& [name, value] : request.fields) add(name + ": " + value);
+    for (const auto& [name, value] : request.fields) add(cat(name, ": ", value));
     // libcurl adds fields of its own: what a form is, and a question before a long body that costs
     // a round trip, or a second where nobody answers.
     if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
