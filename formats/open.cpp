@@ -88,8 +88,9 @@ Kind kind_of_file(const ByteSource& file) {
     case TorchStream::kOther:
       break;
   }
-  if (hdf5::looks_like_hdf5(file)) return Kind::kHdf5;
-  return safetensors::looks_like_safetensors(file) ? Kind::kSafetensors : Kind::kNothing;
+  // First what the beginning shows: HDF5 is looked for all over the file.
+  if (safetensors::looks_like_safetensors(file)) return Kind::kSafetensors;
+  return hdf5::looks_like_hdf5(file) ? Kind::kHdf5 : Kind::kNothing;
 }
 
 // Returns whether `path` would open; ignores errors.
@@ -160,9 +161,8 @@ std::vector<std::string> near_misses(const fs::path& folder) {
     if (is_checkpoint(folder / name)) found.push_back(escape((folder / name).native()));
   }
   // Stray safetensors files beside the folder are not a reason to name checkpoints above it.
-  const fs::path above = in_store(folder)
-                             ? folder_of_place(folder)
-                             : fs::absolute(folder).lexically_normal().parent_path();
+  const fs::path above = in_store(folder) ? folder_of_place(folder)
+                                          : fs::absolute(folder).lexically_normal().parent_path();
   if (is_folder(above) && above != folder && kind_of_folder(above) == Kind::kDcp) {
     found.push_back(escape(above.native()));
   }
@@ -262,6 +262,8 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   }
   std::string hint;
   const fs::path above = folder_of_place(path);
+  if (in_store(path) && !list_stored(url_of(path))->whole)
+    throw Error(ErrorCode::kNotFound, cat(escape(path.native()), ": no such file; ", kCannotList));
   try {
     if (is_folder(above)) {
       std::vector<std::string> names = Directory::open(above).list();

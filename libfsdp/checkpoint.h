@@ -95,9 +95,11 @@ struct LoadOptions {
 };
 
 // Collective over `group`.  Fills the tensors of `state` in place and replaces its plain values.
-// `path` is a folder or file that fsdp-ckpt reads, with keys like those of `state`.  Each rank
-// reads what it needs, on four threads.
-// Memory: up to 38 MiB a thread; on an accelerator one tensor's part a thread as well.
+// `path` is a folder or file that fsdp-ckpt reads, with keys like those of `state`, or the URL of
+// one: s3://, gs://, hf://, https://.  Each rank reads what it needs, on four threads; of a store
+// with up to 48 requests at once.
+// Memory: up to 38 MiB a thread; on an accelerator one tensor's part a thread as well; for a URL
+// 64 MiB more.
 // Throws: on every rank, c10::Error.  Missing keys, unexpected keys (with the nearest names) and
 // tensors of other shapes are all named at once, before anything is written to.  For damage it
 // names file, key and byte; tensors may then be partly filled.

@@ -17,6 +17,7 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "formats/store/read_ahead.h"
 #include "formats/store/snapshot.h"
 #include "tools/agreement.h"
 #include "tools/build_info.h"
@@ -271,6 +272,9 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
   const InputSize input = size_of(args);
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;
+  // What is read ahead of a store, with the requests under way, is a part of it.
+  formats::ReadAhead& ahead = formats::ReadAhead::shared();
+  ahead.set_budget(std::min(formats::ReadAhead::kDefaultBudget, budget.memory_bytes / 4));
   try {
     const formats::BudgetScope scope(budget);
     return verb.run(common, streams_for(common, out, err));

@@ -73,8 +73,8 @@ void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int d
     return;  // opening the checkpoint meets the same error and reports it
   }
   // Each folder of a store is a request, and those in a DCP folder are not its own.
-  const bool flat = formats::in_store(path) &&
-                    std::find(names.begin(), names.end(), ".metadata") != names.end();
+  const bool flat =
+      formats::in_store(path) && std::find(names.begin(), names.end(), ".metadata") != names.end();
   const int most_depth = flat ? 0 : kMaxDepth;
   for (const std::string& name : names) {
     if (files >= kMaxFiles) return;

@@ -57,8 +57,7 @@ std::vector<std::string> run_checkpoints(const CommonOptions& common) {
   try {
     formats::open_checkpoint(common.path, {common.allowed_globals});
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUnknownFormat &&
-        formats::is_folder(common.path)) {
+    if (error.code() == ErrorCode::kUnknownFormat && formats::is_folder(common.path)) {
       return paths;
     }
     throw;

@@ -12,6 +12,7 @@
 
 #include "formats/base/team.h"
 #include "formats/files/file_crcs.h"
+#include "formats/model/box.h"
 #include "formats/model/chunk_data.h"
 #include "formats/model/finding.h"
 #include "formats/model/index.h"
@@ -67,9 +68,15 @@ class Checkpoint {
   // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with
   // file and key.
   virtual ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const = 0;
-  // Hint: chunk() follows for this chunk, so its headers may be fetched from the disk.  Errors are
-  // left to chunk().
-  virtual void expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/) const {}
+  // Hint: chunk() follows for this chunk, and these of its elements are read.  So its headers may
+  // be fetched from the disk, and all of it from a store.  Returns whether more hints are worth
+  // giving before something is read.  Errors are left to chunk().
+  virtual bool expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/,
+                            ElementRange /*part*/) const {
+    return false;
+  }
+  // The same for value().
+  virtual bool expect_value(const ValueEntry& /*value*/) const { return false; }
   // Reads a value that is not a tensor; storages inside it are references for `storage`.
   // Throws: what the containers throw, with file and key.
   virtual Value value(const ValueEntry& value) const = 0;

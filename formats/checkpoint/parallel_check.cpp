@@ -15,6 +15,8 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kBufferBytes = 1U << 20U;
+// Hints are given so many checks ahead, at least.
+constexpr std::size_t kChecksExpected = 16;
 
 // Returns the first check of a member's share.
 std::size_t share_begin(std::size_t count, std::size_t rank, std::size_t ranks) {
@@ -87,7 +89,8 @@ struct Results {
 void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& report,
                 const std::function<CheckResult(std::size_t, std::span<std::byte>)>& check,
                 const std::function<Finding(std::size_t, const Error&)>& describe,
-                const std::function<void(std::size_t, const CheckResult&)>& taken) {
+                const std::function<void(std::size_t, const CheckResult&)>& taken,
+                const std::function<bool(std::size_t)>& expect) {
   std::mutex mutex;
   Results found;
   std::size_t next = 0;
@@ -97,6 +100,7 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
     end = share_begin(count, options.team->rank() + 1, options.team->size());
   }
   const std::size_t own = end - next;
+  std::size_t expected = next;
   std::exception_ptr failure;
   std::uint64_t bytes = report.bytes_checked + report.bytes_unchecked;
   const auto take = [&]() -> std::optional<std::size_t> {
@@ -104,6 +108,14 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
     if (failure || next == end) return std::nullopt;
     if (options.cancelled && options.cancelled())
       throw Error(ErrorCode::kInterrupted, "interrupted");
+    bool more = false;
+    for (; expect && expected < end && (more || expected < next + kChecksExpected); ++expected) {
+      try {
+        more = expect(expected);
+      } catch (const Error&) {
+        more = false;  // the check meets the same error
+      }
+    }
     return next++;
   };
   const auto work = [&] {

@@ -108,6 +108,11 @@ class Sums {
           const Part& part = parts_[i];
           if (result.findings.empty())
             ledgers_[part.file].add(part.begin, part.end - part.begin, result.crc);
+        },
+        [&](std::size_t i) {
+          const Part& part = parts_[i];
+          return folder_.stored() && folder_.open_member(names_[part.file])
+                                         ->read_ahead(part.begin, part.end - part.begin);
         });
     return std::move(report.findings);
   }
@@ -330,8 +335,7 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
   const fs::path above = own.single ? own.folder : parent_of(own.folder);
   if (!exists_at(above / kSealName)) return std::nullopt;
   SealPlace place{above, std::string(kSealName), own.only, false};
-  if (!own.single)
-    place.only = name_of_place(own.folder) + "/";
+  if (!own.single) place.only = name_of_place(own.folder) + "/";
   try {
     const auto sealed = read_seal(*Directory::open(above).open_member(place.name));
     const bool lists = std::any_of(sealed.begin(), sealed.end(), [&](const SealedFile& file) {

@@ -136,8 +136,7 @@ std::shared_ptr<File> File::open(const std::filesystem::path& path) {
     const std::string url = url_of(path);
     std::optional<StoredFile> file = find_stored(url);
     if (!file) throw Error(ErrorCode::kNotFound, escape(url) + ": no such file");
-    return std::make_shared<File>(
-        std::make_shared<StoredSource>(*store, url, *std::move(file)));
+    return std::make_shared<File>(std::make_shared<StoredSource>(*store, url, *std::move(file)));
   }
   const std::string name = escape(path.native());
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
@@ -185,10 +184,14 @@ void File::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_
 }
 
 void File::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
-  if (stored_) return stored_->expect(offset, count);
+  if (stored_) return (void)stored_->expect(offset, count);
   // A kernel that ignores this fetches them when they are read.
   (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(count),
                         POSIX_FADV_WILLNEED);
+}
+
+bool File::read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept {
+  return stored_ && stored_->expect(offset, count);
 }
 
 void File::check_unchanged() const {

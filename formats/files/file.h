@@ -36,7 +36,7 @@ class FileDescriptor {
 // mapping would kill the process.  Or a file of a store, which has no descriptor.
 class File : public ByteSource {
  public:
-  // A path or the URL of a store.  Throws: kNotFound, kNotRegular, kIo, what stores throw.  Messages
+  // A path or the URL of a store.  Throws: kNotFound, kNotRegular, kIo, what stores throw. Messages
   // begin with the path.
   static std::shared_ptr<File> open(const std::filesystem::path& path);
   // A file of a store.
@@ -49,8 +49,12 @@ class File : public ByteSource {
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
-  // Hint: these bytes will be read soon, so the disk may fetch them.
+  // Hint: these few bytes will be read soon, so the disk may fetch them.
   void will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
+  // Hint: all of these bytes will be read soon, in the order of such hints.  Without effect for a
+  // file of this machine, whose kernel notices by itself.  Returns whether more hints are worth
+  // giving before a read follows.
+  bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept;
   // Unique for each File in this process.
   std::uint64_t number() const { return number_; }
   // Device and inode: the same for every open descriptor of one file, under any name.  Of a file of
@@ -107,6 +111,8 @@ class Directory {
   // kLimitDepth (folders more than 16 deep); kUnsupported (a store that cannot list).
   std::vector<std::string> list_files() const;
   const std::filesystem::path& path() const { return path_; }
+  // Returns whether it is a folder of a store.
+  bool stored() const { return stored_ != nullptr; }
 
  private:
   Directory(FileDescriptor fd, std::filesystem::path path)

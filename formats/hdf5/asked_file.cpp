@@ -80,9 +80,8 @@ void answer_asked(int fd, const ByteSource& file) {
   if (!receive(fd, std::as_writable_bytes(std::span(request)))) return;
   const auto [offset, bytes] = request[0];
   if (bytes > kMaxAsked || offset > file.size() || bytes > file.size() - offset) {
-    throw Error(ErrorCode::kH5ReaderFailed,
-                cat("the process that reads HDF5 asked for ", bytes, " bytes at byte ", offset,
-                    " of ", file.size()));
+    throw Error(ErrorCode::kH5ReaderFailed, cat("the process that reads HDF5 asked for ", bytes,
+                                                " bytes at byte ", offset, " of ", file.size()));
   }
   // If the child died meanwhile, its status says why.
   (void)send_all(read_bytes(file, offset, bytes), [&](const void* from, std::size_t count) {

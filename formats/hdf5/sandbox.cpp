@@ -321,8 +321,7 @@ void check_status(int status, const SandboxLimits& limits) {
 }  // namespace
 
 std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
-                          const std::function<std::string()>& work,
-                          const SandboxService* service) {
+                          const std::function<std::string()>& work, const SandboxService* service) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("pipe");
   FileDescriptor from(ends[0]);

@@ -32,8 +32,8 @@ struct SandboxService {
 //
 // A forked child, not a program started anew: programs that link the library need no helper binary
 // on disk, and there is no hidden command line.  `work` must not rely on other threads.
-// Throws: the Error that `work` throws, what `answer` throws; kH5ReaderFailed if the child dies, exceeds a limit, or
-// cannot be confined; kIo.
+// Throws: the Error that `work` throws, what `answer` throws; kH5ReaderFailed if the child dies,
+// exceeds a limit, or cannot be confined; kIo.
 std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
                           const std::function<std::string()>& work,
                           const SandboxService* service = nullptr);

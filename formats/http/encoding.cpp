@@ -87,7 +87,7 @@ std::string encode_query(const Query& query) {
   std::string out;
   for (const auto& [name, value] : members) {
     if (!out.empty()) out += '&';
-    out += name + '=' + value;
+    out.append(name).append(1, '=').append(value);
   }
   return out;
 }

@@ -29,15 +29,16 @@ const std::string* HttpHead::find(std::string_view name) const {
 }
 
 void add_head_line(HttpHead& head, std::string_view line) {
+  // A line that goes on with the one before it [RFC 9112, 5.2]: no field that is used has any.
+  if (line.starts_with(' ') || line.starts_with('\t')) return;
   line = trimmed(line);
   if (line.starts_with("HTTP/")) {
     head = {};
     const std::size_t blank = line.find(' ');
-    const std::string_view code =
-        blank == std::string_view::npos ? std::string_view() : line.substr(blank + 1, 3);
-    int status = 0;
-    const auto [end, error] = std::from_chars(code.data(), code.data() + code.size(), status);
-    if (error == std::errc() && end == code.data() + 3 && status >= 100) head.status = status;
+    std::string_view code = line.substr(std::min(blank, line.size() - 1) + 1);
+    code = code.substr(0, code.find(' '));
+    const auto status = code.size() == 3 ? parse_length(code) : std::nullopt;
+    if (status && *status >= 100) head.status = static_cast<int>(*status);
     return;
   }
   const std::size_t colon = line.find(':');

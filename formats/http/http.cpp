@@ -171,7 +171,13 @@ struct Connection {
 class FieldList {
  public:
   FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
-    for (const auto& [name, value] : request.fields) add(name + ": " + value);
+    for (const auto& [name, value] : request.fields) {
+      // What follows the line end would be a field of its own.
+      if (value.find_first_of(std::string_view("\r\n\0", 3)) != std::string::npos) {
+        throw TransferError(cat("the value of the field ", name, " has a line end"), 1);
+      }
+      add(name + ": " + value);
+    }
     // libcurl adds fields of its own: what a form is, and a question before a long body that costs
     // a round trip, or a second where nobody answers.
     if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
@@ -313,7 +319,7 @@ int HttpClient::State::perform(const Connection& connection, const HttpRequest& 
   } const remove{connection};
   for (;;) {
     int running = 0;
-    if (curl.multi_perform(connection.multi, &running) != curl::kOk) return curl::kOutOfMemory;
+    if (curl.multi_perform(connection.multi, &running) != curl::kOk) throw std::bad_alloc();
     int left = 0;
     while (const curl::Message* message = curl.multi_info_read(connection.multi, &left)) {
       if (message->kind == curl::kMessageDone) return message->data.result;
@@ -341,7 +347,10 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
   state_->curl.easy_reset(connection->easy);
   if (code == curl::kOk) state_->give_back(std::move(connection));
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
-  if (code == curl::kOutOfMemory) throw std::bad_alloc();
+  // Its word for the one is that for the other.
+  if (code == curl::kOutOfMemory) {
+    throw TransferError("a line of the answer's head is too long, or libcurl is out of memory", 3);
+  }
   // A refusal that came while the body still went says more than that the connection then broke.
   if (code != curl::kOk && !transfer.enough && transfer.answer.head.status < 400) {
     const std::string_view said =

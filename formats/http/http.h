@@ -18,7 +18,7 @@ namespace fsdp::formats {
 struct HttpRequest {
   std::string method = "GET";  // or HEAD, PUT, POST, DELETE
   std::string url;             // encoded
-  std::vector<std::pair<std::string, std::string>> fields;
+  std::vector<std::pair<std::string, std::string>> fields = {};
   std::span<const std::byte> body = {};  // of PUT and POST; outlives the request
   // The longest time for the whole of it; 0: as long as bytes go on coming.
   std::chrono::milliseconds timeout{0};

@@ -31,6 +31,8 @@ class Secret {
 
  private:
   void clear() noexcept {
+    // A text that was moved away may have left its bytes behind the new end.
+    text_.resize(text_.capacity());
     // Not through text_: what nobody reads any more the compiler need not write.
     volatile char* bytes = text_.data();
     for (std::size_t i = 0; i < text_.size(); ++i) bytes[i] = 0;

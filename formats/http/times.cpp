@@ -60,8 +60,8 @@ std::string basic_time(std::int64_t seconds) {
 std::optional<std::int64_t> parse_http_date(std::string_view text) {
   constexpr std::array<std::string_view, 12> kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                         "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  if (text.size() != 29 || text.substr(25) != " GMT" || text[3] != ',' || text[19] != ':' ||
-      text[22] != ':') {
+  if (text.size() != 29 || text.substr(25) != " GMT" || text.substr(3, 2) != ", " ||
+      text[7] != ' ' || text[11] != ' ' || text[16] != ' ' || text[19] != ':' || text[22] != ':') {
     return std::nullopt;
   }
   const auto* month = std::find(kMonths.begin(), kMonths.end(), text.substr(8, 3));

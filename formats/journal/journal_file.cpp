@@ -18,6 +18,8 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::uint32_t kMark = 0x4A4B4346;
+// A record of an extent has some KiB: the journal of 100 TB has less.
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30U;
 
 struct RecordHead {
   std::uint32_t mark = kMark;
@@ -35,6 +37,12 @@ std::uint32_t head_crc_of(const RecordHead& head) {
 std::string whole_file(const FileDescriptor& fd, const std::string& shown) {
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) throw_errno(shown);
+  if (static_cast<std::uint64_t>(info.st_size) > kMostBytes) {
+    throw Error(ErrorCode::kMismatch,
+                cat(shown, ": the journal is damaged: it has ", info.st_size, " bytes, at most ",
+                    kMostBytes, " are expected"),
+                {Remedy::kStartAnew});
+  }
   std::string text(static_cast<std::size_t>(info.st_size), '\0');
   for (std::size_t at = 0; at < text.size();) {
     const ssize_t got =

@@ -108,11 +108,15 @@ class Schedule {
 
  private:
   void open_piece(std::size_t number) {
-    for (; expected_ < std::min(sides_[0].size(), number + kPiecesExpected); ++expected_) {
-      if (options_.part && options_.part(expected_).count == 0) continue;
-      for (const auto& side : sides_) {
-        if (side[expected_].expect) side[expected_].expect();
-      }
+    bool more = false;
+    for (; expected_ < sides_[0].size() && (more || expected_ < number + kPiecesExpected);
+         ++expected_) {
+      ElementRange hinted{0, volume(sides_[0][expected_].box.view())};
+      if (options_.part) hinted = options_.part(expected_);
+      if (hinted.count == 0) continue;
+      more = false;
+      for (const auto& side : sides_)
+        more = (side[expected_].expect && side[expected_].expect(hinted)) || more;
     }
     ElementRange part{0, volume(sides_[0][number].box.view())};
     if (options_.part) part = options_.part(number);

@@ -169,7 +169,8 @@ class Copying {
     const auto piece_done = [&](std::size_t number) {
       const std::lock_guard lock(mutex_);
       crcs[number] = take_crc(pieces[number], number, extent.parts[number]);
-      if (options_.on_piece) options_.on_piece(extent.first_piece + number, crcs[number]);
+      if (options_.on_piece && extent.parts[number].count != 0)
+        options_.on_piece(extent.first_piece + number, crcs[number]);
     };
     const std::span<const TargetPiece> sides[] = {pieces};
     read_blocks(
@@ -238,6 +239,10 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   // One member of a team has the reads of the earlier run, and all join theirs in the end.
   if (team == nullptr || team->leads()) checks.restore(kept.reads, kept.unchecked_bytes);
   std::vector<WrittenRange> own;
+  // Pieces without bytes are in no extent.
+  for (std::size_t i = 0; options.on_piece && i < pieces.size(); ++i) {
+    if (volume(pieces[i].box.view()) == 0) options.on_piece(i, 0);
+  }
   {
     Copying copying(pieces, options, kept.bytes);
     ExtentCutter cutter(pieces, share);

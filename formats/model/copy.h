@@ -38,9 +38,10 @@ struct TargetPiece {
   // Returns the chunks that cover the box.  Called once, by one thread at a time, when the piece's
   // turn comes.
   std::function<std::vector<SourceChunk>()> sources;
-  // Hint: called before `sources`, while earlier pieces are read, so that the data which locate the
-  // chunks may be fetched from the disk.  Empty: not called.
-  std::function<void()> expect;
+  // Hint: called before `sources`, while earlier pieces are read, with the elements of the box that
+  // will be read: what locates the chunks may be fetched from the disk, and the elements from a
+  // store.  Returns whether hints for further pieces are worth giving now.  Empty: not called.
+  std::function<bool(ElementRange part)> expect;
 
   DType written_dtype() const { return cast_to.value_or(dtype); }
 };

@@ -15,12 +15,6 @@
 
 namespace fsdp::formats {
 
-// Elements [first, first + count) of a dense row-major piece.
-struct ElementRange {
-  std::uint64_t first = 0;
-  std::uint64_t count = 0;
-};
-
 // Elements of one of several pieces.
 struct PieceRange {
   std::size_t piece = 0;

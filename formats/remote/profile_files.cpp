@@ -132,7 +132,7 @@ void Profile::add(std::string_view text, bool in_config, const std::string& path
     const std::string_view value = without_comment(without_blanks(words.substr(equals + 1)));
     if (!nested) outer = value.empty() ? name : std::string();
     if (nested && outer.empty()) continue;
-    if (nested) name = outer + "." + name;
+    if (nested) name = cat(outer, ".", name);
     if (value.empty()) continue;
     if (in == In::kOurs) values_.try_emplace(name, Secret(std::string(value)));
     if (in == In::kServices) services[section.substr(9)].try_emplace(name, value);

@@ -131,8 +131,8 @@ HttpAnswer S3Client::send(Patience& patience, S3Request request, HttpSink* sink,
 }
 
 void S3Client::try_to_send(S3Request request) noexcept {
-  constexpr int kTries = 3;
-  for (int tries = 0; tries < kTries; ++tries) {
+  constexpr int kTriesToTakeBack = 3;
+  for (int tries = 0; tries < kTriesToTakeBack; ++tries) {
     try {
       request.though_interrupted = true;
       const std::string region = region_of(request.place.bucket);

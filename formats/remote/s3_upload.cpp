@@ -17,6 +17,9 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kLeastPart = 16 * kMiB;
 constexpr std::uint64_t kMostParts = 10'000;
+// Of the look at what a server did whose answer did not come.
+constexpr unsigned kProbeTries = 5;
+constexpr std::chrono::seconds kProbeDeadline{10};
 constexpr const char* kMarkField = "x-amz-meta-fsdp-ckpt-upload";
 
 std::string new_mark() {
@@ -41,16 +44,23 @@ Error exists_error(const std::string& shown) {
   return {ErrorCode::kExists, shown + ": exists"};
 }
 
-// See Note [answers that are lost].
+// See Note [answers that are lost].  Returns false too if the server does not say.
 bool is_ours(S3Client& client, const std::string& shown, const S3Place& place,
              const std::string& mark, std::uint64_t bytes, bool size_tells) {
-  Patience patience(shown);
-  const HttpAnswer answer = client.send(patience, {"HEAD", place});
-  if (!is_done(answer)) return false;
-  const std::string* found = answer.head.find(kMarkField);
-  if (found != nullptr) return *found == mark;
-  const auto file = file_of_head(answer.head);
-  return size_tells && file && file->bytes == bytes;
+  NetworkLimits limits = network_limits();
+  limits.tries = std::min(limits.tries, kProbeTries);
+  limits.deadline = std::min(limits.deadline, kProbeDeadline);
+  try {
+    Patience patience(shown, limits);
+    const HttpAnswer answer = client.send(patience, {"HEAD", place});
+    if (!is_done(answer)) return false;
+    const std::string* found = answer.head.find(kMarkField);
+    if (found != nullptr) return *found == mark;
+    const auto file = file_of_head(answer.head);
+    return size_tells && file && file->bytes == bytes;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -69,13 +79,19 @@ void put_s3_file(S3Client& client, const std::string& url, std::span<const std::
   if (only_new) request.fields.emplace_back("if-none-match", "*");
   request.body = bytes;
   Patience patience(escape(url), limits_for(bytes.size()));
-  int tries = 0;
-  const HttpAnswer answer = client.send(patience, std::move(request), nullptr, kMiB,
-                                        [&](S3Request& /*request*/) { ++tries; });
-  if (is_done(answer)) return;
-  if (answer.head.status != 412) throw refusal(patience.place(), answer, client.dialect());
-  if (tries > 1 && is_ours(client, patience.place(), place, mark, bytes.size(), false)) return;
-  throw exists_error(patience.place());
+  const auto in_place = [&] {
+    return is_ours(client, patience.place(), place, mark, bytes.size(), false);
+  };
+  HttpAnswer answer;
+  try {
+    answer = client.send(patience, std::move(request));
+  } catch (const Error&) {
+    if (in_place()) return;
+    throw;
+  }
+  if (is_done(answer) || in_place()) return;
+  if (answer.head.status == 412) throw exists_error(patience.place());
+  throw refusal(patience.place(), answer, client.dialect());
 }
 
 S3Upload::S3Upload(S3Client& client, std::string url, std::uint64_t bytes)
@@ -127,8 +143,26 @@ void S3Upload::complete(bool only_new) {
     const std::scoped_lock lock(mutex_);
     return s3_completion(etags_);
   }();
+  const auto in_place = [&](bool size_tells) {
+    return is_ours(client_, shown_, place_, mark_, bytes_, size_tells);
+  };
+  try {
+    int tries = 0;
+    const HttpAnswer answer = ask_to_complete(body, only_new, tries);
+    // An upload that is gone after another try was completed by it.
+    const bool gone = answer.head.status == 404 && tries > 1;
+    if (!is_done(answer) && !in_place(gone)) {
+      if (only_new && answer.head.status == 412) throw exists_error(shown_);
+      throw refusal(shown_, answer, client_.dialect());
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNetwork || !in_place(false)) throw;
+  }
+  completed_ = true;
+}
+
+HttpAnswer S3Upload::ask_to_complete(const std::string& body, bool only_new, int& tries) {
   Patience patience(shown_);
-  int tries = 0;
   for (;;) {
     S3Request request{"POST", place_, {{"uploadId", id_}}};
     request.fields = {{"content-type", "application/xml"}};
@@ -136,24 +170,12 @@ void S3Upload::complete(bool only_new) {
     request.body = std::as_bytes(std::span(body));
     // The server puts thousands of parts together, and sends blanks meanwhile.
     request.stall = std::max(patience.limits().stall, patience.limits().deadline / 4);
-    const HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMiB,
-                                           [&](S3Request& /*request*/) { ++tries; });
-    const int status = answer.head.status;
-    if (is_done(answer)) {
-      // The server answers before it knows how it ends.
-      if (parse_s3_refusal(answer.text).code.empty()) break;
-      patience.wait(cat("the server answers ", client_.dialect().words(answer)));
-      continue;
-    }
-    const bool exists = only_new && status == 412;
-    if ((exists || status == 404) && tries > 1 &&
-        is_ours(client_, shown_, place_, mark_, bytes_, !exists)) {
-      break;
-    }
-    if (exists) throw exists_error(shown_);
-    throw refusal(shown_, answer, client_.dialect());
+    HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMiB,
+                                     [&](S3Request& /*request*/) { ++tries; });
+    // The server answers before it knows how it ends.
+    if (!is_done(answer) || parse_s3_refusal(answer.text).code.empty()) return answer;
+    patience.wait(cat("the server answers ", client_.dialect().words(answer)));
   }
-  completed_ = true;
 }
 
 }  // namespace fsdp::formats

@@ -23,7 +23,8 @@ void put_s3_file(S3Client& client, const std::string& url, std::span<const std::
 // Note [answers that are lost]
 // A server may do what it is asked and its answer be lost.  The next try then finds the file there,
 // or its upload gone.  So each file has a mark of its own among its metadata, by which the writer
-// knows its own file from another one's.
+// knows its own file from another one's.  It looks whenever a request did not succeed: libcurl too
+// asks again by itself, where a connection that was kept open turns out to be closed.
 class S3Upload final : public StoreUpload {
  public:
   // Begins it.  `client` outlives it.
@@ -37,6 +38,8 @@ class S3Upload final : public StoreUpload {
   void complete(bool only_new) override;
 
  private:
+  HttpAnswer ask_to_complete(const std::string& body, bool only_new, int& tries);
+
   S3Client& client_;
   const std::string url_;
   const std::string shown_;

@@ -30,7 +30,7 @@ void sign(HttpRequest& request, const Address& address, const Credentials& crede
   std::string lines;
   std::string names;
   for (const auto& [name, value] : fields) {
-    lines += name + ':' + value + '\n';
+    lines.append(name).append(1, ':').append(value).append(1, '\n');
     if (!names.empty()) names += ';';
     names += name;
   }

@@ -22,7 +22,6 @@ namespace {
 using Block = AheadFile::Block;
 using State = Block::State;
 
-constexpr std::uint64_t kDefaultBudget = 64U << 20U;
 // Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
 constexpr std::uint64_t kLeastRequest = 256U << 10U;
 constexpr std::uint64_t kMostRequest = 8U << 20U;
@@ -33,6 +32,10 @@ constexpr std::uint64_t kSmallFile = 1U << 20U;
 // A read that nothing foretold is extended to this, for the next ones beside it.
 constexpr std::uint64_t kLeastRead = 64U << 10U;
 constexpr std::uint64_t kFirstWindow = 512U << 10U;
+// Hints that wait, at most: each takes some 200 bytes.
+constexpr std::size_t kMostWaiting = 20'000;
+// Of one hint; what lies behind it is noticed when it is read.
+constexpr std::uint64_t kMostHinted = std::uint64_t{4} << 30U;
 // The longest time until a request to stop is noticed.
 constexpr std::chrono::milliseconds kPoll{100};
 
@@ -66,10 +69,16 @@ struct ReadAhead::Impl {
   unsigned idle = 0;
   bool stopped = false;
 
-  // Starts a thread if work waits and all are busy.
+  // Returns whether the next hint has room.
+  bool may_begin() {
+    while (!queue.empty() && queue.front().second->state != State::kWaiting) queue.pop_front();
+    return !queue.empty() && make_room(queue.front().second->size());
+  }
+
+  // Has a thread begin the next hint, if there is room for it.
   void wake() {
-    if (waiting_bytes == 0) return;
-    if (idle == 0 && threads.size() < kMostAtOnce && !stopped) {
+    if (waiting_bytes == 0 || stopped || !may_begin()) return;
+    if (idle == 0 && threads.size() < kMostAtOnce) {
       try {
         threads.emplace_back([this] { serve(); });
       } catch (const std::exception&) {
@@ -81,11 +90,8 @@ struct ReadAhead::Impl {
 
   void serve() {
     Lock lock(mutex);
-    for (;;) {
-      while (!queue.empty() && queue.front().second->state != State::kWaiting) queue.pop_front();
-      const bool room = !queue.empty() && make_room(queue.front().second->size());
-      if (stopped) return;
-      if (!room) {
+    while (!stopped) {
+      if (!may_begin()) {
         ++idle;
         work.wait(lock);
         --idle;
@@ -230,7 +236,7 @@ struct ReadAhead::Impl {
       expect(file, 0, size, true);
       return true;
     }
-    if (offset == file->next) {
+    if (file->next != 0 && offset >= file->next && offset - file->next <= kGap) {
       if (file->window == 0 || file->window_end < offset) {
         file->window = kFirstWindow;
         file->window_end = offset;
@@ -243,16 +249,17 @@ struct ReadAhead::Impl {
     }
     file->window = 0;
     if (bytes >= kLeastRead) return false;
-    auto next = file->blocks.lower_bound(offset);
-    const std::uint64_t until = next == file->blocks.end() ? size : next->first;
-    expect(file, offset, std::min(until, offset + kLeastRead), true);
+    // The end of a file is read backwards: its directory stands before it.
+    const bool end = offset >= size - kLeastRead;
+    expect(file, end ? size - kLeastRead : offset, std::min(size, offset + kLeastRead), true);
     return true;
   }
 
-  // Reads ahead of reads that follow each other before what was read ahead is used up.
+  // Reads ahead of reads that follow each other before what was read ahead is used up: when half of
+  // the last window is, which was half as large as the next one.
   void follow(const FilePointer& file, std::uint64_t offset) {
     if (file->window == 0 || file->window_end <= offset || file->window_end >= file->file.bytes ||
-        file->window_end - offset > file->window / 2) {
+        file->window_end - offset > file->window / 4) {
       return;
     }
     const std::uint64_t end = std::min(file->file.bytes, file->window_end + file->window);
@@ -301,8 +308,7 @@ struct ReadAhead::Impl {
   std::uint64_t read_alone(const FilePointer& file, std::uint64_t offset, std::span<std::byte> out,
                            Lock& lock) {
     const auto next = file->blocks.lower_bound(offset);
-    const std::uint64_t until =
-        next == file->blocks.end() ? file->file.bytes : next->first;
+    const std::uint64_t until = next == file->blocks.end() ? file->file.bytes : next->first;
     const auto part = out.first(std::min<std::uint64_t>(out.size(), until - offset));
     front += part.size();
     wake();
@@ -333,21 +339,20 @@ void ReadAhead::set_budget(std::uint64_t bytes) {
   budget_ = std::max(bytes, kLeastRequest);
 }
 
-bool ReadAhead::wants_more() const {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->waiting_bytes < budget_;
-}
-
-void ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
-                       std::uint64_t count, bool kept) noexcept {
-  if (offset >= file->file.bytes || count == 0) return;
+bool ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
+                       std::uint64_t count) noexcept {
   try {
     const std::lock_guard lock(impl_->mutex);
-    impl_->expect(file, offset, offset + std::min(count, file->file.bytes - offset), kept);
+    if (offset < file->file.bytes) {
+      const std::uint64_t most = std::min(kMostHinted, file->file.bytes - offset);
+      impl_->expect(file, offset, offset + std::min(count, most), false);
+    }
     // Until a read follows, more hints may join these requests.
     if (impl_->waiting_bytes > budget_ / 2) impl_->wake();
+    return impl_->waiting_bytes < budget_ && impl_->queue.size() < kMostWaiting;
   } catch (const std::bad_alloc&) {
     // Whoever reads it makes the request.
+    return false;
   }
 }
 
@@ -356,6 +361,7 @@ void ReadAhead::read(const std::shared_ptr<AheadFile>& file, std::uint64_t offse
   Impl::Lock lock(impl_->mutex);
   while (!out.empty()) {
     throw_if_interrupted();
+    impl_->wake();
     impl_->follow(file, offset);
     auto block = Impl::block_at(*file, offset);
     if (!block && impl_->foresee(file, offset, out.size())) block = Impl::block_at(*file, offset);

@@ -55,6 +55,7 @@ class ReadAhead {
  public:
   // Requests that are under way at once, at most.
   static constexpr unsigned kMostAtOnce = 48;
+  static constexpr std::uint64_t kDefaultBudget = 64U << 20U;
 
   static ReadAhead& shared();
   ~ReadAhead();
@@ -62,17 +63,15 @@ class ReadAhead {
   // The memory for bytes that nobody has read yet.  Requests of a single reader may go beyond.
   void set_budget(std::uint64_t bytes);
   std::uint64_t budget() const { return budget_; }
-  // Returns whether more hints are worth giving now: those that wait fill less than the memory.
-  bool wants_more() const;
 
-  // Hint: these bytes will be read, once, in about this order.  Parts that lie close together become
-  // one request.  `kept`: they may be read more than once.
-  void expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset, std::uint64_t count,
-              bool kept = false) noexcept;
+  // Hint: these bytes will be read, once, in about this order.  Parts that lie close together
+  // become one request.  Returns whether more hints are worth giving now: those that wait fill less
+  // than the memory.
+  bool expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
+              std::uint64_t count) noexcept;
   // Fills `out`.  Requires: the range lies within the file.
   // Throws: what Store::read throws; kInterrupted.
-  void read(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
-            std::span<std::byte> out);
+  void read(const std::shared_ptr<AheadFile>& file, std::uint64_t offset, std::span<std::byte> out);
   // Gives back what was read of the file.  Nobody reads it any more.
   void close(AheadFile& file) noexcept;
 

@@ -47,8 +47,8 @@ constexpr std::size_t kAtOnce = 8;
 
 // Ends of names that files of checkpoints have, and folders seldom.
 constexpr std::array<std::string_view, 14> kFileEnds = {
-    ".pt",   ".pth",  ".bin",  ".ckpt", ".safetensors", ".h5",   ".hdf5",
-    ".json", ".npy",  ".toml", ".txt",  ".distcp",      ".pkl", ".metadata"};
+    ".pt",   ".pth", ".bin",  ".ckpt", ".safetensors", ".h5",  ".hdf5",
+    ".json", ".npy", ".toml", ".txt",  ".distcp",      ".pkl", ".metadata"};
 
 // Of all sessions.
 struct Known {

@@ -27,6 +27,11 @@ struct StoredListing {
   bool has_folder(std::string_view name) const;
 };
 
+// The end of messages about a folder of which neither a list nor a telling file is there.
+inline constexpr std::string_view kCannotList =
+    "the server cannot list folders, and none of the files that tell what a folder holds is there "
+    "(.metadata, model.safetensors.index.json, ...)";
+
 // While one exists, answers are kept.  Thread-safe.
 class StoreSession {
  public:

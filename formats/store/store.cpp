@@ -14,27 +14,41 @@ struct Scheme {
   std::unique_ptr<Store> store;
 };
 
-std::vector<std::unique_ptr<Scheme>>& schemes() {
-  static std::vector<std::unique_ptr<Scheme>> all;
-  return all;
+// Schemes are never taken back, so a pointer to one stays good.
+struct Schemes {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Scheme>> all;
+
+  Scheme* of(std::string_view url) {
+    const std::lock_guard lock(mutex);
+    for (const auto& scheme : all) {
+      if (url.starts_with(scheme->prefix)) return scheme.get();
+    }
+    return nullptr;
+  }
+};
+
+Schemes& schemes() {
+  static Schemes known;
+  return known;
 }
 
 }  // namespace
 
 Store* store_of(std::string_view url) {
-  for (const auto& scheme : schemes()) {
-    if (!url.starts_with(scheme->prefix)) continue;
-    std::call_once(scheme->once, [&] { scheme->store = scheme->make(); });
-    return scheme->store.get();
-  }
-  return nullptr;
+  if (url.find("://") == std::string_view::npos) return nullptr;
+  Scheme* const scheme = schemes().of(url);
+  if (scheme == nullptr) return nullptr;
+  std::call_once(scheme->once, [&] { scheme->store = scheme->make(); });
+  return scheme->store.get();
 }
 
 void register_store(std::string scheme, std::unique_ptr<Store> (*make)()) {
   auto added = std::make_unique<Scheme>();
   added->prefix = std::move(scheme);
   added->make = make;
-  schemes().push_back(std::move(added));
+  const std::lock_guard lock(schemes().mutex);
+  schemes().all.push_back(std::move(added));
 }
 
 }  // namespace fsdp::formats

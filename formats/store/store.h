@@ -86,9 +86,10 @@ class Store {
 };
 
 // The store of `url`; null for a path of this machine, and for a URL whose scheme no store took.
+// Thread-safe.
 Store* store_of(std::string_view url);
-// From now on `make` gives, once, the store of the URLs that begin with `scheme` ("s3://").  Called
-// before threads are started.
+// From now on `make` gives, once, the store of the URLs that begin with `scheme` ("s3://"), if no
+// store took it before.  Thread-safe.
 void register_store(std::string scheme, std::unique_ptr<Store> (*make)());
 
 }  // namespace fsdp::formats

@@ -42,10 +42,7 @@ std::shared_ptr<const StoredSource> StoredFolder::open(const std::string& path) 
 std::vector<std::string> StoredFolder::names() {
   const auto listed = listing();
   if (!listed->whole && listed->entries.empty()) {
-    throw Error(ErrorCode::kUnsupported,
-                escape(url_) +
-                    ": the server cannot list folders, and none of the files that tell what a "
-                    "folder holds is there (.metadata, model.safetensors.index.json, ...)");
+    throw Error(ErrorCode::kUnsupported, cat(escape(url_), ": ", kCannotList));
   }
   std::vector<std::string> names;
   names.reserve(listed->entries.size());

@@ -36,13 +36,8 @@ void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const
   ReadAhead::shared().read(ahead_, offset, out);
 }
 
-void StoredSource::expect(std::uint64_t offset, std::uint64_t count) const noexcept {
-  ReadAhead::shared().expect(ahead_, offset, count);
-}
-
-void StoredSource::expect_all() const noexcept {
-  // More than the memory would be read twice.
-  if (size() <= ReadAhead::shared().budget() / 2) ReadAhead::shared().expect(ahead_, 0, size(), true);
+bool StoredSource::expect(std::uint64_t offset, std::uint64_t count) const noexcept {
+  return ReadAhead::shared().expect(ahead_, offset, count);
 }
 
 void StoredSource::check_unchanged() const {

@@ -23,10 +23,8 @@ class StoredSource : public ByteSource {
   std::uint64_t size() const override { return file().bytes; }
   // Throws: kTruncated (a range beyond the end); what Store::read throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
-  // Hint: these bytes will be read soon, once each.
-  void expect(std::uint64_t offset, std::uint64_t count) const noexcept;
-  // Hint: all bytes will be read, several times.
-  void expect_all() const noexcept;
+  // Hint: these bytes will be read soon, once each.  Returns whether more hints are worth giving.
+  bool expect(std::uint64_t offset, std::uint64_t count) const noexcept;
   const std::string& url() const { return ahead_->url; }
   const StoredFile& file() const { return ahead_->file; }
   // Throws: kChanged if the file is another one now.  Asks the store only if it names no versions:

@@ -37,6 +37,11 @@ class TorchSaveCheckpoint : public Checkpoint {
     const std::lock_guard lock(values_mutex_);
     return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
   }
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange /*part*/) const override {
+    const Location& record = tensor.chunks.location(chunk);
+    return file_->read_ahead(record.offset, record.length);
+  }
   Value value(const ValueEntry& value) const override { return leaves_.at(value.path); }
   ChunkData storage(const StorageRef& storage) const override {
     return storage_data(torch_, storage, place(), spill_);

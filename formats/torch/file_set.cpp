@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/torch/file_set.h"
 
+#include <algorithm>
 #include <map>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/base/threads.h"
 #include "formats/checkpoint/parallel_check.h"
 #include "formats/model/check.h"
 #include "formats/model/flat_range.h"
 
 namespace fsdp::formats {
 namespace {
+
+// Files whose ends are fetched at once, while most wait for the disk or the store, and how much of
+// each: the pickle stands in front, the directory at the end.
+constexpr std::size_t kOpenedAtOnce = 16;
+constexpr std::uint64_t kEndBytes = 64U << 10U;
 
 // Entry `entry` of the archive of file `file`.
 struct EntryRef {
@@ -26,6 +33,21 @@ std::string TorchFileSet::path_of(std::uint32_t file) const {
 
 StreamPlace TorchFileSet::place(std::uint32_t file) const {
   return {pool_.get(file), path_of(file), 0, 0};
+}
+
+void TorchFileSet::expect_files(std::span<const std::string> names) const {
+  if (names.size() < 2) return;
+  run_each(names.size(), kOpenedAtOnce, [&](std::size_t i) {
+    try {
+      const auto file = folder_.open_member_if_present(names[i]);
+      if (!file) return;
+      const std::uint64_t bytes = std::min(file->size(), kEndBytes);
+      file->will_read(0, bytes);
+      file->will_read(file->size() - bytes, bytes);
+    } catch (const Error&) {
+      // add_file meets the same error and reports it.
+    }
+  });
 }
 
 std::uint32_t TorchFileSet::add_file(const std::string& name, std::optional<std::int64_t> rank) {
@@ -101,6 +123,17 @@ ChunkData TorchFileSet::chunk(const TensorEntry& tensor, std::size_t chunk) cons
   TensorValue view = part.view;
   view.storage = &part.storage;
   return tensor_data(torch_[part.file], view, place(part.file), spill_);
+}
+
+bool TorchFileSet::expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                                ElementRange /*part*/) const {
+  if (!folder_.stored()) return false;
+  try {
+    const Location& location = tensor.chunks.location(chunk);
+    return pool_.get(location.file)->read_ahead(location.offset, location.length);
+  } catch (const Error&) {
+    return false;  // chunk() meets the same error and reports it
+  }
 }
 
 ChunkData TorchFileSet::storage(const StorageRef& storage) const {

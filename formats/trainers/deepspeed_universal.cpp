@@ -125,10 +125,15 @@ class UniversalCheckpoint : public ModelFiles {
         }
         continue;
       }
-      for (const std::string& file : Directory::open(zero.path() / name).list()) {
+      const std::vector<std::string> inner = Directory::open(zero.path() / name).list();
+      std::vector<std::string> paths;
+      for (const std::string& file : inner) {
+        if (file.ends_with(kSuffix)) paths.push_back(cat(below, "/", file));
+      }
+      expect_files(paths);
+      for (const std::string& file : inner) {
         const std::string path = cat(below, "/", file);
-        if (!file.ends_with(kSuffix) || file == kSuffix ||
-            is_folder(folder().path() / path)) {
+        if (!file.ends_with(kSuffix) || file == kSuffix || is_folder(folder().path() / path)) {
           left_out_.push_back(path);
           continue;
         }

@@ -30,6 +30,9 @@ class PerRankCheckpoint : public TorchFileSet {
   // Without `find` the values themselves tell their places.
   PerRankCheckpoint(Directory opened, const RankFiles& set, const PartFinder& find)
       : TorchFileSet(std::move(opened)) {
+    std::vector<std::string> names;
+    for (const auto& [rank, name] : set.files) names.push_back(name);
+    expect_files(names);
     for (const auto& [rank, name] : set.files) read(rank, name, find);
     if (!same_keys_) check_paths();
     for (Entry& entry : entries_) add(entry);

@@ -53,8 +53,7 @@ std::optional<std::string> model_of(const std::vector<std::string>& names, const
 // Judges by the name only: a file that cannot be read is damaged, not absent.
 std::optional<std::string> optimizer_of(const std::vector<std::string>& names,
                                         const fs::path& folder) {
-  return first_of(kOptimizers, names,
-                  [&](const char* name) { return !is_folder(folder / name); });
+  return first_of(kOptimizers, names, [&](const char* name) { return !is_folder(folder / name); });
 }
 
 }  // namespace

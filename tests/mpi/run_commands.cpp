@@ -4,32 +4,18 @@
 //
 //   mpi_run_commands COMMANDS RESULTS
 //
-// COMMANDS has a command a line, its words apart by tabs.  RESULTS gets, of the leader, for each:
-// "status N", then the lines of standard output with "out " and of standard error with "err " in
-// front.
+// Both files are as tests/support/command_list.h says; RESULTS gets what the leader answers.
 #include <mpi.h>
 
 #include <fstream>
 #include <sstream>
 #include <string>
-#include <vector>
 
+#include "tests/support/command_list.h"
 #include "tools/cli.h"
 #include "tools/mpi_team.h"
 
 namespace {
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::vector<std::string> words;
-  std::istringstream in(line);
-  for (std::string word; std::getline(in, word, '\t');) words.push_back(word);
-  return words;
-}
-
-void write_lines(std::ostream& out, const char* mark, const std::string& text) {
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) out << mark << ' ' << line << '\n';
-}
 
 int run_all(const char* commands, const char* results) {
   std::ifstream in(commands);
@@ -38,12 +24,11 @@ int run_all(const char* commands, const char* results) {
     std::ostringstream out;
     std::ostringstream err;
     fsdp::cli::MpiTeam team({});
-    const int status = fsdp::cli::run(words_of(line), out, err, team.size() > 1 ? &team : nullptr);
+    const int status =
+        fsdp::cli::run(fsdp::test::words_of(line), out, err, team.size() > 1 ? &team : nullptr);
     if (!team.leads()) continue;
     if (!to.is_open()) to.open(results);
-    to << "status " << status << '\n';
-    write_lines(to, "out", out.str());
-    write_lines(to, "err", err.str());
+    fsdp::test::write_result(to, status, out.str(), err.str());
   }
   return 0;
 }

@@ -154,17 +154,9 @@ class Server:
             return False
 
     def _kill(self):
-        for how, seconds in ((signal.SIGTERM, 3), (signal.SIGKILL, 10)):
-            try:
-                os.killpg(self.process.pid, how)
-            except ProcessLookupError:
-                break
-            try:
-                self.process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                continue
+        # At once: what it holds is thrown away, and its children are of its group.
         try:
-            os.killpg(self.process.pid, signal.SIGKILL)   # its children
+            os.killpg(self.process.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
         self.process.wait(10)

@@ -70,7 +70,7 @@ packages_of() {
     python) echo python3 python3-venv ;;
     mpi) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
-    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    test) echo libgtest-dev libgmock-dev 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libexpat1 python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
     package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
     format) echo clang-format-14 ;;
     tidy) echo clang-16 clang-tidy-16 ;;

@@ -88,5 +88,13 @@ TEST_F(JournalFile, a_changed_bit_before_the_last_record_is_damage) {
   EXPECT_EQ(damage(), "none");
 }
 
+TEST_F(JournalFile, one_too_large_to_be_read_is_damage) {
+  append("the first");
+  std::filesystem::resize_file(path_, std::uintmax_t{1} << 42U);  // has no blocks for it
+  EXPECT_EQ(damage(),
+            "j: the journal is damaged: it has 4398046511104 bytes, at most 1073741824 are "
+            "expected");
+}
+
 }  // namespace
 }  // namespace fsdp::formats
