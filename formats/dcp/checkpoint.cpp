@@ -39,7 +39,8 @@ constexpr std::uint64_t kSentBytes = 16U << 20U;
 // member has sent it, and reads it from its own machine again in less memory.
 std::unique_ptr<std::string> shared_bytes(const File& file, Team& team) {
   const std::string mine = team.leads() ? Packed().number(file.size()).take() : std::string();
-  const std::uint64_t size = Unpacked(team.exchange("bytes of the metadata", mine).front()).number();
+  const std::uint64_t size =
+      Unpacked(team.exchange("bytes of the metadata", mine).front()).number();
   const bool keeps = !team.leads() || file.stored();
   auto bytes = std::make_unique<std::string>();
   if (keeps) bytes->reserve(static_cast<std::size_t>(size));

@@ -114,8 +114,7 @@ int main(int argc, char** argv) {
   AgreeingTeam team(static_cast<std::size_t>(std::atol(argv[1])));
   const std::vector<std::string> words(argv + 2, argv + argc);
   const int status = fsdp::cli::run(words, std::cout, std::cerr, &team);
-  const auto [least, most] =
-      std::minmax_element(g_planned.shares.begin(), g_planned.shares.end());
+  const auto [least, most] = std::minmax_element(g_planned.shares.begin(), g_planned.shares.end());
   if (status != 0 || g_planned.shares.empty()) return status == 0 ? 1 : status;
   const std::uint64_t total =
       std::accumulate(g_planned.shares.begin(), g_planned.shares.end(), std::uint64_t{0});

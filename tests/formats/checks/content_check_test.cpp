@@ -63,8 +63,8 @@ TEST(ContentCheck, members_of_a_team_meet_the_error_of_one_process) {
   }
   ASSERT_THAT(alone, testing::HasSubstr("__1_0.distcp"));
   for (const std::size_t ranks : {2, 3, 50}) {
-    const auto errors = test::run_team(
-        ranks, [&](Team& team) { checked(path, LibraryTensors::kRefused, &team); });
+    const auto errors =
+        test::run_team(ranks, [&](Team& team) { checked(path, LibraryTensors::kRefused, &team); });
     EXPECT_THAT(errors, testing::Each(alone));
   }
 }
