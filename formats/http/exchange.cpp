@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kMaxRedirects = 5;
 
-bool is_success(const HttpAnswer& answer) {
-  return answer.head.status >= 200 && answer.head.status < 300;
-}
-
 // How long the server asks to wait: a number of seconds, or a date [RFC 9110, 10.2.3].
 std::optional<std::chrono::seconds> retry_after(const HttpHead& head) {
   const std::string* field = head.find("retry-after");
@@ -83,7 +79,7 @@ HttpAnswer exchange(HttpClient& client, Patience& patience, const Dialect& diale
     }
     try {
       HttpAnswer answer = client.send(request, sink, max_text);
-      if (is_success(answer) || !dialect.passes(answer)) return answer;
+      if (answer.succeeded() || !dialect.passes(answer)) return answer;
       patience.wait(cat("the server answers ", dialect.words(answer)), 1000,
                     retry_after(answer.head));
     } catch (const TransferError& e) {

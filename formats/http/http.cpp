@@ -91,17 +91,15 @@ struct Transfer {
   bool enough = false;
   std::exception_ptr thrown;
 
-  bool succeeded() const { return answer.head.status >= 200 && answer.head.status < 300; }
-
   bool take(std::span<const std::byte> bytes) {
-    if (succeeded() && sink != nullptr) {
+    if (answer.succeeded() && sink != nullptr) {
       if (!begun) sink->begin(answer.head);
       begun = true;
       enough = !sink->take(bytes);
       return !enough;
     }
-    const std::size_t most = succeeded() ? max_text : kMaxRefusal;
-    if (succeeded() && bytes.size() > most - answer.text.size()) {
+    const std::size_t most = answer.succeeded() ? max_text : kMaxRefusal;
+    if (answer.succeeded() && bytes.size() > most - answer.text.size()) {
       throw TransferError(cat("an answer of more than ", human_bytes(most)), 1);
     }
     answer.text.append(reinterpret_cast<const char*>(bytes.data()),
@@ -358,7 +356,7 @@ HttpAnswer HttpClient::send(const HttpRequest& request, HttpSink* sink, std::siz
     throw TransferError(escape(said), tries_after(code));
   }
   if (transfer.answer.head.status == 0) throw TransferError("an answer without a status", 1000);
-  if (sink != nullptr && transfer.succeeded()) {
+  if (sink != nullptr && transfer.answer.succeeded()) {
     if (!transfer.begun) sink->begin(transfer.answer.head);
     sink->end();
   }

@@ -49,6 +49,9 @@ struct HttpAnswer {
   HttpHead head;
   // The body of an answer that no sink took; of a refusal, its first 64 KiB.
   std::string text;
+
+  // Whether the status is one of 2xx.
+  bool succeeded() const { return head.status >= 200 && head.status < 300; }
 };
 
 // The request brought no answer, or none that makes sense.  The words hold no secret.

@@ -15,10 +15,6 @@ namespace {
 // Where a bucket of Amazon's is until its server says otherwise.
 constexpr const char* kFirstRegion = "us-east-1";
 
-bool is_success(const HttpAnswer& answer) {
-  return answer.head.status >= 200 && answer.head.status < 300;
-}
-
 bool is_expired(const HttpAnswer& answer) {
   if (answer.head.status != 400 && answer.head.status != 401 && answer.head.status != 403) {
     return false;
@@ -104,7 +100,7 @@ HttpAnswer S3Client::send(Patience& patience, S3Request request, HttpSink* sink,
           return signed_request(request, address, region, at_home ? credentials : Credentials());
         },
         sink, max_text);
-    if (is_success(answer)) return answer;
+    if (answer.succeeded()) return answer;
     if (!moved && learn_region(request.place.bucket, region, answer)) {
       moved = true;
       address = go_home();

@@ -16,10 +16,6 @@ constexpr std::size_t kMostEntries = 1'000'000;
 // A thousand keys of 1024 bytes, each byte encoded by three, and what stands around them.
 constexpr std::size_t kMostPage = std::size_t{16} << 20U;
 
-bool is_success(int status) {
-  return status >= 200 && status < 300;
-}
-
 bool is_missing(int status) {
   return status == 404 || status == 410;
 }
@@ -62,7 +58,7 @@ std::optional<StoredFile> S3Store::find(const std::string& url) const {
   Patience patience(escape(url));
   const HttpAnswer answer = client_.send(patience, {"HEAD", place});
   if (is_missing(answer.head.status)) return std::nullopt;
-  if (!is_success(answer.head.status)) throw refused(patience, answer);
+  if (!answer.succeeded()) throw refused(patience, answer);
   auto file = file_of_head(answer.head);
   if (!file) {
     throw Error(ErrorCode::kNetwork, patience.place() + ": the server does not say how long it is");
@@ -87,7 +83,7 @@ std::optional<std::vector<StoredEntry>> S3Store::list(const std::string& url) co
       throw Error(ErrorCode::kNotFound,
                   cat(patience.place(), ": no such bucket: ", client_.dialect().words(answer)));
     }
-    if (!is_success(answer.head.status)) throw refused(patience, answer);
+    if (!answer.succeeded()) throw refused(patience, answer);
     S3Page page;
     try {
       page = parse_s3_page(answer.text, prefix);
@@ -120,7 +116,7 @@ void S3Store::read(const std::string& url, const StoredFile& file, std::uint64_t
           request.fields.emplace_back("if-match", '"' + file.version + '"');
         }
       });
-  if (!is_success(answer.head.status)) throw refused(patience, answer);
+  if (!answer.succeeded()) throw refused(patience, answer);
 }
 
 std::optional<Store::Content> S3Store::fetch(const std::string& url,
@@ -131,15 +127,14 @@ std::optional<Store::Content> S3Store::fetch(const std::string& url,
   ContentSink sink(patience.place(), max_bytes);
   const HttpAnswer answer = client_.send(patience, {"GET", place}, &sink);
   if (is_missing(answer.head.status)) return std::nullopt;
-  if (!is_success(answer.head.status)) throw refused(patience, answer);
+  if (!answer.succeeded()) throw refused(patience, answer);
   return std::move(sink.content);
 }
 
 void S3Store::remove(const std::string& url) {
   Patience patience(escape(url));
   const HttpAnswer answer = client_.send(patience, {"DELETE", s3_place(file_url(url))});
-  const int status = answer.head.status;
-  if (!is_success(status) && !is_missing(status)) throw refused(patience, answer);
+  if (!answer.succeeded() && !is_missing(answer.head.status)) throw refused(patience, answer);
 }
 
 }  // namespace

@@ -36,10 +36,6 @@ NetworkLimits limits_for(std::uint64_t bytes) {
   return limits;
 }
 
-bool is_done(const HttpAnswer& answer) {
-  return answer.head.status >= 200 && answer.head.status < 300;
-}
-
 Error exists_error(const std::string& shown) {
   return {ErrorCode::kExists, shown + ": exists"};
 }
@@ -53,7 +49,7 @@ bool is_ours(S3Client& client, const std::string& shown, const S3Place& place,
   try {
     Patience patience(shown, limits);
     const HttpAnswer answer = client.send(patience, {"HEAD", place});
-    if (!is_done(answer)) return false;
+    if (!answer.succeeded()) return false;
     const std::string* found = answer.head.find(kMarkField);
     if (found != nullptr) return *found == mark;
     const auto file = file_of_head(answer.head);
@@ -89,7 +85,7 @@ void put_s3_file(S3Client& client, const std::string& url, std::span<const std::
     if (in_place()) return;
     throw;
   }
-  if (is_done(answer) || in_place()) return;
+  if (answer.succeeded() || in_place()) return;
   if (answer.head.status == 412) throw exists_error(patience.place());
   throw refusal(patience.place(), answer, client.dialect());
 }
@@ -106,7 +102,7 @@ S3Upload::S3Upload(S3Client& client, std::string url, std::uint64_t bytes)
   request.fields = {{kMarkField, mark_}};
   Patience patience(shown_);
   const HttpAnswer answer = client_.send(patience, std::move(request));
-  if (!is_done(answer)) throw refusal(shown_, answer, client_.dialect());
+  if (!answer.succeeded()) throw refusal(shown_, answer, client_.dialect());
   try {
     id_ = parse_s3_upload_id(answer.text);
   } catch (const Error& error) {
@@ -127,7 +123,7 @@ void S3Upload::put(std::uint32_t number, std::span<const std::byte> bytes) {
   request.body = bytes;
   Patience patience(shown_, limits_for(bytes.size()));
   const HttpAnswer answer = client_.send(patience, std::move(request));
-  if (!is_done(answer)) throw refusal(shown_, answer, client_.dialect());
+  if (!answer.succeeded()) throw refusal(shown_, answer, client_.dialect());
   const std::string* field = answer.head.find("etag");
   std::string etag = field == nullptr ? std::string() : strong_etag(*field);
   if (etag.empty()) {
@@ -151,7 +147,7 @@ void S3Upload::complete(bool only_new) {
     const HttpAnswer answer = ask_to_complete(body, only_new, tries);
     // An upload that is gone after another try was completed by it.
     const bool gone = answer.head.status == 404 && tries > 1;
-    if (!is_done(answer) && !in_place(gone)) {
+    if (!answer.succeeded() && !in_place(gone)) {
       if (only_new && answer.head.status == 412) throw exists_error(shown_);
       throw refusal(shown_, answer, client_.dialect());
     }
@@ -173,7 +169,7 @@ HttpAnswer S3Upload::ask_to_complete(const std::string& body, bool only_new, int
     HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMiB,
                                      [&](S3Request& /*request*/) { ++tries; });
     // The server answers before it knows how it ends.
-    if (!is_done(answer) || parse_s3_refusal(answer.text).code.empty()) return answer;
+    if (!answer.succeeded() || parse_s3_refusal(answer.text).code.empty()) return answer;
     patience.wait(cat("the server answers ", client_.dialect().words(answer)));
   }
 }

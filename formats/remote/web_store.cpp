@@ -13,10 +13,6 @@ namespace {
 
 constexpr std::size_t kMostPlaces = 100'000;
 
-bool succeeded(const HttpAnswer& answer) {
-  return answer.head.status >= 200 && answer.head.status < 300;
-}
-
 bool names_nothing(int status) {
   return status == 404 || status == 410;
 }
@@ -83,7 +79,7 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
   Patience patience(escape(url));
   HttpAnswer answer = ask(patience, "HEAD", home, nullptr, nullptr);
   if (names_nothing(answer.head.status)) return std::nullopt;
-  auto file = succeeded(answer) ? file_of_head(answer.head) : std::nullopt;
+  auto file = answer.succeeded() ? file_of_head(answer.head) : std::nullopt;
   if (file) return file;
   // Some servers know no HEAD, or sign addresses for GET alone.
   HeadOnly sink;
@@ -95,7 +91,7 @@ std::optional<StoredFile> WebStore::find(const std::string& url) const {
     const std::string* range = answer.head.find("content-range");
     if (range != nullptr && *range == "bytes */0") return StoredFile{};
   }
-  if (!succeeded(answer)) throw refusal(patience.place(), answer, Dialect());
+  if (!answer.succeeded()) throw refusal(patience.place(), answer, Dialect());
   file = file_of_head(answer.head);
   if (!file) {
     throw Error(ErrorCode::kUnsupported,
@@ -150,7 +146,7 @@ void WebStore::read(const std::string& url, const StoredFile& file, std::uint64_
     if (elsewhere) sink.ignore_etag();
     at = *place;
     const HttpAnswer answer = ask(patience, "GET", home, add, &sink, seen, &*place);
-    if (succeeded(answer)) return;
+    if (answer.succeeded()) return;
     // An address may be good for a while only.
     const std::scoped_lock lock(mutex_);
     places_.erase(url);
@@ -159,7 +155,7 @@ void WebStore::read(const std::string& url, const StoredFile& file, std::uint64_
     last.reset();
   }
   const HttpAnswer answer = ask(patience, "GET", home, add, &sink, seen);
-  if (!succeeded(answer)) throw refusal(patience.place(), answer, Dialect());
+  if (!answer.succeeded()) throw refusal(patience.place(), answer, Dialect());
   if (!last) return;
   const std::scoped_lock lock(mutex_);
   if (places_.size() < kMostPlaces) places_.insert_or_assign(url, *last);
@@ -175,7 +171,7 @@ std::optional<Store::Content> WebStore::fetch(const std::string& url,
       ask(patience, "GET", home_of(url), nullptr, &sink,
           [&](const HttpHead& head) { elsewhere = describe_elsewhere(head, said) || elsewhere; });
   if (names_nothing(answer.head.status)) return std::nullopt;
-  if (!succeeded(answer)) throw refusal(patience.place(), answer, Dialect());
+  if (!answer.succeeded()) throw refusal(patience.place(), answer, Dialect());
   if (elsewhere) sink.content.file.version = said.version;
   return std::move(sink.content);
 }
