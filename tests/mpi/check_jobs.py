@@ -15,7 +15,7 @@ import time
 import jobs
 
 # Kills of one rank, at calls that are drawn.
-KILLS = 24
+KILLS = 12
 CALLS = ("pwrite64", "fsync", "fallocate", "renameat2", "unlinkat", "pread64", "flock", "ftruncate")
 
 
