@@ -25,8 +25,11 @@ using State = Block::State;
 // Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
 constexpr std::uint64_t kLeastRequest = 256U << 10U;
 constexpr std::uint64_t kMostRequest = 8U << 20U;
-// Unwanted bytes that are read rather than asked around.
-constexpr std::uint64_t kGap = 256U << 10U;
+// Unwanted bytes that are read rather than asked around: what a link brings in the time that one of
+// many requests adds.
+constexpr std::uint64_t kGap = 64U << 10U;
+// Reads with a smaller gap follow each other: headers of records stand between their data.
+constexpr std::uint64_t kNear = 8U << 10U;
 // Files up to this size are read whole by the first read.
 constexpr std::uint64_t kSmallFile = 1U << 20U;
 // A read that nothing foretold is extended to this, for the next ones beside it.
@@ -66,6 +69,7 @@ struct ReadAhead::Impl {
   std::deque<std::pair<FilePointer, BlockPointer>> spent;  // the oldest first
   std::uint64_t number = 0;  // of the last block at hand: orders may be equal
   std::vector<std::thread> threads;
+  std::uint64_t windows = 0;  // files that are read in order without hints
   unsigned idle = 0;
   bool stopped = false;
 
@@ -173,9 +177,10 @@ struct ReadAhead::Impl {
 
   void add(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
     const std::uint64_t most = request_bytes();
-    if (const auto last = file->last_expected.lock()) {
-      const bool near = from >= last->end && from - last->end <= kGap &&
-                        clock - last->order <= budget / 4 && last->kept == kept;
+    if (const auto next = file->blocks.lower_bound(from); next != file->blocks.begin()) {
+      const BlockPointer& last = std::prev(next)->second;
+      const bool near =
+          from - last->end <= kGap && clock - last->order <= budget / 4 && last->kept == kept;
       if (near && last->state == State::kWaiting && to - last->begin <= most) {
         last->used += from - last->end;
         waiting_bytes += to - last->end;
@@ -198,7 +203,6 @@ struct ReadAhead::Impl {
         file->blocks.erase(at);
         throw;
       }
-      file->last_expected = block;
       waiting_bytes += block->size();
       clock += block->size();
       from = block->end;
@@ -228,6 +232,18 @@ struct ReadAhead::Impl {
     return at->second->end > offset ? at->second : nullptr;
   }
 
+  void set_window(AheadFile& file, std::uint64_t bytes) {
+    windows += bytes == 0 ? 0 : 1;
+    windows -= file.window == 0 ? 0 : 1;
+    file.window = bytes;
+  }
+
+  // The files that are read so share the memory.
+  void widen(AheadFile& file) {
+    const std::uint64_t most = std::max(budget / 2 / windows, kLeastRequest);
+    set_window(file, std::min(file.window * 2, most));
+  }
+
   // A read that no hint foretold: makes blocks for it and for what probably follows.  Returns false
   // if it is better read as it is.
   bool foresee(const FilePointer& file, std::uint64_t offset, std::uint64_t bytes) {
@@ -236,18 +252,18 @@ struct ReadAhead::Impl {
       expect(file, 0, size, true);
       return true;
     }
-    if (file->next != 0 && offset >= file->next && offset - file->next <= kGap) {
+    if (file->next != 0 && offset >= file->next && offset - file->next <= kNear) {
       if (file->window == 0 || file->window_end < offset) {
-        file->window = kFirstWindow;
+        set_window(*file, kFirstWindow);
         file->window_end = offset;
       }
       const std::uint64_t wanted = std::max(offset + bytes, file->window_end);
       expect(file, offset, std::min(size, wanted + file->window), false);
       file->window_end = std::min(size, wanted + file->window);
-      file->window = std::min(file->window * 2, budget / 2);
+      widen(*file);
       return true;
     }
-    file->window = 0;
+    set_window(*file, 0);
     if (bytes >= kLeastRead) return false;
     // The end of a file is read backwards: its directory stands before it.
     const bool end = offset >= size - kLeastRead;
@@ -265,7 +281,7 @@ struct ReadAhead::Impl {
     const std::uint64_t end = std::min(file->file.bytes, file->window_end + file->window);
     expect(file, file->window_end, end, false);
     file->window_end = end;
-    file->window = std::min<std::uint64_t>(file->window * 2, budget / 2);
+    widen(*file);
   }
 
   // Copies from the block what it has from `offset` on.  Returns the number of bytes; 0: the block
@@ -385,6 +401,7 @@ void ReadAhead::read(const std::shared_ptr<AheadFile>& file, std::uint64_t offse
 void ReadAhead::close(AheadFile& file) noexcept {
   const std::lock_guard lock(impl_->mutex);
   file.closed = true;
+  impl_->set_window(file, 0);
   while (!file.blocks.empty()) {
     const auto block = file.blocks.begin()->second;
     if (block->state == State::kReady) {

@@ -7,6 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/store/read_ahead.h"
 
 namespace fsdp::formats {
 namespace {
@@ -26,6 +27,18 @@ StoredSource::StoredSource(const Store& store, std::string url, StoredFile file)
 
 StoredSource::~StoredSource() {
   ReadAhead::shared().close(*ahead_);
+}
+
+std::uint64_t StoredSource::size() const {
+  return file().bytes;
+}
+
+const std::string& StoredSource::url() const {
+  return ahead_->url;
+}
+
+const StoredFile& StoredSource::file() const {
+  return ahead_->file;
 }
 
 void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {

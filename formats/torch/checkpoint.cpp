@@ -38,9 +38,9 @@ class TorchSaveCheckpoint : public Checkpoint {
     return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
   }
   bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
-                    ElementRange /*part*/) const override {
+                    ElementRange part) const override {
     const Location& record = tensor.chunks.location(chunk);
-    return file_->read_ahead(record.offset, record.length);
+    return part.count != 0 && file_->read_ahead(record.offset, record.length);
   }
   Value value(const ValueEntry& value) const override { return leaves_.at(value.path); }
   ChunkData storage(const StorageRef& storage) const override {

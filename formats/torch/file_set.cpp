@@ -126,8 +126,8 @@ ChunkData TorchFileSet::chunk(const TensorEntry& tensor, std::size_t chunk) cons
 }
 
 bool TorchFileSet::expect_chunk(const TensorEntry& tensor, std::size_t chunk,
-                                ElementRange /*part*/) const {
-  if (!folder_.stored()) return false;
+                                ElementRange part) const {
+  if (!folder_.stored() || part.count == 0) return false;
   try {
     const Location& location = tensor.chunks.location(chunk);
     return pool_.get(location.file)->read_ahead(location.offset, location.length);
