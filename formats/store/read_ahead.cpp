@@ -64,7 +64,7 @@ struct ReadAhead::Impl {
   std::uint64_t held_bytes = 0;   // of blocks that are on the way or at hand
   std::uint64_t spent_bytes = 0;  // of those that were read to their end
   std::uint64_t clock = 0;        // the order of the next hint
-  std::uint64_t front = 0;        // the order that reading has come to
+  std::uint64_t taken = 0;        // bytes that were read so far
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<FilePointer, BlockPointer>> at_hand;
   std::deque<std::pair<FilePointer, BlockPointer>> spent;  // the oldest first
   std::uint64_t number = 0;  // of the last block at hand: orders may be equal
@@ -126,7 +126,7 @@ struct ReadAhead::Impl {
       failure = std::current_exception();
     }
     lock.lock();
-    block->key = {block->order, ++number};
+    block->key = {taken, ++number};
     try {
       if (!failure && !file->closed) at_hand.emplace(block->key, std::pair(file, block));
     } catch (const std::bad_alloc&) {
@@ -168,8 +168,9 @@ struct ReadAhead::Impl {
         continue;
       }
       if (at_hand.empty()) return false;
+      // What stands before a hint fits into the memory: nobody comes for this block any more.
       const auto [file, block] = at_hand.begin()->second;
-      if (block->order + budget / 2 >= front) return false;
+      if (block->key.first + budget >= taken) return false;
       forget(*file, block);
     }
     return true;
@@ -189,7 +190,6 @@ struct ReadAhead::Impl {
         return;
       }
     }
-    clock = std::max(clock, front);
     while (from < to) {
       auto block = std::make_shared<Block>();
       block->begin = from;
@@ -288,7 +288,6 @@ struct ReadAhead::Impl {
   // is gone.
   std::uint64_t take(const FilePointer& file, const BlockPointer& block, std::uint64_t offset,
                      std::span<std::byte> out, Lock& lock) {
-    front = std::max(front, block->order);
     if (block->state == State::kWaiting) {
       make_room(block->size());
       begin(*block);
@@ -303,6 +302,10 @@ struct ReadAhead::Impl {
     if (block->state == State::kFailed && block->failure) std::rethrow_exception(block->failure);
     if (block->state != State::kReady) return 0;
     const std::uint64_t bytes = std::min<std::uint64_t>(out.size(), block->end - offset);
+    taken += bytes;
+    auto entry = at_hand.extract(block->key);
+    block->key = entry.key() = {taken, ++number};
+    at_hand.insert(std::move(entry));
     block->used += bytes;
     block->reach = std::max(block->reach, offset + bytes);
     if (!block->kept && !block->spent && block->used >= block->size() &&
@@ -326,7 +329,7 @@ struct ReadAhead::Impl {
     const auto next = file->blocks.lower_bound(offset);
     const std::uint64_t until = next == file->blocks.end() ? file->file.bytes : next->first;
     const auto part = out.first(std::min<std::uint64_t>(out.size(), until - offset));
-    front += part.size();
+    taken += part.size();
     wake();
     lock.unlock();
     file->store.read(file->url, file->file, offset, part);

@@ -30,7 +30,7 @@ struct AheadFile {
     bool spent = false;       // read to its end
     std::uint64_t used = 0;   // bytes that were read from it, and those that nobody wants
     std::uint64_t reach = 0;  // the end of what was read from it
-    std::pair<std::uint64_t, std::uint64_t> key;  // among those at hand
+    std::pair<std::uint64_t, std::uint64_t> key;  // among those at hand: when it was used last
     std::shared_ptr<std::byte[]> bytes;
     std::exception_ptr failure;
     std::uint64_t size() const { return end - begin; }

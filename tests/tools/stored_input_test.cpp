@@ -2,7 +2,11 @@
 // Every verb that reads, with a checkpoint in a store: the answer and the bytes are those that it
 // gives for the same checkpoint on this machine.
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <regex>
 
 #include <gmock/gmock.h>
@@ -189,6 +193,49 @@ TEST_F(StoredInputsTest, inspect_takes_three_requests) {
   EXPECT_LE(store_->take_requests().size(), 3U);
   EXPECT_EQ(run_cli({"inspect", stored("golden/2.11.0/zip_pt/full.pt")}).status, 0);
   EXPECT_LE(store_->take_requests().size(), 3U);
+}
+
+// No header is answered before 16 were asked for.
+TEST_F(StoredInputsTest, headers_of_many_files_are_requested_together) {
+  fs::create_directories(folder() / "many");
+  for (int i = 0; i < 30; ++i) {
+    const std::string header =
+        "{\"t" + std::to_string(i) + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(header.size());
+    write_file(folder() / ("many/" + std::to_string(i) + ".safetensors"), bytes + header + "1234");
+  }
+  struct Meeting {
+    std::mutex mutex;
+    std::condition_variable came;
+    int count = 0;
+  };
+  settings_.fault = [meeting = std::make_shared<Meeting>()](SimRequest request,
+                                                            const std::string&) {
+    if (request != SimRequest::kRead) return std::optional<ErrorCode>();
+    std::unique_lock lock(meeting->mutex);
+    ++meeting->count;
+    meeting->came.notify_all();
+    meeting->came.wait_for(lock, std::chrono::seconds(20), [&] { return meeting->count >= 16; });
+    return std::optional<ErrorCode>();
+  };
+  store_->set(settings_);
+  store_->take_requests();
+  const CliResult result = run_cli({"inspect", "sim://many"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("30 tensors"));
+  EXPECT_GE(store_->most_at_once(), 16U);
+  EXPECT_LE(store_->take_requests().size(), 32U);
+}
+
+// The headers that are looked at first, and then the data: few requests for many small items.
+TEST_F(StoredInputsTest, many_items_take_few_requests) {
+  const std::string fsdp2 = stored("golden/2.15.0/fsdp2/ckpt");  // 80 tensors in 4 files
+  store_->take_requests();
+  EXPECT_EQ(run_cli({"verify", fsdp2}).status, 0);
+  EXPECT_LE(store_->take_requests().size(), 8U);
+  EXPECT_EQ(run_cli({"consolidate", fsdp2, path("full.pt")}).status, 0);
+  EXPECT_LE(store_->take_requests().size(), 12U);
 }
 
 // A server without listings: what names the files is found by its own name.
