@@ -27,6 +27,12 @@ class ByteSource {
   // own `window` may keep some of the bytes that follow.
   virtual void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                         RunWindow& window) const;
+  // Hint: all of these bytes will be read soon, in the order of such hints.  Without effect but for
+  // files of a store: a kernel notices by itself.  Returns whether more hints are worth giving
+  // before a read follows.
+  virtual bool read_ahead(std::uint64_t /*offset*/, std::uint64_t /*count*/) const noexcept {
+    return false;
+  }
 };
 
 // `count` bytes from `offset` on, as a buffer.  The range is checked against the size before
@@ -54,6 +60,9 @@ class SourceRange : public ByteSource {
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
+  bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept override {
+    return base_->read_ahead(offset_ + offset, count);
+  }
 
  private:
   std::shared_ptr<const ByteSource> base_;
@@ -68,6 +77,9 @@ class EndsCache : public ByteSource {
   EndsCache(const ByteSource& base, std::uint64_t head_bytes, std::uint64_t tail_bytes);
   std::uint64_t size() const override { return base_.size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
+  bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept override {
+    return base_.read_ahead(offset, count);
+  }
 
  private:
   const ByteSource& base_;

@@ -51,10 +51,7 @@ class File : public ByteSource {
                 RunWindow& window) const override;
   // Hint: these few bytes will be read soon, so the disk may fetch them.
   void will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
-  // Hint: all of these bytes will be read soon, in the order of such hints.  Without effect for a
-  // file of this machine, whose kernel notices by itself.  Returns whether more hints are worth
-  // giving before a read follows.
-  bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept;
+  bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept override;
   // Unique for each File in this process.
   std::uint64_t number() const { return number_; }
   // Device and inode: the same for every open descriptor of one file, under any name.  Of a file of

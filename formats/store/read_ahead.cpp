@@ -159,7 +159,10 @@ struct ReadAhead::Impl {
   // Returns whether they have.
   bool make_room(std::uint64_t bytes) {
     while (held_bytes != 0 && held_bytes + bytes > budget) {
-      while (!spent.empty() && spent.front().second->state != State::kReady) spent.pop_front();
+      while (!spent.empty() &&
+             (spent.front().second->state != State::kReady || !spent.front().second->spent)) {
+        spent.pop_front();
+      }
       // The last ones may be read again: headers first, then data.
       if (spent_bytes > budget / 8 && !spent.empty()) {
         const auto [file, block] = std::move(spent.front());
@@ -209,9 +212,27 @@ struct ReadAhead::Impl {
     }
   }
 
+  // Keeps what was read once already: headers first, then data.
+  void want_again(AheadFile& file, std::uint64_t from, std::uint64_t to) {
+    auto at = file.blocks.upper_bound(from);
+    if (at != file.blocks.begin()) --at;
+    for (; at != file.blocks.end() && at->first < to; ++at) {
+      Block& block = *at->second;
+      if (block.end <= from || !block.spent) continue;
+      block.spent = false;
+      spent_bytes -= block.size();
+      block.used = 0;
+      block.reach = 0;
+      auto entry = at_hand.extract(block.key);
+      block.key = entry.key() = {taken, ++number};
+      at_hand.insert(std::move(entry));
+    }
+  }
+
   // Adds the parts of a range that no block has yet.
   void expect(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
     to = std::min(to, file->file.bytes);
+    want_again(*file, from, to);
     auto at = file->blocks.upper_bound(from);
     if (at != file->blocks.begin() && std::prev(at)->second->end > from)
       from = std::prev(at)->second->end;

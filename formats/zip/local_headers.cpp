@@ -17,6 +17,9 @@ using zip::LocalHeader;
 // with its usual alignment of 64, zip64 included, so that a header costs one small read.
 constexpr std::uint64_t kUsualExtraBytes = 4 + 24 + 4 + 63;
 
+// The longest data descriptor.
+constexpr std::uint64_t kDescriptorBytes = 24;
+
 // Walks the entries in the order of their positions: each must begin where the one before it ended.
 class LocalHeaders {
  public:
@@ -33,7 +36,12 @@ class LocalHeaders {
     check_overlap();
     std::vector<ZipLocalFacts> facts(order_.size());
     Before before;
-    for (const std::size_t i : order_) {
+    std::size_t expected = 0;
+    bool more = true;
+    for (std::size_t at = 0; at < order_.size(); ++at) {
+      for (; expected < order_.size() && (more || expected <= at); ++expected)
+        more = expect(directory_.entries[order_[expected]]);
+      const std::size_t i = order_[at];
       ZipEntry& entry = directory_.entries[i];
       check_gap(before, entry.header_offset);
       facts[i] = read_one(before.end, entry, directory_.headers[i]);
@@ -68,6 +76,13 @@ class LocalHeaders {
                       first.header_offset, " goes on to byte ", end, " at least, but entry ",
                       quote(second.name), " begins at byte ", second.header_offset);
     }
+  }
+
+  // Hint: the header is read, with the descriptor that may stand before it.
+  bool expect(const ZipEntry& entry) const {
+    const std::uint64_t before = std::min<std::uint64_t>(entry.header_offset, kDescriptorBytes);
+    return source_.read_ahead(entry.header_offset - before,
+                              before + LocalHeader::kBytes + entry.name.size() + kUsualExtraBytes);
   }
 
   // Only a data descriptor can lie between a payload and the next header or the directory.

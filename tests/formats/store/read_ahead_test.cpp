@@ -185,6 +185,24 @@ TEST_F(ReadAheadTest, hints_in_turns_are_joined_where_they_lie) {
   EXPECT_LE(store_.count(SimRequest::kRead), 3U);
 }
 
+// What was read of an item's headers stays until its data are read as well.
+TEST_F(ReadAheadTest, a_hint_keeps_what_was_read_already) {
+  ReadAhead::shared().set_budget(2 * kMiB);
+  const auto source = file("f", 16 * kMiB);
+  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) source->expect(at, 8 * kKiB);
+  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) expect_read(*source, at, 8 * kKiB);
+  store_.take_requests();
+  std::uint64_t hinted = 0;
+  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) {
+    while (hinted < 16 * kMiB && source->expect(hinted, 128 * kKiB)) hinted += 128 * kKiB;
+    hinted = std::max(hinted, at + 128 * kKiB);
+    expect_read(*source, at, 128 * kKiB);
+  }
+  // 16 MiB by requests of up to 256 KiB, of which some end at a header that stayed.
+  EXPECT_LE(store_.count(SimRequest::kRead), 128U);
+  EXPECT_GE(store_.most_at_once(), 4U);
+}
+
 TEST_F(ReadAheadTest, the_end_of_a_file_is_one_request) {
   const auto source = file("f", 4 * kMiB);
   store_.take_requests();
