@@ -78,7 +78,8 @@ class EndsCache : public ByteSource {
   std::uint64_t size() const override { return base_.size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   bool read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept override {
-    return base_.read_ahead(offset, count);
+    const bool kept = offset + count <= head_.size() || offset >= tail_offset_;
+    return !kept && base_.read_ahead(offset, count);
   }
 
  private:

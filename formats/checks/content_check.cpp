@@ -59,11 +59,12 @@ class LookAhead {
 
   // Called before tensor `number` is looked at.
   void before(std::size_t number) {
-    bool more = false;
+    bool more = memory_ahead_;
     for (; next_ < tensors_.size() && (more || ahead_ < kChunksAhead); next_ += step_) {
       const TensorEntry& tensor = tensors_[next_];
       for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
         more = checkpoint_.expect_chunk(tensor, c, {0, 0});
+      memory_ahead_ = memory_ahead_ || more;
       ahead_ += tensor.chunks.size();
     }
     ahead_ -= std::min(ahead_, tensors_[number].chunks.size());
@@ -75,7 +76,8 @@ class LookAhead {
   std::span<const TensorEntry> tensors_;
   std::size_t next_;  // the first tensor without hints so far
   std::size_t step_;
-  std::size_t ahead_ = 0;  // chunks with hints that were not looked at
+  bool memory_ahead_ = false;  // hints are kept in memory: each look makes room for another one
+  std::size_t ahead_ = 0;      // chunks with hints that were not looked at
 };
 
 // Checks the chunks of tensors.  The refusal of a tensor that cannot be joined names a remedy: the

@@ -221,8 +221,8 @@ struct ReadAhead::Impl {
       if (block.end <= from || !block.spent) continue;
       block.spent = false;
       spent_bytes -= block.size();
-      block.used = 0;
-      block.reach = 0;
+      const std::uint64_t wanted = std::min(to, block.end) - std::max(from, block.begin);
+      block.used = block.size() - wanted;
       auto entry = at_hand.extract(block.key);
       block.key = entry.key() = {taken, ++number};
       at_hand.insert(std::move(entry));

@@ -37,10 +37,13 @@ class LocalHeaders {
     std::vector<ZipLocalFacts> facts(order_.size());
     Before before;
     std::size_t expected = 0;
-    bool more = true;
+    bool memory_ahead = false;  // each header that is read makes room for another hint
     for (std::size_t at = 0; at < order_.size(); ++at) {
-      for (; expected < order_.size() && (more || expected <= at); ++expected)
+      bool more = memory_ahead;
+      for (; expected < order_.size() && (more || expected <= at); ++expected) {
         more = expect(directory_.entries[order_[expected]]);
+        memory_ahead = memory_ahead || more;
+      }
       const std::size_t i = order_[at];
       ZipEntry& entry = directory_.entries[i];
       check_gap(before, entry.header_offset);
