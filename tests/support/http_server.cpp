@@ -8,8 +8,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
-#include <optional>
+#include <memory>
 #include <stdexcept>
 
 namespace fsdp::test {
@@ -37,6 +38,8 @@ std::optional<HttpRequestSeen> read_request(int fd, std::string& buffer) {
   buffer.erase(0, end + 4);
   const std::string first = head.substr(0, head.find("\r\n"));
   const std::size_t blank = first.find(' ');
+  request.line = first;
+  request.head = lower(head.substr(first.size() + 2));
   request.method = first.substr(0, blank);
   request.target = first.substr(blank + 1, first.rfind(' ') - blank - 1);
   for (std::size_t at = first.size() + 2; at < head.size();) {
@@ -57,18 +60,62 @@ std::optional<HttpRequestSeen> read_request(int fd, std::string& buffer) {
   return request;
 }
 
-void send_all(int fd, std::string_view text) {
+// False: the client went away.
+bool send_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t sent = ::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
-    if (sent <= 0) return;
+    if (sent <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(sent));
   }
+  return true;
+}
+
+void reset_connection(int fd) {
+  // Closing a socket that does not linger sends RST; so does connecting it to nothing, and leaves
+  // the descriptor to its owner.
+  sockaddr nothing{};
+  nothing.sa_family = AF_UNSPEC;
+  ::connect(fd, &nothing, sizeof nothing);
+}
+
+// Waits until the client goes away.
+void await_end(int fd) {
+  std::array<char, 65536> block{};
+  while (::recv(fd, block.data(), block.size(), 0) > 0) {
+  }
+}
+
+RawReply raw_of(const HttpRequestSeen& request, HttpReply reply) {
+  if (reply.raw) return *std::move(reply.raw);
+  std::string text = "HTTP/1.1 " + std::to_string(reply.status) + " Answer\r\n";
+  const bool has_length =
+      std::any_of(reply.fields.begin(), reply.fields.end(),
+                  [](const auto& field) { return lower(field.first) == "content-length"; });
+  if (!has_length && reply.status != 204) {
+    reply.fields.emplace_back("Content-Length", std::to_string(reply.body.size()));
+  }
+  for (const auto& [name, value] : reply.fields) text += name + ": " + value + "\r\n";
+  text += "\r\n";
+  if (request.method != "HEAD") text += reply.body;
+  return {std::move(text)};
 }
 
 }  // namespace
 
-HttpServer::HttpServer(Answer answer) : answer_(std::move(answer)) {
-  listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+std::string whole_answer(int status, std::string_view body, std::string_view fields) {
+  return "HTTP/1.1 " + std::to_string(status) + " words\r\n" + std::string(fields) +
+         "content-length: " + std::to_string(body.size()) + "\r\n\r\n" + std::string(body);
+}
+
+HttpServer::HttpServer(std::vector<RawReply> replies)
+    : HttpServer([replies = std::move(replies),
+                  next = std::make_shared<std::atomic<std::size_t>>(0)](const HttpRequestSeen&) {
+        const std::size_t i = (*next)++;
+        return HttpReply{0, {}, {}, i < replies.size() ? replies[i] : RawReply{"", Then::kClose}};
+      }) {}
+
+HttpServer::HttpServer(Answer answer)
+    : answer_(std::move(answer)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -79,32 +126,46 @@ HttpServer::HttpServer(Answer answer) : answer_(std::move(answer)) {
     throw std::runtime_error("no port to listen on");
   }
   port_ = ntohs(address.sin_port);
-  acceptor_ = std::thread([this] {
-    for (;;) {
-      const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd < 0) return;
-      const std::scoped_lock lock(mutex_);
-      open_.push_back(fd);
-      threads_.emplace_back([this, fd] { serve(fd); });
-    }
-  });
+  acceptor_ = std::jthread([this] { accept_all(); });
 }
 
 HttpServer::~HttpServer() {
-  ::shutdown(listener_, SHUT_RDWR);
-  acceptor_.join();
-  ::close(listener_);
   {
     const std::scoped_lock lock(mutex_);
+    ending_ = true;
     for (const int fd : open_) ::shutdown(fd, SHUT_RDWR);
   }
-  for (std::thread& thread : threads_) thread.join();
+  ::shutdown(listener_, SHUT_RDWR);
+  acceptor_.join();
+  for (std::jthread& thread : threads_) thread.join();
   for (const int fd : open_) ::close(fd);
+  ::close(listener_);
 }
 
 std::vector<HttpRequestSeen> HttpServer::seen() const {
   const std::scoped_lock lock(mutex_);
   return seen_;
+}
+
+std::size_t HttpServer::connection_count() const {
+  const std::scoped_lock lock(mutex_);
+  return open_.size();
+}
+
+void HttpServer::wait_for(std::size_t requests) const {
+  std::unique_lock lock(mutex_);
+  came_.wait(lock, [&] { return seen_.size() >= requests; });
+}
+
+void HttpServer::accept_all() {
+  for (;;) {
+    const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    const std::scoped_lock lock(mutex_);
+    open_.push_back(fd);
+    if (ending_) return;
+    threads_.emplace_back([this, fd] { serve(fd); });
+  }
 }
 
 void HttpServer::serve(int fd) {
@@ -113,23 +174,18 @@ void HttpServer::serve(int fd) {
     {
       const std::scoped_lock lock(mutex_);
       seen_.push_back(*request);
+      came_.notify_all();
     }
-    HttpReply reply = answer_(*request);
-    if (!reply.raw.empty()) {
-      send_all(fd, reply.raw);
-      break;
+    const RawReply reply = raw_of(*request, answer_(*request));
+    if (!send_all(fd, reply.bytes)) break;
+    if (reply.then == Then::kKeep) continue;
+    if (reply.then == Then::kReset) {
+      reset_connection(fd);
+    } else if (reply.then == Then::kClose) {
+      ::shutdown(fd, SHUT_WR);
     }
-    std::string text = "HTTP/1.1 " + std::to_string(reply.status) + " Answer\r\n";
-    const bool has_length =
-        std::any_of(reply.fields.begin(), reply.fields.end(),
-                    [](const auto& field) { return lower(field.first) == "content-length"; });
-    if (!has_length && reply.status != 204) {
-      reply.fields.emplace_back("Content-Length", std::to_string(reply.body.size()));
-    }
-    for (const auto& [name, value] : reply.fields) text += name + ": " + value + "\r\n";
-    text += "\r\n";
-    if (request->method != "HEAD") text += reply.body;
-    send_all(fd, text);
+    await_end(fd);
+    return;
   }
   ::shutdown(fd, SHUT_RDWR);
 }

@@ -9,15 +9,15 @@
 
 #include "formats/base/interrupt.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/scripted_server.h"
+#include "tests/support/http_server.h"
 
 namespace fsdp::formats {
 namespace {
 
 using std::chrono::seconds;
 using test::expect_error;
-using test::ScriptedAnswer;
-using test::ScriptedServer;
+using test::HttpServer;
+using test::RawReply;
 using test::Then;
 using test::whole_answer;
 using testing::ElementsAre;
@@ -57,7 +57,7 @@ class ExchangeTest : public testing::Test {
   }
   ~ExchangeTest() override { interrupt_signal = 0; }
 
-  HttpAnswer ask(const ScriptedServer& server, HttpSink* sink = nullptr) {
+  HttpAnswer ask(const HttpServer& server, HttpSink* sink = nullptr) {
     return exchange(
         client_, patience_, dialect_,
         [&] {
@@ -69,7 +69,7 @@ class ExchangeTest : public testing::Test {
         sink);
   }
   // Asks for /k of this server, with credentials as long as they are that host's.
-  HttpAnswer ask_on(const ScriptedServer& server) {
+  HttpAnswer ask_on(const HttpServer& server) {
     return follow(
         client_, patience_, dialect_, *parse_address(server.url("/k")),
         [](const Address& address, bool at_home) {
@@ -89,7 +89,7 @@ class ExchangeTest : public testing::Test {
 };
 
 TEST_F(ExchangeTest, a_refusal_that_passes_is_asked_again) {
-  ScriptedServer server({{whole_answer(503, "slow down")}, {whole_answer(200, "data")}});
+  HttpServer server({{whole_answer(503, "slow down")}, {whole_answer(200, "data")}});
   EXPECT_EQ(ask(server).text, "data");
   EXPECT_EQ(made_, 2);  // each try is signed anew
 }
@@ -104,13 +104,13 @@ TEST_F(ExchangeTest, which_refusals_pass) {
 }
 
 TEST_F(ExchangeTest, another_refusal_is_an_answer) {
-  ScriptedServer server({{whole_answer(404, "none")}, {whole_answer(200, "data")}});
+  HttpServer server({{whole_answer(404, "none")}, {whole_answer(200, "data")}});
   EXPECT_EQ(ask(server).head.status, 404);
   EXPECT_EQ(made_, 1);
 }
 
 TEST_F(ExchangeTest, refusals_without_an_end_are_told_with_their_number) {
-  ScriptedServer server(std::vector<ScriptedAnswer>(9, {whole_answer(503, "busy")}));
+  HttpServer server(std::vector<RawReply>(9, {whole_answer(503, "busy")}));
   expect_error(ErrorCode::kNetwork, "s3://b/k: the server answers 503; tried 3 times in ",
                [&] { ask(server); });
   EXPECT_EQ(server.seen().size(), 3U);
@@ -118,21 +118,21 @@ TEST_F(ExchangeTest, refusals_without_an_end_are_told_with_their_number) {
 
 TEST_F(ExchangeTest, a_connection_that_breaks_is_made_again) {
   const std::string half = "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nda";
-  ScriptedServer server({{half, Then::kReset}, {half, Then::kClose}, {whole_answer(200, "data")}});
+  HttpServer server({{half, Then::kReset}, {half, Then::kClose}, {whole_answer(200, "data")}});
   EXPECT_EQ(ask(server).text, "data");
   EXPECT_EQ(made_, 3);
 }
 
 TEST_F(ExchangeTest, a_body_that_stalls_is_asked_for_again) {
-  ScriptedServer server({{"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nda", Then::kStall},
-                         {whole_answer(200, "data")}});
+  HttpServer server({{"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nda", Then::kStall},
+                     {whole_answer(200, "data")}});
   const auto begin = Clock::now();
   EXPECT_EQ(ask(server).text, "data");
   EXPECT_LT(Clock::now() - begin, seconds(6));
 }
 
 TEST_F(ExchangeTest, a_server_that_never_answers_is_told_by_the_deadline) {
-  ScriptedServer server(std::vector<ScriptedAnswer>(20, {"", Then::kStall}));
+  HttpServer server(std::vector<RawReply>(20, {"", Then::kStall}));
   patience_ = Patience("u", {1000, seconds(2), seconds(20)});
   const auto begin = Clock::now();
   expect_error(ErrorCode::kNetwork, "u: ", [&] { ask(server); });
@@ -141,7 +141,7 @@ TEST_F(ExchangeTest, a_server_that_never_answers_is_told_by_the_deadline) {
 
 TEST_F(ExchangeTest, no_server_is_told) {
   std::string url;
-  { url = ScriptedServer({}).url("/"); }
+  { url = HttpServer(std::vector<RawReply>()).url("/"); }
   expect_error(ErrorCode::kNetwork, "; tried 3 times in ", [&] {
     exchange(client_, patience_, dialect_, [&] {
       HttpRequest request;
@@ -152,9 +152,9 @@ TEST_F(ExchangeTest, no_server_is_told) {
 }
 
 TEST_F(ExchangeTest, a_wrong_range_and_too_few_bytes_are_asked_for_again) {
-  ScriptedServer server({{whole_answer(206, "abcd", "content-range: bytes 1-4/9\r\n")},
-                         {whole_answer(206, "abc", "content-range: bytes 0-3/9\r\n")},
-                         {whole_answer(206, "abcd", "content-range: bytes 0-3/9\r\n")}});
+  HttpServer server({{whole_answer(206, "abcd", "content-range: bytes 1-4/9\r\n")},
+                     {whole_answer(206, "abc", "content-range: bytes 0-3/9\r\n")},
+                     {whole_answer(206, "abcd", "content-range: bytes 0-3/9\r\n")}});
   RangeSink sink({0, 3, {}});
   EXPECT_EQ(ask(server, &sink).head.status, 206);
   EXPECT_EQ(sink.bytes, "abcd");
@@ -162,14 +162,14 @@ TEST_F(ExchangeTest, a_wrong_range_and_too_few_bytes_are_asked_for_again) {
 }
 
 TEST_F(ExchangeTest, a_whole_file_in_place_of_a_range_is_told) {
-  ScriptedServer server(std::vector<ScriptedAnswer>(5, {whole_answer(200, "abcdefghi")}));
+  HttpServer server(std::vector<RawReply>(5, {whole_answer(200, "abcdefghi")}));
   RangeSink sink({0, 3, {}});
   expect_error(ErrorCode::kNetwork, "s3://b/k: another range; tried 3 times",
                [&] { ask(server, &sink); });
 }
 
 TEST_F(ExchangeTest, waits_as_long_as_the_server_asks) {
-  ScriptedServer server({{whole_answer(503, "", "retry-after: 1\r\n")}, {whole_answer(200, "")}});
+  HttpServer server({{whole_answer(503, "", "retry-after: 1\r\n")}, {whole_answer(200, "")}});
   const auto begin = Clock::now();
   EXPECT_EQ(ask(server).head.status, 200);
   EXPECT_GE(Clock::now() - begin, seconds(1));
@@ -179,7 +179,7 @@ TEST_F(ExchangeTest, a_wait_beyond_the_deadline_is_not_begun) {
   const char* fields[] = {"retry-after: 3600\r\n", "retry-after: 9223372036854775807\r\n",
                           "retry-after: Fri, 31 Dec 2199 23:59:59 GMT\r\n"};
   for (const char* field : fields) {
-    ScriptedServer server({{whole_answer(429, "", field)}, {whole_answer(200, "")}});
+    HttpServer server({{whole_answer(429, "", field)}, {whole_answer(200, "")}});
     patience_.progressed();
     const auto begin = Clock::now();
     expect_error(ErrorCode::kNetwork, "s3://b/k: the server answers 429", [&] { ask(server); });
@@ -192,7 +192,7 @@ TEST_F(ExchangeTest, a_wait_that_makes_no_sense_is_none) {
                           "retry-after: 99999999999999999999\r\n",
                           "retry-after: Sun, 06 Nov 1994 08:49:37 GMT\r\n"};
   for (const char* field : fields) {
-    ScriptedServer server({{whole_answer(503, "", field)}, {whole_answer(200, "")}});
+    HttpServer server({{whole_answer(503, "", field)}, {whole_answer(200, "")}});
     patience_.progressed();
     const auto begin = Clock::now();
     EXPECT_EQ(ask(server).head.status, 200) << field;
@@ -201,9 +201,9 @@ TEST_F(ExchangeTest, a_wait_that_makes_no_sense_is_none) {
 }
 
 TEST_F(ExchangeTest, a_redirect_is_followed_with_credentials_to_the_same_host_alone) {
-  ScriptedServer other({{whole_answer(200, "data")}});
-  ScriptedServer server({{whole_answer(307, "", "location: /moved?x=1\r\n")},
-                         {whole_answer(302, "", "location: " + other.url("/cdn") + "\r\n")}});
+  HttpServer other({{whole_answer(200, "data")}});
+  HttpServer server({{whole_answer(307, "", "location: /moved?x=1\r\n")},
+                     {whole_answer(302, "", "location: " + other.url("/cdn") + "\r\n")}});
   EXPECT_EQ(ask_on(server).text, "data");
   const auto seen = server.seen();
   ASSERT_EQ(seen.size(), 2U);
@@ -214,24 +214,22 @@ TEST_F(ExchangeTest, a_redirect_is_followed_with_credentials_to_the_same_host_al
 }
 
 TEST_F(ExchangeTest, the_same_host_by_another_name_or_port_is_another_one) {
-  ScriptedServer server({{whole_answer(200, "data")}});
+  HttpServer server({{whole_answer(200, "data")}});
   const std::string port = server.authority().substr(server.authority().find(':'));
-  ScriptedServer first({{whole_answer(301, "", "location: http://localhost" + port + "/k\r\n")}});
+  HttpServer first({{whole_answer(301, "", "location: http://localhost" + port + "/k\r\n")}});
   EXPECT_EQ(ask_on(first).text, "data");
   EXPECT_THAT(server.seen().at(0).head, Not(HasSubstr("authorization")));
 }
 
 TEST_F(ExchangeTest, redirects_without_an_end_are_told) {
-  ScriptedServer server(
-      std::vector<ScriptedAnswer>(20, {whole_answer(302, "", "location: /k\r\n")}));
+  HttpServer server(std::vector<RawReply>(20, {whole_answer(302, "", "location: /k\r\n")}));
   expect_error(ErrorCode::kNetwork, "s3://b/k: the server redirects more than 5 times",
                [&] { ask_on(server); });
   EXPECT_EQ(server.seen().size(), 6U);
 }
 
 TEST_F(ExchangeTest, a_redirect_that_is_not_followed_is_told_without_its_query) {
-  ScriptedServer server(
-      {{whole_answer(302, "", "location: file:///etc/passwd?signature=s3cret\r\n")}});
+  HttpServer server({{whole_answer(302, "", "location: file:///etc/passwd?signature=s3cret\r\n")}});
   try {
     ask_on(server);
     ADD_FAILURE();
@@ -265,7 +263,7 @@ TEST_F(ExchangeTest, each_refusal_has_its_code) {
 }
 
 TEST_F(ExchangeTest, an_interrupt_ends_the_tries) {
-  ScriptedServer server(std::vector<ScriptedAnswer>(9, {whole_answer(503, "busy")}));
+  HttpServer server(std::vector<RawReply>(9, {whole_answer(503, "busy")}));
   interrupt_signal = SIGINT;
   expect_error(ErrorCode::kInterrupted, "", [&] { ask(server); });
   EXPECT_EQ(server.seen().size(), 0U);

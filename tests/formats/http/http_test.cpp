@@ -14,15 +14,15 @@
 
 #include "formats/base/interrupt.h"
 #include "tests/support/expect_error.h"
-#include "tests/support/scripted_server.h"
+#include "tests/support/http_server.h"
 
 namespace fsdp::formats {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using test::ScriptedAnswer;
-using test::ScriptedServer;
+using test::HttpServer;
+using test::RawReply;
 using test::Then;
 using test::whole_answer;
 using testing::HasSubstr;
@@ -80,7 +80,7 @@ class HttpTest : public testing::Test {
 };
 
 TEST_F(HttpTest, gets_an_answer_with_its_head_and_its_text) {
-  ScriptedServer server({{whole_answer(200, "hello", "ETag: \"v\"\r\n")}});
+  HttpServer server({{whole_answer(200, "hello", "ETag: \"v\"\r\n")}});
   HttpRequest request = get(server.url("/a/../b%2F?q=1"));
   request.fields = {{"x-amz-date", "now"}, {"range", "bytes=0-4"}};
   const HttpAnswer answer = client_.send(request, nullptr);
@@ -97,11 +97,11 @@ TEST_F(HttpTest, gets_an_answer_with_its_head_and_its_text) {
 }
 
 TEST_F(HttpTest, sends_each_method_with_its_body) {
-  ScriptedServer server({{whole_answer(200, "")},
-                         {whole_answer(200, "")},
-                         {whole_answer(200, "")},
-                         {"HTTP/1.1 204 words\r\n\r\n"},
-                         {"HTTP/1.1 200 words\r\ncontent-length: 9\r\n\r\n"}});
+  HttpServer server({{whole_answer(200, "")},
+                     {whole_answer(200, "")},
+                     {whole_answer(200, "")},
+                     {"HTTP/1.1 204 words\r\n\r\n"},
+                     {"HTTP/1.1 200 words\r\ncontent-length: 9\r\n\r\n"}});
   // Longer than what libcurl asks about before it sends it.
   const std::string body(3U << 20U, 'b');
   HttpRequest request = get(server.url("/k"));
@@ -140,7 +140,7 @@ TEST_F(HttpTest, sends_each_method_with_its_body) {
 }
 
 TEST_F(HttpTest, a_field_with_a_line_end_is_not_sent) {
-  ScriptedServer server({{whole_answer(200, "")}});
+  HttpServer server({{whole_answer(200, "")}});
   for (const char* value : {"a\r\nx: y", "a\nx: y", "a\r"}) {
     HttpRequest request = get(server.url("/"));
     request.fields = {{"authorization", value}};
@@ -150,14 +150,13 @@ TEST_F(HttpTest, a_field_with_a_line_end_is_not_sent) {
 }
 
 TEST_F(HttpTest, redirects_are_answers) {
-  ScriptedServer server({{whole_answer(302, "", "location: /b\r\n")}});
+  HttpServer server({{whole_answer(302, "", "location: /b\r\n")}});
   EXPECT_EQ(client_.send(get(server.url("/a")), nullptr).head.status, 302);
   EXPECT_EQ(server.seen().size(), 1U);
 }
 
 TEST_F(HttpTest, an_interim_answer_is_none) {
-  ScriptedServer server(
-      {{"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + whole_answer(200, "body")}});
+  HttpServer server({{"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n" + whole_answer(200, "body")}});
   const HttpAnswer answer = client_.send(get(server.url("/")), nullptr);
   EXPECT_EQ(answer.head.status, 200);
   EXPECT_EQ(answer.head.find("link"), nullptr);
@@ -166,18 +165,18 @@ TEST_F(HttpTest, an_interim_answer_is_none) {
 
 TEST_F(HttpTest, a_chunked_body_is_put_together) {
   const std::string head = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-  ScriptedServer server({{head + "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"},
-                         {head + "3\r\nabc\r\n", Then::kClose},
-                         {head + "zz\r\nabc\r\n", Then::kClose}});
+  HttpServer server({{head + "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"},
+                     {head + "3\r\nabc\r\n", Then::kClose},
+                     {head + "zz\r\nabc\r\n", Then::kClose}});
   EXPECT_EQ(client_.send(get(server.url("/")), nullptr).text, "abcde");
   EXPECT_THAT(failure(get(server.url("/"))), HasSubstr("; 1000 tries"));
   EXPECT_THAT(failure(get(server.url("/"))), HasSubstr("; 1000 tries"));
 }
 
 TEST_F(HttpTest, a_text_larger_than_what_is_asked_for_is_refused) {
-  ScriptedServer server({{whole_answer(200, std::string(1000, 'x'))},
-                         {whole_answer(200, std::string(1001, 'x'))},
-                         {"HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, 'x'), Then::kStall}});
+  HttpServer server({{whole_answer(200, std::string(1000, 'x'))},
+                     {whole_answer(200, std::string(1001, 'x'))},
+                     {"HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, 'x'), Then::kStall}});
   EXPECT_EQ(failure(get(server.url("/"))), "status 200");
   EXPECT_EQ(failure(get(server.url("/"))), "an answer of more than 1000 B; 1 tries");
   // One that says nothing of its length.
@@ -185,7 +184,7 @@ TEST_F(HttpTest, a_text_larger_than_what_is_asked_for_is_refused) {
 }
 
 TEST_F(HttpTest, a_refusal_is_cut_at_64_kib) {
-  ScriptedServer server({{whole_answer(500, std::string(1 << 20, 'x'))}});
+  HttpServer server({{whole_answer(500, std::string(1 << 20, 'x'))}});
   HttpCollector sink;
   const HttpAnswer answer = client_.send(get(server.url("/")), &sink, 10);
   EXPECT_EQ(answer.head.status, 500);
@@ -194,7 +193,7 @@ TEST_F(HttpTest, a_refusal_is_cut_at_64_kib) {
 }
 
 TEST_F(HttpTest, a_refusal_amid_a_body_that_is_sent_is_the_answer) {
-  ScriptedServer server({{whole_answer(403, "no"), Then::kClose}});
+  HttpServer server({{whole_answer(403, "no"), Then::kClose}});
   const std::string body(16, 'b');
   HttpRequest request = get(server.url("/"));
   request.method = "PUT";
@@ -204,7 +203,7 @@ TEST_F(HttpTest, a_refusal_amid_a_body_that_is_sent_is_the_answer) {
 
 TEST_F(HttpTest, a_sink_gets_the_body_of_a_success) {
   const std::string body(2U << 20U, 'y');
-  ScriptedServer server({{whole_answer(206, body)}, {whole_answer(200, "")}});
+  HttpServer server({{whole_answer(206, body)}, {whole_answer(200, "")}});
   HttpCollector sink;
   const HttpAnswer answer = client_.send(get(server.url("/")), &sink);
   EXPECT_EQ(answer.text, "");
@@ -216,7 +215,7 @@ TEST_F(HttpTest, a_sink_gets_the_body_of_a_success) {
 }
 
 TEST_F(HttpTest, a_sink_may_have_enough) {
-  ScriptedServer server({{"HTTP/1.1 200 OK\r\n\r\nabcdef", Then::kStall}, {whole_answer(200, "")}});
+  HttpServer server({{"HTTP/1.1 200 OK\r\n\r\nabcdef", Then::kStall}, {whole_answer(200, "")}});
   HttpCollector sink;
   sink.most = 6;
   client_.send(get(server.url("/")), &sink);
@@ -228,7 +227,7 @@ TEST_F(HttpTest, a_sink_may_have_enough) {
 }
 
 TEST_F(HttpTest, what_a_sink_throws_is_thrown_on) {
-  ScriptedServer server(
+  HttpServer server(
       {{whole_answer(200, "x", "x-refuse: 1\r\n")}, {whole_answer(200, "", "x-refuse: 1\r\n")}});
   HttpCollector sink;
   EXPECT_THROW(client_.send(get(server.url("/")), &sink), std::out_of_range);
@@ -238,7 +237,7 @@ TEST_F(HttpTest, what_a_sink_throws_is_thrown_on) {
 
 TEST_F(HttpTest, a_body_that_ends_early_is_told) {
   const std::string half = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
-  ScriptedServer server(
+  HttpServer server(
       {{half, Then::kClose}, {half, Then::kReset}, {"", Then::kReset}, {"", Then::kClose}});
   HttpCollector sink;
   EXPECT_THAT(failure(get(server.url("/")), &sink), HasSubstr("; 1000 tries"));
@@ -250,7 +249,7 @@ TEST_F(HttpTest, a_body_that_ends_early_is_told) {
 }
 
 TEST_F(HttpTest, a_body_that_stalls_is_given_up) {
-  ScriptedServer server(
+  HttpServer server(
       {{"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc", Then::kStall}, {"", Then::kStall}});
   HttpRequest request = get(server.url("/"));
   request.stall = seconds(1);
@@ -267,11 +266,11 @@ TEST_F(HttpTest, a_body_that_stalls_is_given_up) {
 }
 
 TEST_F(HttpTest, an_answer_that_is_none_of_http_is_told) {
-  ScriptedServer server({{"220 mail.example.org ESMTP\r\n\r\n", Then::kClose},
-                         {"HTTP/1.1 2000 OK\r\ncontent-length: 0\r\n\r\n", Then::kClose},
-                         {"HTTP/1.1 20 OK\r\ncontent-length: 0\r\n\r\n", Then::kClose},
-                         {std::string(300, '\0'), Then::kClose},
-                         {"\r\n\r\n\r\n", Then::kClose}});
+  HttpServer server({{"220 mail.example.org ESMTP\r\n\r\n", Then::kClose},
+                     {"HTTP/1.1 2000 OK\r\ncontent-length: 0\r\n\r\n", Then::kClose},
+                     {"HTTP/1.1 20 OK\r\ncontent-length: 0\r\n\r\n", Then::kClose},
+                     {std::string(300, '\0'), Then::kClose},
+                     {"\r\n\r\n\r\n", Then::kClose}});
   for (int i = 0; i < 5; ++i) {
     EXPECT_THAT(failure(get(server.url("/"))), Not(StartsWith("status"))) << i;
   }
@@ -280,8 +279,8 @@ TEST_F(HttpTest, an_answer_that_is_none_of_http_is_told) {
 TEST_F(HttpTest, a_head_without_an_end_is_bounded) {
   std::string head = "HTTP/1.1 200 OK\r\n";
   for (int i = 0; i < 100'000; ++i) head += "x-field-" + std::to_string(i) + ": value\r\n";
-  ScriptedServer server({{head + "content-length: 0\r\n\r\n", Then::kClose},
-                         {"HTTP/1.1 200 OK\r\nx: " + std::string(4U << 20U, 'x'), Then::kClose}});
+  HttpServer server({{head + "content-length: 0\r\n\r\n", Then::kClose},
+                     {"HTTP/1.1 200 OK\r\nx: " + std::string(4U << 20U, 'x'), Then::kClose}});
   // Some versions of libcurl refuse a head of 2 MB; of what the others pass on 200 fields are kept.
   try {
     EXPECT_LE(client_.send(get(server.url("/")), nullptr).head.fields.size(), 200U);
@@ -293,7 +292,7 @@ TEST_F(HttpTest, a_head_without_an_end_is_bounded) {
 
 TEST_F(HttpTest, no_server_no_name_and_other_schemes_are_told) {
   std::string closed;
-  { closed = ScriptedServer({}).url("/"); }
+  { closed = HttpServer(std::vector<RawReply>()).url("/"); }
   EXPECT_THAT(failure(get(closed)), HasSubstr("; 5 tries"));
   EXPECT_THAT(failure(get("http://no-such-host.invalid/")), HasSubstr("; 3 tries"));
   EXPECT_THAT(failure(get("file:///etc/passwd")), HasSubstr("; 5 tries"));
@@ -302,7 +301,7 @@ TEST_F(HttpTest, no_server_no_name_and_other_schemes_are_told) {
 }
 
 TEST_F(HttpTest, nothing_goes_in_the_clear_to_a_server_that_speaks_no_tls) {
-  ScriptedServer server({{whole_answer(200, "")}});
+  HttpServer server({{whole_answer(200, "")}});
   HttpRequest request = get("https://" + server.authority() + "/");
   request.timeout = milliseconds(300);
   EXPECT_THAT(failure(request), Not(StartsWith("status")));
@@ -314,7 +313,7 @@ TEST_F(HttpTest, a_file_of_authorities_that_is_missing_is_told) {
   ::setenv("AWS_CA_BUNDLE", "/nonexistent/ca.pem", 1);
   HttpClient client;
   ::unsetenv("AWS_CA_BUNDLE");
-  ScriptedServer server({});
+  HttpServer server((std::vector<RawReply>()));
   try {
     client.send(get("https://" + server.authority() + "/"), nullptr);
     ADD_FAILURE();
@@ -325,8 +324,8 @@ TEST_F(HttpTest, a_file_of_authorities_that_is_missing_is_told) {
 }
 
 TEST_F(HttpTest, a_proxy_of_the_environment_is_asked_but_not_for_everything) {
-  ScriptedServer proxy({{whole_answer(200, "by proxy")}});
-  ScriptedServer server({{whole_answer(200, "straight")}});
+  HttpServer proxy({{whole_answer(200, "by proxy")}});
+  HttpServer server({{whole_answer(200, "straight")}});
   ::setenv("http_proxy", ("http://" + proxy.authority()).c_str(), 1);
   EXPECT_EQ(client_.send(get("http://no-such-host.invalid/a"), nullptr).text, "by proxy");
   EXPECT_EQ(proxy.seen().at(0).line, "GET http://no-such-host.invalid/a HTTP/1.1");
@@ -337,7 +336,7 @@ TEST_F(HttpTest, a_proxy_of_the_environment_is_asked_but_not_for_everything) {
 }
 
 TEST_F(HttpTest, an_interrupt_ends_a_request) {
-  ScriptedServer server({{"", Then::kStall}, {whole_answer(204, "")}});
+  HttpServer server({{"", Then::kStall}, {whole_answer(204, "")}});
   std::jthread other([&] {
     server.wait_for(1);
     interrupt_signal = SIGTERM;
@@ -362,7 +361,7 @@ TEST_F(HttpTest, a_connection_that_breaks_while_a_body_is_sent_does_not_end_the_
   sigset_t before{};
   sigset_t after{};
   ::pthread_sigmask(SIG_BLOCK, nullptr, &before);
-  ScriptedServer server({{whole_answer(200, ""), Then::kClose}, {"", Then::kReset}});
+  HttpServer server({{whole_answer(200, ""), Then::kClose}, {"", Then::kReset}});
   HttpRequest request = get(server.url("/"));
   request.method = "PUT";
   const std::string body(8U << 20U, 'b');
@@ -374,8 +373,8 @@ TEST_F(HttpTest, a_connection_that_breaks_while_a_body_is_sent_does_not_end_the_
 }
 
 TEST_F(HttpTest, many_threads_send_at_once) {
-  std::vector<ScriptedAnswer> answers(64, {whole_answer(200, "same")});
-  ScriptedServer server(std::move(answers));
+  std::vector<RawReply> answers(64, {whole_answer(200, "same")});
+  HttpServer server(std::move(answers));
   std::vector<std::jthread> threads;
   std::atomic<int> right{0};
   for (int i = 0; i < 8; ++i) {

@@ -171,7 +171,7 @@ TEST_F(S3UploadTest, KnowsItsOwnFileAfterALostAnswer) {
     if (!makes_it || lost) return HttpReply{0};
     lost = true;
     bucket_.plain(seen);
-    return HttpReply{200, {}, {}, "\r\n"};
+    return HttpReply{200, {}, {}, test::RawReply{"\r\n", test::Then::kClose}};
   };
   put_s3_file(client_, kUrl, bytes_of("x"), true);
   EXPECT_EQ(bucket_.content, "x");
@@ -198,7 +198,7 @@ TEST_F(S3UploadTest, AnotherOnesFileIsNotTakenForItsOwn) {
     bucket_.there = true;
     bucket_.content = "y";
     bucket_.mark = "theirs";
-    return HttpReply{200, {}, {}, "\r\n"};
+    return HttpReply{200, {}, {}, test::RawReply{"\r\n", test::Then::kClose}};
   };
   test::expect_error(ErrorCode::kExists, "s3://bkt/k: exists",
                      [&] { put_s3_file(client_, kUrl, bytes_of("x"), true); });
