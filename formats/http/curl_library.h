@@ -29,6 +29,7 @@ enum Option : int {
   kCustomRequest = 10036,
   kNoBody = 44,
   kPost = 47,
+  kFreshConnect = 74,
   kSslVerifyPeer = 64,
   kCaInfo = 10065,
   kHeaderFunction = 20079,

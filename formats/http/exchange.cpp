@@ -50,6 +50,10 @@ bool Dialect::passes(const HttpAnswer& answer) const {
   }
 }
 
+bool is_missing(int status) {
+  return status == 404 || status == 410;
+}
+
 Error refusal(const std::string& place, const HttpAnswer& answer, const Dialect& dialect) {
   const std::string words = dialect.words(answer);
   switch (answer.head.status) {

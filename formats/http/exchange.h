@@ -27,6 +27,9 @@ class Dialect {
   virtual bool passes(const HttpAnswer& answer) const;
 };
 
+// Whether a status says that there is no such file.
+bool is_missing(int status);
+
 // The error of an answer that is no success: kAccess, kNotFound, kChanged (412 and 416) or
 // kNetwork.
 Error refusal(const std::string& place, const HttpAnswer& answer, const Dialect& dialect);

@@ -282,6 +282,7 @@ void HttpClient::State::describe(curl::Easy* easy, const HttpRequest& request,
   if (authorities != nullptr) set(curl::kCaInfo, authorities);
   if (authority_folder != nullptr) set(curl::kCaPath, authority_folder);
   if (request.past_proxies) set(curl::kNoProxy, "*");
+  if (request.once) set(curl::kFreshConnect, 1L);
   set(curl::kConnectTimeoutMs, request.timeout.count() > 0
                                    ? std::min<long>(kConnectMs, request.timeout.count())
                                    : kConnectMs);

@@ -26,6 +26,9 @@ struct HttpRequest {
   std::chrono::seconds stall{0};
   bool past_proxies = false;        // straight to the host, whatever the environment says
   bool though_interrupted = false;  // takes something back: is sent after a signal too
+  // Sent once, by a connection of its own.  Otherwise libcurl may send it again by itself, where a
+  // connection that was kept open turns out to be closed.
+  bool once = false;
 };
 
 // Where the body of an answer goes.

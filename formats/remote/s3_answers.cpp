@@ -99,16 +99,6 @@ class PageHandler final : public XmlHandler {
   StoredFile file_;
 };
 
-class UploadHandler final : public XmlHandler {
- public:
-  std::string id;
-  void begin(std::string_view /*path*/) override {}
-  void end(std::string_view path, const std::string& text) override {
-    // Some clones name the outermost element otherwise.
-    if (path.substr(path.find('/') + 1) == "UploadId") id = text;
-  }
-};
-
 }  // namespace
 
 S3Refusal parse_s3_refusal(std::string_view document) {
@@ -127,33 +117,6 @@ S3Page parse_s3_page(std::string_view document, std::string_view prefix) {
   PageHandler handler(prefix);
   parse_xml(document, handler);
   return handler.finish();
-}
-
-std::string parse_s3_upload_id(std::string_view document) {
-  UploadHandler handler;
-  parse_xml(document, handler);
-  if (handler.id.empty()) {
-    throw Error(ErrorCode::kNetwork, "the answer to the begin of an upload names no upload");
-  }
-  return std::move(handler.id);
-}
-
-std::string s3_completion(const std::vector<std::string>& etags) {
-  std::string out = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">";
-  for (std::size_t i = 0; i < etags.size(); ++i) {
-    out += "<Part><PartNumber>" + std::to_string(i + 1) + "</PartNumber><ETag>&quot;";
-    for (const char c : etags[i]) {
-      if (c == '<') {
-        out += "&lt;";
-      } else if (c == '&') {
-        out += "&amp;";
-      } else {
-        out += c;
-      }
-    }
-    out += "&quot;</ETag></Part>";
-  }
-  return out + "</CompleteMultipartUpload>";
 }
 
 std::string S3Dialect::words(const HttpAnswer& answer) const {

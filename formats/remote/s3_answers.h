@@ -28,11 +28,6 @@ struct S3Page {
 // Throws: kNetwork for a document that is no such page.
 S3Page parse_s3_page(std::string_view document, std::string_view prefix);
 
-// The <UploadId> of CreateMultipartUpload.  Throws: kNetwork if there is none.
-std::string parse_s3_upload_id(std::string_view document);
-// The body of CompleteMultipartUpload with the parts' ETags, in their order from part 1 on.
-std::string s3_completion(const std::vector<std::string>& etags);
-
 class S3Dialect final : public Dialect {
  public:
   std::string words(const HttpAnswer& answer) const override;

@@ -63,6 +63,7 @@ HttpRequest S3Client::signed_request(const S3Request& request, const Address& ad
   out.body = request.body;
   out.stall = request.stall;
   out.though_interrupted = request.though_interrupted;
+  out.once = request.once;
   if (settings_.requester_pays) out.fields.emplace_back("x-amz-request-payer", "requester");
   if (!credentials.id.empty()) {
     // Where TLS does not protect the body, the signature does.
@@ -126,19 +127,21 @@ HttpAnswer S3Client::send(Patience& patience, S3Request request, HttpSink* sink,
   }
 }
 
-void S3Client::try_to_send(S3Request request) noexcept {
-  constexpr int kTriesToTakeBack = 3;
-  for (int tries = 0; tries < kTriesToTakeBack; ++tries) {
+std::optional<HttpAnswer> S3Client::try_to_send(S3Request request) noexcept {
+  constexpr int kTriesInHaste = 3;
+  for (int tries = 0; tries < kTriesInHaste; ++tries) {
     try {
       request.though_interrupted = true;
       const std::string region = region_of(request.place.bucket);
       const Address address = s3_address(settings_, region, request.place, request.query);
       HttpRequest message = signed_request(request, address, region, credentials_.current());
       message.timeout = std::chrono::seconds(3);
-      if (!dialect_.passes(http_.send(message, nullptr))) return;
+      HttpAnswer answer = http_.send(message, nullptr);
+      if (!dialect_.passes(answer)) return answer;
     } catch (...) {  // NOLINT(bugprone-empty-catch): the next try, or nobody, does it
     }
   }
+  return std::nullopt;
 }
 
 }  // namespace fsdp::formats

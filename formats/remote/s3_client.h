@@ -4,6 +4,7 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "formats/http/exchange.h"
@@ -21,6 +22,7 @@ struct S3Request {
   std::span<const std::byte> body = {};
   std::chrono::seconds stall{0};  // as HttpRequest has it; 0: the usual one
   bool though_interrupted = false;
+  bool once = false;  // as HttpRequest has it
 };
 
 // Thread-safe.
@@ -36,8 +38,9 @@ class S3Client {
   HttpAnswer send(Patience& patience, S3Request request, HttpSink* sink = nullptr,
                   std::size_t max_text = std::size_t{1} << 20U,
                   const std::function<void(S3Request&)>& describe = nullptr);
-  // Sends once, within a moment, though a signal came; what goes wrong is nobody's concern.
-  void try_to_send(S3Request request) noexcept;
+  // Sends it up to three times, within a moment, though a signal came.  nullopt: no answer, or none
+  // but passing ones.
+  std::optional<HttpAnswer> try_to_send(S3Request request) noexcept;
 
   const Dialect& dialect() const { return dialect_; }
   HttpClient& http() { return http_; }

@@ -5,6 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/remote/lost_answers.h"
 #include "formats/remote/range_read.h"
 #include "formats/remote/s3_client.h"
 #include "formats/remote/s3_upload.h"
@@ -15,10 +16,6 @@ namespace {
 constexpr std::size_t kMostEntries = 1'000'000;
 // A thousand keys of 1024 bytes, each byte encoded by three, and what stands around them.
 constexpr std::size_t kMostPage = std::size_t{16} << 20U;
-
-bool is_missing(int status) {
-  return status == 404 || status == 410;
-}
 
 class S3Store final : public Store {
  public:
@@ -133,8 +130,17 @@ std::optional<Store::Content> S3Store::fetch(const std::string& url,
 
 void S3Store::remove(const std::string& url) {
   Patience patience(escape(url));
-  const HttpAnswer answer = client_.send(patience, {"DELETE", s3_place(file_url(url))});
-  if (!answer.succeeded() && !is_missing(answer.head.status)) throw refused(patience, answer);
+  S3Request request{"DELETE", s3_place(file_url(url))};
+  request.though_interrupted = true;
+  for (;;) {
+    const HttpAnswer answer = client_.send(patience, request);
+    if (answer.succeeded()) return;
+    if (!is_missing(answer.head.status)) throw refused(patience, answer);
+    // S3 has no such answer for a file; other servers give it for one that is gone already.
+    if (!is_listed(client_, patience, request.place)) return;
+    patience.wait("the server lists it, and answers its removal with " +
+                  client_.dialect().words(answer));
+  }
 }
 
 }  // namespace

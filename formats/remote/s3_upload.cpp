@@ -2,14 +2,14 @@
 #include "formats/remote/s3_upload.h"
 
 #include <algorithm>
-#include <array>
-#include <random>
+#include <optional>
 #include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/http/times.h"
 #include "formats/remote/digests.h"
+#include "formats/remote/s3_upload_answers.h"
+#include "formats/store/uncertain.h"
 
 namespace fsdp::formats {
 namespace {
@@ -17,17 +17,6 @@ namespace {
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kLeastPart = 16 * kMiB;
 constexpr std::uint64_t kMostParts = 10'000;
-// Of the look at what a server did whose answer did not come.
-constexpr unsigned kProbeTries = 5;
-constexpr std::chrono::seconds kProbeDeadline{10};
-constexpr const char* kMarkField = "x-amz-meta-fsdp-ckpt-upload";
-
-std::string new_mark() {
-  std::random_device source;
-  std::array<char, 16> bytes{};
-  for (char& byte : bytes) byte = static_cast<char>(source());
-  return hex_text({bytes.data(), bytes.size()});
-}
 
 // A long body has longer: at 1 MiB a second.
 NetworkLimits limits_for(std::uint64_t bytes) {
@@ -40,23 +29,16 @@ Error exists_error(const std::string& shown) {
   return {ErrorCode::kExists, shown + ": exists"};
 }
 
-// See Note [answers that are lost].  Returns false too if the server does not say.
-bool is_ours(S3Client& client, const std::string& shown, const S3Place& place,
-             const std::string& mark, std::uint64_t bytes, bool size_tells) {
-  NetworkLimits limits = network_limits();
-  limits.tries = std::min(limits.tries, kProbeTries);
-  limits.deadline = std::min(limits.deadline, kProbeDeadline);
-  try {
-    Patience patience(shown, limits);
-    const HttpAnswer answer = client.send(patience, {"HEAD", place});
-    if (!answer.succeeded()) return false;
-    const std::string* found = answer.head.find(kMarkField);
-    if (found != nullptr) return *found == mark;
-    const auto file = file_of_head(answer.head);
-    return size_tells && file && file->bytes == bytes;
-  } catch (const Error&) {
-    return false;
+// Returns if the file is in place after a request that ended with `why`.  `lost`: of that request,
+// or a try before it, there was no answer.
+void settle(S3Client& client, const S3Place& place, const OwnFile& own, const Error& why,
+            bool lost) {
+  const std::optional<bool> found = is_in_place(client, place, own);
+  if (found == true) return;
+  if (!found && lost) {
+    throw UncertainError(cat(why.what(), "; the server does not say whether the file is in place"));
   }
+  throw why;
 }
 
 }  // namespace
@@ -69,25 +51,28 @@ std::uint64_t s3_part_bytes(std::uint64_t bytes) {
 void put_s3_file(S3Client& client, const std::string& url, std::span<const std::byte> bytes,
                  bool only_new) {
   const S3Place place = s3_place(url);
-  const std::string mark = new_mark();
+  const OwnFile own{new_mark(), bytes.size()};
   S3Request request{"PUT", place};
-  request.fields = {{"content-md5", base64_text(md5(bytes))}, {kMarkField, mark}};
+  request.fields = {{"content-md5", base64_text(md5(bytes))}, {kMarkField, own.mark}};
   if (only_new) request.fields.emplace_back("if-none-match", "*");
   request.body = bytes;
   Patience patience(escape(url), limits_for(bytes.size()));
-  const auto in_place = [&] {
-    return is_ours(client, patience.place(), place, mark, bytes.size(), false);
-  };
-  HttpAnswer answer;
+  int tries = 0;
+  bool lost = false;
+  std::optional<Error> why;
   try {
-    answer = client.send(patience, std::move(request));
-  } catch (const Error&) {
-    if (in_place()) return;
-    throw;
+    const HttpAnswer answer = client.send(patience, std::move(request), nullptr, kMiB,
+                                          [&](S3Request& /*request*/) { ++tries; });
+    if (answer.succeeded()) return;
+    lost = tries > 1;
+    why = answer.head.status == 412 ? exists_error(patience.place())
+                                    : refusal(patience.place(), answer, client.dialect());
+  } catch (const Error& error) {
+    if (tries == 0) throw;
+    lost = true;
+    why = error;
   }
-  if (answer.succeeded() || in_place()) return;
-  if (answer.head.status == 412) throw exists_error(patience.place());
-  throw refusal(patience.place(), answer, client.dialect());
+  settle(client, place, own, *why, lost);
 }
 
 S3Upload::S3Upload(S3Client& client, std::string url, std::uint64_t bytes)
@@ -98,22 +83,38 @@ S3Upload::S3Upload(S3Client& client, std::string url, std::uint64_t bytes)
       bytes_(bytes),
       part_bytes_(s3_part_bytes(bytes)),
       mark_(new_mark()) {
-  S3Request request{"POST", place_, {{"uploads", ""}}};
-  request.fields = {{kMarkField, mark_}};
-  Patience patience(shown_);
-  const HttpAnswer answer = client_.send(patience, std::move(request));
-  if (!answer.succeeded()) throw refusal(shown_, answer, client_.dialect());
   try {
-    id_ = parse_s3_upload_id(answer.text);
-  } catch (const Error& error) {
-    throw error.in(shown_);
+    begin();
+  } catch (const Error&) {
+    beginnings_.abort(client_, place_, "");
+    throw;
   }
   etags_.resize(static_cast<std::size_t>(
       std::max<std::uint64_t>(1, bytes / part_bytes_ + (bytes % part_bytes_ == 0 ? 0 : 1))));
 }
 
+void S3Upload::begin() {
+  S3Request request{"POST", place_, {{"uploads", ""}}};
+  request.fields = {{kMarkField, mark_}};
+  request.once = true;
+  Patience patience(shown_);
+  const HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMiB,
+                                         [&](S3Request& /*request*/) { beginnings_.note_try(); });
+  if (!answer.succeeded()) {
+    beginnings_.note_answer();
+    throw refusal(shown_, answer, client_.dialect());
+  }
+  try {
+    id_ = parse_s3_upload_id(answer.text);
+  } catch (const Error& error) {
+    throw error.in(shown_);
+  }
+  beginnings_.note_answer();
+}
+
 S3Upload::~S3Upload() {
   if (completed_) return;
+  beginnings_.abort(client_, place_, id_);
   client_.try_to_send({"DELETE", place_, {{"uploadId", id_}}});
 }
 
@@ -139,21 +140,30 @@ void S3Upload::complete(bool only_new) {
     const std::scoped_lock lock(mutex_);
     return s3_completion(etags_);
   }();
-  const auto in_place = [&](bool size_tells) {
-    return is_ours(client_, shown_, place_, mark_, bytes_, size_tells);
-  };
+  beginnings_.abort(client_, place_, id_);
+  OwnFile own{mark_, bytes_};
+  int tries = 0;
+  bool lost = false;
+  std::optional<Error> why;
   try {
-    int tries = 0;
     const HttpAnswer answer = ask_to_complete(body, only_new, tries);
-    // An upload that is gone after another try was completed by it.
-    const bool gone = answer.head.status == 404 && tries > 1;
-    if (!answer.succeeded() && !in_place(gone)) {
-      if (only_new && answer.head.status == 412) throw exists_error(shown_);
-      throw refusal(shown_, answer, client_.dialect());
+    if (answer.succeeded()) {
+      completed_ = true;
+      return;
     }
+    lost = tries > 1;
+    // An upload that is gone after another try was completed by it.
+    own.size_tells = lost && is_missing(answer.head.status);
+    why = only_new && answer.head.status == 412 ? exists_error(shown_)
+                                                : refusal(shown_, answer, client_.dialect());
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNetwork || !in_place(false)) throw;
+    if (tries == 0) throw;
+    lost = true;
+    why = error;
   }
+  // From then on it cannot appear any more.
+  if (lost) client_.try_to_send({"DELETE", place_, {{"uploadId", id_}}});
+  settle(client_, place_, own, *why, lost);
   completed_ = true;
 }
 

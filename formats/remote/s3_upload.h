@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/remote/lost_answers.h"
 #include "formats/remote/s3_client.h"
 #include "formats/store/store.h"
 
@@ -20,11 +21,7 @@ std::uint64_t s3_part_bytes(std::uint64_t bytes);
 void put_s3_file(S3Client& client, const std::string& url, std::span<const std::byte> bytes,
                  bool only_new);
 
-// Note [answers that are lost]
-// A server may do what it is asked and its answer be lost.  The next try then finds the file there,
-// or its upload gone.  So each file has a mark of its own among its metadata, by which the writer
-// knows its own file from another one's.  It looks whenever a request did not succeed: libcurl too
-// asks again by itself, where a connection that was kept open turns out to be closed.
+// See Note [answers that are lost].
 class S3Upload final : public StoreUpload {
  public:
   // Begins it.  `client` outlives it.
@@ -38,6 +35,7 @@ class S3Upload final : public StoreUpload {
   void complete(bool only_new) override;
 
  private:
+  void begin();
   HttpAnswer ask_to_complete(const std::string& body, bool only_new, int& tries);
 
   S3Client& client_;
@@ -47,6 +45,7 @@ class S3Upload final : public StoreUpload {
   const std::uint64_t bytes_;
   const std::uint64_t part_bytes_;
   const std::string mark_;
+  LostBeginnings beginnings_;
   std::string id_;
   std::mutex mutex_;
   std::vector<std::string> etags_;  // of the parts that were sent

@@ -5,34 +5,26 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
-#include <initializer_list>
 #include <iterator>
+#include <map>
+#include <optional>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/base/threads.h"
+#include "formats/store/uncertain.h"
 
 namespace fsdp::formats {
 namespace {
 
-// The time for requests that are under way when everything is taken back.
+// The time for requests that are under way when everything is taken back: after a signal, and else.
 constexpr std::chrono::seconds kEndTime{5};
+constexpr std::chrono::seconds kLongestEndTime{600};
 constexpr std::chrono::milliseconds kEndPoll{10};
-
-// The order in which files become visible.
-enum Rank : int { kCompanion, kData, kLeader, kSeal };
-
-std::string_view last_part(std::string_view name) {
-  return name.substr(name.rfind('/') + 1);  // npos + 1 is 0
-}
-
-bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(),
-                     [&](std::string_view ending) { return name.ends_with(ending); });
-}
 
 // "a" or "a/b".
 bool is_member_path(std::string_view name) {
@@ -48,23 +40,6 @@ bool is_member_path(std::string_view name) {
 std::string without_slashes(std::string url) {
   while (url.ends_with('/') && !url.ends_with("://")) url.pop_back();
   return url;
-}
-
-// Calls `body` with each number below `count`, from several threads; what it throws is lost.
-void for_each_at_once(std::size_t count, const std::function<void(std::size_t)>& body) {
-  std::atomic<std::size_t> next{0};
-  const auto work = [&](std::size_t) {
-    for (std::size_t i = next++; i < count; i = next++) {
-      try {
-        body(i);
-      } catch (const std::exception&) {
-        // The others are still to be done.
-      }
-    }
-  };
-  const auto helpers =
-      start_helpers(std::min(count, SenderPool::kThreads) - std::min<std::size_t>(count, 1), work);
-  work(0);
 }
 
 }  // namespace
@@ -104,20 +79,17 @@ void StoredOutput::abandon() noexcept {
 // Requires: ending_ is held.
 void StoredOutput::take_back() noexcept {
   if (std::exchange(ended_, true)) return;
-  const bool idle = senders_.stop(kEndTime);
+  // A request ends by itself within the store's patience.
+  const bool idle = senders_.stop(interrupted() ? kEndTime : kLongestEndTime);
   if (committed_) return;
   try {
-    std::vector<const PartUpload*> made;
+    appearance_.take_back(store_, [this](const std::string& name) { return url_of(name); });
     std::vector<std::shared_ptr<PartUpload>> sent;
-    {
-      const std::lock_guard lock(made_mutex_);
-      made = made_;
-      if (idle) {
-        for (const Member& member : members_) sent.push_back(member.upload);
-      }
+    if (idle) {
+      const std::lock_guard lock(members_mutex_);
+      for (const Member& member : members_) sent.push_back(member.upload);
     }
-    for_each_at_once(made.size(), [&](std::size_t i) { store_.remove(made[i]->url()); });
-    for_each_at_once(sent.size(), [&](std::size_t i) { sent[i]->take_back(); });
+    run_each(sent.size(), SenderPool::kThreads, [&](std::size_t i) { sent[i]->take_back(); });
   } catch (const std::exception&) {
     // What is left is not seen as a checkpoint.
   }
@@ -178,17 +150,6 @@ StoredOutput::Names StoredOutput::members_of(const std::string& folder, const st
   return names;
 }
 
-int StoredOutput::rank_of(std::string_view name) const {
-  name = last_part(name);
-  if (options_.seals && options_.seals(name)) return kSeal;
-  if (ends_with_any(name, {".metadata", ".index.json"}) || name == "metadata.json" ||
-      name == "metadata.pkl") {
-    return kLeader;
-  }
-  if (ends_with_any(name, {".distcp", ".safetensors", ".pt", ".pth", ".bin"})) return kData;
-  return kCompanion;
-}
-
 std::string StoredOutput::url_of(const std::string& name) const {
   return name.empty() ? url_ : cat(url_, "/", name);
 }
@@ -199,7 +160,7 @@ StoredOutput::Added StoredOutput::add(const std::string& name) {
     throw Error(ErrorCode::kPath,
                 cat(shown_, ": ", quote(name), " is not the name of a file in a folder"));
   }
-  const std::lock_guard lock(made_mutex_);
+  const std::lock_guard lock(members_mutex_);
   if (!names_.insert(name).second)
     throw Error(ErrorCode::kExists, escape(url) + ": is written twice");
   const std::filesystem::path spool = spool_.add(name.empty() ? kRoot : cat(kRoot, "/", name));
@@ -212,7 +173,7 @@ void StoredOutput::commit() {
   senders_.wait();
   if (options_.folder) return commit_folder();
   const std::lock_guard lock(commit_mutex());  // See Note [abandoning outputs].
-  complete({&members_.front()}, {});
+  complete({&members_.front()});
   committed_ = true;
   note_committed();
 }
@@ -220,65 +181,104 @@ void StoredOutput::commit() {
 void StoredOutput::commit_folder() {
   const Names old = check_folder();
   const std::set<std::string> before(old.begin(), old.end());
-  std::vector<std::vector<const Member*>> ranks(kSeal + 1);
+  std::map<Role, std::vector<const Member*>> members;
   for (const Member& member : members_)
-    ranks[static_cast<std::size_t>(rank_of(member.name))].push_back(&member);
-  const auto& data = ranks[kData];
+    members[role_of(member.name, options_.seals)].push_back(&member);
+  const auto& data = members[Role::kData];
   // Otherwise what leads to the old data would lead to new ones.
   const bool leaders_first = std::any_of(data.begin(), data.end(), [&](const Member* member) {
     return before.contains(member->name);
   });
-  const auto old_of = [&](int rank) {
+  const auto goes_first = [&](Role role) {
+    return role == Role::kSeal || (role == Role::kLeader && leaders_first);
+  };
+  const auto old_of = [&](Role role) {
     Names names;
     std::copy_if(old.begin(), old.end(), std::back_inserter(names),
-                 [&](const std::string& name) { return rank_of(name) == rank; });
+                 [&](const std::string& name) { return role_of(name, options_.seals) == role; });
     return names;
   };
+  for (const auto& [role, of_role] : members) {
+    for (const Member* member : of_role) {
+      appearance_.add(member->name, role, !goes_first(role) && before.contains(member->name));
+    }
+  }
+  std::optional<Error> failure;
+  std::string old_one;  // what became of it
   try {
-    remove_all(old_of(kSeal));
-    if (leaders_first) remove_all(old_of(kLeader));
-    complete(data, before);
-    complete(ranks[kCompanion], before);
+    if (const Names seals = old_of(Role::kSeal); !seals.empty()) {
+      old_one = "; the checkpoint that was there may have lost its seal";
+      remove_all(seals);
+      old_one = "; the checkpoint that was there has lost its seal";
+    }
+    if (leaders_first) {
+      old_one = "; the checkpoint that was there is no longer whole";
+      remove_all(old_of(Role::kLeader));
+    }
+    complete(data);
+    complete(members[Role::kCompanion]);
     const std::lock_guard lock(commit_mutex());  // See Note [abandoning outputs].
     // One after the other, as they were added.
-    for (const int rank : {kLeader, kSeal}) {
-      for (const Member* member : ranks[static_cast<std::size_t>(rank)]) complete({member}, before);
+    for (const Role role : {Role::kLeader, Role::kSeal}) {
+      for (const Member* member : members[role]) complete({member});
     }
     committed_ = true;
     note_committed();
   } catch (const Error& error) {
-    if (leaders_first)
-      throw error.saying(cat(error.what(), "; the checkpoint that was there is no longer whole"));
-    if (!old_of(kSeal).empty())
-      throw error.saying(cat(error.what(), "; the checkpoint that was there has lost its seal"));
-    throw;
+    failure = ended_in(error, old_one);
+    if (!committed_) throw *failure;
   }
   Names stale;
   std::copy_if(old.begin(), old.end(), std::back_inserter(stale),
                [&](const std::string& name) { return !names_.contains(name); });
-  try {
-    remove_all(stale);
-  } catch (const Error& error) {
-    throw error.saying(cat(error.what(), "; the new ", shown_,
-                           " is in place, files of the old one are yet to be removed"));
-  }
+  std::optional<Error> why;
+  const Names left = remove_each(
+      store_, stale, [this](const std::string& name) { return url_of(name); }, why);
+  if (left.empty() && !failure) return;
+  if (left.empty()) throw *failure;
+  const Error& first = failure ? *failure : *why;
+  throw first.saying(cat(first.what(), failure ? "" : cat("; the new ", shown_, " is in place"),
+                         "; files of the old one are yet to be removed: ", quoted_names(left)));
 }
 
-// `before`: the files that were there.
-void StoredOutput::complete(const std::vector<const Member*>& members,
-                            const std::set<std::string>& before) {
+// Takes back what may be, and tells what is there now.
+Error StoredOutput::ended_in(const Error& error, const std::string& old_one) {
+  {
+    const std::lock_guard lock(ending_);
+    take_back();
+  }
+  const Names left = appearance_.names();
+  if (appearance_.leads()) {
+    committed_ = true;
+    note_committed();
+    return error.saying(cat(error.what(), "; the new ", shown_, " is in place, without its seal"));
+  }
+  std::string words = error.what() + old_one;
+  if (appearance_.may_lead()) {
+    return UncertainError(
+        cat(words, "; whether the new ", shown_,
+            " is in place is not known, and these files of it may be: ", quoted_names(left)));
+  }
+  if (!left.empty()) words += cat("; files of the new one may be left: ", quoted_names(left));
+  return error.saying(words);
+}
+
+void StoredOutput::complete(const std::vector<const Member*>& members) {
   for (const Member* member : members) {
-    senders_.submit([this, member, made = !before.contains(member->name)] {
+    senders_.submit([this, member] {
+      appearance_.set(member->name, Appearance::State::kAsked);
       try {
         member->upload->complete(!options_.replace);
+      } catch (const UncertainError&) {
+        throw;
       } catch (const Error& error) {
+        appearance_.set(member->name, Appearance::State::kHidden);
         if (error.code() != ErrorCode::kExists) throw;
         throw Error(ErrorCode::kExists,
                     escape(member->upload->url()) + ": appeared while it was being written",
                     {Remedy::kReplace});
       }
-      const std::lock_guard lock(made_mutex_);
-      if (made && options_.folder) made_.push_back(member->upload.get());
+      appearance_.set(member->name, Appearance::State::kVisible);
     });
   }
   senders_.wait();
@@ -296,7 +296,12 @@ void StoredOutput::put_beside(std::string_view ending, std::string_view text) {
 
 void StoredOutput::remove_beside(std::string_view ending) {
   const std::string url = url_ + std::string(ending);
-  if (store_.find(url)) store_.remove(url);
+  try {
+    store_.remove(url);
+  } catch (const Error& error) {
+    // Who may write, but not remove, has nothing to do if there is none.
+    if (error.code() != ErrorCode::kAccess || store_.find(url)) throw;
+  }
 }
 
 }  // namespace fsdp::formats

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "formats/store/store.h"
+#include "formats/upload/appearance.h"
 #include "formats/upload/part_upload.h"
 #include "formats/upload/sender_pool.h"
 #include "formats/upload/spool.h"
@@ -41,8 +42,10 @@ struct StoredOutputOptions {
 // file that leads to data is replaced.  Otherwise that file goes first: then there is no checkpoint
 // at that place for a while, never one whose metadata are of another than its data.
 //
-// A run that fails, or is asked to stop, takes back what it sent and what it made visible.  One
-// that is killed before `commit` leaves uploads that nobody sees.
+// A run that fails, or is asked to stop, takes back what it sent and what it made visible, as far
+// as Note [taking back] allows.  What is left then stands in the error: the new one without its
+// seal is in place, old files are yet to be removed, or nobody knows.  One that is
+// killed before `commit` leaves uploads that nobody sees.
 class StoredOutput : private Unfinished {
  public:
   // Throws: kUsage (names no file), kExists, kNotRegular (a folder at the place of a file, or the
@@ -90,11 +93,11 @@ class StoredOutput : private Unfinished {
   void check_file() const;
   Names members_of(const std::string& folder, const std::string& prefix, bool nested) const;
   Names check_folder() const;
-  int rank_of(std::string_view name) const;
   std::string url_of(const std::string& name) const;
-  void complete(const std::vector<const Member*>& members, const std::set<std::string>& before);
+  void complete(const std::vector<const Member*>& members);
   void remove_all(const Names& names);
   void commit_folder();
+  Error ended_in(const Error& error, const std::string& old_one);
 
   Store& store_;
   std::string url_;
@@ -103,9 +106,9 @@ class StoredOutput : private Unfinished {
   Spool spool_;
   std::vector<Member> members_;
   std::set<std::string> names_;  // of the members
-  std::mutex made_mutex_;
-  std::vector<const PartUpload*> made_;  // visible now, and not there before
-  std::mutex ending_;                    // taken by who takes everything back
+  std::mutex members_mutex_;
+  Appearance appearance_;  // of the members of a folder
+  std::mutex ending_;      // taken by who takes everything back
   bool ended_ = false;
   std::atomic<bool> committed_{false};
   SenderPool senders_;  // last: its threads use all above

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes read as XML, and as each answer of S3: a refusal, a page of a list, the begin of an
-// upload.
+// upload, those that were begun, the parts of one.
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -11,6 +11,7 @@
 #include "formats/base/text.h"
 #include "formats/http/xml.h"
 #include "formats/remote/s3_answers.h"
+#include "formats/remote/s3_upload_answers.h"
 
 namespace fsdp::formats {
 namespace {
@@ -62,6 +63,8 @@ void fuzz_answers(std::string_view document) {
     });
   }
   refused_at_most([&] { require(!parse_s3_upload_id(document).empty()); });
+  refused_at_most([&] { require(parse_s3_begun(document).size() <= document.size()); });
+  refused_at_most([&] { require(parse_s3_part_count(document) <= document.size()); });
   HttpAnswer answer;
   answer.head.status = 400;
   answer.text = document;

@@ -26,6 +26,7 @@ static_assert(curl::kHeaderData == +CURLOPT_HEADERDATA);
 static_assert(curl::kCustomRequest == +CURLOPT_CUSTOMREQUEST);
 static_assert(curl::kNoBody == +CURLOPT_NOBODY);
 static_assert(curl::kPost == +CURLOPT_POST);
+static_assert(curl::kFreshConnect == +CURLOPT_FRESH_CONNECT);
 static_assert(curl::kSslVerifyPeer == +CURLOPT_SSL_VERIFYPEER);
 static_assert(curl::kCaInfo == +CURLOPT_CAINFO);
 static_assert(curl::kHeaderFunction == +CURLOPT_HEADERFUNCTION);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <random>
 
@@ -220,6 +221,43 @@ TEST(CopyPieces, empty_and_rank_0_tensors_have_their_crc) {
   Fixture scalar(std::vector<std::int64_t>{});
   EXPECT_EQ(run(scalar.piece({scalar.chunk(Box{})})).crcs.at(0), scalar.truth_crc());
   EXPECT_EQ(scalar.written(), scalar.truth());
+}
+
+// Who waits for the last piece of a file would wait for ever for one that is never told of.
+TEST(CopyPieces, each_piece_is_told_of_once_also_without_bytes) {
+  Fixture f({40, 100});
+  std::vector<TargetPiece> pieces;
+  const auto add = [&](std::int64_t row, std::int64_t rows) {
+    pieces.push_back(f.piece({f.chunk(f.whole())}));
+    pieces.back().box = {{row, 0}, {rows, 100}};
+    pieces.back().offset += static_cast<std::uint64_t>(row) * 400;
+  };
+  add(0, 0);
+  add(0, 10);
+  add(10, 0);
+  add(10, 0);
+  add(10, 30);
+  add(40, 0);
+  for (const unsigned threads : {1U, 3U}) {
+    CopyOptions options;
+    options.threads = threads;
+    options.max_buffer_bytes = 4000;
+    std::mutex mutex;
+    std::vector<std::vector<std::uint32_t>> told(pieces.size());
+    options.on_piece = [&](std::size_t piece, std::uint32_t crc) {
+      const std::lock_guard lock(mutex);
+      told.at(piece).push_back(crc);
+    };
+    const CopyResult result = copy_pieces(pieces, options);
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      EXPECT_THAT(told[i], testing::ElementsAre(result.crcs.at(i))) << i;
+    EXPECT_EQ(told[0].at(0), 0U);
+    // Without pieces that have bytes, too.
+    const CopyResult none = copy_pieces(std::span(pieces).subspan(2, 2), options);
+    EXPECT_EQ(none.bytes, 0U);
+    EXPECT_EQ(told[0].size(), 2U);
+    EXPECT_EQ(told[1].size(), 2U);
+  }
 }
 
 TEST(CopyPieces, conjugated_columns_are_resolved_on_the_way) {

@@ -68,24 +68,5 @@ TEST(S3Answers, ReadsRefusals) {
   EXPECT_EQ(S3Dialect().words(answer), "400 'InvalidPart': 'a\\x0ab'");
 }
 
-TEST(S3Answers, ReadsAndWritesWhatUploadsNeed) {
-  EXPECT_EQ(
-      parse_s3_upload_id(
-          "<InitiateMultipartUploadResult xmlns='u'><Bucket>b</Bucket><UploadId>a+b/</UploadId>"
-          "</InitiateMultipartUploadResult>"),
-      "a+b/");
-  EXPECT_EQ(parse_s3_upload_id(
-                "<InitiateMultipartUpload><UploadId>7</UploadId></InitiateMultipartUpload>"),
-            "7");
-  test::expect_error(ErrorCode::kNetwork, "names no upload",
-                     [] { parse_s3_upload_id("<A><B>c</B></A>"); });
-  EXPECT_EQ(s3_completion({"a", "b<&"}),
-            "<CompleteMultipartUpload "
-            "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Part><PartNumber>1</PartNumber>"
-            "<ETag>&quot;a&quot;</ETag></Part><Part><PartNumber>2</"
-            "PartNumber><ETag>&quot;b&lt;&amp;&quot;</ETag></Part>"
-            "</CompleteMultipartUpload>");
-}
-
 }  // namespace
 }  // namespace fsdp::formats

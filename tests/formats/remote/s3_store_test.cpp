@@ -2,6 +2,7 @@
 #include "formats/remote/s3_store.h"
 
 #include <array>
+#include <atomic>
 
 #include <gtest/gtest.h>
 
@@ -111,6 +112,38 @@ TEST(S3Store, RemovesAndRefuses) {
   }
   test::expect_error(ErrorCode::kUsage, "s3://bkt: names a bucket, and no file in it",
                      [&] { store->remove("s3://bkt"); });
+}
+
+// A file that is not there is none to remove, unless the server lists it.
+TEST(S3Store, Believes404OfARemovalAsLongAsTheFileIsNotListed) {
+  std::atomic<int> answers{0};
+  HttpServer server([&](const HttpRequestSeen& seen) {
+    if (seen.method == "DELETE") {
+      ++answers;
+      return seen.path() == "/bkt/slow" && answers == 3 ? HttpReply{204}
+                                                        : refuses(404, "NoSuchKey");
+    }
+    EXPECT_EQ(seen.path(), "/bkt");
+    const bool gone = seen.target.ends_with("prefix=x%2Fgone");
+    return HttpReply{200,
+                     {},
+                     gone ? "<ListBucketResult><Contents><Key>x/gone2</Key></Contents>"
+                            "</ListBucketResult>"
+                          : "<ListBucketResult><Contents><Key>" +
+                                seen.target.substr(seen.target.rfind('=') + 1) +
+                                "</Key></Contents></ListBucketResult>"};
+  });
+  const test::Environment environment(variables(server));
+  const auto store = amazon_store();
+  store->remove("s3://bkt/x/gone");
+  EXPECT_EQ(answers, 1);
+  answers = 0;
+  store->remove("s3://bkt/slow");
+  EXPECT_EQ(answers, 3);
+  test::expect_error(
+      ErrorCode::kNetwork,
+      "s3://bkt/stays: the server lists it, and answers its removal with 404 'NoSuchKey'; tried 3",
+      [&] { store->remove("s3://bkt/stays"); });
 }
 
 TEST(S3Store, OfGoogle) {

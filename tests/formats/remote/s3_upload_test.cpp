@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "formats/remote/digests.h"
+#include "formats/remote/s3_upload_answers.h"
+#include "formats/store/uncertain.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/http_server.h"
 
@@ -20,6 +22,9 @@ const std::string kUrl = "s3://bkt/k";
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
+
+// The connection ends without an answer.
+const HttpReply kLost{200, {}, {}, test::RawReply{"", test::Then::kClose}};
 
 HttpReply refuses(int status, const std::string& code) {
   return {status, {}, "<Error><Code>" + code + "</Code></Error>"};
@@ -60,6 +65,7 @@ class Bucket {
               {{"Content-Length", std::to_string(content.size())},
                {"x-amz-meta-fsdp-ckpt-upload", mark}}};
     }
+    if (seen.method == "GET") return {200, {}, "<ListBucketResult/>"};
     if (seen.method == "DELETE") {
       EXPECT_EQ(query, "?uploadId=u%2F1");
       aborted = true;
@@ -171,7 +177,7 @@ TEST_F(S3UploadTest, KnowsItsOwnFileAfterALostAnswer) {
     if (!makes_it || lost) return HttpReply{0};
     lost = true;
     bucket_.plain(seen);
-    return HttpReply{200, {}, {}, test::RawReply{"\r\n", test::Then::kClose}};
+    return kLost;
   };
   put_s3_file(client_, kUrl, bytes_of("x"), true);
   EXPECT_EQ(bucket_.content, "x");
@@ -191,6 +197,70 @@ TEST_F(S3UploadTest, KnowsItsOwnFileAfterALostAnswer) {
   EXPECT_FALSE(bucket_.aborted);
 }
 
+// Whether the file appeared is asked, and if nobody says so, it is told.
+TEST_F(S3UploadTest, TellsThatNobodyKnowsWhetherTheFileIsThere) {
+  const auto expect_uncertain = [](const std::string& symptom, const auto& body) {
+    try {
+      body();
+      ADD_FAILURE() << "no error";
+    } catch (const UncertainError& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kNetwork);
+      EXPECT_EQ(std::string(error.what()).find("s3://bkt/k: "), 0U) << error.what();
+      EXPECT_NE(std::string(error.what()).find(symptom), std::string::npos) << error.what();
+    }
+  };
+  const auto makes_it = [](const HttpRequestSeen& seen) {
+    return (seen.method == "PUT" && seen.target == "/bkt/k") ||
+           (seen.method == "POST" && seen.target != "/bkt/k?uploads=");
+  };
+  const std::string words = "; the server does not say whether the file is in place";
+  // The answers are lost, and those to the look too.
+  bucket_.instead = [&](const HttpRequestSeen& seen) {
+    if (makes_it(seen)) bucket_.plain(seen);
+    return makes_it(seen) || seen.method == "HEAD" ? kLost : HttpReply{0};
+  };
+  expect_uncertain(words, [&] { put_s3_file(client_, kUrl, bytes_of("x"), true); });
+  EXPECT_TRUE(bucket_.there);
+  bucket_.there = false;
+  {
+    S3Upload upload(client_, kUrl, 2);
+    upload.put(0, bytes_of("bc"));
+    expect_uncertain(words, [&] { upload.complete(false); });
+  }
+  EXPECT_TRUE(bucket_.there);
+  EXPECT_TRUE(bucket_.aborted);
+  // A 404 of a server that lists the file.
+  bool listed = true;
+  bucket_.instead = [&](const HttpRequestSeen& seen) {
+    if (makes_it(seen)) return kLost;
+    if (seen.method == "HEAD") return HttpReply{404};
+    if (seen.method != "GET") return HttpReply{0};
+    EXPECT_EQ(seen.target, "/bkt?encoding-type=url&list-type=2&max-keys=1&prefix=k");
+    return HttpReply{200,
+                     {},
+                     listed ? "<ListBucketResult><Contents><Key>k</Key></Contents>"
+                              "</ListBucketResult>"
+                            : "<ListBucketResult><Contents><Key>k2</Key></Contents>"
+                              "</ListBucketResult>"};
+  };
+  expect_uncertain(words, [&] { put_s3_file(client_, kUrl, bytes_of("x"), false); });
+  listed = false;
+  try {
+    put_s3_file(client_, kUrl, bytes_of("x"), false);
+    ADD_FAILURE();
+  } catch (const UncertainError& error) {
+    ADD_FAILURE() << error.what();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kNetwork) << error.what();
+  }
+  // What is refused at once is not there.
+  bucket_.instead = [&](const HttpRequestSeen& seen) {
+    return seen.method == "PUT" ? refuses(403, "AccessDenied") : kLost;
+  };
+  test::expect_error(ErrorCode::kAccess, "s3://bkt/k: the server refuses: 403 'AccessDenied'",
+                     [&] { put_s3_file(client_, kUrl, bytes_of("x"), false); });
+}
+
 TEST_F(S3UploadTest, AnotherOnesFileIsNotTakenForItsOwn) {
   int tries = 0;
   bucket_.instead = [&](const HttpRequestSeen& seen) {
@@ -198,7 +268,7 @@ TEST_F(S3UploadTest, AnotherOnesFileIsNotTakenForItsOwn) {
     bucket_.there = true;
     bucket_.content = "y";
     bucket_.mark = "theirs";
-    return HttpReply{200, {}, {}, test::RawReply{"\r\n", test::Then::kClose}};
+    return kLost;
   };
   test::expect_error(ErrorCode::kExists, "s3://bkt/k: exists",
                      [&] { put_s3_file(client_, kUrl, bytes_of("x"), true); });

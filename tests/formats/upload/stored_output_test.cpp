@@ -12,6 +12,7 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/store/uncertain.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/golden.h"
 #include "tests/support/sim_store.h"
@@ -263,6 +264,124 @@ TEST_F(StoredOutputTest, with_other_names_of_data_the_old_one_is_whole_until_the
   }
 }
 
+// Data files get other names than the old ones have, as the writers of folders see to.
+class ReplacedOutputTest : public StoredOutputTest {
+ protected:
+  const std::string folder_name_ = "bucket/run/step-4/";
+  const Files old_ = {{folder_name_ + ".metadata", "leads to 0"},
+                      {folder_name_ + "__0_0.distcp", "old"},
+                      {folder_name_ + "__1_0.distcp", "old"},
+                      {folder_name_ + "seal", "of the old"}};
+  const Files new_ = {{folder_name_ + ".metadata", "leads to 1"},
+                      {folder_name_ + "__0_1.distcp", "new"},
+                      {folder_name_ + "seal", "of the new"}};
+
+  // The files of both, those of `second` in place of those of `first`.
+  static Files both(Files first, const Files& second) {
+    for (const auto& [name, content] : second) first[name] = content;
+    return first;
+  }
+  static Files without(Files all, const std::string& name) {
+    all.erase("bucket/run/step-4/" + name);
+    return all;
+  }
+  // The words of the error that ends it.
+  std::string replaced() {
+    fs::remove_all(folder_.path() / "bucket");
+    for (const auto& [name, content] : old_) put(name, content);
+    try {
+      StoredOutput output(*store_, kUrl, folder(true));
+      add(output, "seal", "of the new");
+      add(output, ".metadata", "leads to 1");
+      add(output, "__0_1.distcp", "new");
+      output.commit();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kNetwork) << error.what();
+      return error.what();
+    }
+    return "";
+  }
+};
+
+TEST_F(ReplacedOutputTest, old_files_that_stay_are_named) {
+  EXPECT_EQ(replaced(), "");
+  EXPECT_EQ(files(), new_);
+  fail_at([](SimRequest request, const std::string& url) {
+    return request == SimRequest::kRemove && url.ends_with("__0_0.distcp");
+  });
+  EXPECT_THAT(replaced(), testing::EndsWith("told to fail; the new sim://bucket/run/step-4 is in "
+                                            "place; files of the old one are yet to be removed: "
+                                            "'__0_0.distcp'"));
+  EXPECT_EQ(files(), both(new_, {{folder_name_ + "__0_0.distcp", "old"}}));
+}
+
+TEST_F(ReplacedOutputTest, data_stays_where_nobody_knows_whether_it_is_led_to) {
+  for (const bool appears : {false, true}) {
+    fail_at([&](SimRequest request, const std::string& url) {
+      if (request != SimRequest::kPut || !url.ends_with(".metadata")) return false;
+      if (appears) put(folder_name_ + ".metadata", "leads to 1");
+      throw UncertainError(url + ": lost");
+    });
+    EXPECT_EQ(replaced(),
+              "sim://bucket/run/step-4/.metadata: lost; the checkpoint that was there has lost its "
+              "seal; whether the new sim://bucket/run/step-4 is in place is not known, and these "
+              "files of it may be: '.metadata', '__0_1.distcp'");
+    EXPECT_EQ(files(), without(appears ? both(old_, new_) : both(new_, old_), "seal"));
+  }
+}
+
+TEST_F(ReplacedOutputTest, without_its_seal_it_is_in_place) {
+  fail_at([](SimRequest request, const std::string& url) {
+    return request == SimRequest::kPut && url.ends_with("seal");
+  });
+  EXPECT_THAT(replaced(), testing::EndsWith("told to fail; the new sim://bucket/run/step-4 is in "
+                                            "place, without its seal"));
+  EXPECT_EQ(files(), without(new_, "seal"));
+  fail_at([](SimRequest request, const std::string& url) {
+    return (request == SimRequest::kPut && url.ends_with("seal")) ||
+           (request == SimRequest::kRemove && url.ends_with("__1_0.distcp"));
+  });
+  EXPECT_THAT(replaced(), testing::EndsWith(", without its seal; files of the old one are yet to "
+                                            "be removed: '__1_0.distcp'"));
+}
+
+TEST_F(ReplacedOutputTest, new_files_that_stay_beside_the_old_one_are_named) {
+  // Nobody knows of the data file; or its removal fails.
+  for (const bool unknown : {true, false}) {
+    fail_at([&](SimRequest request, const std::string& url) {
+      if (unknown && request == SimRequest::kComplete) throw UncertainError(url + ": lost");
+      return (request == SimRequest::kPut && url.ends_with(".metadata")) ||
+             (request == SimRequest::kRemove && url.ends_with(".distcp"));
+    });
+    EXPECT_THAT(replaced(), testing::EndsWith("; the checkpoint that was there has lost its seal; "
+                                              "files of the new one may be left: '__0_1.distcp'"));
+    Files expected = without(old_, "seal");
+    if (!unknown) expected[folder_name_ + "__0_1.distcp"] = "new";
+    EXPECT_EQ(files(), expected);
+  }
+  fail_at([](SimRequest request, const std::string&) { return request == SimRequest::kRemove; });
+  EXPECT_THAT(replaced(),
+              testing::EndsWith("the checkpoint that was there may have lost its seal"));
+  EXPECT_EQ(files(), old_);
+}
+
+// The seal fails, and so does the way back.
+TEST_F(StoredOutputTest, data_stays_if_what_leads_to_it_cannot_be_removed) {
+  fail_at([](SimRequest request, const std::string& url) {
+    return (request == SimRequest::kPut && url.ends_with("seal")) ||
+           (request == SimRequest::kRemove && url.ends_with(".metadata"));
+  });
+  StoredOutput output(*store_, kUrl, folder());
+  add_checkpoint(output, "new");
+  test::expect_error(ErrorCode::kNetwork,
+                     "is in place is not known, and these files of it may be: '.metadata', "
+                     "'__0_0.distcp', '__1_0.distcp', 'config.json'",
+                     [&] { output.commit(); });
+  Files expected = checkpoint("new");
+  expected.erase("bucket/run/step-4/seal");
+  EXPECT_EQ(files(), expected);
+}
+
 TEST_F(StoredOutputTest, a_folder_with_other_files_is_not_replaced) {
   put("bucket/run/step-4/notes.txt", "mine");
   test::expect_error(ErrorCode::kExists, "holds 'notes.txt', which is not a file of a checkpoint",
@@ -325,10 +444,14 @@ TEST_F(StoredOutputTest, a_file_beside_it_is_put_and_removed) {
   add(output, "", "content");
   output.remove_beside(".seal");
   EXPECT_EQ(files(), Files{});
+  // Who may not remove anything has nothing to do if there is none.
+  fail_at([](SimRequest request, const std::string&) { return request == SimRequest::kRemove; },
+          ErrorCode::kAccess);
   output.remove_beside(".seal");
   output.commit();
   output.put_beside(".seal", "new");
   EXPECT_EQ(files(), (Files{{"bucket/a.pt", "content"}, {"bucket/a.pt.seal", "new"}}));
+  test::expect_error(ErrorCode::kAccess, "told to fail", [&] { output.remove_beside(".seal"); });
 }
 
 }  // namespace
