@@ -2,9 +2,6 @@
 #include "formats/remote/credential_services.h"
 
 #include <algorithm>
-#include <array>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -13,55 +10,12 @@
 #include "formats/http/address.h"
 #include "formats/http/encoding.h"
 #include "formats/http/exchange.h"
-#include "formats/http/times.h"
-#include "formats/http/xml.h"
-#include "formats/remote/s3_answers.h"
+#include "formats/remote/service_tokens.h"
 
 namespace fsdp::formats {
 namespace {
 
-constexpr std::int64_t kPerSecond = 1'000'000'000;
-constexpr std::size_t kMostToken = std::size_t{64} << 10U;
 constexpr unsigned kServiceTries = 4;
-
-// The text of a file with a token, without the end of its line.
-Secret read_token(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostToken, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    throw Error(ErrorCode::kAccess, escape(path) + ": the file of a token could not be read");
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
-  if (text.empty() || text.size() == kMostToken ||
-      !std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7F; })) {
-    throw Error(ErrorCode::kUsage, escape(path) + ": holds no token");
-  }
-  return Secret(std::move(text));
-}
-
-// Refuses what would show a token to whoever is on the way.
-void require_private(const Address& address, const std::string& what) {
-  constexpr std::array<std::string_view, 3> kServices = {"169.254.170.2", "169.254.170.23",
-                                                         "[fd00:ec2::23]"};
-  if (address.scheme == "https" || is_loopback(address.authority) ||
-      std::find(kServices.begin(), kServices.end(), address.authority) != kServices.end()) {
-    return;
-  }
-  throw Error(ErrorCode::kUsage,
-              cat(what, " is at ", quote(address.scheme + "://" + address.authority),
-                  ": only https, or http to this machine, keeps a token secret"));
-}
-
-Error no_credentials(const std::string& what) {
-  return {ErrorCode::kAccess, what + ": the answer holds no credentials"};
-}
-
-std::int64_t expiry_of(const std::string& text) {
-  const auto time = parse_iso_time(text);
-  return time ? *time / kPerSecond : 0;
-}
 
 // What the services of containers and machines answer.
 Credentials parse_credentials(const std::string& text, const std::string& what) {
@@ -80,65 +34,6 @@ Credentials parse_credentials(const std::string& text, const std::string& what) 
                     Secret(member("Token")), expiry_of(member("Expiration"))};
   if (found.id.empty() || found.key.empty()) throw no_credentials(what);
   return found;
-}
-
-class StsHandler final : public XmlHandler {
- public:
-  Credentials found;
-  void begin(std::string_view /*path*/) override {}
-  void end(std::string_view path, const std::string& text) override {
-    constexpr std::string_view kRoot =
-        "AssumeRoleWithWebIdentityResponse/AssumeRoleWithWebIdentityResult/Credentials/";
-    if (!path.starts_with(kRoot)) return;
-    path.remove_prefix(kRoot.size());
-    if (path == "AccessKeyId") found.id = text;
-    if (path == "SecretAccessKey") found.key = Secret(text);
-    if (path == "SessionToken") found.token = Secret(text);
-    if (path == "Expiration") found.expires = expiry_of(text);
-  }
-};
-
-// How the token service words its refusals.
-class StsDialect final : public Dialect {
- public:
-  std::string words(const HttpAnswer& answer) const override {
-    class Handler final : public XmlHandler {
-     public:
-      std::string code;
-      void begin(std::string_view /*path*/) override {}
-      void end(std::string_view path, const std::string& text) override {
-        if (path == "ErrorResponse/Error/Code") code = text;
-      }
-    } handler;
-    try {
-      parse_xml(answer.text, handler);
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::kNetwork) throw;  // no XML: the number has to do
-    }
-    return std::to_string(answer.head.status) +
-           (handler.code.empty() ? std::string() : ' ' + quote(handler.code));
-  }
-};
-
-std::string environment_or(const char* variable, const Profile& profile, const char* setting) {
-  std::string value = environment_value(variable);
-  return value.empty() ? profile.find(setting) : value;
-}
-
-std::optional<Address> sts_address(const Profile& profile) {
-  for (const char* name : {"AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"}) {
-    const std::string value = environment_value(name);
-    if (!value.empty()) return parse_address(value);
-  }
-  for (const char* setting : {"sts.endpoint_url", "endpoint_url"}) {
-    const std::string value = profile.find(setting);
-    if (!value.empty()) return parse_address(value);
-  }
-  std::string region = environment_or("AWS_REGION", profile, "region");
-  if (region.empty()) region = environment_value("AWS_DEFAULT_REGION");
-  if (region.empty()) return parse_address("https://sts.amazonaws.com/");
-  return parse_address(
-      cat("https://sts.", region, ".amazonaws.com", region.starts_with("cn-") ? ".cn/" : "/"));
 }
 
 // The role that this machine has, with a token of the session; nullopt: no such service.
@@ -191,50 +86,6 @@ class InstanceService {
 };
 
 }  // namespace
-
-std::optional<Credentials> web_identity_credentials(HttpClient& client, const Profile& profile) {
-  const std::string file =
-      environment_or("AWS_WEB_IDENTITY_TOKEN_FILE", profile, "web_identity_token_file");
-  if (file.empty()) return std::nullopt;
-  const std::string role = environment_or("AWS_ROLE_ARN", profile, "role_arn");
-  if (role.empty()) {
-    throw Error(ErrorCode::kUsage,
-                "a file with the token of a web identity is named, but AWS_ROLE_ARN is not set");
-  }
-  std::string session = environment_or("AWS_ROLE_SESSION_NAME", profile, "role_session_name");
-  if (session.empty()) session = cat("fsdp-ckpt-", wall_seconds());
-  const auto address = sts_address(profile);
-  const std::string what = "the role of the web identity";
-  if (!address) throw Error(ErrorCode::kUsage, what + ": the endpoint of STS is no URL");
-  require_private(*address, "the token service");
-  const Secret form(encode_query({{"Action", "AssumeRoleWithWebIdentity"},
-                                  {"Version", "2011-06-15"},
-                                  {"RoleArn", role},
-                                  {"RoleSessionName", session},
-                                  {"WebIdentityToken", read_token(file).reveal()}}));
-  NetworkLimits limits = network_limits();
-  limits.tries = std::min(limits.tries, kServiceTries);
-  Patience patience(what, limits);
-  const StsDialect dialect;
-  const HttpAnswer answer = exchange(client, patience, dialect, [&] {
-    HttpRequest request;
-    request.method = "POST";
-    request.url = address->text();
-    request.fields = {{"content-type", "application/x-www-form-urlencoded"}};
-    request.body = std::as_bytes(std::span(form.reveal()));
-    request.timeout = patience.left();
-    return request;
-  });
-  if (answer.head.status != 200) {
-    const bool refused = answer.head.status >= 400 && answer.head.status < 500;
-    if (!refused) throw refusal(what, answer, dialect);
-    throw Error(ErrorCode::kAccess, cat(what, ": the server refuses: ", dialect.words(answer)));
-  }
-  StsHandler handler;
-  parse_xml(answer.text, handler);
-  if (handler.found.id.empty() || handler.found.key.empty()) throw no_credentials(what);
-  return std::move(handler.found);
-}
 
 std::optional<Credentials> container_credentials(HttpClient& client) {
   const std::string relative = environment_value("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Services that give credentials of short life: the token service for a web identity, the one
-// beside a container, the one of a machine. Source: "Credential providers" in the reference guide
-// of the AWS SDKs; AssumeRoleWithWebIdentity in the API reference of AWS STS.
+// Services that give credentials of short life to whoever is where they are: beside a container, of
+// a machine.  Source: "Credential providers" in the reference guide of the AWS SDKs.
 #pragma once
 
 #include <optional>
@@ -10,12 +9,9 @@
 
 namespace fsdp::formats {
 
-// Each returns nullopt where the environment and the profile name no such service, or it is not
+// Each returns nullopt where the environment names no such service, or it is not
 // there.  Throws: kAccess if the service refuses; kNetwork; kUsage for settings that make no sense.
 
-// AWS_WEB_IDENTITY_TOKEN_FILE, AWS_ROLE_ARN and AWS_ROLE_SESSION_NAME, or the profile's
-// web_identity_token_file, role_arn and role_session_name.
-std::optional<Credentials> web_identity_credentials(HttpClient& client, const Profile& profile);
 // AWS_CONTAINER_CREDENTIALS_RELATIVE_URI or AWS_CONTAINER_CREDENTIALS_FULL_URI, with
 // AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE or AWS_CONTAINER_AUTHORIZATION_TOKEN.
 std::optional<Credentials> container_credentials(HttpClient& client);

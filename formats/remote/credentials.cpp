@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/remote/credentials.h"
 
-#include <array>
 #include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/http/times.h"
 #include "formats/remote/credential_services.h"
+#include "formats/remote/plain_keys.h"
+#include "formats/remote/profile_roles.h"
+#include "formats/remote/token_service.h"
 
 namespace fsdp::formats {
 namespace {
@@ -24,61 +26,15 @@ bool anonymous() {
   return value == "1";
 }
 
-// Two variables of the environment; nullopt: neither is set.
-std::optional<Credentials> environment_pair(const char* id_name, const char* key_name) {
-  Credentials found{environment_value(id_name), Secret(environment_value(key_name)), {}, 0};
-  if (found.id.empty() && found.key.empty()) return std::nullopt;
-  if (found.id.empty() || found.key.empty()) {
-    throw Error(ErrorCode::kUsage,
-                cat(found.id.empty() ? key_name : id_name, " is set, but ",
-                    found.id.empty() ? id_name : key_name, " is not: requests need both"));
-  }
-  return found;
-}
-
-std::optional<Credentials> from_environment() {
-  auto found = environment_pair("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
-  if (found) found->token = Secret(environment_value("AWS_SESSION_TOKEN"));
-  return found;
-}
-
-std::optional<Credentials> keys_of_profile(const Profile& profile) {
-  const std::string id = profile.find("aws_access_key_id");
-  if (id.empty()) return std::nullopt;
-  Credentials found{id, profile.secret("aws_secret_access_key"),
-                    profile.secret("aws_session_token"), 0};
-  if (found.key.empty()) {
-    throw Error(ErrorCode::kUsage, cat("profile ", quote(profile.name()),
-                                       ": has aws_access_key_id, but no aws_secret_access_key"));
-  }
-  return found;
-}
-
-// Refuses what a profile names and is not supported, rather than asking as somebody else.
-void refuse_others(const Profile& profile) {
-  constexpr std::array<std::array<const char*, 2>, 4> kOthers = {{
-      {"credential_process", "would start a program"},
-      {"sso_session", "needs a browser"},
-      {"sso_start_url", "needs a browser"},
-      {"source_profile", "takes a role of another profile"},
-  }};
-  for (const auto& [name, why] : kOthers) {
-    if (profile.find(name).empty()) continue;
-    throw Error(ErrorCode::kUnsupported,
-                cat("profile ", quote(profile.name()), ": ", name, " ", why,
-                    ", which is not done here; `aws configure export-credentials --format env` "
-                    "prints what the environment takes"));
-  }
-}
-
 }  // namespace
 
 Credentials amazon_credentials(HttpClient& client, const Profile& profile) {
   if (anonymous()) return {};
-  if (auto found = from_environment()) return *std::move(found);
+  if (auto found = environment_keys()) return *std::move(found);
   if (auto found = web_identity_credentials(client, profile)) return *std::move(found);
-  if (auto found = keys_of_profile(profile)) return *std::move(found);
-  refuse_others(profile);
+  if (auto found = role_credentials(client, profile)) return *std::move(found);
+  if (auto found = profile_keys(profile)) return *std::move(found);
+  refuse_other_sources(profile);
   if (auto found = container_credentials(client)) return *std::move(found);
   if (auto found = instance_credentials(client)) return *std::move(found);
   throw Error(ErrorCode::kAccess,

@@ -22,7 +22,7 @@ struct Credentials {
 };
 
 // Finds credentials where the tools of AWS find them, in their order: the environment, the role of
-// a web identity, the profile in the shared files, the container, the machine (IMDSv2).
+// a web identity, the role and then the keys of the profile, the container, the machine (IMDSv2).
 // FSDP_CKPT_ANONYMOUS=1 asks for none.
 // Throws: kAccess if there are none, telling where it looked; kUnsupported for a source that would
 // start a program or a browser; kUsage for half of them; kNetwork.

@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "formats/http/encoding.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/http_server.h"
 #include "tests/support/temp_dir.h"
@@ -26,74 +25,6 @@ void expect_those(const std::optional<Credentials>& found) {
   EXPECT_EQ(found->key.reveal(), "key");
   EXPECT_EQ(found->token.reveal(), "token");
   EXPECT_EQ(found->expires, 1893456000);
-}
-
-TEST(CredentialServices, WebIdentity) {
-  const test::TempDir folder;
-  test::write_file(folder / "token", "ey.J+/=\n");
-  HttpServer server([](const HttpRequestSeen& seen) {
-    EXPECT_EQ(seen.method, "POST");
-    EXPECT_EQ(seen.field("content-type"), "application/x-www-form-urlencoded");
-    EXPECT_EQ(seen.body,
-              "Action=AssumeRoleWithWebIdentity&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr&"
-              "RoleSessionName=s&"
-              "Version=2011-06-15&WebIdentityToken=ey.J%2B%2F%3D");
-    return HttpReply{
-        200,
-        {},
-        "<AssumeRoleWithWebIdentityResponse "
-        "xmlns='u'><AssumeRoleWithWebIdentityResult><Credentials>"
-        "<SessionToken>token</SessionToken><SecretAccessKey>key</SecretAccessKey>"
-        "<Expiration>2030-01-01T00:00:00Z</Expiration><AccessKeyId>id</AccessKeyId></Credentials>"
-        "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"};
-  });
-  const Environment environment(
-      store_environment({{"AWS_WEB_IDENTITY_TOKEN_FILE", (folder / "token").native()},
-                         {"AWS_ROLE_ARN", "arn:aws:iam::1:role/r"},
-                         {"AWS_ROLE_SESSION_NAME", "s"},
-                         {"AWS_ENDPOINT_URL_STS", server.url()}}));
-  HttpClient client;
-  expect_those(web_identity_credentials(client, Profile("p")));
-  EXPECT_EQ(server.seen().size(), 1U);
-  const Environment elsewhere("AWS_ENDPOINT_URL_STS", "http://sts.example.org");
-  test::expect_error(ErrorCode::kUsage, "only https, or http to this machine, keeps a token secret",
-                     [&] { web_identity_credentials(client, Profile("p")); });
-  const Environment no_role("AWS_ROLE_ARN", "");
-  test::expect_error(ErrorCode::kUsage, "AWS_ROLE_ARN is not set",
-                     [&] { web_identity_credentials(client, Profile("p")); });
-  const Environment no_file("AWS_WEB_IDENTITY_TOKEN_FILE", "");
-  EXPECT_FALSE(web_identity_credentials(client, Profile("p")));
-}
-
-TEST(CredentialServices, WebIdentityThatIsRefused) {
-  const test::TempDir folder;
-  test::write_file(folder / "token", "secret-token");
-  HttpServer server([](const HttpRequestSeen&) {
-    return HttpReply{400,
-                     {},
-                     "<ErrorResponse><Error><Code>ExpiredTokenException</"
-                     "Code><Message>secret-token</Message></Error></ErrorResponse>"};
-  });
-  const Environment environment(store_environment({{"AWS_ENDPOINT_URL", server.url()}}));
-  Profile profile("p");
-  profile.add(
-      "[profile p]\nweb_identity_token_file = " + (folder / "token").native() + "\nrole_arn = r\n",
-      true, "config");
-  HttpClient client;
-  try {
-    web_identity_credentials(client, profile);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_EQ(code_name(error.code()), "ACCESS");
-    EXPECT_EQ(std::string(error.what()),
-              "the role of the web identity: the server refuses: 400 'ExpiredTokenException'");
-  }
-  test::write_file(folder / "token", "two\nlines");
-  test::expect_error(ErrorCode::kUsage, "holds no token",
-                     [&] { web_identity_credentials(client, profile); });
-  std::filesystem::remove(folder / "token");
-  test::expect_error(ErrorCode::kAccess, "could not be read",
-                     [&] { web_identity_credentials(client, profile); });
 }
 
 TEST(CredentialServices, Container) {

@@ -43,6 +43,26 @@ TEST(Credentials, ComeFromTheProfile) {
   EXPECT_EQ(found.token.reveal(), "token-p");
 }
 
+// A role counts more than keys beside it.
+TEST(Credentials, ComeFromTheRoleOfTheProfile) {
+  test::HttpServer server([](const test::HttpRequestSeen&) {
+    return test::HttpReply{200,
+                           {},
+                           "<AssumeRoleResponse><AssumeRoleResult><Credentials><AccessKeyId>id-r"
+                           "</AccessKeyId><SecretAccessKey>k</SecretAccessKey></Credentials>"
+                           "</AssumeRoleResult></AssumeRoleResponse>"};
+  });
+  const test::TempDir folder;
+  const std::string text = std::string(kKeys) + "role_arn = r\nsource_profile = p\n";
+  test::write_file(folder / "credentials", text);
+  const test::Environment environment(test::store_environment(
+      {{"AWS_ENDPOINT_URL", server.url()},
+       {"AWS_SHARED_CREDENTIALS_FILE", (folder / "credentials").native()}}));
+  HttpClient client;
+  EXPECT_EQ(amazon_credentials(client, credentials_file(text)).id, "id-r");
+  EXPECT_EQ(server.seen().size(), 1U);
+}
+
 TEST(Credentials, HalvesAndOthersAreRefused) {
   const test::Environment environment(test::store_environment({{"AWS_ACCESS_KEY_ID", "id"}}));
   HttpClient client;
