@@ -28,7 +28,7 @@ class RefusalHandler final : public XmlHandler {
 
 class PageHandler final : public XmlHandler {
  public:
-  explicit PageHandler(std::string_view prefix) : prefix_(prefix) {}
+  PageHandler(std::string_view prefix, bool deep) : prefix_(prefix), deep_(deep) {}
   S3Page page;
 
   void begin(std::string_view path) override {
@@ -84,14 +84,19 @@ class PageHandler final : public XmlHandler {
     }
     key.erase(0, prefix_.size());
     if (!entry.file && key.ends_with('/')) key.pop_back();
-    // An empty name is a mark that the folder exists.  A file's name with a slash comes from a
-    // server that knows no delimiter.
-    if (key.empty() || key.find('/') != std::string::npos) return false;
+    // A slash at the end marks a folder, and an empty name this one.
+    if (deep_ && key.ends_with('/')) {
+      key.pop_back();
+      entry.file.reset();
+    }
+    // A file's name with a slash comes from a server that knows no delimiter.
+    if (key.empty() || (!deep_ && key.find('/') != std::string::npos)) return false;
     entry.name = std::move(key);
     return true;
   }
 
   std::string prefix_;
+  bool deep_;
   bool is_page_ = false;
   bool encoded_ = false;
   bool truncated_ = false;
@@ -113,8 +118,8 @@ S3Refusal parse_s3_refusal(std::string_view document) {
   return std::move(handler.refusal);
 }
 
-S3Page parse_s3_page(std::string_view document, std::string_view prefix) {
-  PageHandler handler(prefix);
+S3Page parse_s3_page(std::string_view document, std::string_view prefix, bool deep) {
+  PageHandler handler(prefix, deep);
   parse_xml(document, handler);
   return handler.finish();
 }

@@ -20,13 +20,14 @@ struct S3Refusal {
 };
 S3Refusal parse_s3_refusal(std::string_view document);
 
-// One page of ListObjectsV2 with `prefix` and the delimiter "/".
+// One page of ListObjectsV2 with `prefix`.
 struct S3Page {
   std::vector<StoredEntry> entries;
   std::string next;  // the token of the next page; empty: this is the last one
 };
+// `deep`: without a delimiter, so that names are paths; else what is deeper is left out.
 // Throws: kNetwork for a document that is no such page.
-S3Page parse_s3_page(std::string_view document, std::string_view prefix);
+S3Page parse_s3_page(std::string_view document, std::string_view prefix, bool deep = false);
 
 class S3Dialect final : public Dialect {
  public:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/remote/s3_store.h"
 
+#include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -9,6 +11,7 @@
 #include "formats/remote/range_read.h"
 #include "formats/remote/s3_client.h"
 #include "formats/remote/s3_upload.h"
+#include "formats/store/deep_listing.h"
 
 namespace fsdp::formats {
 namespace {
@@ -17,13 +20,14 @@ constexpr std::size_t kMostEntries = 1'000'000;
 // A thousand keys of 1024 bytes, each byte encoded by three, and what stands around them.
 constexpr std::size_t kMostPage = std::size_t{16} << 20U;
 
-class S3Store final : public Store {
+class S3Store final : public Store, public DeepListing {
  public:
   S3Store(S3Settings settings, std::function<Credentials(HttpClient&)> find)
       : client_(std::move(settings), std::move(find)) {}
 
   std::optional<StoredFile> find(const std::string& url) const override;
   std::optional<std::vector<StoredEntry>> list(const std::string& url) const override;
+  Below list_below(const std::string& url, std::size_t answers) const override;
   void read(const std::string& url, const StoredFile& file, std::uint64_t offset,
             std::span<std::byte> out) const override;
   std::optional<Content> fetch(const std::string& url, std::uint64_t max_bytes) const override;
@@ -42,6 +46,8 @@ class S3Store final : public Store {
     }
     return url;
   }
+  bool list_pages(const std::string& url, bool deep, std::size_t most,
+                  std::vector<StoredEntry>& entries) const;
   Error refused(const Patience& patience, const HttpAnswer& answer) const {
     return refusal(patience.place(), answer, client_.dialect());
   }
@@ -64,15 +70,28 @@ std::optional<StoredFile> S3Store::find(const std::string& url) const {
 }
 
 std::optional<std::vector<StoredEntry>> S3Store::list(const std::string& url) const {
+  std::vector<StoredEntry> entries;
+  list_pages(url, false, SIZE_MAX, entries);
+  return entries;
+}
+
+DeepListing::Below S3Store::list_below(const std::string& url, std::size_t answers) const {
+  Below below;
+  below.whole = list_pages(url, true, answers, below.files);
+  return below;
+}
+
+// Returns whether these are all.
+bool S3Store::list_pages(const std::string& url, bool deep, std::size_t most,
+                         std::vector<StoredEntry>& entries) const {
   const S3Place folder = s3_place(url);
   const std::string prefix = folder.key.empty() ? std::string() : folder.key + '/';
-  std::vector<StoredEntry> entries;
   std::string token;
-  do {
-    S3Request request{
-        "GET",
-        {folder.bucket, {}},
-        {{"list-type", "2"}, {"delimiter", "/"}, {"encoding-type", "url"}, {"prefix", prefix}}};
+  for (std::size_t pages = 0; pages < most; ++pages) {
+    S3Request request{"GET",
+                      {folder.bucket, {}},
+                      {{"list-type", "2"}, {"encoding-type", "url"}, {"prefix", prefix}}};
+    if (!deep) request.query.emplace_back("delimiter", "/");
     if (!token.empty()) request.query.emplace_back("continuation-token", token);
     Patience patience(escape(url));
     const HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMostPage);
@@ -83,7 +102,7 @@ std::optional<std::vector<StoredEntry>> S3Store::list(const std::string& url) co
     if (!answer.succeeded()) throw refused(patience, answer);
     S3Page page;
     try {
-      page = parse_s3_page(answer.text, prefix);
+      page = parse_s3_page(answer.text, prefix, deep);
     } catch (const Error& error) {
       throw error.in(patience.place());
     }
@@ -93,12 +112,13 @@ std::optional<std::vector<StoredEntry>> S3Store::list(const std::string& url) co
     }
     entries.insert(entries.end(), std::make_move_iterator(page.entries.begin()),
                    std::make_move_iterator(page.entries.end()));
-    if (!page.next.empty() && page.next == token) {
+    if (page.next.empty()) return true;
+    if (page.next == token) {
       throw Error(ErrorCode::kNetwork, patience.place() + ": the list never ends");
     }
     token = std::move(page.next);
-  } while (!token.empty());
-  return entries;
+  }
+  return false;
 }
 
 void S3Store::read(const std::string& url, const StoredFile& file, std::uint64_t offset,

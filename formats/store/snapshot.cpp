@@ -13,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/base/threads.h"
+#include "formats/store/deep_listing.h"
 
 namespace fsdp::formats {
 namespace {
@@ -60,6 +61,7 @@ struct Known {
   std::map<std::tuple<std::string, std::string, std::uint64_t, std::int64_t>,
            std::shared_ptr<const StoredSource>>
       sources;
+  std::map<std::string, std::size_t, std::less<>> inner_lists;  // that were asked for in a folder
 };
 
 Known& known() {
@@ -120,6 +122,29 @@ std::shared_ptr<const StoredListing> known_listing(const std::string& url) {
   return at == known().listings.end() ? nullptr : at->second;
 }
 
+// Where one folder after another is listed of a folder with many, lists all that are below it.
+void list_many_at_once(const std::string& url) {
+  if (is_root(url)) return;
+  const std::string folder = folder_and_name(url).first;
+  std::size_t folders = 0;
+  {
+    const std::lock_guard lock(known().mutex);
+    const auto above = known().listings.find(folder);
+    if (known().sessions == 0 || above == known().listings.end() || !above->second->whole) return;
+    // The first one may be all that is wanted.
+    if (++known().inner_lists[folder] != 2) return;
+    const auto& entries = above->second->entries;
+    folders = static_cast<std::size_t>(std::count_if(
+        entries.begin(), entries.end(), [](const StoredEntry& entry) { return !entry.file; }));
+  }
+  const auto* const store = dynamic_cast<const DeepListing*>(&store_at(url));
+  const std::size_t answers = answers_for(folders);
+  if (store == nullptr || answers == 0) return;
+  auto listings = listings_below(folder, store->list_below(folder, answers));
+  const std::lock_guard lock(known().mutex);
+  if (known().sessions != 0) known().listings.merge(listings);
+}
+
 }  // namespace
 
 const StoredFile* StoredListing::file(std::string_view name) const {
@@ -151,9 +176,12 @@ StoreSession::~StoreSession() {
   known().listings.clear();
   known().files.clear();
   known().sources.clear();
+  known().inner_lists.clear();
 }
 
 std::shared_ptr<const StoredListing> list_stored(const std::string& url) {
+  if (auto listing = known_listing(url)) return listing;
+  list_many_at_once(url);
   if (auto listing = known_listing(url)) return listing;
   const Store& store = store_at(url);
   auto listing = std::make_shared<StoredListing>();
@@ -231,6 +259,7 @@ void forget_stored(const std::string& url) {
   std::erase_if(known().files, of_root);
   std::erase_if(known().sources,
                 [&](const auto& entry) { return std::get<0>(entry.first).starts_with(root); });
+  std::erase_if(known().inner_lists, of_root);
 }
 
 }  // namespace fsdp::formats

@@ -50,6 +50,22 @@ TEST(S3Answers, RefusesPagesThatMakeNoSense) {
                      [] { parse_s3_page("<html><body/></html>", "runs/"); });
 }
 
+TEST(S3Answers, ReadsAPageOfEverythingBelow) {
+  constexpr std::string_view kText =
+      "<ListBucketResult><Contents><Key>runs/</Key><Size>0</Size></Contents>"
+      "<Contents><Key>runs/a/.metadata</Key><Size>3</Size></Contents>"
+      "<Contents><Key>runs/a/empty/</Key><Size>0</Size></Contents>"
+      "<Contents><Key>runs/b</Key><Size>1</Size></Contents></ListBucketResult>";
+  const S3Page page = parse_s3_page(kText, "runs/", true);
+  ASSERT_EQ(page.entries.size(), 3U);
+  EXPECT_EQ(page.entries[0].name, "a/.metadata");
+  EXPECT_EQ(page.entries[0].file->bytes, 3U);
+  EXPECT_EQ(page.entries[1].name, "a/empty");
+  EXPECT_FALSE(page.entries[1].file);
+  EXPECT_EQ(page.entries[2].name, "b");
+  EXPECT_EQ(parse_s3_page(kText, "runs/").entries.size(), 1U);
+}
+
 TEST(S3Answers, ReadsRefusals) {
   const S3Refusal refusal = parse_s3_refusal(
       "<Error><Code>AuthorizationHeaderMalformed</Code><Message>wrong</Message><Region>eu-west-1</"

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/base/interrupt.h"
+#include "formats/store/deep_listing.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/http_server.h"
 
@@ -95,6 +97,30 @@ TEST(S3Store, ListsPageByPage) {
                      [&] { store->list("s3://odd/runs"); });
 }
 
+TEST(S3Store, ListsWhatIsBelowInSoManyAnswers) {
+  HttpServer server([](const HttpRequestSeen& seen) {
+    const std::string base = "encoding-type=url&list-type=2&prefix=runs%2F";
+    const bool first = seen.target == "/bkt?" + base;
+    EXPECT_TRUE(first || seen.target == "/bkt?continuation-token=t1&" + base) << seen.target;
+    const std::string key = first ? "runs/1/a" : "runs/2/b";
+    return HttpReply{200,
+                     {},
+                     "<ListBucketResult><Contents><Key>" + key +
+                         "</Key><Size>1</Size></Contents><IsTruncated>true</IsTruncated>"
+                         "<NextContinuationToken>" +
+                         (first ? "t1" : "t2") + "</NextContinuationToken></ListBucketResult>"};
+  });
+  const test::Environment environment(variables(server));
+  const auto store = amazon_store();
+  const auto* const deep = dynamic_cast<const DeepListing*>(store.get());
+  ASSERT_NE(deep, nullptr);
+  const auto below = deep->list_below("s3://bkt/runs", 2);
+  EXPECT_FALSE(below.whole);
+  ASSERT_EQ(below.files.size(), 2U);
+  EXPECT_EQ(below.files[1].name, "2/b");
+  EXPECT_EQ(server.seen().size(), 2U);
+}
+
 TEST(S3Store, RemovesAndRefuses) {
   HttpServer server([](const HttpRequestSeen& seen) {
     EXPECT_EQ(seen.method, "DELETE");
@@ -103,6 +129,9 @@ TEST(S3Store, RemovesAndRefuses) {
   const test::Environment environment(variables(server));
   const auto store = amazon_store();
   store->remove("s3://bkt/mine");
+  interrupt_signal = 15;
+  store->remove("s3://bkt/mine");
+  interrupt_signal = 0;
   try {
     store->remove("s3://bkt/other");
     ADD_FAILURE();
