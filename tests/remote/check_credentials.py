@@ -19,12 +19,15 @@ import files
 import listener
 import proxy
 import server
+import signatures
 
 MINIMAL = "golden/2.11.0/minimal/ckpt"
 FILE = "golden/2.11.0/zip_pt/full.pt"
 TOKEN = "session/token+with=odd chars"
 PLACE = f"s3://{commands.BUCKET}/a/{MINIMAL}"
 ROLE = "arn:aws:iam::123456789012:role/of tests"
+# Whose role it is.
+SOURCE = ("SOURCE.id", "key/of+the=source")
 
 
 class Services(listener.Listener):
@@ -57,15 +60,21 @@ class Services(listener.Listener):
             return connection.answer(200, json.dumps(self.credentials()).encode())
         if request.method == "POST" and request.path == "/":
             form = dict(urllib.parse.parse_qsl(request.body.decode()))
+            if form["Action"] == "AssumeRole":
+                wrong = signatures.why_wrong(request, (*SOURCE, None), server.REGION, "sts")
+                if wrong or (form["RoleArn"], form["ExternalId"]) != (ROLE, "id of/tests"):
+                    return connection.answer(403, f"<ErrorResponse><Error><Code>{escape(str(wrong))}</Code></Error></ErrorResponse>".encode())
+                return self.answer_role(connection, "AssumeRole")
             if (form["Action"], form["WebIdentityToken"], form["RoleArn"]) != ("AssumeRoleWithWebIdentity", "token+of/an identity", ROLE):
                 return connection.answer(400, b"<ErrorResponse><Error><Code>InvalidIdentityToken</Code></Error></ErrorResponse>")
-            found = self.credentials()
-            inner = "".join(f"<{name}>{escape(found[of])}</{name}>" for name, of in
-                            (("AccessKeyId", "AccessKeyId"), ("SecretAccessKey", "SecretAccessKey"), ("SessionToken", "Token"),
-                             ("Expiration", "Expiration")))
-            return connection.answer(200, f"<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>{inner}</Credentials>"
-                                          "</AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>".encode())
+            return self.answer_role(connection, "AssumeRoleWithWebIdentity")
         connection.answer(404)
+
+    def answer_role(self, connection, action):
+        found = self.credentials()
+        inner = "".join(f"<{name}>{escape(found[of])}</{name}>" for name, of in
+                        (("AccessKeyId", "AccessKeyId"), ("SecretAccessKey", "SecretAccessKey"), ("SessionToken", "Token"), ("Expiration", "Expiration")))
+        connection.answer(200, f"<{action}Response><{action}Result><Credentials>{inner}</Credentials></{action}Result></{action}Response>".encode())
 
 
 class Credentials:
@@ -88,7 +97,7 @@ class Credentials:
     def stats(self, environment, status=0, place=PLACE):
         done = commands.run(self.args.tool, ["stats", place], environment)
         assert done.returncode == status, f"{done.returncode} {done.stdout}{done.stderr}"
-        for secret in (server.SECRET_KEY, TOKEN, "token of", "token+of"):
+        for secret in (server.SECRET_KEY, TOKEN, "token of", "token+of", SOURCE[1]):
             assert secret not in done.stdout + done.stderr, done.stderr
         assert status or done.stdout == self.expected, done.stdout
         return done
@@ -96,14 +105,18 @@ class Credentials:
     def sources(self):
         profiles = self.file("credentials", f"[default]\naws_access_key_id = wrong\naws_secret_access_key = wrong\n[other]\n"
                                             f"aws_access_key_id={server.ACCESS_KEY}\naws_secret_access_key = {server.SECRET_KEY}\n"
-                                            f"aws_session_token = {TOKEN}\n")
-        config = self.file("config", f"[profile other]\nregion = {server.REGION}\n")
+                                            f"aws_session_token = {TOKEN}\n[source]\naws_access_key_id = {SOURCE[0]}\n"
+                                            f"aws_secret_access_key = {SOURCE[1]}\n")
+        config = self.file("config", f"[profile other]\nregion = {server.REGION}\n[profile taker]\nrole_arn = {ROLE}\n"
+                                     "source_profile = source\nexternal_id = id of/tests\n")
         identity = self.file("identity", "token+of/an identity\n")
         container = self.file("container", "token of the container\n")
         with Services() as services, self.between() as between:
             chains = {
                 "environment": {"AWS_ACCESS_KEY_ID": server.ACCESS_KEY, "AWS_SECRET_ACCESS_KEY": server.SECRET_KEY, "AWS_SESSION_TOKEN": TOKEN},
                 "profile": {"AWS_SHARED_CREDENTIALS_FILE": profiles, "AWS_CONFIG_FILE": config, "AWS_PROFILE": "other"},
+                "role": {"AWS_SHARED_CREDENTIALS_FILE": profiles, "AWS_CONFIG_FILE": config, "AWS_PROFILE": "taker",
+                         "AWS_ENDPOINT_URL_STS": services.endpoint},
                 "web identity": {"AWS_WEB_IDENTITY_TOKEN_FILE": identity, "AWS_ROLE_ARN": ROLE, "AWS_ENDPOINT_URL_STS": services.endpoint},
                 "container": {"AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{services.endpoint}/container",
                               "AWS_CONTAINER_AUTHORIZATION_TOKEN": "token of the container"},

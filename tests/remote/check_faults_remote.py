@@ -40,11 +40,26 @@ WRITING = COPYING + [(["shard", "middle.pt", "{}", "-w", "2"], "folder"), (["res
                      (["convert", FSDP2, "{}", "--seal"], "full.pt")]
 # Without these no reader takes a folder for a checkpoint.
 LEADING = (".metadata", "model.safetensors.index.json")
+SEAL = ".fsdp-seal.json"   # behind the name of a file
+FOLDER_SEAL = "fsdp_seal.json"
+# Requests that take uploads back: if one of them fails, an upload may stay.
+TAKING_BACK = ("abort", "uploads", "parts")
 
 
 def objects(s3, url):
-    found = server.download_tree(s3, commands.BUCKET, url.split("/", 3)[3])
+    """The digests of the files of an output by their names in it; of a single file, that of itself as '' and that of its seal."""
+    key = url.split("/", 3)[3]
+    found = server.download_tree(s3, commands.BUCKET, key)
+    found.update({SEAL: body for body in server.download_tree(s3, commands.BUCKET, key + SEAL).values()})
     return {name: commands.digest(body) for name, body in found.items()}
+
+
+def local_objects(path):
+    """The same of an output on this machine."""
+    found = commands.files_at(path)
+    if os.path.exists(path + SEAL):
+        found[SEAL] = commands.files_at(path + SEAL)[""]
+    return found
 
 
 class Run:
@@ -64,6 +79,7 @@ class Run:
         self.plan = proxy.Drawn(chance.random(), chance.choice((0.1, 0.3, 0.6)), names, most=chance.choice((2, 10, 100)))
         self.running = faults.servers[number % len(faults.servers)]
         self.prefix = f"out/{number}"
+        self.sealed = chance.random() < 0.5   # the old output
 
     def label(self):
         return f"run {self.number} of seed {self.faults.args.seed} ({self.running.name}): {' '.join(self.words)} {self.kind}" \
@@ -119,20 +135,30 @@ class Run:
         written = self.written() if self.out else {}
         if done.returncode == 0 and expected[0] == 0:
             assert made or answer == expected[:2], f"other words without a fault: {answer} {expected[:2]}"
-            if self.between.faults["not_found"] and self.replaces:
-                # A removal that finds nothing is none: files of the old folder may stay beside the new ones.
-                written = {name: digest for name, digest in written.items() if name in expected[2] or old.get(name) != digest}
             assert written == expected[2], f"wrong bytes: {sorted(n for n in {*written, *expected[2]} if written.get(n) != expected[2].get(n))}"
             if not self.out:
                 self.judge_answer(answer, expected[:2])
+            self.judge_uploads(done)
             return
         if answer == expected[:2] and not self.out:
             return
         self.judge_failure(done, answer, old, written, expected[2])
+        self.judge_uploads(done)
+
+    def judge_uploads(self, done):
+        """No upload stays that was begun and not completed."""
+        if self.kind != "writing" or any(self.between.hit[kind] for kind in TAKING_BACK):
+            return
+        if self.between.hit["create"] and done.returncode != 0 and not self.running.dates_uploads:
+            return   # one that nobody knows is told from others by its time
+        s3 = self.faults.clients[self.number % len(self.faults.servers)]
+        found = s3.list_multipart_uploads(Bucket=commands.BUCKET, Prefix=self.prefix + "/").get("Uploads") or []
+        assert not found, f"uploads: {[upload['Key'] for upload in found]} after status {done.returncode}\n{done.stderr}"
 
     def make_old(self, place, environment):
         words = ["convert", f"{self.faults.tree}/golden/2.11.0/minimal/ckpt", place]
         words += ["--drop-values"] if "--drop-values" in self.words else []
+        words += ["--seal"] if self.sealed else []
         words += (["--to", "safetensors", "--max-shard-size", "1MB"] if "safetensors" in self.words else ["--to", "dcp"]) if self.out == "folder" else []
         done = commands.run(self.faults.args.tool, words, environment)
         assert done.returncode == 0, f"the old output: {done.stderr}"
@@ -161,22 +187,44 @@ class Run:
     def judge_left(self, done, old, written, new):
         """After an error OUT is the old one or not there; the new one only if its last answer was lost."""
         assert os.listdir(self.folder) == [], f"left below TMPDIR: {os.listdir(self.folder)}"
-        if written in (old, new) or not written:
+        if written == old:
             return
-        if "is in place, files of the old one are yet to be removed" in done.stderr:
-            assert all(written.get(name) == digest for name, digest in new.items()), f"not in place: {sorted(written)} after\n{done.stderr}"
+        said = done.stderr
+        in_place, unknown = "is in place" in said, "is in place is not known" in said or "does not say whether the file is in place" in said
+        strange = [name for name, digest in written.items() if digest not in (old.get(name), new.get(name))]
+        assert not strange, f"files of neither: {strange} after\n{said}"
+        if self.out != "folder":
+            assert "" in written or not old, f"the old file is gone after\n{said}"
+            is_new = written.get("") == new[""] != old.get("")
+            assert not is_new or in_place or unknown, f"the new file is in place after\n{said}"
+            # A seal may be missing, and is never another file's.
+            assert written.get(SEAL) in (None, (new if is_new else old).get(SEAL)), f"another file's seal after\n{said}"
             return
-        torn = [name for name in written if name in LEADING or name == ""]
-        assert not torn or all(written[name] == old.get(name) for name in torn), \
-            f"torn: {sorted(written)} after\n{done.stderr[-1500:]}"
-        if torn:
-            # Of the old checkpoint nothing is missing.
-            assert all(written.get(name) == digest for name, digest in old.items() if not name.endswith(".fsdp-seal.json")), \
-                f"torn: {sorted(written)} instead of {sorted(old)} after\n{done.stderr[-1500:]}"
+
+        def named(names):
+            return all(f"'{name}'" in said for name in names)
+
+        def whole(files):
+            return all(written.get(name) == digest for name, digest in files.items() if name != FOLDER_SEAL)
+        made = [name for name in written if written[name] != old.get(name)]
+        leads = [name for name in new if name in LEADING]
+        if leads and all(written.get(name) == new[name] for name in leads):
+            kept = [name for name in written if written[name] != new.get(name)]
+            assert whole(new), f"torn: {sorted(written)} instead of {sorted(new)} after\n{said}"
+            assert unknown or (in_place and named(kept)), f"the new one is in place with {kept} after\n{said}"
+            assert new.get(FOLDER_SEAL) == written.get(FOLDER_SEAL) or unknown or "without its seal" in said, f"no seal after\n{said}"
+            return
+        assert not any(name in LEADING for name in made), f"torn: {sorted(written)} after\n{said}"
+        assert named(made), f"left and not named: {made} after\n{said}"
+        if whole(old):
+            assert old.get(FOLDER_SEAL) == written.get(FOLDER_SEAL) or "lost its seal" in said, f"no seal after\n{said}"
+            return
+        assert "no longer whole" in said and not any(name in LEADING for name in written), \
+            f"torn: {sorted(written)} instead of {sorted(old)} after\n{said}"
 
     def written(self):
         if self.kind == "copying":
-            return commands.files_at(os.path.join(self.folder, self.out))
+            return local_objects(os.path.join(self.folder, self.out))
         return objects(self.faults.clients[self.number % len(self.faults.servers)], f"s3://{commands.BUCKET}/{self.prefix}/{self.out}")
 
 
@@ -205,7 +253,7 @@ class Faults:
                     words = [run.input(word, False).replace("{}", place) for word in run.words] + (["--force"] if run.replaces else [])
                     done = commands.run(self.args.tool, words, environment)
                     assert done.returncode == 0 or not run.out, done.stderr
-                    files = objects(self.clients[0], place) if run.replaces else commands.files_at(place) if run.out else {}
+                    files = objects(self.clients[0], place) if run.replaces else local_objects(place) if run.out else {}
                     self.known[key] = commands.Answer(f"{done.returncode}\n{done.stdout}", files).compared([(self.tree + "/", "@"), (place, "{}")])
             return self.known[key]
 

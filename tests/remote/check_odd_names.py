@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys with every odd character, buckets with dots, and folders of more files than one answer lists, through the check of signatures.
 
-    check_odd_names.py --tool PROGRAM --data FOLDER
+    check_odd_names.py --tool PROGRAM --commands PROGRAM --data FOLDER
 """
 import difflib
 import os
@@ -37,46 +37,36 @@ def between_of(running):
     return proxy.Proxy(running.endpoint, credentials=(server.ACCESS_KEY, server.SECRET_KEY, None), region=server.REGION)
 
 
-def check_keys(args, running, kind):
+def check_keys(args, running, kind, work):
+    """What boto3 wrote is read, and boto3 finds what was written, all in a few processes."""
     s3 = running.client()
     server.make_bucket(s3, BUCKET)
-    folder = os.path.join(args.data, MINIMAL)
-    expected = commands.run(args.tool, ["stats", folder], server.environment())
-    file = os.path.join(args.data, SAFETENSORS)
-    assert expected.returncode == 0
-    keys = places(kind)
-    failures = []
+    folder, file = os.path.join(args.data, MINIMAL), os.path.join(args.data, SAFETENSORS)
+    (expected,) = commands.run_all(args.commands, [["stats", "@" + MINIMAL]], args.data, server.environment(), work, processes=1)
+    assert expected[0] == 0, expected
+    place, keys, failures = f"s3://{BUCKET}", places(kind), []
+    commands.upload_all(s3, BUCKET, {f"read/{key}/ckpt/{name}": os.path.join(folder, name) for key in keys for name in os.listdir(folder)})
     with between_of(running) as between:
-        environment = server.s3_environment(between.endpoint)
-        for key in keys:
-            def say(what, key=key):
-                failures.append(f"{running.name}: {key!r}: {what}; violations: {between.violations}")
-
-            # What boto3 wrote is read.
-            server.upload_tree(s3, BUCKET, folder, f"read/{key}/ckpt")
-            done = commands.run(args.tool, ["stats", f"s3://{BUCKET}/read/{key}/ckpt"], environment)
-            if done.returncode != 0 or done.stdout != expected.stdout:
-                say(f"reading: {done.returncode} {done.stdout[:300]}{done.stderr}")
-            done = commands.run(args.tool, ["latest", f"s3://{BUCKET}/read/{key}"], environment)
-            if done.stdout != f"s3://{BUCKET}/read/{key}/ckpt\n":
-                say(f"latest: {done.stdout}{done.stderr}")
-            # boto3 reads what was written.
-            done = commands.run(args.tool, ["convert", file, f"s3://{BUCKET}/write/{key}.pt"], environment)
-            if done.returncode != 0 or f"{key}.pt" not in written(s3, "write/"):
-                say(f"writing: {done.returncode} {done.stderr} {sorted(written(s3, 'write/'))}")
-            done = commands.run(args.tool, ["reshard", folder, f"s3://{BUCKET}/write/{key}/d", "-w", "2"], environment)
-            if done.returncode != 0 or not {f"{key}/d/.metadata", f"{key}/d/__0_0.distcp"} <= written(s3, "write/"):
-                say(f"writing a folder: {done.returncode} {done.stderr} {sorted(written(s3, 'write/'))}")
-            for made in written(s3, "write/"):
-                s3.delete_object(Bucket=BUCKET, Key=f"write/{made}")
-            between.violations.clear()
+        def answers(lines):
+            return commands.run_all(args.commands, lines, place, server.s3_environment(between.endpoint), work, out=place)
+        for key, (status, text, _) in zip(keys, answers([["stats", f"@read/{key}/ckpt"] for key in keys])):
+            if (status, text.replace(f"@read/{key}/ckpt", "@" + MINIMAL)) != expected[:2]:
+                failures.append(f"{running.name}: reading {key!r}: {status} {text}")
+        for key, (status, text, _) in zip(keys, answers([["latest", f"@read/{key}"] for key in keys])):
+            if (status, text) != (0, f"out @read/{key}/ckpt"):
+                failures.append(f"{running.name}: latest {key!r}: {status} {text}")
+        lines = [["convert", file, f"@write/{key}.pt"] for key in keys] + [["reshard", folder, f"@write/{key}/d", "-w", "2"] for key in keys]
+        for line, (status, text, _) in zip(lines, answers(lines)):
+            if status != 0:
+                failures.append(f"{running.name}: writing {line[2]!r}: {status} {text}")
+        expected_keys = {f"write/{key}{made}" for key in keys for made in (".pt", "/d/.metadata", "/d/__0_0.distcp", "/d/__1_0.distcp")}
+        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix="write/")
+        found = {entry["Key"] for page in pages for entry in page.get("Contents", []) if not entry["Key"].endswith("/")}
+        if found != expected_keys:
+            failures.append(f"{running.name}: written {sorted(found - expected_keys)}, missing {sorted(expected_keys - found)}")
+        failures += [f"{running.name}: {violation}" for violation in between.violations]
         assert not between.failures, between.failures
     return failures
-
-
-def written(s3, prefix):
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-    return {entry["Key"][len(prefix):] for page in pages for entry in page.get("Contents", []) if not entry["Key"].endswith("/")}
 
 
 def check_pages(args, running, work):
@@ -108,6 +98,8 @@ def check_pages(args, running, work):
             other = list(difflib.unified_diff(answers[0][1].splitlines(), answers[1][1].splitlines(), "here", "there", lineterm=""))
             assert answers[0] == answers[1], f"{words}: {answers[1][0]} instead of {answers[0][0]}\n" + "\n".join(other[:40])
             print(f"{' '.join(words)} of {FILES}: {dict(between.counts)}", flush=True)
+            # The steps are listed together, a thousand files an answer.
+            assert between.counts["list"] <= FILES * len(os.listdir(source)) / 1000 + 6, between.counts
         assert between.counts.total() and not between.violations and not between.failures, (between.violations, between.failures)
 
 
@@ -117,7 +109,7 @@ def main():
     for kind in server.ALL:
         begin = time.monotonic()
         with tempfile.TemporaryDirectory() as work, kind() as running:
-            failures += check_keys(args, running, kind)
+            failures += check_keys(args, running, kind, work)
             if kind is server.Rclone:
                 check_pages(args, running, work)
         print(f"{kind.name}: {len(places(kind))} keys, {time.monotonic() - begin:.1f} s", flush=True)

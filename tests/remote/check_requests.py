@@ -1,17 +1,11 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How many requests it takes to inspect a checkpoint at s3://, and that libcurl is loaded for a URL alone.
-
-    check_requests.py --tool PROGRAM --data FOLDER
-"""
+"""How many requests it takes to inspect a checkpoint at s3://, and that libcurl is loaded for a URL alone.  check_reading.py runs it."""
 import json
 import os
 import random
-import sys
 import tempfile
 
 import commands
-import inputs
 import proxy
 import server
 
@@ -33,10 +27,14 @@ def make_many(tool, tree):
         assert done.returncode == 0, done.stderr
 
 
-def check_requests(tool, data, tree, running, s3):
-    """What was asked, in the order of the requests."""
-    make_many(tool, tree)
-    commands.upload(s3, commands.BUCKET, tree, "a")
+def check_requests(tool, data, place, running):
+    """`place`: where the tree of inputs.py is on a server.  What was asked is printed in the order of the requests."""
+    with tempfile.TemporaryDirectory() as tree:
+        make_many(tool, tree)
+        prefix = place[len(f"s3://{commands.BUCKET}/"):]
+        commands.upload_all(running.client(), commands.BUCKET,
+                            {f"{prefix}/{os.path.relpath(os.path.join(at, name), tree)}": os.path.join(at, name)
+                             for at, _, names in os.walk(tree) for name in names})
     asked = []
     with proxy.Proxy(running.endpoint, credentials=(server.ACCESS_KEY, server.SECRET_KEY, None), region=server.REGION) as between:
         between.watch = lambda request: asked.append(f"{request.first} {request.fields.get('range', '')}")
@@ -49,32 +47,20 @@ def check_requests(tool, data, tree, running, s3):
 
         for name in CHECKPOINTS:
             for words in (["inspect"], ["inspect", "--json"]):
-                ask(*words, f"s3://{commands.BUCKET}/a/{name}")
+                ask(*words, f"{place}/{name}")
                 assert len(asked) <= MOST, f"{words} {name}: {len(asked)} requests instead of at most {MOST}: {asked}"
             print(f"inspect {name}: {len(asked)} requests: {[first.split(' ')[0] for first in asked]}", flush=True)
         # Where each of many files has a header of its own, nothing is asked for twice.
         for name in commands.fixtures(data):
-            ask("inspect", f"s3://{commands.BUCKET}/a/{name}")
+            ask("inspect", f"{place}/{name}")
             twice = sorted(line for line in {*asked} if asked.count(line) > 1)
             assert not twice, f"inspect {name}: asked for more than once: {twice}"
         assert not between.violations and not between.failures, (between.violations, between.failures)
 
 
-def check_loading(tool, tree, running):
+def check_loading(tool, tree, place, running):
     """A local checkpoint is read without libcurl."""
-    for place, loaded in ((f"{tree}/large.safetensors", False), (f"s3://{commands.BUCKET}/a/large.safetensors", True)):
-        done = commands.run(tool, ["inspect", place], dict(server.s3_environment(running.endpoint), LD_DEBUG="files"))
+    for at, loaded in ((f"{tree}/large.safetensors", False), (f"{place}/large.safetensors", True)):
+        done = commands.run(tool, ["inspect", at], dict(server.s3_environment(running.endpoint), LD_DEBUG="files"))
         assert done.returncode == 0 and "calling init" in done.stderr, done.stderr[-1000:]
-        assert ("libcurl" in done.stderr) == loaded, f"{place}: libcurl is {'not ' if loaded else ''}loaded"
-
-
-def main():
-    args = commands.arguments(__doc__).parse_args()
-    with tempfile.TemporaryDirectory() as tree, server.Moto() as running:
-        inputs.make(args.tool, args.data, tree)
-        check_requests(args.tool, args.data, tree, running, running.client())
-        check_loading(args.tool, tree, running)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        assert ("libcurl" in done.stderr) == loaded, f"{at}: libcurl is {'not ' if loaded else ''}loaded"

@@ -75,17 +75,19 @@ class Answer:
         return self.status, text, self.written
 
 
-def run_all(program, commands, place, environment, folder, out=None, processes=2):
+def run_all(program, commands, place, environment, folder, out=None, numbers=None, processes=2):
     """Runs commands, of which "@name" is a checkpoint of `place` and "{}/name" is in a place of its own below `out`, in a few processes.
 
-    `out`: None for a folder in `folder`.  Returns the answers in the order of the commands, with inputs as "@" and outputs as "{}".
+    `out`: None for a folder in `folder`.  `numbers`: of the places; None: from 0 on.  Returns the answers in the order of the commands, with
+    inputs as "@" and outputs as "{}".
     """
     outputs = out or os.path.join(folder, "out")
+    numbers = list(range(len(commands)) if numbers is None else numbers)
 
     def filled(i, word):
         if word.startswith("@"):
             return f"{place}/{word[1:]}"
-        return word.replace("{}", f"{outputs}/{i}")
+        return word.replace("{}", f"{outputs}/{numbers[i]}")
 
     def one(number):
         listed, results = os.path.join(folder, f"commands-{number}"), os.path.join(folder, f"results-{number}")
@@ -104,12 +106,12 @@ def run_all(program, commands, place, environment, folder, out=None, processes=2
     if not out:
         for i, words in enumerate(commands):
             if any("{}" in word for word in words):
-                os.makedirs(os.path.join(outputs, str(i)), exist_ok=True)
+                os.makedirs(os.path.join(outputs, str(numbers[i])), exist_ok=True)
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
         for found in pool.map(one, range(processes)):
             for i, text in found:
-                written = {} if out else files_at(os.path.join(outputs, str(i)))
-                answers[i] = Answer(text, written).compared([(place + "/", "@"), (f"{outputs}/{i}", "{}")])
+                written = {} if out else files_at(os.path.join(outputs, str(numbers[i])))
+                answers[i] = Answer(text, written).compared([(place + "/", "@"), (f"{outputs}/{numbers[i]}", "{}")])
     return answers
 
 
@@ -128,9 +130,13 @@ def upload(s3, bucket, folder, prefix):
     """As server.upload_tree, with several requests at once."""
     server.make_bucket(s3, bucket)
     paths = [os.path.join(at, name) for at, _, names in os.walk(folder) for name in names]
+    upload_all(s3, bucket, {os.path.join(prefix, os.path.relpath(path, folder)): path for path in paths})
 
-    def one(path):
-        with open(path, "rb") as file:
-            s3.put_object(Bucket=bucket, Key=os.path.join(prefix, os.path.relpath(path, folder)), Body=file.read())
+
+def upload_all(s3, bucket, files):
+    """`files`: paths by their keys."""
+    def one(key):
+        with open(files[key], "rb") as file:
+            s3.put_object(Bucket=bucket, Key=key, Body=file.read())
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(one, paths))
+        list(pool.map(one, files))

@@ -30,6 +30,8 @@ def kind_of(request):
     if request.method == "GET":
         if "uploads" in query:
             return "uploads"
+        if "uploadId" in query:
+            return "parts"
         if "list-type" in query or "prefix" in query or request.path.count("/") == 1 and "delimiter" in query:
             return "list"
         return "range" if "range" in request.fields else "get"
@@ -110,6 +112,7 @@ class Proxy(Listener):
     def reset_counts(self):
         self.counts = collections.Counter()
         self.faults = collections.Counter()
+        self.hit = collections.Counter()   # requests with a fault, by kind
         self.violations = []   # requests that S3 would have refused
 
     def connected(self, connection):
@@ -122,6 +125,7 @@ class Proxy(Listener):
             fault = self.plan(request) if self.plan else None
             if fault:
                 self.faults[fault] += 1
+                self.hit[kind] += 1
         if self.credentials:
             wrong = signatures.why_wrong(request, self.credentials, self.region)
             if wrong:

@@ -101,6 +101,7 @@ class Server:
     port_count = 1
     checks_signatures = True
     honours_only_new = True   # If-None-Match: *
+    dates_uploads = True      # lists say when they were begun
 
     def __init__(self, shared_folder=None):
         self.shared_folder_ = shared_folder
@@ -215,6 +216,7 @@ class Moto(Server):
     """Does not look at signatures: proxy.py does."""
     name = "moto"
     checks_signatures = False
+    dates_uploads = False
 
     def command(self, folder, ports):
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(ports[0])]
