@@ -63,8 +63,8 @@ struct SaveOptions {
 // all.  Whole tensors are written once, by the rank that has the least to write so far, in turns.
 // Plain values are rank 0's.  Each part of a sharded tensor is written by one rank.
 // Memory: 8 MiB beside the state itself on the CPU; on an accelerator one tensor's part as well.
-// Throws: on every rank, c10::Error naming the ranks and what each said: no space, a folder that
-// not all ranks see, a destination that exists, state that differs between ranks.
+// Throws: on every rank, c10::Error naming the ranks and what each said: a URL, no space, a folder
+// that not all ranks see, a destination that exists, state that differs between ranks.
 void save(const std::filesystem::path& folder, const StateDict& state,
           const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 

@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include "formats/base/url.h"
 #include "formats/content/content.h"
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/names.h"
@@ -35,6 +36,9 @@ namespace {
 namespace dcp = formats::dcp;
 
 void check_destination(const std::filesystem::path& path, const SaveOptions& options) {
+  TORCH_CHECK(
+      !formats::is_url(path.native()), path.native(),
+      ": a URL is loaded from, but not saved to; fsdp-ckpt writes a saved checkpoint to a store");
   if (options.overwrite) return;
   TORCH_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(path)), path.native(),
               ": exists; SaveOptions::overwrite replaces it");
