@@ -46,17 +46,19 @@ std::string RangeSink::range() {
 
 void RangeSink::check_same_file(const HttpHead& head) const {
   const std::string* etag = head.find("etag");
-  if (etag_counts_ && etag != nullptr && !file_.version.empty()) {
-    const std::string version = strong_etag(*etag);
-    if (!version.empty() && version != file_.version) {
+  const std::string version = etag == nullptr ? std::string() : strong_etag(*etag);
+  if (etag_counts_ && !version.empty() && !file_.version.empty()) {
+    if (version != file_.version) {
       throw Error(ErrorCode::kChanged,
                   cat(patience_.place(), ": changed while it was read: its ETag was ",
                       quote(file_.version), " and is ", quote(version)));
     }
+    // The date may differ between the machines of a server.
+    return;
   }
   const std::string* date = head.find("last-modified");
-  // Where a strong ETag tells versions apart, the date may differ between the machines of a server.
-  if (file_.version.empty() && date != nullptr && file_.mtime_ns != 0) {
+  // Where the version is known from elsewhere, so is the date.
+  if (etag_counts_ && date != nullptr && file_.mtime_ns != 0) {
     const auto mtime = parse_http_date(*date);
     // The field has no parts of a second.
     if (mtime && *mtime / kSecond != file_.mtime_ns / kSecond) {

@@ -102,6 +102,18 @@ TEST_F(RangeRead, NoticesAnotherFile) {
       head_of(206, {{"content-range", range}, {"last-modified", "Wed, 21 Oct 2015 07:28:01 GMT"}}));
 }
 
+TEST_F(RangeRead, ADateTellsWhereAnAnswerHasNoStrongETag) {
+  const std::string range = "bytes 2-5/10";
+  const std::string later = "Wed, 21 Oct 2015 07:28:01 GMT";
+  file_.mtime_ns = 1445412480LL * 1'000'000'000;
+  for (const char* etag : {"W/\"v\"", ""}) {
+    refused(ErrorCode::kChanged, "it was written again at",
+            head_of(206, {{"content-range", range}, {"last-modified", later}, {"etag", etag}}));
+  }
+  RangeSink same = sink();
+  same.begin(head_of(206, {{"content-range", range}, {"last-modified", later}, {"etag", "\"v\""}}));
+}
+
 TEST_F(RangeRead, NoticesOtherRanges) {
   contradicts("answers bytes 2-5 with 'bytes 3-6/10'",
               head_of(206, {{"content-range", "bytes 3-6/10"}}));
