@@ -23,6 +23,7 @@
 #include "formats/store/place.h"
 #include "formats/store/snapshot.h"
 #include "formats/store/stored_folder.h"
+#include "formats/store/stored_source.h"
 
 namespace fsdp::formats {
 namespace {

@@ -12,9 +12,10 @@
 #include <vector>
 
 #include "formats/base/byte_source.h"
-#include "formats/store/stored_source.h"
 
 namespace fsdp::formats {
+
+class StoredSource;
 
 // An open descriptor, closed with it.
 class FileDescriptor {

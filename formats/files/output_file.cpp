@@ -14,6 +14,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/files/direct_io.h"
+#include "formats/upload/part_upload.h"
 
 namespace fsdp::formats {
 namespace {

@@ -15,9 +15,10 @@
 
 #include "formats/base/crc_ledger.h"
 #include "formats/files/file.h"
-#include "formats/upload/part_upload.h"
 
 namespace fsdp::formats {
+
+class PartUpload;
 
 // One file being written.  Thread-safe: `write_at`, `put_at`, `put_direct`, `add_crc`.
 class OutputFile {
