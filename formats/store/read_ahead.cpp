@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <map>
@@ -395,6 +396,9 @@ ReadAhead::~ReadAhead() {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopped = true;
   }
+  // The process ends: requests that are under way do so as after a signal, since nobody waits for
+  // them.
+  interrupt_signal = SIGTERM;
   impl_->work.notify_all();
   for (std::thread& thread : impl_->threads) thread.join();
 }

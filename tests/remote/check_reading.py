@@ -98,6 +98,7 @@ def main():
                 failures += [f"{running.name}: {text}"
                              for text in commands.differing([lines[i] for i in chosen], [expected[i] for i in chosen], found)]
             check_requests.check_requests(args.tool, args.data, f"s3://{commands.BUCKET}/a folder", servers[-1])
+            check_requests.check_ending(args.tool, f"s3://{commands.BUCKET}/a folder", servers[-1])
             check_requests.check_loading(args.tool, tree, f"s3://{commands.BUCKET}/a folder", servers[-1])
 
         authority, context = listener.certificates(work)
