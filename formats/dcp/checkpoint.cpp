@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <span>
 #include <unordered_map>
 
-#include "formats/base/byte_source.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/base/threads.h"
@@ -18,6 +16,7 @@
 #include "formats/dcp/megatron.h"
 #include "formats/dcp/merge.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/metadata_share.h"
 #include "formats/dcp/names.h"
 #include "formats/dcp/verify.h"
 #include "formats/files/file.h"
@@ -32,32 +31,8 @@ constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
 constexpr std::size_t kMetadataAtOnce = 128;
 constexpr std::size_t kMetadataThreads = 16;
 
-// Bytes of the metadata that are sent at once.
-constexpr std::uint64_t kSentBytes = 16U << 20U;
-
-// Reads the file that a thousand processes would read at once, for all of them.  nullptr: this
-// member has sent it, and reads it from its own machine again in less memory.
-std::unique_ptr<std::string> shared_bytes(const File& file, Team& team) {
-  const std::string mine = team.leads() ? Packed().number(file.size()).take() : std::string();
-  const std::uint64_t size =
-      Unpacked(team.exchange("bytes of the metadata", mine).front()).number();
-  const bool keeps = !team.leads() || file.stored();
-  auto bytes = std::make_unique<std::string>();
-  if (keeps) bytes->reserve(static_cast<std::size_t>(size));
-  for (std::uint64_t at = 0; at < size; at += kSentBytes) {
-    std::string part;
-    if (team.leads()) {
-      part.resize(static_cast<std::size_t>(std::min(kSentBytes, size - at)));
-      file.read_at(at, std::as_writable_bytes(std::span(part)));
-    }
-    part = team.from_leader("metadata", std::move(part));
-    if (keeps) *bytes += part;
-  }
-  return keeps ? std::move(bytes) : nullptr;
-}
-
 Metadata read_metadata_file(const Directory& folder, const std::string& name,
-                            const std::set<std::string>& allowed, Team* team) {
+                            const std::set<std::string>& allowed) {
   const auto file = folder.open_member(name);
   if (file->size() > kMaxMetadataBytes) {
     throw Error(ErrorCode::kLimitSize,
@@ -65,10 +40,7 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
   }
   if (team == nullptr || team->leads()) file->read_ahead(0, file->size());
   try {
-    const auto bytes = team == nullptr ? nullptr : shared_bytes(*file, *team);
-    Metadata metadata =
-        bytes ? read_metadata(MemorySource(std::as_bytes(std::span(*bytes))), name, allowed)
-              : read_metadata(*file, name, allowed);
+    Metadata metadata = read_metadata(*file, name, allowed);
     file->check_unchanged();
     return metadata;
   } catch (const Error& error) {
@@ -91,10 +63,9 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
   throw Error(ErrorCode::kNoMetadata, escape(folder.path().native()) + ": has no .metadata" + hint);
 }
 
-// Reads the files of the ranks, and joins them in their order: many at once, on all cores, unless a
-// team reads them together.
+// Reads the files of the ranks, and joins them in their order: many at once, on all cores.
 Metadata read_local_metadata(const Directory& folder, const std::vector<std::string>& names,
-                             const std::set<std::string>& allowed, Team* team) {
+                             const std::set<std::string>& allowed) {
   std::vector<std::string> local;
   std::copy_if(names.begin(), names.end(), std::back_inserter(local),
                [](const std::string& name) { return rank_of_local_metadata(name).has_value(); });
@@ -102,8 +73,8 @@ Metadata read_local_metadata(const Directory& folder, const std::vector<std::str
   Metadata joined;
   for (std::size_t first = 0; first < local.size(); first += kMetadataAtOnce) {
     std::vector<Metadata> parts(std::min(kMetadataAtOnce, local.size() - first));
-    run_each(parts.size(), team != nullptr ? 1 : kMetadataThreads, [&](std::size_t i) {
-      parts[i] = read_metadata_file(folder, local[first + i], allowed, team);
+    run_each(parts.size(), kMetadataThreads, [&](std::size_t i) {
+      parts[i] = read_metadata_file(folder, local[first + i], allowed);
     });
     for (std::size_t i = 0; i < parts.size(); ++i) {
       if (first + i == 0) {
@@ -153,11 +124,11 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     const std::vector<std::string> names = folder_.list();
     const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
     Metadata metadata;
-    if (central) {
-      metadata = read_metadata_file(folder_, std::string(kMetadataName), allowed, team);
-    } else {
-      metadata = read_local_metadata(folder_, names, allowed, team);
+    if (team == nullptr || team->leads()) {
+      metadata = central ? read_metadata_file(folder_, std::string(kMetadataName), allowed)
+                         : read_local_metadata(folder_, names, allowed);
     }
+    if (team != nullptr) metadata = share_metadata(*team, std::move(metadata));
     index_ = std::move(metadata.index);
     findings_ = std::move(metadata.findings);
     examine_files(names, central);

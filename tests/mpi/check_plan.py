@@ -33,12 +33,16 @@ def main():
             command = [os.path.abspath(args.program), str(args.ranks), words[0], source, *words[2:]]
             done = subprocess.run(command, cwd=work, capture_output=True, text=True)
             assert done.returncode == 0, f"{command}: {done.returncode}\n{done.stderr}"
-            seconds, used, peak, least, most, mean = map(float, done.stdout.splitlines()[-1].split()[1:])
+            numbers = {line.split()[0]: [float(word) for word in line.split()[1:]]
+                       for line in done.stdout.splitlines() if line.split(" ")[0] in ("last", "planned")}
+            seconds, used, peak, least, most, mean = numbers["planned"]
             print(f"{' '.join(words)}: {seconds:.2f} s, {used:.2f} s of a processor, {peak / 1e6:.0f} MB, shares of {mean / 1e6:.1f} MB, "
-                  f"{100 * least / mean:.2f} to {100 * most / mean:.2f} %", flush=True)
+                  f"{100 * least / mean:.2f} to {100 * most / mean:.2f} %; the last rank {numbers['last'][1]:.2f} s of a processor, "
+                  f"{numbers['last'][2] / 1e6:.0f} MB", flush=True)
             assert least >= 0.99 * mean and most <= 1.01 * mean, f"{words}: shares are not equal to 1 %"
-            # One thread plans: on a machine that has other work too, the time of its processor counts.
+            # On a machine that has other work too, the time of the processor counts.
             assert used <= SECONDS and peak <= BYTES, f"{words}: too much time or memory"
+            assert numbers["last"][1] <= used and numbers["last"][2] <= peak, f"{words}: the last rank takes more than the first"
 
 
 if __name__ == "__main__":
