@@ -197,7 +197,8 @@ bool wants_json(const std::vector<std::string>& args) {
 void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
                  std::ostream& err, bool color) {
   const std::string word = formats::cat("error[", code_name(code), "]");
-  err << "fsdp-ckpt: " << coloured(word, Colour::kRed, color) << ": " << message << '\n';
+  // In one write, which the lines of other processes do not interrupt.
+  err << formats::cat("fsdp-ckpt: ", coloured(word, Colour::kRed, color), ": ", message, "\n");
   if (!json) return;
   formats::Json::Object object;
   object.emplace_back("schema", "fsdp-ckpt/error/1");
@@ -381,7 +382,8 @@ int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& e
   // Reports the error of the team, which may be another member's.
   const auto report = [&](const Error& found) {
     const Error error = team == nullptr ? found : team->fail(found);
-    print_error(error.code(), message_of(error) + placed_text(), json, own_out, own_err, color);
+    std::ostream& to = team == nullptr || team->reports() ? err : nowhere;
+    print_error(error.code(), message_of(error) + placed_text(), json, own_out, to, color);
     return error.code() == ErrorCode::kInterrupted ? interrupted_status() : kFailed;
   };
   forget_placed();

@@ -2,11 +2,13 @@
 // fsdp-ckpt-mpi: fsdp-ckpt, with its data divided among the ranks of an MPI job.
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "formats/remote/remote_stores.h"
@@ -15,6 +17,9 @@
 #include "tools/process.h"
 
 namespace {
+
+// Launchers drop what ranks printed just before they end the job.
+constexpr std::chrono::milliseconds kPassingOn{200};
 
 // Seconds to wait for other ranks at a step, for tests and for schedulers that do not notice a rank
 // that hangs.
@@ -29,6 +34,8 @@ std::optional<std::chrono::seconds> patience() {
 
 int main(int argc, char** argv) {
   fsdp::cli::prepare_process();
+  // One of the ranks reports, and none has a number yet.
+  fsdp::cli::speak_when_stopped(false);
   int provided = 0;
   if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS ||
       provided < MPI_THREAD_SERIALIZED) {
@@ -39,6 +46,7 @@ int main(int argc, char** argv) {
   bool broken = false;
   {
     fsdp::cli::MpiTeam team(patience());
+    fsdp::cli::speak_when_stopped(team.leads());
     // Launchers pass output on: what seems to be a terminal here may end in a file there.
     std::ostream out(std::cout.rdbuf());
     std::ostream err(std::cerr.rdbuf());
@@ -50,10 +58,14 @@ int main(int argc, char** argv) {
       status = fsdp::cli::report_no_memory();
       broken = true;
     }
+    fsdp::cli::speak_when_stopped(false);
     if (!out) std::cout.setstate(std::ios::failbit);
     status = fsdp::cli::finish_process(status);
     broken = broken || team.broken();
-    if (broken) MPI_Abort(MPI_COMM_WORLD, status);
+    if (broken) {
+      std::this_thread::sleep_for(kPassingOn);
+      MPI_Abort(MPI_COMM_WORLD, status);
+    }
   }
   MPI_Finalize();
   return status;

@@ -14,6 +14,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "tools/process.h"
 
 namespace fsdp::cli {
 namespace {
@@ -24,9 +25,15 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kMostBytesAtOnce = 512U << 20U;
 constexpr std::chrono::milliseconds kReportEvery{100};
 constexpr int kReportTag = 1;
+constexpr int kToldTag = 2;
 // Between two looks whether the others have come: a rank that waits leaves its processor to them.
 constexpr std::chrono::microseconds kFirstNap{20};
 constexpr std::chrono::microseconds kLongestNap{2000};
+// The time after a request to stop in which the ranks that got it meet, so that all end together
+// and the leader reports it once.  The others wait for it longer, rank 1 less than the rest.
+constexpr std::chrono::milliseconds kMeeting{400};
+constexpr std::chrono::milliseconds kDeference{400};
+constexpr std::size_t kMostDeferences = 3;
 
 int number_of(int (*ask)(MPI_Comm, int*)) {
   int number = 0;
@@ -98,6 +105,43 @@ unsigned MpiTeam::threads() const {
   return bound ? own : std::max(1U, own / static_cast<unsigned>(ranks));
 }
 
+void MpiTeam::give_up(ErrorCode code, const std::string& message) {
+  broken_ = true;
+  gave_up_ = !told_;
+  // Those that the launcher stops next need not report that.
+  MPI_Request told = MPI_REQUEST_NULL;
+  for (std::size_t other = 0; gave_up_ && other < size(); ++other) {
+    if (other == rank()) continue;
+    if (MPI_Isend(nullptr, 0, MPI_BYTE, static_cast<int>(other), kToldTag, mpi_->reports, &told) ==
+        MPI_SUCCESS) {
+      MPI_Request_free(&told);
+    }
+  }
+  throw Error(code, message);
+}
+
+// Gives up if this rank has waited too long at a step.
+void MpiTeam::give_up_after(Clock::duration waited) {
+  std::size_t deferences = leads() ? 0 : std::min(rank() + 1, kMostDeferences);
+  if (formats::interrupted()) {
+    int there = 0;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, kToldTag, mpi_->reports, &there, MPI_STATUS_IGNORE));
+    if (there != 0) {
+      told_ = true;
+      speak_when_stopped(false);
+      // To end the job now would end the rank that is about to report.
+      deferences = kMostDeferences;
+    }
+    if (!asked_to_stop_) asked_to_stop_ = Clock::now();
+    if (Clock::now() - *asked_to_stop_ > kMeeting + deferences * kDeference) {
+      give_up(ErrorCode::kInterrupted, "interrupted");
+    }
+  }
+  if (patience_ && waited > *patience_ + deferences * kDeference) {
+    give_up(ErrorCode::kIo, formats::cat("waited ", patience_->count(), " s for the other ranks"));
+  }
+}
+
 // Polls, because a rank that waits inside MPI keeps its processor busy.
 void MpiTeam::await(void* pending) {
   const Clock::time_point begin = Clock::now();
@@ -106,15 +150,7 @@ void MpiTeam::await(void* pending) {
     int done = 0;
     check(MPI_Test(static_cast<MPI_Request*>(pending), &done, MPI_STATUS_IGNORE));
     if (done != 0) return;
-    if (formats::interrupted()) {
-      broken_ = true;
-      throw Error(ErrorCode::kInterrupted, "interrupted");
-    }
-    if (patience_ && Clock::now() - begin > *patience_) {
-      broken_ = true;
-      throw Error(ErrorCode::kIo, formats::cat("rank ", rank(), " waited ", patience_->count(),
-                                               " s for the other ranks"));
-    }
+    give_up_after(Clock::now() - begin);
     std::this_thread::sleep_for(nap);
     nap = std::min(2 * nap, kLongestNap);
   }

@@ -26,10 +26,13 @@ class MpiTeam : public formats::Team {
   unsigned threads() const;
   // Returns whether the job cannot end together: this rank gave up waiting.
   bool broken() const { return broken_; }
+  bool reports() const override { return leads() ? !told_ : gave_up_; }
 
  private:
   std::vector<std::string> gather(const std::string& mine) override;
   void await(void* request);
+  void give_up_after(std::chrono::steady_clock::duration waited);
+  [[noreturn]] void give_up(ErrorCode code, const std::string& message);
   void take_reports();
   void take_last_reports();
 
@@ -37,6 +40,9 @@ class MpiTeam : public formats::Team {
   std::optional<std::chrono::seconds> patience_;
   std::unique_ptr<Connection> mpi_;
   bool broken_ = false;
+  bool gave_up_ = false;
+  bool told_ = false;  // the user was, by a rank that gave up
+  std::optional<std::chrono::steady_clock::time_point> asked_to_stop_;
   std::uint64_t step_ = 0;
 };
 

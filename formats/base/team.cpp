@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
@@ -74,7 +75,9 @@ std::vector<std::string> Team::opened(std::vector<std::string> messages, std::st
         std::all_of(messages.begin(), messages.end(), [&](const auto& m) { return m == *bad; });
     const auto who = bad - messages.begin();
     failure_ = failure_from(*bad);
-    if (!all_the_same && who != 0) failure_ = failure_->in(cat("rank ", who));
+    // A request to stop that reached this member too is no other one's.
+    const bool same = all_the_same || (stopped() && interrupted());
+    if (!same && who != 0) failure_ = failure_->in(cat("rank ", who));
     throw Error(*failure_);
   }
   std::vector<std::string> texts;
@@ -98,9 +101,10 @@ std::vector<std::string> Team::exchange(std::string_view step, const std::string
   try {
     messages = gather(kGoesOn + Packed().text(step).text(mine).take());
   } catch (const Error& error) {
-    failure_ = error;  // The connection is of no more use.
+    // The connection is of no more use.
+    failure_ = leads() ? error : error.in(cat("rank ", rank_));
     lost_ = true;
-    throw;
+    throw Error(*failure_);
   }
   return opened(std::move(messages), step);
 }
@@ -134,7 +138,8 @@ Error Team::fail(const Error& error) {
     opened(gather(failure_text(error)), {});
   } catch (const Error& known) {
     lost_ = !failure_;
-    if (!failure_) failure_ = error;  // The connection is of no more use.
+    // The connection is of no more use.
+    if (!failure_) failure_ = leads() ? error : error.in(cat("rank ", rank_));
   }
   return *failure_;
 }

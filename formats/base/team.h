@@ -51,6 +51,11 @@ class Team {
   bool failed() const { return failure_.has_value(); }
   // Returns whether the connection broke: a member ended without a word, or hangs.
   bool lost() const { return lost_; }
+  // Returns whether a member failed because it was asked to stop.
+  bool stopped() const { return failure_ && failure_->code() == ErrorCode::kInterrupted; }
+  // Returns whether this member tells the user how the work ended: the leader, and in place of one
+  // that is gone another one.
+  virtual bool reports() const { return leads(); }
   // Tells the leader how many bytes this member has moved so far.  Returns the sum over all members
   // as far as it is known; of use to the leader alone.
   virtual std::uint64_t progress(std::uint64_t bytes) { return bytes; }

@@ -6,7 +6,9 @@
 """
 import os
 import random
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -244,6 +246,61 @@ class Jobs:
         assert time.monotonic() - begin < 60
         assert self.tree("h.pt") == "nothing" and not self.remains()
 
+    # ---- signals
+
+    def stopped(self, signals, release):
+        """Three ranks, of which the last one waits for its disk, and the others for it; `signals` gets the launcher and the ranks'
+        numbers of processes. If `release`, the disk goes on after that. Returns the lines of errors."""
+        mark, go = (os.path.join(self.folder, name) for name in ("mark", "go"))
+        held = ["env", f"LD_PRELOAD={self.args.hold}", "FSDP_HELD_CALL=pwrite", "FSDP_HELD_AT=1", f"FSDP_HELD_MARK={mark}", f"FSDP_HELD_UNTIL={go}"]
+        words = [self.args.mpirun]
+        for rank in range(3):
+            words += ([":"] if rank else []) + ["-n", "1", "sh", "-c", f'echo $$ >pid{rank}; exec "$@"', "sh", *(held if rank == 2 else []),
+                                                self.args.tool, "convert", "step-4", "s.pt"]
+        with subprocess.Popen(words, cwd=self.folder, env=jobs.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as job:
+            while not os.path.exists(mark) and job.poll() is None:
+                time.sleep(0.01)
+            pids = []
+            for rank in range(3):
+                with open(os.path.join(self.folder, f"pid{rank}"), encoding="utf-8") as file:
+                    pids.append(int(file.read()))
+            signals(job.pid, pids)
+            if release:
+                with open(go, "w", encoding="utf-8"):
+                    pass
+            _, err = job.communicate(timeout=60)
+        for name in (mark, go):
+            if os.path.exists(name):
+                os.remove(name)
+        assert job.returncode != 0, "the job succeeded"
+        assert self.tree("s.pt") == "nothing"
+        # Nothing stays that is not worth to go on with.
+        self.plain("convert", "step-4", "s.pt", "--force")
+        os.remove(os.path.join(self.folder, "s.pt"))
+        assert not self.remains(), self.remains()
+        return [line for line in err.splitlines() if "error[" in line]
+
+    def asked_to_stop(self):
+        """Signals that reach all ranks, and those to a single one: one line in either case."""
+        def everyone(_, pids):
+            for pid in pids:
+                os.kill(pid, signal.SIGTERM)
+
+        def all_but_the_leader(_, pids):
+            os.kill(pids[0], signal.SIGSTOP)
+            everyone(None, pids[1:])
+
+        for signals, release, who in ((lambda launcher, _: os.kill(launcher, signal.SIGTERM), False, "leader"),
+                                      (lambda launcher, _: os.kill(launcher, signal.SIGINT), False, "leader"),
+                                      (everyone, True, "leader"),  # as srun does
+                                      (lambda _, pids: os.kill(pids[0], signal.SIGTERM), False, "leader"),
+                                      (lambda _, pids: os.kill(pids[1], signal.SIGTERM), False, "rank 1"),
+                                      (all_but_the_leader, False, "rank 1")):
+            found = self.stopped(signals, release)
+            # A rank that reads may say where.
+            assert len(found) == 1 and re.fullmatch(r"fsdp-ckpt: error\[INTERRUPTED\]: (.*: )?interrupted", found[0]), f"{who}, {release}: {found}"
+            assert ("rank" in found[0]) == (who != "leader") and (who == "leader" or f": {who}: " in found[0]), f"{who}: {found}"
+
     # ---- the plain tool
 
     def refuses_to_be_many(self):
@@ -275,7 +332,8 @@ def main():
         tried = Jobs(args, folder)
         for case in (tried.reports_once, tried.fails_once, tried.names_damage, tried.runs_other_verbs_alone, tried.other_arguments,
                      tried.other_version, tried.other_folder, tried.metadata_is_read_once, tried.full_disk,
-                     tried.small_limit, tried.source_changes, tried.output_appears, tried.killed, tried.hanging, tried.refuses_to_be_many,
+                     tried.small_limit, tried.source_changes, tried.output_appears, tried.killed, tried.hanging, tried.asked_to_stop,
+                     tried.refuses_to_be_many,
                      tried.knows_slurm):
             begin = time.monotonic()
             case()
