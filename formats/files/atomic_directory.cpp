@@ -14,6 +14,7 @@
 #include <mutex>
 #include <new>
 #include <random>
+#include <set>
 #include <span>
 #include <utility>
 #include <vector>
@@ -157,7 +158,7 @@ struct AtomicDirectory::Impl : Unfinished {
 
   // Returns whether that file of an earlier run is to be written further, and was not added yet.
   bool is_kept(const std::string& name) const {
-    return options.resumption && options.resumption->keeps_file(name) &&
+    return options.resumption && options.resumption->kept_files().contains(name) &&
            std::none_of(files.begin(), files.end(), [&](const Added& a) { return a.name == name; });
   }
   // Removes what an earlier run left in the folder, except files that have something to keep.
@@ -167,7 +168,19 @@ struct AtomicDirectory::Impl : Unfinished {
   void finish_files() {
     if (!invitation.empty() && ::unlinkat(folder.get(), invitation.c_str(), 0) != 0)
       throw_errno(cat(place.shown(), "/", invitation));
+    if (options.resumption) refuse_strangers(options.resumption->kept_files());
     for (const auto& added : files) added.file->finish(options.sync);
+  }
+  // Throws kMismatch unless this output has all these files: a journal that was changed may keep
+  // one that is none of it.
+  void refuse_strangers(const std::set<std::string>& kept) const {
+    std::set<std::string> strangers = kept;
+    for (const auto& added : files) strangers.erase(added.name);
+    if (strangers.empty()) return;
+    throw Error(ErrorCode::kMismatch,
+                cat(place.shown(), ": ", quote(*strangers.begin(), 200),
+                    " was kept of an earlier run, and is no file of this output"),
+                {Remedy::kStartAnew});
   }
 
   // Requires: all files were finished.
@@ -371,7 +384,7 @@ AtomicDirectory::Impl::Member AtomicDirectory::Impl::member(const std::string& n
 
 void AtomicDirectory::Impl::remove_unkept(const std::string& above, int in) const {
   for (const std::string& name : names_in(in, place.shown())) {
-    if (options.resumption->keeps_file(above + name)) continue;
+    if (options.resumption->kept_files().contains(above + name)) continue;
     if (::unlinkat(in, name.c_str(), 0) == 0) continue;
     if (errno != EISDIR || !above.empty()) throw_errno(cat(place.shown(), ": ", quote(name)));
     remove_unkept(name + "/", open_folder_in(in, name, place.shown()).get());

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -39,8 +40,8 @@ class Resumption {
   virtual void begin(const OutputPlace& place, int temporary) = 0;
   // All members of a team have found the temporary.  Throws: kIo; what Team::exchange throws.
   virtual void meet(const OutputPlace& place) = 0;
-  // Returns whether that file of a folder has something of an earlier run; the others go.
-  virtual bool keeps_file(const std::string& member) const = 0;
+  // The files of a folder that have something of an earlier run; the others go.
+  virtual const std::set<std::string>& kept_files() const = 0;
   // Returns whether the temporary stays for a later run.
   virtual bool keeps() const noexcept = 0;
   // The output is in place, or its temporary is about to be removed.

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
 #include <optional>
 
 #include "formats/base/error.h"
@@ -40,39 +39,6 @@ std::string inode_text(int fd) {
   const bool born = (info.stx_mask & STATX_BTIME) != 0;
   return cat(info.stx_ino, " ", born ? info.stx_btime.tv_sec : 0, ".",
              born ? info.stx_btime.tv_nsec : 0);
-}
-
-void pack(Packed& out, const JournalEntry& entry) {
-  out.number(entry.unchecked_bytes).text(entry.reads).number(entry.runs.size());
-  std::map<std::string_view, std::uint64_t> numbers;
-  std::vector<std::string_view> names;
-  for (const JournalEntry::Run& run : entry.runs) {
-    if (numbers.try_emplace(run.file, names.size()).second) names.push_back(run.file);
-  }
-  out.number(names.size());
-  for (const std::string_view name : names) out.text(name);
-  for (const JournalEntry::Run& run : entry.runs)
-    out.number(numbers.at(run.file)).number(run.offset).number(run.bytes).number(run.crc);
-}
-
-JournalEntry unpacked_entry(Unpacked& in) {
-  JournalEntry entry;
-  entry.unchecked_bytes = in.number();
-  entry.reads = in.text();
-  const std::uint64_t runs = in.number();
-  std::vector<std::string> names;
-  for (std::uint64_t left = in.number(); left != 0; --left) names.emplace_back(in.text());
-  for (std::uint64_t left = runs; left != 0; --left) {
-    JournalEntry::Run run;
-    const std::uint64_t name = in.number();
-    if (name >= names.size()) throw Error(ErrorCode::kTruncated, "a run without a file");
-    run.file = names[name];
-    run.offset = in.number();
-    run.bytes = in.number();
-    run.crc = static_cast<std::uint32_t>(in.number());
-    entry.runs.push_back(std::move(run));
-  }
-  return entry;
 }
 
 void sync(const FileDescriptor& fd, const std::string& shown) {
@@ -108,9 +74,8 @@ void RunJournal::add(JournalEntry entry, const std::set<OutputFile*>& files) {
   // Extents end at round places of their files, a little before they are full.
   if (pending_bytes_ < options_.extent_bytes / 2) return;
   for (OutputFile* const file : pending_files_) file->sync();
-  Packed record;
-  for (const JournalEntry& one : pending_) pack(record, one);
-  append_record(own_, record.take(), shown(rank_name(options_.team ? options_.team->rank() : 0)));
+  append_record(own_, record_of(pending_),
+                shown(rank_name(options_.team ? options_.team->rank() : 0)));
   pending_.clear();
   pending_files_.clear();
   pending_bytes_ = 0;
@@ -161,6 +126,13 @@ bool RunJournal::read_plan(int temporary) {
   throw other(theirs.empty() ? "something was added" : "something is missing");
 }
 
+Error RunJournal::damaged(const std::string& what) const {
+  return Error(
+      ErrorCode::kMismatch,
+      cat(output_, ": the journals beside it, ", quote(name_, 4096), ", are damaged: ", what),
+      {Remedy::kStartAnew});
+}
+
 void RunJournal::read_entries() {
   for (const std::string& name : names_in(folder_.get(), output_)) {
     if (!name.starts_with(kRankPrefix)) continue;
@@ -169,9 +141,10 @@ void RunJournal::read_entries() {
     const JournalRecords read = read_journal(fd, shown(name));
     for (const std::string& record : read.records) {
       try {
-        for (Unpacked fields(record); !fields.empty();) found_.push_back(unpacked_entry(fields));
+        for (JournalEntry& entry : entries_of(record)) found_.push_back(std::move(entry));
       } catch (const Error& error) {
-        throw Error(ErrorCode::kMismatch, cat(shown(name), ": ", error.what()),
+        throw Error(ErrorCode::kMismatch,
+                    cat(shown(name), ": the journal is damaged: ", error.what()),
                     {Remedy::kStartAnew});
       }
     }
@@ -227,11 +200,9 @@ void RunJournal::meet(const OutputPlace& place) {
   Team& team = *options_.team;
   output_ = place.shown();
   name_ = place.journals();
-  Packed mine;
-  for (const JournalEntry& entry : found_) pack(mine, entry);
-  const std::string all = team.from_leader("journals", mine.take());
+  const std::string all = team.from_leader("journals", record_of(found_));
   if (!team.leads()) {
-    for (Unpacked fields(all); !fields.empty();) found_.push_back(unpacked_entry(fields));
+    found_ = entries_of(all);
     folder_ = open_folder_in(place.parent(), name_, output_);
     own_ = open_journal(rank_name(team.rank()), O_WRONLY | O_APPEND);
     if (own_.get() < 0) throw_errno(shown(rank_name(team.rank())));
@@ -240,7 +211,7 @@ void RunJournal::meet(const OutputPlace& place) {
 
 bool RunJournal::keeps() const noexcept {
   const bool lost = options_.team != nullptr && options_.team->lost();
-  const bool stopped = options_.team != nullptr && interrupted();
+  const bool stopped = options_.team != nullptr && (interrupted() || options_.team->stopped());
   if (folder_.get() < 0 || !(asked() || lost || stopped)) return false;
   try {
     for (const std::string& name : names_in(folder_.get(), output_)) {

@@ -15,6 +15,7 @@
 #include "formats/files/atomic_output.h"
 #include "formats/files/file.h"
 #include "formats/files/output_file.h"
+#include "formats/journal/journal_entry.h"
 
 namespace fsdp::formats {
 
@@ -46,19 +47,6 @@ class PlanIdentity {
   std::vector<std::function<void(PlanIdentity&)>> later_;
 };
 
-// Bytes of the output that were written together, at most those of an extent.
-struct JournalEntry {
-  struct Run {
-    std::string file;  // OutputFile::member
-    std::uint64_t offset = 0;
-    std::uint64_t bytes = 0;
-    std::uint32_t crc = 0;  // of these bytes
-  };
-  std::vector<Run> runs;
-  std::uint64_t unchecked_bytes = 0;  // of the source, read for it without a checksum
-  std::string reads;                  // of the source: see text_of in partial_reads.h
-};
-
 class RunJournal : public Resumption {
  public:
   struct Options {
@@ -73,6 +61,8 @@ class RunJournal : public Resumption {
   bool asked() const { return options_.asked; }
   // What an earlier run left, the same for every member of a team.
   const std::vector<JournalEntry>& found() const { return found_; }
+  // Returns the error of one who cannot make use of what was found.
+  Error damaged(const std::string& what) const;
   // Returns the number of bytes that may be written before the next record, at least 1, into as
   // many files at once.
   std::uint64_t room(std::size_t files) const;
@@ -84,7 +74,7 @@ class RunJournal : public Resumption {
   bool takes(const OutputPlace& place, int temporary) override;
   void begin(const OutputPlace& place, int temporary) override;
   void meet(const OutputPlace& place) override;
-  bool keeps_file(const std::string& member) const override { return files_.contains(member); }
+  const std::set<std::string>& kept_files() const override { return files_; }
   bool keeps() const noexcept override;
   void end() noexcept override;
 

@@ -110,6 +110,16 @@ std::vector<std::uint32_t> piece_crcs(std::span<const TargetPiece> pieces,
   return crcs;
 }
 
+// What an earlier run has written of the pieces.  Throws kMismatch if its journals cannot be
+// understood.
+KeptWork kept_of(std::span<const TargetPiece> pieces, const RunJournal& journal) {
+  try {
+    return kept_work(pieces, journal.found());
+  } catch (const Error& error) {
+    throw journal.damaged(error.what());
+  }
+}
+
 // What the journal has to know about an extent that was written.
 JournalEntry entry_of(std::span<const TargetPiece> pieces, std::span<const WrittenRange> written,
                       const StorageChecks& checks) {
@@ -229,7 +239,7 @@ CopyResult copy_pieces(std::span<const TargetPiece> pieces, const CopyOptions& o
   Team* const team = options.team;
   RunJournal* const journal = options.journal;
   if (team != nullptr) agree_on_pieces(*team, pieces);
-  const KeptWork kept = journal == nullptr ? KeptWork() : kept_work(pieces, *journal);
+  const KeptWork kept = journal == nullptr ? KeptWork() : kept_of(pieces, *journal);
   const std::vector<PieceRange> work = rest_of(pieces, kept.ranges);
   const Division division =
       team == nullptr ? divide_copy(pieces, work, 1)

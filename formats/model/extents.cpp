@@ -85,12 +85,12 @@ class KeptRanges {
 
 }  // namespace
 
-KeptWork kept_work(std::span<const TargetPiece> pieces, const RunJournal& journal) {
+KeptWork kept_work(std::span<const TargetPiece> pieces, std::span<const JournalEntry> found) {
   KeptWork kept;
-  if (journal.found().empty()) return kept;
+  if (found.empty()) return kept;
   const Places places(pieces);
   KeptRanges all;
-  for (const JournalEntry& entry : journal.found()) {
+  for (const JournalEntry& entry : found) {
     std::vector<WrittenRange> ranges;
     std::uint64_t bytes = 0;
     for (const JournalEntry::Run& run : entry.runs) {

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "formats/journal/run_journal.h"
+#include "formats/journal/journal_entry.h"
 #include "formats/model/copy.h"
 #include "formats/model/division.h"
 #include "formats/model/partial_reads.h"
@@ -31,9 +31,9 @@ struct KeptWork {
   std::uint64_t bytes = 0;  // of the ranges
 };
 
-// Returns the entries of the journal that lie whole in these pieces; an entry that overlaps an
-// earlier one is left out, and so done again.
-KeptWork kept_work(std::span<const TargetPiece> pieces, const RunJournal& journal);
+// Returns the entries that lie whole in these pieces; an entry that overlaps an earlier one is left
+// out, and so done again.  Throws: kJson if what an entry says of the source cannot be understood.
+KeptWork kept_work(std::span<const TargetPiece> pieces, std::span<const JournalEntry> found);
 
 // Returns what is left of the pieces without these ranges, in ascending order.  Without ranges each
 // piece that has elements is one part.

@@ -22,6 +22,8 @@ void put_text(std::ostream& out, const std::string& text) {
 std::string get_text(std::istream& in) {
   std::size_t size = 0;
   if (!(in >> size) || in.get() != ' ') malformed();
+  if (in.rdbuf()->in_avail() < 0 || size > static_cast<std::size_t>(in.rdbuf()->in_avail()))
+    malformed();
   std::string text(size, '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(size))) malformed();
   return text;
@@ -62,13 +64,18 @@ std::vector<PartialRead> partial_reads_from(const std::string& text) {
     read.key = get_text(in);
     int mismatch = 0;
     std::size_t runs = 0;
-    if (!(in >> read.file_offset >> read.storage_bytes >> read.crc >> mismatch >> runs)) {
+    if (!(in >> read.file_offset >> read.storage_bytes >> read.crc >> mismatch >> runs) ||
+        read.storage_bytes > std::uint64_t{INT64_MAX}) {
       malformed();
     }
     read.mismatch = static_cast<ErrorCode>(mismatch);
+    if (read.mismatch != ErrorCode::kZipCrc && read.mismatch != ErrorCode::kH5Checksum) malformed();
     for (std::size_t r = 0; r < runs; ++r) {
       CrcLedger::Run run{};
-      if (!(in >> run.begin >> run.bytes >> run.crc)) malformed();
+      if (!(in >> run.begin >> run.bytes >> run.crc) || run.begin > read.storage_bytes ||
+          run.bytes > read.storage_bytes - run.begin) {
+        malformed();
+      }
       read.ledger.add(run.begin, run.bytes, run.crc);
     }
     reads.push_back(std::move(read));

@@ -10,10 +10,12 @@ import json
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 
 import check_jobs
 import jobs
@@ -202,10 +204,34 @@ class Resumed(check_jobs.Jobs):
         os.utime(member, ns=(times.st_atime_ns, times.st_mtime_ns))
         assert self.resume(".pt", 2) > 0
         self.clean()
-        # A clock that is years ahead makes no difference: times are compared with themselves alone.
         assert self.kill_plain(".pt", 6)
         assert "are of another plan: version" in self.groups(
             [(2, [self.args.other_version, *self.words(".pt"), "--resume"])], 2).stderr
+        self.clean()
+
+    def other_times(self):
+        """Clocks of machines that are decades apart: times are compared with themselves alone."""
+        for when in (86400, 4 * 10 ** 9):
+            assert self.kill_plain(".pt", 6)
+            for name in self.remains():
+                for folder, _, names in os.walk(os.path.join(self.folder, name)):
+                    for inside in names:
+                        os.utime(os.path.join(folder, inside), (when, when))
+                os.utime(os.path.join(self.folder, name), (when, when))
+            assert self.resume(".pt", 2) > 0
+            self.clean()
+
+    def other_output(self):
+        """Journals that lie beside the temporary of another run."""
+        assert self.kill_plain(".pt", 8)
+        journals = os.path.join(self.folder, ".out.pt.fsdp-journal")
+        kept = os.path.join(self.folder, "kept")
+        shutil.copytree(journals, kept)
+        self.clean()
+        assert self.kill_plain(".pt", 2)
+        shutil.rmtree(journals, ignore_errors=True)
+        os.rename(kept, journals)
+        assert self.resume(".pt", 2) == 0, "what another temporary has was kept"
         self.clean()
 
     def damaged_journal(self):
@@ -217,6 +243,16 @@ class Resumed(check_jobs.Jobs):
             with open(journal, "wb") as file:
                 file.write(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1:])
             self.refused(*self.words(".pt"), text="rank-0' beside it: the journal is damaged: ")
+        # Whole records that no run writes, in place of the first one; the last has other words of what was read of the source.
+        size = struct.unpack_from("<I", sound, 4)[0]
+        first, rest = sound[16:16 + size], sound[16 + size:]
+        reads = struct.unpack_from("<Q", first, 8)[0]
+        for record, text in ((b"no entry", "ends early"), (struct.pack("<QQQQQ", 0, 0, 2 ** 62, 0, 0), "a run without a file"),
+                             (first[:16] + bytes(reads) + first[16 + reads:], "are damaged: what another process read")):
+            head = struct.pack("<III", 0x4A4B4346, len(record), zlib.crc32(record))
+            with open(journal, "wb") as file:
+                file.write(head + struct.pack("<I", zlib.crc32(head)) + record + rest)
+            self.refused(*self.words(".pt"), text=text)
         # A record that was being written when the machine stopped.
         for tail in (sound[:9], sound[:30], bytes(64)):
             with open(journal, "wb") as file:
@@ -265,8 +301,8 @@ def main():
     os.environ["FSDP_CKPT_EXTENT"] = str(EXTENT)
     with tempfile.TemporaryDirectory() as folder:
         tried = Resumed(args, folder)
-        for case in (tried.one_extent_is_lost, tried.old_output_stays, tried.asked_to_stop, tried.other_plan, tried.damaged_journal,
-                     tried.damaged_source, tried.not_every_format, tried.any_rank_at_calls):
+        for case in (tried.one_extent_is_lost, tried.old_output_stays, tried.asked_to_stop, tried.other_plan, tried.other_times, tried.other_output,
+                     tried.damaged_journal, tried.damaged_source, tried.not_every_format, tried.any_rank_at_calls):
             begin = time.monotonic()
             case()
             print(f"{case.__name__}: {time.monotonic() - begin:.1f} s", flush=True)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/journal/run_journal.h"
 
+#include <fcntl.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -11,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/files/atomic_directory.h"
 #include "formats/files/atomic_file.h"
+#include "formats/journal/journal_file.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/thread_team.h"
 
@@ -162,6 +165,40 @@ TEST_F(Journal, of_a_folder_keeps_the_files_that_have_something) {
   output.commit();
   EXPECT_EQ(fs::file_size(out_ / "in" / "kept"), 8U);
   EXPECT_EQ(fs::file_size(out_ / "lost"), 0U);
+}
+
+TEST_F(Journal, a_file_that_is_kept_but_not_of_the_output_is_not_published) {
+  const auto write = [&](const std::string& name) {
+    const auto own = journal("a", true);
+    AtomicDirectory output(out_, with(own));
+    put(*own, output.add_file(name), 0, "12345678");
+    if (name == "own") output.commit();
+  };
+  write("stranger");
+  try {
+    write("own");
+    ADD_FAILURE() << "was published";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+    EXPECT_THAT(error.what(), HasSubstr("out: 'stranger' was kept of an earlier run"));
+  }
+  EXPECT_FALSE(fs::exists(out_));
+}
+
+TEST_F(Journal, a_record_that_makes_no_sense_is_refused) {
+  leave("a");
+  const fs::path path = dir_ / ".out.fsdp-journal" / "rank-0";
+  append_record(FileDescriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC)), "no entry",
+                "j");
+  try {
+    AtomicFile output(out_, with(journal("a", true)));
+    ADD_FAILURE() << "was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+    EXPECT_THAT(error.what(),
+                HasSubstr("'.out.fsdp-journal/rank-0' beside it: the journal is damaged: "));
+    EXPECT_EQ(error.hint().remedy, Remedy::kStartAnew);
+  }
 }
 
 TEST_F(Journal, members_of_a_team_have_their_own_and_find_all) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/files/atomic_directory.h"
+#include "formats/journal/run_journal.h"
 #include "tests/support/temp_dir.h"
 
 namespace fsdp::formats {
@@ -55,7 +56,7 @@ class Extents : public testing::Test {
       const auto journal = std::make_shared<RunJournal>(identity, RunJournal::Options{true, 1, {}});
       options.resumption = journal;
       AtomicDirectory output(dir_ / std::to_string(outputs_), options);
-      if (!writes) return kept_work(pieces_, *journal);
+      if (!writes) return kept_work(pieces_, journal->found());
       OutputFile& file = output.add_file(member);
       for (const Runs& runs : entries) {
         JournalEntry entry;
