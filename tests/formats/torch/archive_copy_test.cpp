@@ -7,6 +7,8 @@
 
 #include "formats/content/content.h"
 #include "formats/open.h"
+#include "formats/upload/part_upload.h"
+#include "formats/upload/sender_pool.h"
 #include "formats/upload/spool.h"
 #include "tests/support/golden.h"
 #include "tests/support/sim_store.h"
