@@ -322,14 +322,17 @@ def main():
     parser.add_argument("--first", type=int, default=0, help="the number of the first run")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--faults", type=int, default=0)
-    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--most-failures", type=int, default=10)
     args = parser.parse_args()
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, server.Seaweed() as seaweed, server.Moto() as moto, proxy.Elsewhere() as elsewhere:
         faults = Faults(args, folder, [seaweed, moto], elsewhere)
-        faults.stalled()
-        failures, made, done = faults.drawn()
+        # Both mostly wait.
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            stalled = pool.submit(faults.stalled)
+            failures, made, done = faults.drawn()
+            stalled.result()
         assert not elsewhere.leaked, elsewhere.leaked
     print(f"{done} runs with {made.total()} faults in {time.monotonic() - begin:.0f} s: {dict(sorted(made.items()))}")
     print(f"{len(failures)} failures")
