@@ -174,22 +174,22 @@ class Writing:
             assert not between.violations and not between.failures, (between.violations, between.failures)
 
     def stopped(self, between, check, environment, place):
-        """A signal while parts are sent."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """A signal while parts are sent, and when data become visible."""
+        for number, kind, words, out in ((signal.SIGTERM, "part", ("convert",), "f.pt"), (signal.SIGINT, "part", ("convert",), "f.pt"),
+                                         (signal.SIGTERM, "complete", ("shard", "-w", "2"), "f")):
             process = None
 
-            def plan(request, number=number):
-                if proxy.kind_of(request) == "part":
+            def plan(request, number=number, kind=kind):
+                if proxy.kind_of(request) == kind:
                     process.send_signal(number)
-                return None
             between.plan = None
             between.watch = plan
-            process = subprocess.Popen([self.args.tool, "convert", self.at("@large.pt"), f"{place}/f.pt"], env=environment, text=True,
+            process = subprocess.Popen([self.args.tool, words[0], self.at("@large.pt"), f"{place}/{out}", *words[1:]], env=environment, text=True,
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
             out, err = process.communicate(timeout=60)
             between.watch = None
             assert process.returncode == 128 + number, f"{number}: {process.returncode} {err}"
-            check(f"signal {number}", subprocess.CompletedProcess([], process.returncode, out, err), "")
+            check(f"signal {number}, {kind}", subprocess.CompletedProcess([], process.returncode, out, err), "")
 
 
 def main():
