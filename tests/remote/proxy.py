@@ -106,6 +106,7 @@ class Proxy(Listener):
         self.latency = latency
         self.credentials, self.region = credentials, region
         self.elsewhere = elsewhere
+        self.slow_seconds = STALL_SECONDS
         self.watch = None   # a function of each request, called before it is sent on
         self.reset_counts()
 
@@ -113,6 +114,7 @@ class Proxy(Listener):
         self.counts = collections.Counter()
         self.faults = collections.Counter()
         self.hit = collections.Counter()   # requests with a fault, by kind
+        self.slow = collections.Counter()  # the others that took so long that a client may have given up
         self.violations = []   # requests that S3 would have refused
 
     def connected(self, connection):
@@ -137,7 +139,13 @@ class Proxy(Listener):
             time.sleep(self.latency)
         if fault:
             return getattr(self, f"_{fault}")(connection, request)
-        self.forward(connection, request)
+        begin = time.monotonic()
+        try:
+            self.forward(connection, request)
+        finally:
+            if time.monotonic() - begin > self.slow_seconds:
+                with self.lock:
+                    self.slow[kind] += 1
 
     # ---- forwarding
 
