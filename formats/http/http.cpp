@@ -174,7 +174,7 @@ class FieldList {
       if (value.find_first_of(std::string_view("\r\n\0", 3)) != std::string::npos) {
         throw TransferError(cat("the value of the field ", name, " has a line end"), 1);
       }
-      add(name + ": " + value);
+      add(cat(name, ": ", value));
     }
     // libcurl adds fields of its own: what a form is, and a question before a long body that costs
     // a round trip, or a second where nobody answers.
