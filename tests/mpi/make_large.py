@@ -57,7 +57,7 @@ def main():
                 chunk = ChunkStorageMetadata(torch.Size([r * rows, *(0 for _ in rest)]), torch.Size([count, *rest]))
                 chunks.append(chunk)
                 length = OVERHEAD + chunk.sizes.numel() * 4
-                if len(state) % ranks == 0:           # those at which the first rank of a job of as many looks
+                if len(state) % ranks in (0, ranks - 1):  # those at which the first and the last rank of a job of as many look
                     if chunk.sizes not in items:
                         items[chunk.sizes] = item(chunk.sizes)
                     begin, size, rest_of = items[chunk.sizes]
