@@ -242,7 +242,11 @@ TEST_F(ReadAheadTest, readers_of_one_file_do_not_drive_out_what_the_others_wait_
   constexpr std::uint64_t kPart = 512 * kKiB;
   ReadAhead::shared().set_budget(8 * kMiB);
   std::vector<std::unique_ptr<StoredSource>> sources;
-  for (std::uint64_t i = 0; i < kReaders; ++i) sources.push_back(file("f", 64 * kMiB));
+  sources.push_back(file("f", 64 * kMiB));
+  while (sources.size() < kReaders) {
+    sources.push_back(
+        std::make_unique<StoredSource>(store_, sources[0]->url(), sources[0]->file()));
+  }
   store_.take_requests();
   std::vector<std::jthread> readers;
   for (std::uint64_t reader = 0; reader < kReaders; ++reader) {
