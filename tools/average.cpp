@@ -79,6 +79,7 @@ class AverageVerb : public Verb {
   }
 
   bool divides() const override { return true; }
+  bool more_ends_in_output() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::vector<std::string> paths = take_words(common);
     formats::AverageOptions options = read_options(paths.size());

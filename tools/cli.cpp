@@ -258,11 +258,15 @@ void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
 }
 
 // What may be read: all words but the output, which for a store would cost requests.
-std::vector<std::string> words_without_output(std::vector<std::string> args,
+std::vector<std::string> words_without_output(std::vector<std::string> args, const Verb& verb,
                                               const CLI::App& words) {
-  const CLI::Option* output = words.get_option_no_throw("OUT");
-  if (output == nullptr) return args;
-  for (const std::string& word : output->results()) std::erase(args, word);
+  if (const CLI::Option* output = words.get_option_no_throw("OUT")) {
+    for (const std::string& word : output->results()) std::erase(args, word);
+  }
+  if (verb.more_ends_in_output()) {
+    const auto more = words.get_option_no_throw("MORE")->results();
+    if (!more.empty()) std::erase(args, more.back());
+  }
   return args;
 }
 
@@ -279,7 +283,7 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
     return 0;
   }
   const formats::StoreSession session;
-  const InputSize input = size_of(words_without_output(args, words));
+  const InputSize input = size_of(words_without_output(args, verb, words));
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;
   // What is read ahead of a store, with the requests under way, is a part of it.
