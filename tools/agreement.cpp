@@ -69,7 +69,7 @@ std::optional<formats::StoredFile> find_file(const fs::path& path, const std::st
       if (auto file = formats::find_stored(formats::url_of(place))) return file;
       continue;
     }
-    if (const auto file = local_file(place.c_str())) return file;
+    if (auto file = local_file(place.c_str())) return file;
   }
   return std::nullopt;
 }
