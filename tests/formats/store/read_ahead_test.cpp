@@ -6,7 +6,6 @@
 #include <csignal>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -233,37 +232,6 @@ TEST_F(ReadAheadTest, no_byte_is_read_twice_and_the_memory_is_kept) {
   }
   EXPECT_LE(store_.most_at_once(), 5U);
   EXPECT_LE(store_.count(SimRequest::kRead), 80U);
-}
-
-// As the ranks of one process do, which are never at the same place.
-TEST_F(ReadAheadTest, readers_of_one_file_do_not_drive_out_what_the_others_wait_for) {
-  constexpr std::uint64_t kReaders = 4;
-  constexpr std::uint64_t kParts = 24;
-  constexpr std::uint64_t kPart = 512 * kKiB;
-  ReadAhead::shared().set_budget(8 * kMiB);
-  std::vector<std::unique_ptr<StoredSource>> sources;
-  sources.push_back(file("f", 64 * kMiB));
-  while (sources.size() < kReaders) {
-    sources.push_back(
-        std::make_unique<StoredSource>(store_, sources[0]->url(), sources[0]->file()));
-  }
-  store_.take_requests();
-  std::vector<std::jthread> readers;
-  for (std::uint64_t reader = 0; reader < kReaders; ++reader) {
-    readers.emplace_back([&source = *sources[reader], reader] {
-      const auto begin = [&](std::uint64_t part) { return (part * kReaders + reader) * kPart; };
-      std::uint64_t hinted = 0;
-      for (std::uint64_t part = 0; part < kParts; ++part) {
-        while (hinted < kParts && source.expect(begin(hinted), kPart)) ++hinted;
-        hinted = std::max(hinted, part + 1);
-        for (std::uint64_t at = 0; at < kPart; at += 64 * kKiB)
-          expect_read(source, begin(part) + at, 64 * kKiB);
-      }
-    });
-  }
-  readers.clear();
-  // Each part is two requests, and a few are asked for again.
-  EXPECT_LE(store_.count(SimRequest::kRead), kReaders * kParts * 2 * 11 / 10);
 }
 
 TEST_F(ReadAheadTest, what_nobody_comes_for_is_given_back) {
