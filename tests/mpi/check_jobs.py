@@ -269,6 +269,11 @@ class Jobs:
                 with open(go, "w", encoding="utf-8"):
                     pass
             _, err = job.communicate(timeout=60)
+        # A launcher may end before the ranks do.
+        end = time.monotonic() + 30
+        while any(os.path.exists(f"/proc/{pid}") for pid in pids):
+            assert time.monotonic() < end, "ranks go on after their job"
+            time.sleep(0.05)
         for name in (mark, go):
             if os.path.exists(name):
                 os.remove(name)
