@@ -63,12 +63,13 @@ def check_ending(tool, place, running):
     """What one request has failed by is told at once, however long others stand still."""
     def fault(request):
         asked = re.fullmatch(r"bytes=(\d+)-(\d+)", request.fields.get("range", ""))
-        if not asked or int(asked[2]) - int(asked[1]) < 1 << 20:
+        # What lies before is looked at first.
+        if not asked or int(asked[1]) < 2 << 20:
             return None
-        return "forbidden" if int(asked[1]) < 3 << 20 else "stalled"
+        return "forbidden" if int(asked[1]) < 4 << 20 else "stalled"
     environment = dict(FSDP_CKPT_STALL_SECONDS="300", FSDP_CKPT_NETWORK_SECONDS="600")
     with proxy.Proxy(running.endpoint, plan=fault, credentials=(server.ACCESS_KEY, server.SECRET_KEY, None), region=server.REGION) as between:
-        done = commands.run(tool, ["verify", f"{place}/large.safetensors"],
+        done = commands.run(tool, ["stats", f"{place}/large.safetensors"],
                             server.s3_environment(between.endpoint, **environment), seconds=60)
         assert between.faults["stalled"] and between.faults["forbidden"], between.faults
         assert done.returncode == 2 and "error[ACCESS]" in done.stderr, done.stderr
