@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <system_error>
 #include <vector>
 
 #include "formats/base/error.h"
@@ -18,6 +16,8 @@
 #include "formats/hdf5/checkpoint.h"
 #include "formats/hdf5/data.h"
 #include "formats/safetensors/checkpoint.h"
+#include "formats/store/place.h"
+#include "formats/store/snapshot.h"
 #include "formats/torch/checkpoint.h"
 #include "formats/torch/index.h"
 #include "formats/torch/stream.h"
@@ -34,6 +34,9 @@ namespace fsdp::formats {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Of a file in a store, by one request: headers and pickles of thousands of tensors are within it.
+constexpr std::uint64_t kFirstBytes = 1U << 20U;
 
 // Near misses named in a message, at most.
 constexpr std::size_t kMaxSuggestions = 5;
@@ -57,10 +60,10 @@ enum class Kind {
 
 // NeMo's checkpoints hold a folder of Megatron-Core beside what the model is made from.
 bool is_nemo_folder(const fs::path& folder) {
-  std::error_code ignored;
-  const fs::path weights = folder / dcp::kNemoWeights;
-  return fs::is_directory(folder / dcp::kNemoContext, ignored) &&
-         fs::is_directory(weights, ignored) && dcp::is_dcp_folder(weights);
+  const Directory opened = Directory::open(folder);
+  return opened.is_directory(std::string(dcp::kNemoContext)) &&
+         opened.is_directory(std::string(dcp::kNemoWeights)) &&
+         dcp::is_dcp_folder(folder / dcp::kNemoWeights);
 }
 
 Kind kind_of_folder(const fs::path& folder) {
@@ -88,15 +91,17 @@ Kind kind_of_file(const ByteSource& file) {
     case TorchStream::kOther:
       break;
   }
-  if (hdf5::looks_like_hdf5(file)) return Kind::kHdf5;
-  return safetensors::looks_like_safetensors(file) ? Kind::kSafetensors : Kind::kNothing;
+  // First what the beginning shows: HDF5 is looked for all over the file.
+  if (safetensors::looks_like_safetensors(file)) return Kind::kSafetensors;
+  return hdf5::looks_like_hdf5(file) ? Kind::kHdf5 : Kind::kNothing;
 }
 
 // Returns whether `path` would open; ignores errors.
 bool is_checkpoint(const fs::path& path) {
   try {
-    if (fs::is_directory(path)) return kind_of_folder(path) != Kind::kNothing;
-    return fs::is_regular_file(path) && kind_of_file(*File::open(path)) != Kind::kNothing;
+    const PlaceKind kind = kind_of_place(path);
+    if (kind == PlaceKind::kFolder) return kind_of_folder(path) != Kind::kNothing;
+    return kind == PlaceKind::kFile && kind_of_file(*File::open(path)) != Kind::kNothing;
   } catch (const std::exception&) {
     return false;  // a path that cannot be examined is not suggested
   }
@@ -137,10 +142,10 @@ void find_below(const fs::path& folder, int levels, std::size_t& looked,
     }
     if (name.starts_with('.')) continue;  // also what an output is while it is written
     const fs::path inner = folder / name;
-    const fs::file_type type = fs::symlink_status(inner).type();
-    if (type == fs::file_type::regular) {
+    const PlaceKind kind = kind_of_place_itself(inner);
+    if (kind == PlaceKind::kFile) {
       if (counts_as_checkpoint(inner)) found.push_back(inner);
-    } else if (type == fs::file_type::directory) {
+    } else if (kind == PlaceKind::kFolder) {
       if (kind_of_folder(inner) != Kind::kNothing || is_interrupted(inner)) {
         found.push_back(inner);
       } else if (levels > 1) {
@@ -159,8 +164,9 @@ std::vector<std::string> near_misses(const fs::path& folder) {
     if (is_checkpoint(folder / name)) found.push_back(escape((folder / name).native()));
   }
   // Stray safetensors files beside the folder are not a reason to name checkpoints above it.
-  const fs::path above = fs::absolute(folder).lexically_normal().parent_path();
-  if (fs::is_directory(above) && above != folder && kind_of_folder(above) == Kind::kDcp) {
+  const fs::path above = in_store(folder) ? folder_of_place(folder)
+                                          : fs::absolute(folder).lexically_normal().parent_path();
+  if (is_folder(above) && above != folder && kind_of_folder(above) == Kind::kDcp) {
     found.push_back(escape(above.native()));
   }
   return found;
@@ -176,9 +182,9 @@ std::string suggestion(const std::vector<std::string>& paths) {
 std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions& options) {
   switch (kind_of_folder(path)) {
     case Kind::kDcp:
-      return dcp::open_dcp(path, options.allowed_globals);
+      return dcp::open_dcp(path, options.allowed_globals, options.team);
     case Kind::kNemo:
-      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals);
+      return dcp::open_dcp(path / dcp::kNemoWeights, options.allowed_globals, options.team);
     case Kind::kAccelerate:
       return accelerate::open_accelerate(path, options.allowed_globals);
     case Kind::kDeepSpeed:
@@ -201,7 +207,7 @@ std::unique_ptr<Checkpoint> open_folder(const fs::path& path, const OpenOptions&
       break;
   }
   // Its reader tells the kind of unfinished save.
-  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals);
+  if (is_interrupted(path)) return dcp::open_dcp(path, options.allowed_globals, options.team);
   throw Error(ErrorCode::kUnknownFormat,
               escape(path.native()) + ": is not a checkpoint" + suggestion(near_misses(path)));
 }
@@ -217,13 +223,13 @@ std::unique_ptr<Checkpoint> open_torch_file(const fs::path& path) {
   const std::string name = path.filename();
   RankFiles one{name, {{0, name}}};
   for (const RankFiles& set : rank_files({name})) one.files[0].first = set.files[0].first;
-  return open_rank_files(path.has_parent_path() ? path.parent_path() : fs::path("."), one);
+  return open_rank_files(folder_of_place(path), one);
 }
 
 std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
   const std::string name = path.filename();
   // The metadata or one data file of a folder represents the folder.
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path folder = folder_of_place(path);
   if (name == dcp::kMetadataName || dcp::rank_of_data_file(name))
     return open_folder(folder, options);
   if (name == torch_checkpointing::kMetadataName &&
@@ -233,6 +239,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
   if (is_torch_index_name(name)) return open_torch_index(folder, name);
   const auto file = File::open(path);
+  (void)file->read_ahead(0, kFirstBytes);
   if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
   switch (kind_of_file(*file)) {
     case Kind::kTorch:
@@ -251,44 +258,47 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
       file->name() + ": is not a checkpoint: neither a torch.save, safetensors nor HDF5 file");
 }
 
-}  // namespace
-
-std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& options) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::none) {
-    throw Error(ErrorCode::kIo, quote(path.native()) + ": " + error.message());
+[[noreturn]] void throw_not_found(const fs::path& path) {
+  if (is_url(path.native()) && !in_store(path)) {
+    throw Error(ErrorCode::kUnsupported,
+                escape(path.native()) +
+                    ": is a URL of no known kind of store; download it, or mount the store");
   }
-  if (!fs::exists(status)) {
-    if (is_url(path.native())) {
-      throw Error(ErrorCode::kUnsupported,
-                  escape(path.native()) +
-                      ": is a URL, and only local files are read; download it, or mount the store");
-    }
-    std::string hint;
-    const fs::path above = path.has_parent_path() ? path.parent_path() : fs::path(".");
-    if (fs::is_directory(above, error)) {
+  std::string hint;
+  const fs::path above = folder_of_place(path);
+  if (in_store(path) && !list_stored(url_of(path))->whole)
+    throw Error(ErrorCode::kNotFound, cat(escape(path.native()), ": no such file; ", kCannotList));
+  try {
+    if (is_folder(above)) {
       std::vector<std::string> names = Directory::open(above).list();
       const std::string near = nearest(path.filename().native(), names);
       const fs::path meant = path.has_parent_path() ? above / near : fs::path(near);
       if (!near.empty()) hint = "; did you mean " + escape(meant.native()) + "?";
     }
-    throw Error(ErrorCode::kNotFound, escape(path.native()) + ": no such file or folder" + hint);
+  } catch (const Error& error) {
+    // A store may refuse to list, or be unable to.
+    if (!in_store(path)) throw;
   }
-  return fs::is_directory(status) ? open_folder(path, options) : open_file(path, options);
+  throw Error(ErrorCode::kNotFound, escape(path.native()) + ": no such file or folder" + hint);
+}
+
+}  // namespace
+
+std::unique_ptr<Checkpoint> open_checkpoint(const fs::path& path, const OpenOptions& options) {
+  const StoreSession session;
+  const PlaceKind kind = kind_of_place(path);
+  if (kind == PlaceKind::kNothing) throw_not_found(path);
+  return kind == PlaceKind::kFolder ? open_folder(path, options) : open_file(path, options);
 }
 
 std::vector<std::string> folders_apart(const fs::path& folder) {
   std::vector<std::string> apart;
-  std::error_code error;
-  if (!fs::is_directory(folder, error) || kind_of_folder(folder) != Kind::kSafetensors)
-    return apart;
+  if (!is_folder(folder) || kind_of_folder(folder) != Kind::kSafetensors) return apart;
   std::vector<std::string> names = Directory::open(folder).list();
   std::sort(names.begin(), names.end(), natural_less);
   for (const std::string& name : names) {
     const fs::path inner = folder / name;
-    if (name.starts_with('.') || fs::symlink_status(inner).type() != fs::file_type::directory)
-      continue;
+    if (name.starts_with('.') || kind_of_place_itself(inner) != PlaceKind::kFolder) continue;
     if (kind_of_folder(inner) != Kind::kNothing || is_interrupted(inner)) apart.push_back(name);
   }
   return apart;
@@ -296,14 +306,8 @@ std::vector<std::string> folders_apart(const fs::path& folder) {
 
 std::vector<fs::path> checkpoints_below(const fs::path& folder) {
   std::vector<fs::path> found;
-  std::error_code error;
-  const fs::file_status status = fs::status(folder, error);
-  if (status.type() == fs::file_type::none)
-    throw Error(ErrorCode::kIo, escape(folder.native()) + ": " + error.message());
-  if (!fs::is_directory(status) || kind_of_folder(folder) != Kind::kNothing ||
-      is_interrupted(folder)) {
+  if (!is_folder(folder) || kind_of_folder(folder) != Kind::kNothing || is_interrupted(folder))
     return found;
-  }
   std::size_t looked = 0;
   find_below(folder, kRunLevels, looked, found);
   return found;

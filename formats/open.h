@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/team.h"
 #include "formats/checkpoint/checkpoint.h"
 
 namespace fsdp::formats {
@@ -15,6 +16,10 @@ namespace fsdp::formats {
 struct OpenOptions {
   // Names in pickles that count as plain data beside those the formats know, as "module.name".
   std::set<std::string> allowed_globals;
+  // The processes that open the same checkpoint together: of a folder of
+  // torch.distributed.checkpoint the leader alone reads the metadata, for all.  Null: this one
+  // alone.
+  Team* team = nullptr;
 };
 
 // Detects the layout from content, never from a name alone, and opens the checkpoint: metadata is

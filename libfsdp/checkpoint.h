@@ -63,8 +63,8 @@ struct SaveOptions {
 // all.  Whole tensors are written once, by the rank that has the least to write so far, in turns.
 // Plain values are rank 0's.  Each part of a sharded tensor is written by one rank.
 // Memory: 8 MiB beside the state itself on the CPU; on an accelerator one tensor's part as well.
-// Throws: on every rank, c10::Error naming the ranks and what each said: no space, a folder that
-// not all ranks see, a destination that exists, state that differs between ranks.
+// Throws: on every rank, c10::Error naming the ranks and what each said: a URL, no space, a folder
+// that not all ranks see, a destination that exists, state that differs between ranks.
 void save(const std::filesystem::path& folder, const StateDict& state,
           const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 
@@ -95,9 +95,11 @@ struct LoadOptions {
 };
 
 // Collective over `group`.  Fills the tensors of `state` in place and replaces its plain values.
-// `path` is a folder or file that fsdp-ckpt reads, with keys like those of `state`.  Each rank
-// reads what it needs, on four threads.
-// Memory: up to 38 MiB a thread; on an accelerator one tensor's part a thread as well.
+// `path` is a folder or file that fsdp-ckpt reads, with keys like those of `state`, or the URL of
+// one: s3://, gs://, hf://, https://.  Each rank reads what it needs, on four threads; of a store
+// with up to 48 requests at once.
+// Memory: up to 38 MiB a thread; on an accelerator one tensor's part a thread as well; for a URL
+// 64 MiB more.
 // Throws: on every rank, c10::Error.  Missing keys, unexpected keys (with the nearest names) and
 // tensors of other shapes are all named at once, before anything is written to.  For damage it
 // names file, key and byte; tensors may then be partly filled.

@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include "formats/base/url.h"
 #include "formats/content/content.h"
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/names.h"
@@ -19,7 +20,7 @@
 #include "formats/dcp/sharding.h"
 #include "formats/files/atomic_directory.h"
 #include "formats/files/atomic_file.h"
-#include "formats/files/joined_folder.h"
+#include "formats/files/joined_output.h"
 #include "formats/files/seal.h"
 #include "formats/torch/stream_writer.h"
 #include "libfsdp/agree.h"
@@ -35,6 +36,9 @@ namespace {
 namespace dcp = formats::dcp;
 
 void check_destination(const std::filesystem::path& path, const SaveOptions& options) {
+  TORCH_CHECK(
+      !formats::is_url(path.native()), path.native(),
+      ": a URL is loaded from, but not saved to; fsdp-ckpt writes a saved checkpoint to a store");
   if (options.overwrite) return;
   TORCH_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(path)), path.native(),
               ": exists; SaveOptions::overwrite replaces it");

@@ -14,13 +14,14 @@ cd "$ROOT"
 FUZZ_SECONDS=20
 [ "${1:-}" != --fuzz-seconds ] || FUZZ_SECONDS=${2:?seconds}
 
-need_packages tool test torch fuzz package
+need_packages tool test torch fuzz package mpi
 need_cmake
 need_python
 need_frameworks
 need_models
 need_peft
 need_producers
+need_remote
 need_corpus
 need_frameworks_corpus
 need_parity
@@ -30,7 +31,7 @@ need_old_userland
 
 step "configure" configure ci -DFSDP_TEST_PYTHON="$PYTHON" \
   -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_MODELS_PYTHON="$MODELS_PYTHON" -DFSDP_TEST_PEFT_PYTHON="$PEFT_PYTHON" \
-  -DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
+  -DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_REMOTE_PYTHON="$REMOTE_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
   -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PARITY="$PARITY" \
   -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON" -DFSDP_TEST_RELEASE_PYTHON="$RELEASE_PYTHON" -DFSDP_TEST_ISAL_SOURCE="$ISAL_SOURCE" -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND" \
   -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"

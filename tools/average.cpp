@@ -12,6 +12,7 @@
 #include "formats/model/shard_spec.h"
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
+#include "tools/agreement.h"
 #include "tools/conversion.h"
 #include "tools/dtype_word.h"
 #include "tools/reading.h"
@@ -72,10 +73,13 @@ class AverageVerb : public Verb {
     options.choice("--differing", differing_, {"refuse", "first", "last"}, "WHICH",
                    "Values and integer tensors that differ: refuse, first, last");
     declare_conversion_options(options, conversion_, output_formats());
+    declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
 
+  bool divides() const override { return true; }
+  bool more_ends_in_output() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::vector<std::string> paths = take_words(common);
     formats::AverageOptions options = read_options(paths.size());
@@ -83,12 +87,13 @@ class AverageVerb : public Verb {
     for (const std::string& path : paths) check_apart(path, conversion_.writing.destination);
     std::vector<formats::InputContent> inputs = formats::input_contents(
         open_all(paths, common), {[&](const std::string& key) { return common.keys.selects(key); },
-                                  optimizer_, [] { return formats::interrupted(); }});
+                                  optimizer_, [] { return formats::interrupted(); }, common.team});
     formats::check_same_keys(inputs);
     std::uint64_t left_out = 0;
     for (const formats::InputContent& input : inputs) left_out += input.optimizer_tensors;
     Progress no_progress(streams.err, false, name(), 0);
     options.compare = visit_options(common, no_progress);
+    options.compare.team = nullptr;  // every member needs the answer at once
     formats::Average average = formats::average_of(std::move(inputs), options);
     formats::Value content = formats::with_values(*average.checkpoint, average.content);
     content = formats::with_integer_ids(*average.checkpoint, content);
@@ -149,7 +154,8 @@ class AverageVerb : public Verb {
       const std::vector<std::string>& paths, const CommonOptions& common) {
     std::vector<std::unique_ptr<formats::Checkpoint>> checkpoints;
     for (const std::string& path : paths) {
-      checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals}));
+      checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals, common.team}));
+      agree_on_source(common, path, *checkpoints.back());
       check_selection(common.keys, checkpoints.back()->index(), formats::escape(path));
     }
     return checkpoints;

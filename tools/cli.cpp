@@ -17,11 +17,15 @@
 #include "formats/base/json.h"
 #include "formats/base/text.h"
 #include "formats/files/atomic_output.h"
+#include "formats/store/read_ahead.h"
+#include "formats/store/snapshot.h"
+#include "tools/agreement.h"
 #include "tools/build_info.h"
 #include "tools/colour.h"
 #include "tools/common_options.h"
 #include "tools/completion.h"
 #include "tools/help_text.h"
+#include "tools/launcher.h"
 #include "tools/man_page.h"
 #include "tools/memory_budget.h"
 #include "tools/placed.h"
@@ -193,7 +197,8 @@ bool wants_json(const std::vector<std::string>& args) {
 void print_error(ErrorCode code, const std::string& message, bool json, std::ostream& out,
                  std::ostream& err, bool color) {
   const std::string word = formats::cat("error[", code_name(code), "]");
-  err << "fsdp-ckpt: " << coloured(word, Colour::kRed, color) << ": " << message << '\n';
+  // In one write, which the lines of other processes do not interrupt.
+  err << formats::cat("fsdp-ckpt: ", coloured(word, Colour::kRed, color), ": ", message, "\n");
   if (!json) return;
   formats::Json::Object object;
   object.emplace_back("schema", "fsdp-ckpt/error/1");
@@ -234,13 +239,56 @@ Streams streams_for(const CommonOptions& common, std::ostream& out, std::ostream
   return streams;
 }
 
+// Enters what was typed into what decides about the bytes of an output, except words that do not.
+void identify_words(formats::PlanIdentity& identity, const CLI::App& verb) {
+  constexpr std::string_view kNot[] = {"OUT",     "--force",   "--resume",  "--json",
+                                       "--quiet", "--color",   "--threads", "--max-memory",
+                                       "--help",  "--dry-run", "--progress"};
+  identity.add("version", version_text());
+  identity.add("verb", verb.get_name());
+  for (const CLI::Option* option : verb.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || std::find(std::begin(kNot), std::end(kNot), name) != std::end(kNot))
+      continue;
+    for (const std::string& word : option->results()) {
+      identity.add_later(
+          [name, word](formats::PlanIdentity& to) { identify_word(to, name, word); });
+    }
+  }
+}
+
+// What may be read: all words but the output, which for a store would cost requests.
+std::vector<std::string> words_without_output(std::vector<std::string> args, const Verb& verb,
+                                              const CLI::App& words) {
+  if (const CLI::Option* output = words.get_option_no_throw("OUT")) {
+    for (const std::string& word : output->results()) std::erase(args, word);
+  }
+  if (verb.more_ends_in_output()) {
+    const auto more = words.get_option_no_throw("MORE")->results();
+    if (!more.empty()) std::erase(args, more.back());
+  }
+  return args;
+}
+
 // Runs a verb with at most --max-memory, or the memory that the named files justify.
-int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<std::string>& args,
-                      std::ostream& out, std::ostream& err) {
+int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& typed,
+                      const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                      formats::Team* team, unsigned threads) {
   CommonOptions common = interpret(typed);
-  const InputSize input = size_of(args);
+  identify_words(*common.identity, words);
+  if (threads != 0 && !typed.threads) common.threads = threads;
+  if (verb.divides()) {
+    common.team = team;
+  } else if (team != nullptr && !team->leads()) {
+    return 0;
+  }
+  const formats::StoreSession session;
+  const InputSize input = size_of(words_without_output(args, verb, words));
   const formats::Budget budget = budget_for(input, typed.max_memory);
   common.max_memory_bytes = budget.memory_bytes;
+  // What is read ahead of a store, with the requests under way, is a part of it.
+  formats::ReadAhead& ahead = formats::ReadAhead::shared();
+  ahead.set_budget(std::min(formats::ReadAhead::kDefaultBudget, budget.memory_bytes / 4));
   try {
     const formats::BudgetScope scope(budget);
     return verb.run(common, streams_for(common, out, err));
@@ -253,8 +301,18 @@ int run_within_budget(Verb& verb, const TypedCommon& typed, const std::vector<st
   }
 }
 
-int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
-                  std::ostream& err) {
+// Refuses to be one of several processes that would all do the same.
+void refuse_others() {
+  const auto launch = launched_with_others();
+  if (!launch) return;
+  throw Error(ErrorCode::kUsage,
+              formats::cat(launch->launcher, " started ", launch->tasks,
+                           " tasks, and each would do the whole work; start one, or the "
+                           "fsdp-ckpt-mpi of the same MPI, whose ranks divide it"));
+}
+
+int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out, std::ostream& err,
+                  formats::Team* team, unsigned threads) {
   // For the build, which installs their output.
   if (typed_args.size() == 2 && typed_args[0] == "--print-completion") {
     out << completion_script(typed_args[1]);
@@ -291,8 +349,9 @@ int parse_and_run(const std::vector<std::string>& typed_args, std::ostream& out,
                                    [](const CLI::App* verb) { return verb->parsed(); });
   if (chosen == subcommands.end())
     throw Error(ErrorCode::kUsage, "no verb was given; fsdp-ckpt --help lists them");
-  return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), typed, args, out,
-                           err);
+  if (team == nullptr) refuse_others();
+  return run_within_budget(**(verbs.begin() + (chosen - subcommands.begin())), **chosen, typed,
+                           args, out, err, team, threads);
 }
 
 // `committed`: the outputs of this process when the run began.
@@ -303,27 +362,49 @@ std::string no_memory_words(std::uint64_t committed) {
                                                    : "out of memory; the new output is in place";
 }
 
+// Runs as a member of a team: its steps begin with the comparison of what the members are asked to
+// do, and end with the leader's status.
+int run_together(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+                 formats::Team& team, unsigned threads) {
+  agree_on_start(team, args);
+  const int status = parse_and_run(args, out, err, &team, threads);
+  const std::string mine = formats::Packed().number(static_cast<std::uint64_t>(status)).take();
+  return static_cast<int>(formats::Unpacked(team.exchange("end", mine).front()).number());
+}
+
 }  // namespace
 
-int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err) {
+int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+        formats::Team* team, unsigned threads) {
   const bool json = wants_json(args);
   const bool color = colors_errors(args, err);
   const std::uint64_t committed = formats::outputs_committed();
+  std::ostream nowhere(nullptr);
+  const bool silent = team != nullptr && !team->leads();
+  std::ostream& own_out = silent ? nowhere : out;
+  std::ostream& own_err = silent ? nowhere : err;
+  // Reports the error of the team, which may be another member's.
+  const auto report = [&](const Error& found) {
+    const Error error = team == nullptr ? found : team->fail(found);
+    std::ostream& to = team == nullptr || team->reports() ? err : nowhere;
+    print_error(error.code(), message_of(error) + placed_text(), json, own_out, to, color);
+    return error.code() == ErrorCode::kInterrupted ? interrupted_status() : kFailed;
+  };
   forget_placed();
   try {
-    return parse_and_run(args, out, err);
+    return team == nullptr ? parse_and_run(args, out, err, nullptr, threads)
+                           : run_together(args, own_out, own_err, *team, threads);
   } catch (const Error& error) {
-    print_error(error.code(), message_of(error) + placed_text(), json, out, err, color);
-    if (error.code() == ErrorCode::kInterrupted) return interrupted_status();
+    return report(error);
   } catch (const std::bad_alloc&) {
+    if (team != nullptr) return report(Error(ErrorCode::kOutOfMemory, "out of memory"));
     print_error(ErrorCode::kOutOfMemory, no_memory_words(committed), json, out, err, color);
   } catch (const std::filesystem::filesystem_error& error) {
     const bool memory = error.code() == std::errc::not_enough_memory;
-    print_error(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo,
-                formats::escape(error.what()) + placed_text(), json, out, err, color);
+    return report(
+        Error(memory ? ErrorCode::kOutOfMemory : ErrorCode::kIo, formats::escape(error.what())));
   } catch (const std::exception& error) {
-    print_error(ErrorCode::kIo, formats::escape(error.what()) + placed_text(), json, out, err,
-                color);
+    return report(Error(ErrorCode::kIo, formats::escape(error.what())));
   }
   return kFailed;
 }

@@ -6,12 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/team.h"
+
 namespace fsdp::cli {
 
 // Runs `fsdp-ckpt args...`.  Results go to `out`, progress, warnings and errors to `err`.  Returns
 // the exit status: 0 done, sound, same; 1 the answer is no (damage was found); 2 it could not be
 // done; 128 + n if signal n asked to stop.  Throws: bad_alloc if there is no memory even for a
 // message.
-int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err);
+// `team`: the processes that make the same call, whose leader alone prints; all return the same.
+// `threads`: this process's, if --threads is not given; 0: as many as cores.
+int run(const std::vector<std::string>& args, std::ostream& out, std::ostream& err,
+        formats::Team* team = nullptr, unsigned threads = 0);
 
 }  // namespace fsdp::cli

@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <set>
 #include <string>
 
+#include "formats/base/team.h"
+#include "formats/journal/run_journal.h"
 #include "formats/model/select.h"
 
 namespace fsdp::cli {
@@ -26,6 +29,10 @@ struct CommonOptions {
   std::uint64_t max_memory_bytes = 256U << 20U;
   formats::KeySelection keys;
   std::set<std::string> allowed_globals;
+  // The processes that run this verb together; null: this one alone.
+  formats::Team* team = nullptr;
+  // What decides about the bytes of an output, as far as it is known; see declare_resume.
+  std::shared_ptr<formats::PlanIdentity> identity = std::make_shared<formats::PlanIdentity>();
 };
 
 // The output streams of a verb.  The flags are the results of `When` for this terminal.

@@ -184,6 +184,23 @@ class Comparer {
       result_.unchecked_bytes =
           formats::visit_pairs(pieces_[0], pieces_[1], visit, compare).unchecked_bytes;
     });
+    if (options_.common.team != nullptr) join_figures(*options_.common.team);
+  }
+
+  // Adds the figures of the blocks that other members of a team compared.
+  void join_figures(formats::Team& team) {
+    formats::Packed mine;
+    for (std::size_t i = 0; i < figures_.size(); ++i) {
+      if (figures_[i].count != 0) mine.number(i).object(figures_[i]);
+      figures_[i] = {};
+    }
+    for (const std::string& sent : team.exchange("differences", mine.take())) {
+      formats::Unpacked fields(sent);
+      while (!fields.empty()) {
+        const std::size_t pair = fields.number();
+        formats::merge(figures_[pair], fields.object<TensorDifference>());
+      }
+    }
   }
 
   void take_figures() {

@@ -18,7 +18,9 @@ class ConsolidateVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, {"pt", "safetensors", "hdf5"});
+    declare_resume(options, conversion_.writing);
   }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     return convert_checkpoint(name(), conversion_, common, streams);
   }

@@ -16,6 +16,7 @@
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
 #include "formats/rewrite/rename.h"
+#include "tools/agreement.h"
 #include "tools/dtype_word.h"
 #include "tools/name_report.h"
 #include "tools/producer_note.h"
@@ -132,7 +133,9 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
 }
 
 std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
-  return formats::open_checkpoint(common.path, {common.allowed_globals});
+  auto source = formats::open_checkpoint(common.path, {common.allowed_globals, common.team});
+  agree_on_source(common, common.path, *source);
+  return source;
 }
 
 Value selected_content(const formats::Checkpoint& source, const CommonOptions& common) {
@@ -202,7 +205,8 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   const formats::CopyCheck check = formats::check_before_copy(
       *out.source, content, [] { return formats::interrupted(); },
       format == "pt" && !change ? formats::LibraryTensors::kKept
-                                : formats::LibraryTensors::kRefused);
+                                : formats::LibraryTensors::kRefused,
+      common.team);
   content = formats::with_objects(content, check);
   content = formats::with_values(*out.source, content);
   content = formats::with_integer_ids(*out.source, content);

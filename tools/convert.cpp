@@ -17,9 +17,11 @@ class ConvertVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, converted_formats());
+    declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     conversion_.world_size = world_size_.value_or(1);
     return convert_checkpoint(name(), conversion_, common, streams);

@@ -58,6 +58,7 @@ class DiffVerb : public Verb {
                     "Differences to list for people; 20 on a terminal, else all");
   }
 
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     options_.common = common;
     formats::Tolerance& tolerance = options_.tolerance;

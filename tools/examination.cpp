@@ -11,6 +11,7 @@
 #include "formats/model/key_check.h"
 #include "formats/open.h"
 #include "formats/torch/program.h"
+#include "tools/agreement.h"
 #include "tools/progress.h"
 #include "tools/selection.h"
 
@@ -56,12 +57,15 @@ Examination examine(const ExaminationOptions& wanted, const std::string& verb,
   options.threads = wanted.common.threads;
   options.allowed_globals = wanted.common.allowed_globals;
   options.cancelled = [] { return formats::interrupted(); };
+  options.team = wanted.common.team;
   try {
     // Other verbs do not accept a program as a checkpoint.
     auto checkpoint = formats::open_torch_program(wanted.common.path);
     if (checkpoint == nullptr) {
-      checkpoint = formats::open_checkpoint(wanted.common.path, {wanted.common.allowed_globals});
+      checkpoint = formats::open_checkpoint(wanted.common.path,
+                                            {wanted.common.allowed_globals, options.team});
     }
+    agree_on_source(wanted.common, wanted.common.path, *checkpoint);
     examination.format = checkpoint->description().format;
     if (!wanted.common.keys.everything()) {
       check_selection(wanted.common.keys, checkpoint->index(), examination.path);
@@ -80,6 +84,8 @@ Examination examine(const ExaminationOptions& wanted, const std::string& verb,
     examination.report = std::move(report);
     checkpoint->check_unchanged();
   } catch (const Error& error) {
+    // That of another member of the team is no finding of this one.
+    if (options.team != nullptr && options.team->failed()) throw;
     // A sealed path was a checkpoint once: its seal shows what has changed.
     const bool unreadable =
         error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;

@@ -55,6 +55,7 @@ class ExportVerb : public Verb {
   void declare(OptionSet& options) override {
     declare_out(options, conversion_.writing, "Folder to write");
     declare_writing_options(options, conversion_.writing);
+    declare_resume(options, conversion_.writing);
     options.choice("--to", to_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
     options.text("--map", map_, "MAP",
                  "A built-in map, a file of rules, or none; by the names of tensors if not given");
@@ -72,6 +73,7 @@ class ExportVerb : public Verb {
     options.flag("--incomplete", incomplete_, "Write a model that lacks tensors");
   }
 
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     Companions companions;
     if (!config_.empty()) companions = formats::hf::open_companions(config_);

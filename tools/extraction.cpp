@@ -168,8 +168,10 @@ formats::CopyResult write_into(const Extraction& extraction, TensorFile& layout,
   std::uint64_t at = layout.data_offset();
   std::uint32_t crc = 0;
   auto result = read_slice(extraction, common, streams, [&](std::span<const std::byte> bytes) {
-    file.write_at(at, bytes);
-    crc = formats::crc32(crc, bytes);
+    const std::uint32_t part = formats::crc32(0, bytes);
+    file.put_at(at, bytes);
+    file.add_crc(at, bytes.size(), part);
+    crc = formats::crc32_combine(crc, part, bytes.size());
     at += bytes.size();
   });
   layout.write_rest(file, crc);

@@ -5,6 +5,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/no_answer.h"
 #include "formats/hf/companions.h"
 #include "formats/hf/model_content.h"
 #include "formats/map/builtin.h"
@@ -73,8 +74,7 @@ class ImportVerb : public Verb {
   void find_config(const std::string& path) {
     if (!choice_.config.empty()) return;
     const std::filesystem::path config = std::filesystem::path(path) / "config.json";
-    std::error_code ignored;
-    if (std::filesystem::exists(config, ignored)) choice_.config = config.native();
+    if (formats::exists_at(config)) choice_.config = config.native();
   }
 
   Changed imported(const formats::Checkpoint& source, const Value& content,

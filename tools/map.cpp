@@ -29,6 +29,7 @@ class MapVerb : public Verb {
   }
   void declare(OptionSet& options) override {
     declare_conversion(options, conversion_, converted_formats());
+    declare_resume(options, conversion_.writing);
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
     choice_.declare_parameters(options);
@@ -37,6 +38,7 @@ class MapVerb : public Verb {
     options.flag("--drop-optimizer", drop_optimizer_, "Leave states of optimizers out");
   }
 
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     MapOptions options =
         choice_.options(rules_, reverse_ ? Direction::kReverse : Direction::kForward);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/map_choice.h"
 
-#include <filesystem>
-
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "formats/files/no_answer.h"
 #include "formats/map/builtin.h"
 #include "tools/rewriting.h"
 
@@ -15,8 +14,7 @@ namespace {
 using formats::cat;
 
 std::string rules_text(const std::string& word) {
-  std::error_code ignored;
-  if (std::filesystem::exists(word, ignored)) return read_text_file(word);
+  if (formats::exists_at(word)) return read_text_file(word);
   std::vector<std::string> names;
   for (const auto& map : formats::map::builtin_maps()) {
     if (map.name == word) return std::string(map.text);

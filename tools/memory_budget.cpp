@@ -4,16 +4,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
-#include <system_error>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/files/file.h"
+#include "formats/store/place.h"
 
 namespace fsdp::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using formats::PlaceKind;
 
 // Memory for the smallest file: the program's own tables, a block for each thread.
 constexpr std::uint64_t kLeastBytes = 24U << 20U;
@@ -38,12 +39,28 @@ bool is_metadata(const fs::path& name) {
          name.extension() == ".metadata";
 }
 
+// What cannot be told counts as "no": opening the checkpoint meets the same error and reports it.
+bool is_kind(const fs::path& path, PlaceKind kind) {
+  try {
+    return formats::kind_of_place(path) == kind;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool is_kind_itself(const fs::path& path, PlaceKind kind) {
+  try {
+    return formats::kind_of_place_itself(path) == kind;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void add_file(const fs::path& path, InputSize& size) {
-  std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  if (error) return;
-  size.bytes += bytes;
-  if (is_metadata(path.filename())) size.metadata_bytes += bytes;
+  const auto bytes = formats::bytes_at(path);
+  if (!bytes) return;
+  size.bytes += *bytes;
+  if (is_metadata(path.filename())) size.metadata_bytes += *bytes;
 }
 
 // `files`: counted so far.  Not recursive_directory_iterator, which ends the process if memory runs
@@ -55,14 +72,17 @@ void add_folder(const fs::path& path, InputSize& size, std::size_t& files, int d
   } catch (const Error&) {
     return;  // opening the checkpoint meets the same error and reports it
   }
+  // Each folder of a store is a request, and those in a DCP folder are not its own.
+  const bool flat =
+      formats::in_store(path) && std::find(names.begin(), names.end(), ".metadata") != names.end();
+  const int most_depth = flat ? 0 : kMaxDepth;
   for (const std::string& name : names) {
     if (files >= kMaxFiles) return;
     const fs::path inner = path / name;
-    std::error_code ignored;
-    if (fs::is_regular_file(fs::status(inner, ignored))) {
+    if (is_kind(inner, PlaceKind::kFile)) {
       ++files;
       add_file(inner, size);
-    } else if (depth < kMaxDepth && fs::is_directory(fs::symlink_status(inner, ignored))) {
+    } else if (depth < most_depth && is_kind_itself(inner, PlaceKind::kFolder)) {
       add_folder(inner, size, files, depth + 1);
     }
   }
@@ -74,16 +94,14 @@ InputSize size_of(const std::vector<std::string>& paths) {
   InputSize size;
   const std::set<std::string> distinct(paths.begin(), paths.end());
   for (const fs::path path : distinct) {
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
     std::size_t files = 0;
-    if (fs::is_directory(status)) {
+    if (is_kind(path, PlaceKind::kFolder)) {
       add_folder(path, size, files);
-    } else if (fs::is_regular_file(status)) {
+    } else if (is_kind(path, PlaceKind::kFile)) {
       // These represent the folder that they lie in.
       const bool part = is_metadata(path.filename()) || path.extension() == ".distcp";
       if (part) {
-        add_folder(path.has_parent_path() ? path.parent_path() : fs::path("."), size, files);
+        add_folder(formats::folder_of_place(path), size, files);
       } else {
         add_file(path, size);
       }

@@ -75,6 +75,8 @@ class MergeLoraVerb : public Verb {
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
 
+  bool more_ends_in_output() const override { return true; }
+
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::vector<std::string> paths = take_words();
     const std::string format = output_format_of(conversion_);

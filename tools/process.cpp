@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <exception>
 #include <iostream>
@@ -38,6 +39,8 @@ bool reader_went_away() {
 // Posted by the handler.
 sem_t asked_to_stop;
 
+std::atomic<bool> speaks_when_stopped{true};
+
 extern "C" void note_signal(int number) {
   formats::interrupt_signal.store(number);
   ::sem_post(&asked_to_stop);
@@ -45,6 +48,8 @@ extern "C" void note_signal(int number) {
 
 // The time for loops to notice a request to stop, and for destructors to clean up.
 constexpr timespec kGrace{0, 700'000'000};
+// The same for a process that says nothing then.
+constexpr timespec kQuietGrace{2, 0};
 // A shell's code for the signal that ended a command.
 constexpr int kSignalBase = 128;
 
@@ -53,12 +58,12 @@ constexpr int kSignalBase = 128;
 void end_when_asked() {
   while (::sem_wait(&asked_to_stop) != 0) {
   }
-  timespec left = kGrace;
+  timespec left = speaks_when_stopped ? kGrace : kQuietGrace;
   while (::nanosleep(&left, &left) != 0) {
   }
   formats::abandon_outputs();
   constexpr std::string_view kWords = "fsdp-ckpt: error[INTERRUPTED]: interrupted\n";
-  (void)!::write(STDERR_FILENO, kWords.data(), kWords.size());
+  if (speaks_when_stopped) (void)!::write(STDERR_FILENO, kWords.data(), kWords.size());
   ::_exit(interrupted_status());
 }
 
@@ -113,8 +118,14 @@ void prepare_process() {
   }
 }
 
+void speak_when_stopped(bool speaks) noexcept {
+  speaks_when_stopped = speaks;
+}
+
 int interrupted_status() noexcept {
-  return kSignalBase + formats::interrupt_signal.load();
+  // Without one another rank of the job was asked.
+  const int number = formats::interrupt_signal.load();
+  return kSignalBase + (number != 0 ? number : SIGTERM);
 }
 
 int report_no_memory() noexcept {

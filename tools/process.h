@@ -11,6 +11,10 @@ namespace fsdp::cli {
 // files as far as this user is allowed.
 void prepare_process();
 
+// Sets whether this process reports that it was asked to stop if no loop has noticed; at first it
+// does.  If not, because another one does or all has been said, it also ends later.
+void speak_when_stopped(bool speaks) noexcept;
+
 // The exit status of a run that a signal asked to stop: 128 + its number, as in a shell.
 int interrupted_status() noexcept;
 

@@ -9,6 +9,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/base/url.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/removal.h"
 #include "formats/files/seal.h"
@@ -49,6 +50,12 @@ class PruneVerb : public Verb {
     if (!common.keys.everything()) {
       throw Error(ErrorCode::kUsage,
                   "whole checkpoints are removed: --keys and --exclude do not apply");
+    }
+    // A store cannot rename a checkpoint away before its files go, so a reader would see parts.
+    if (formats::is_url(common.path)) {
+      throw Error(ErrorCode::kUnsupported,
+                  formats::escape(common.path) +
+                      ": is a URL; checkpoints in a store are not removed, only local ones");
     }
     examined_.common = common;
     const auto listed = run_checkpoints(common);

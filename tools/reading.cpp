@@ -12,6 +12,7 @@
 #include "formats/base/text.h"
 #include "formats/model/check.h"
 #include "formats/open.h"
+#include "tools/agreement.h"
 #include "tools/remedy.h"
 
 namespace fsdp::cli {
@@ -30,7 +31,8 @@ std::unique_ptr<formats::Checkpoint> open_to_read(
     const std::string& path, const CommonOptions& common,
     const std::function<bool(const std::string& key)>& keep,
     const std::function<void(const formats::Index& whole)>& look) {
-  auto checkpoint = formats::open_checkpoint(path, {common.allowed_globals});
+  auto checkpoint = formats::open_checkpoint(path, {common.allowed_globals, common.team});
+  agree_on_source(common, path, *checkpoint);
   if (look) look(checkpoint->index());
   checkpoint->keep(keep);
   const formats::Index& index = checkpoint->index();
@@ -49,6 +51,7 @@ formats::VisitOptions visit_options(const CommonOptions& common, Progress& progr
   options.max_buffer_bytes = common.max_memory_bytes / kBufferShare;
   options.on_progress = [&progress](std::uint64_t bytes) { progress.update(bytes); };
   options.cancelled = [] { return formats::interrupted(); };
+  options.team = common.team;
   return options;
 }
 

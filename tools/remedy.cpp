@@ -45,6 +45,8 @@ std::string remedy_text(const Hint& hint) {
       return "; --optimizer takes them";
     case Remedy::kRetype:
       return "; --retype takes it";
+    case Remedy::kStartAnew:
+      return "; without --resume what it left is removed";
     case Remedy::kMovePrefix:
       return cat(
           "; choose those that have it with --keys, or take it away where it stands with "

@@ -17,6 +17,7 @@ class ReshardVerb : public Verb {
             "fsdp-ckpt reshard step-400 out --world-size 4 --replicate 'model.**.table'"};
   }
   void declare(OptionSet& options) override { declare_resharding(options, options_); }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     return reshard_checkpoint(name(), options_, common, streams);
   }

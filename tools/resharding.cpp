@@ -24,6 +24,7 @@ std::string ranks_text(std::int64_t ranks) {
 
 void declare_resharding(OptionSet& options, ReshardingOptions& resharding) {
   declare_writing(options, resharding.writing, "Folder to write");
+  declare_resume(options, resharding.writing);
   options.integer("-w,--world-size", resharding.world_size, 1, formats::kMaxWorldSize, "N",
                   "Ranks to lay the folder out for");
   options.required();
@@ -40,8 +41,9 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
   const auto source = open_source(common);
   const formats::Value content = selected_content(*source, common);
   check_globals(formats::with_own_tensors(*source, content), common);
-  const formats::CopyCheck check =
-      formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
+  const formats::CopyCheck check = formats::check_before_copy(
+      *source, content, [] { return formats::interrupted(); }, formats::LibraryTensors::kRefused,
+      common.team);
   formats::DcpOutputOptions options;
   options.world_size = *resharding.world_size;
   options.choice = {formats::globs_of(resharding.shard), formats::globs_of(resharding.replicate)};

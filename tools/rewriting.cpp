@@ -7,6 +7,7 @@
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/base/url.h"
 #include "formats/checks/content_check.h"
 #include "formats/content/content.h"
 #include "formats/create.h"
@@ -36,8 +37,8 @@ std::string output_format(const formats::CheckpointDescription& description) {
   return {};
 }
 
-void add_folder_report(const formats::RewrittenDcp& output, const RewritingOptions& rewriting,
-                       ReportExtras& extras) {
+void add_folder_report(const std::string& source, const formats::RewrittenDcp& output,
+                       const RewritingOptions& rewriting, ReportExtras& extras) {
   const auto& left = output.left_behind();
   if (!left.empty()) {
     std::string names;
@@ -59,8 +60,12 @@ void add_folder_report(const formats::RewrittenDcp& output, const RewritingOptio
   const auto& files = output.plan().files;
   const bool linked =
       std::any_of(files.begin(), files.end(), [](const auto& file) { return file.linked; });
-  if (!linked && rewriting.link)
-    extras.lines.push_back("on another file system: data files are copied, none is shared");
+  if (!linked && rewriting.link) {
+    const std::string_view why = formats::is_url(rewriting.writing.destination) ? "to a store"
+                                 : formats::is_url(source)                      ? "from a store"
+                                                           : "on another file system";
+    extras.lines.push_back(cat(why, ": data files are copied, none is shared"));
+  }
   formats::Json::Array names;
   for (const std::string& name : left) names.emplace_back(name);
   extras.members.emplace_back("left_behind", std::move(names));
@@ -94,7 +99,7 @@ int write_rewritten(const std::string& verb, const formats::Checkpoint& source,
     const auto output =
         formats::plan_rewritten_dcp(source, common.path, content, destination,
                                     {rewriting.writing.output(common), rewriting.link});
-    add_folder_report(*output, rewriting, extras);
+    add_folder_report(source.description().path, *output, rewriting, extras);
     return write_output(verb, source, *output, rewriting.writing, common, streams,
                         std::move(extras));
   }

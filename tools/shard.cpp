@@ -17,6 +17,7 @@ class ShardVerb : public Verb {
             "fsdp-ckpt shard model.safetensors step-0 --world-size 64 --dry-run"};
   }
   void declare(OptionSet& options) override { declare_resharding(options, options_); }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     return reshard_checkpoint(name(), options_, common, streams);
   }

@@ -8,6 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/open.h"
+#include "formats/store/place.h"
 #include "tools/finding_report.h"
 #include "tools/remedy.h"
 #include "tools/runs.h"
@@ -49,7 +50,6 @@ PassedOver passed_over_for(const std::string& path, const formats::Findings& fin
 }  // namespace
 
 std::vector<std::string> run_checkpoints(const CommonOptions& common) {
-  std::error_code ignored;
   std::vector<std::string> paths;
   for (const auto& found : formats::checkpoints_below(common.path)) paths.push_back(found.native());
   if (!paths.empty()) return newest_first(std::move(paths));
@@ -57,8 +57,7 @@ std::vector<std::string> run_checkpoints(const CommonOptions& common) {
   try {
     formats::open_checkpoint(common.path, {common.allowed_globals});
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUnknownFormat &&
-        std::filesystem::is_directory(common.path, ignored)) {
+    if (error.code() == ErrorCode::kUnknownFormat && formats::is_folder(common.path)) {
       return paths;
     }
     throw;

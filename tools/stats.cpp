@@ -65,6 +65,27 @@ struct Outcome {
   std::uint64_t unchecked_bytes = 0;
 };
 
+// Completes the tensors of which other members of a team read parts.
+void join_stats(formats::Team& team, const formats::Index& index,
+                const std::map<std::size_t, formats::StatsJoiner>& mine,
+                std::vector<TensorStats>& stats) {
+  formats::Packed packed;
+  for (const auto& [tensor, joiner] : mine) {
+    for (const auto& [first, block] : joiner.blocks())
+      packed.number(tensor).number(first).object(block);
+  }
+  std::map<std::size_t, formats::StatsJoiner> joined;
+  for (const std::string& sent : team.exchange("statistics", packed.take())) {
+    formats::Unpacked fields(sent);
+    while (!fields.empty()) {
+      const std::size_t tensor = fields.number();
+      const std::uint64_t first = fields.number();
+      joined[tensor].add(index.tensors[tensor].dtype, first, fields.object<TensorStats>());
+    }
+  }
+  for (const auto& [tensor, joiner] : joined) stats[tensor] = joiner.total();
+}
+
 std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
                                     const CommonOptions& common, const Streams& streams,
                                     std::uint64_t& unchecked_bytes) {
@@ -80,6 +101,7 @@ std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
   formats::VisitOptions options = visit_options(common, progress);
   options.on_piece = [&](std::size_t piece) {
     const std::lock_guard lock(mutex);
+    if (common.team != nullptr) return;
     stats[piece] = open[piece].total();
     open.erase(piece);
   };
@@ -91,6 +113,7 @@ std::vector<TensorStats> read_stats(const formats::Checkpoint& checkpoint,
         open[block.piece].add(dtype, block.offset / formats::item_bytes(dtype), part);
       });
   unchecked_bytes = result.unchecked_bytes;
+  if (common.team != nullptr) join_stats(*common.team, index, open, stats);
   return stats;
 }
 
@@ -349,6 +372,7 @@ class StatsVerb : public Verb {
     options.list("--fail-on", fail_on_, "LIST",
                  "Exit status 1 for a tensor with nan, inf, or nothing but zero; by commas");
   }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::set<std::string> gates = gates_of(fail_on_);
     const auto checkpoint = open_to_read(

@@ -65,6 +65,10 @@ class Verb {
   // Returns whether the verb takes PATH.
   virtual bool takes_path() const { return true; }
   virtual void declare(OptionSet& options) = 0;
+  // Returns whether a team can run the verb together; otherwise its leader runs it alone.
+  virtual bool divides() const { return false; }
+  // Whether the last of the words that `OptionSet::more` takes is the output.
+  virtual bool more_ends_in_output() const { return false; }
   // Returns the exit status: 0 done, sound, same; 1 the answer is no.  Throws: Error, if it could
   // not be done.
   virtual int run(const CommonOptions& common, const Streams& streams) = 0;

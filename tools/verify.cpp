@@ -171,7 +171,8 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     try {
       status = verify(command, streams, json);
     } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInterrupted) throw;
+      const formats::Team* const team = command.examined.common.team;
+      if (error.code() == ErrorCode::kInterrupted || (team != nullptr && team->failed())) throw;
       json = unverified_json(path, error);
       if (!command.examined.common.json)
         streams.err << "fsdp-ckpt: error[" << code_name(error.code()) << "]: " << message_of(error)
@@ -216,6 +217,7 @@ class VerifyVerb : public Verb {
     options.integer("--limit", limit_, 0, INT32_MAX, "N",
                     "Findings to list for people; 20 if not given");
   }
+  bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.examined.common = common;
     if (limit_) command_.limit = static_cast<std::size_t>(*limit_);

@@ -2,6 +2,7 @@
 #include "tools/writing.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <ostream>
 
@@ -13,6 +14,7 @@
 #include "formats/content/state_tree.h"
 #include "formats/files/new_folders.h"
 #include "formats/names/unsafe_names.h"
+#include "formats/store/store.h"
 #include "tools/placed.h"
 #include "tools/progress.h"
 
@@ -77,7 +79,20 @@ class Writing {
     options.max_buffer_bytes = buffer_bytes_;
     options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
     options.cancelled = [] { return formats::interrupted(); };
+    options.team = common_.team;
+    options.journal = writing_.journal.get();
+    if (writing_.journal) identify_plan();
     return output_.write(options);
+  }
+
+  // Enters the files of the output into what decides about its bytes.
+  void identify_plan() const {
+    // After the words and the source, which say better why files have other sizes.
+    common_.identity->add_later([this](formats::PlanIdentity& identity) {
+      identity.add("format", plan_.format);
+      for (const formats::PlannedFile& file : plan_.files)
+        identity.add(file.name, cat(file.bytes, " bytes"));
+    });
   }
 
   void report_json(const formats::CopyResult& result, double seconds) {
@@ -105,9 +120,12 @@ class Writing {
     object.emplace_back("tensor_bytes", plan_.tensor_bytes);
     object.emplace_back("buffer_bytes", buffer_bytes_);
     if (writing_.dry_run) {
-      object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
+      // A store does not say what is free.
+      if (!formats::is_url(writing_.destination))
+        object.emplace_back("free_bytes", free_bytes_at(writing_.destination));
     } else {
       object.emplace_back("unchecked_bytes", result.unchecked_bytes);
+      if (writing_.resume) object.emplace_back("kept_bytes", result.kept_bytes);
       object.emplace_back("seconds", seconds);
     }
     streams_.out << formats::to_text(formats::Json(std::move(object)), 1) << '\n';
@@ -145,8 +163,11 @@ class Writing {
         << formats::human_bytes(plan_.tensor_bytes) << " of tensors, through "
         << formats::human_bytes(buffer_bytes_) << " of buffers at most\n";
     out << "would write " << formats::escape(writing_.destination) << ": " << contents
-        << shared_text() << "; " << formats::human_bytes(free_bytes_at(writing_.destination))
-        << " free\n";
+        << shared_text();
+    if (!formats::is_url(writing_.destination)) {
+      out << "; " << formats::human_bytes(free_bytes_at(writing_.destination)) << " free";
+    }
+    out << '\n';
     if (plan_.files.size() == 1) return;
     for (std::size_t i = 0; i < plan_.files.size() && i < kMaxListed; ++i) {
       out << "  " << formats::escape(plan_.files[i].name) << "  "
@@ -168,7 +189,10 @@ class Writing {
     } else if (result.bytes != 0) {
       out << ", all data matched its " << checksum_name();
     }
-    const double rate = seconds > 0 ? static_cast<double>(plan_.new_bytes()) / seconds : 0;
+    if (result.kept_bytes != 0)
+      out << ", " << formats::human_bytes(result.kept_bytes) << " kept from an earlier run";
+    const std::uint64_t written = plan_.new_bytes() - result.kept_bytes;
+    const double rate = seconds > 0 ? static_cast<double>(written) / seconds : 0;
     // Small outputs take no time worth telling.
     if (seconds > 1) out << ", " << formats::human_bytes(static_cast<std::uint64_t>(rate)) << "/s";
     out << '\n';
@@ -189,6 +213,18 @@ class Writing {
   std::uint64_t buffer_bytes_;
 };
 
+// Two URLs are compared as they are written: a store knows neither links nor "..".
+const char* relation_of_urls(std::string_view source, std::string_view destination) {
+  const auto trimmed = [](std::string_view url) {
+    return std::string(url.substr(0, url.find_last_not_of('/') + 1)) + "/";
+  };
+  const std::string from = trimmed(source);
+  const std::string to = trimmed(destination);
+  if (from == to) return "is";
+  if (to.starts_with(from)) return "lies inside";
+  return from.starts_with(to) ? "contains" : nullptr;
+}
+
 // Returns whether `inner` is `outer` or lies inside it.
 bool lies_in(const fs::path& inner, const fs::path& outer) {
   fs::path at = inner;
@@ -199,15 +235,45 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
   }
 }
 
+const char* relation_of_paths(const std::string& source, const std::string& destination) {
+  const fs::path from = fs::weakly_canonical(source);
+  const fs::path to = fs::weakly_canonical(destination);
+  if (from == to) return "is";
+  if (lies_in(to, from)) return "lies inside";
+  return lies_in(from, to) && fs::exists(to) ? "contains" : nullptr;
+}
+
 }  // namespace
 
 formats::OutputOptions WritingOptions::output(const CommonOptions& common) const {
-  return {force, sync, seal,
-          [destination = destination, allowed = common.allowed_globals](const fs::path& temporary) {
-            formats::check_output_names(temporary, destination, allowed,
-                                        [] { return formats::interrupted(); });
-          },
-          true};
+  formats::OutputOptions options;
+  options.replace = force;
+  options.sync = sync;
+  options.seal = seal;
+  options.before_commit = [destination = destination,
+                           allowed = common.allowed_globals](const fs::path& temporary) {
+    formats::check_output_names(temporary, destination, allowed,
+                                [] { return formats::interrupted(); });
+  };
+  options.make_folders = true;
+  options.team = common.team;
+  if (resume && !sync) {
+    throw Error(
+        ErrorCode::kUsage,
+        "--resume goes on with what is safe on the disk, which --no-sync does not wait for; "
+        "leave one of them out");
+  }
+  // Whoever starts a job on many machines may lose one of them, and does not know before.
+  if (resume || (common.team != nullptr && sync)) {
+    formats::RunJournal::Options how;
+    how.asked = resume;
+    how.team = common.team;
+    if (const char* const bytes = std::getenv("FSDP_CKPT_EXTENT"))
+      how.extent_bytes = formats::parse_size(bytes);
+    journal = std::make_shared<formats::RunJournal>(common.identity, how);
+    options.resumption = journal;
+  }
+  return options;
 }
 
 void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help) {
@@ -229,22 +295,21 @@ void declare_writing_options(OptionSet& options, WritingOptions& writing) {
                "Leave a seal with OUT: sizes and checksums of its files, for verify");
 }
 
+void declare_resume(OptionSet& options, WritingOptions& writing) {
+  options.flag("--resume", writing.resume,
+               "Go on where an earlier run ended, and leave what this one has done if it is ended");
+}
+
 void check_apart(const std::string& source, const std::string& destination) {
-  if (formats::is_url(destination)) {
+  const bool to_store = formats::is_url(destination);
+  if (to_store && formats::store_of(destination) == nullptr) {
     throw Error(ErrorCode::kUnsupported,
                 formats::escape(destination) +
-                    ": is a URL, and only local files are written; name a local path");
+                    ": is a URL of a kind that is not written; name a local path");
   }
-  const fs::path from = fs::weakly_canonical(source);
-  const fs::path to = fs::weakly_canonical(destination);
-  const char* relation = nullptr;
-  if (from == to) {
-    relation = "is";
-  } else if (lies_in(to, from)) {
-    relation = "lies inside";
-  } else if (lies_in(from, to) && fs::exists(to)) {
-    relation = "contains";
-  }
+  if (to_store != formats::is_url(source)) return;
+  const char* const relation =
+      to_store ? relation_of_urls(source, destination) : relation_of_paths(source, destination);
   if (relation != nullptr) {
     throw Error(ErrorCode::kSamePath, cat(formats::escape(destination), ": ", relation,
                                           " the checkpoint being read; name another place"));
@@ -256,6 +321,7 @@ std::uint64_t free_bytes_at(const std::string& destination) {
 }
 
 void check_free(const std::string& destination, std::uint64_t needed) {
+  if (formats::is_url(destination)) return;
   const std::uint64_t free = free_bytes_at(destination);
   if (free >= needed) return;
   throw Error(ErrorCode::kNoSpace,

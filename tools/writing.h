@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "formats/base/json.h"
 #include "formats/content/output.h"
 #include "formats/files/atomic_output.h"
+#include "formats/journal/run_journal.h"
 #include "tools/common.h"
 #include "tools/verb.h"
 
@@ -18,10 +20,14 @@ namespace fsdp::cli {
 struct WritingOptions {
   std::string destination;
   bool dry_run = false;
-  bool force = false;  // replace an existing destination
-  bool sync = true;    // fsync before it counts as done
-  bool seal = false;   // leave a seal with it
+  bool force = false;   // replace an existing destination
+  bool sync = true;     // fsync before it counts as done
+  bool seal = false;    // leave a seal with it
+  bool resume = false;  // go on where an earlier run ended
+  // Set by `output`: what of the output is on the disk; null: nobody wants to know.
+  mutable std::shared_ptr<formats::RunJournal> journal;
   // For a checkpoint: with the last check of its pickles (check_output_names).
+  // Throws: kUsage.
   formats::OutputOptions output(const CommonOptions& common) const;
 };
 
@@ -29,17 +35,19 @@ struct WritingOptions {
 void declare_out(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 // Declares --dry-run, --force, --no-sync, --seal.
 void declare_writing_options(OptionSet& options, WritingOptions& writing);
-// Declares both.
+// Declares --resume, for verbs that write all of their output.
+void declare_resume(OptionSet& options, WritingOptions& writing);
+// Declares OUT, and the options of declare_writing_options.
 void declare_writing(OptionSet& options, WritingOptions& writing, const std::string& out_help);
 
 // Refuses a destination that is the source or lies inside it, and a source inside the destination;
-// following links; and a URL.  Throws: kSamePath, kUnsupported.
+// following links; and a URL of a store that is not known.  Throws: kSamePath, kUnsupported.
 void check_apart(const std::string& source, const std::string& destination);
 
 // Free bytes where `destination` will be written.  Throws: kIo.
 std::uint64_t free_bytes_at(const std::string& destination);
 
-// Throws: kNoSpace where fewer than `needed` bytes are free there, kIo.
+// Throws: kNoSpace where fewer than `needed` bytes are free there, kIo.  A URL is not checked.
 void check_free(const std::string& destination, std::uint64_t needed);
 
 // Refuses what PyTorch would have to run code for to load it.  Throws: kGlobal with the key and

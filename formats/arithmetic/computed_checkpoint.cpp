@@ -61,9 +61,11 @@ class ComputedCheckpoint : public Checkpoint, public TensorObjects {
     return data;
   }
 
-  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange part) const override {
     const std::size_t position = positions_.at({tensor.key, tensor.path});
-    if (!computed_.contains(position)) base_->expect_chunk(base_->index().tensors[position], chunk);
+    return !computed_.contains(position) &&
+           base_->expect_chunk(base_->index().tensors[position], chunk, part);
   }
 
   Value value(const ValueEntry& value) const override { return base_->value(value); }

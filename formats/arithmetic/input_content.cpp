@@ -51,7 +51,8 @@ void open_content(InputContent& input, const InputChoice& choice) {
       return std::nullopt;
     });
   }
-  check_before_copy(*input.checkpoint, input.content, choice.cancelled);
+  check_before_copy(*input.checkpoint, input.content, choice.cancelled, LibraryTensors::kRefused,
+                    choice.team);
   for (Leaf& leaf : leaves_of(input.content)) {
     std::string key = leaf.key;
     if (!input.leaves.emplace(std::move(key), leaf).second) {

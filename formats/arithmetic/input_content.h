@@ -31,6 +31,7 @@ struct InputChoice {
   std::function<bool(const std::string& key)> wanted;
   bool with_optimizer = false;  // states of optimizers as well
   std::function<bool()> cancelled;
+  Team* team = nullptr;  // see check_before_copy
 };
 
 // Opens the contents of the checkpoints.  Values that one of them keeps key by key are taken apart

@@ -35,8 +35,8 @@ class Operand {
   // `context`: for what is computed; the data keep it alive.  Throws: what Checkpoint::chunk
   // throws.
   virtual ChunkData open(std::size_t chunk, const std::shared_ptr<ReadContext>& context) const = 0;
-  // Hint: open() follows.
-  virtual void expect(std::size_t /*chunk*/) const {}
+  // Hint: open() follows.  Returns whether more hints are worth giving.
+  virtual bool expect(std::size_t /*chunk*/) const { return false; }
 };
 
 // The place of a box's elements in an operand: index i of the box, counted from its corner, is the

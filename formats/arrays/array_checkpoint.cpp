@@ -25,7 +25,9 @@ class SourceOperand : public Operand {
                  const std::shared_ptr<ReadContext>& /*context*/) const override {
     return source_.chunk(tensor_, chunk);
   }
-  void expect(std::size_t chunk) const override { source_.expect_chunk(tensor_, chunk); }
+  bool expect(std::size_t chunk) const override {
+    return source_.expect_chunk(tensor_, chunk, {0, volume(tensor_.chunks.box(chunk))});
+  }
 
  private:
   const Checkpoint& source_;
@@ -71,9 +73,10 @@ ChunkData ArrayCheckpoint::chunk(const TensorEntry& tensor, std::size_t chunk) c
   return chunk_data(parts_.at(tensor.chunks.location(chunk).offset), context_);
 }
 
-void ArrayCheckpoint::expect_chunk(const TensorEntry& tensor, std::size_t chunk) const {
+bool ArrayCheckpoint::expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                                   ElementRange /*part*/) const {
   const PlacedPart& part = parts_.at(tensor.chunks.location(chunk).offset);
-  part.operand->expect(part.chunk);
+  return part.operand->expect(part.chunk);
 }
 
 Value ArrayCheckpoint::value(const ValueEntry& value) const {

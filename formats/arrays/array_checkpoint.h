@@ -29,7 +29,7 @@ class ArrayCheckpoint : public Checkpoint {
   std::size_t add(KeyPath path, const Array& array);
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
-  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override;
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk, ElementRange part) const override;
   Value value(const ValueEntry& value) const override;
   ChunkData storage(const StorageRef& storage) const override;
   // Requires: not called; a map's result is checked once it is written.

@@ -92,7 +92,7 @@ class Stepped : public Operand {
   std::string name() const override { return operand_->name(); }
   std::size_t chunk_count() const override { return operand_->chunk_count(); }
   Box chunk_box(std::size_t chunk) const override { return operand_->chunk_box(chunk); }
-  void expect(std::size_t chunk) const override { operand_->expect(chunk); }
+  bool expect(std::size_t chunk) const override { return operand_->expect(chunk); }
 
   ChunkData open(std::size_t chunk, const std::shared_ptr<ReadContext>& context) const override {
     ChunkData from = operand_->open(chunk, context);

@@ -19,6 +19,10 @@ std::string_view code_name(ErrorCode code) noexcept {
       return "NO_SPACE";
     case ErrorCode::kBusy:
       return "BUSY";
+    case ErrorCode::kAccess:
+      return "ACCESS";
+    case ErrorCode::kNetwork:
+      return "NETWORK";
     case ErrorCode::kChanged:
       return "CHANGED";
     case ErrorCode::kInterrupted:

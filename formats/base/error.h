@@ -20,6 +20,8 @@ enum class ErrorCode {
   kIo,
   kNoSpace,
   kBusy,
+  kAccess,
+  kNetwork,
   kChanged,
   kInterrupted,
   kOutOfMemory,
@@ -145,6 +147,7 @@ enum class Remedy {
   kTakeOptimizer,  // take the states of optimizers as well
   kRetype,         // let values get another type
   kDropOptimizer,  // leave optimizer states out
+  kStartAnew,      // remove what an earlier run left, and write all of it
   kMovePrefix,     // subject: "prefix=what stays of it", taken from the keys that have it
 };
 

@@ -16,4 +16,9 @@ namespace fsdp::formats {
 std::vector<std::jthread> start_helpers(std::size_t count,
                                         const std::function<void(std::size_t)>& body);
 
+// Calls body(i) for every i below `count`, in about this order, by up to `threads` threads, of
+// which this one is the first.  After a body has thrown, no other one begins. Throws: what the body
+// of the lowest i threw.
+void run_each(std::size_t count, std::size_t threads, const std::function<void(std::size_t)>& body);
+
 }  // namespace fsdp::formats

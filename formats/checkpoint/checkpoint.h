@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/team.h"
 #include "formats/files/file_crcs.h"
+#include "formats/model/box.h"
 #include "formats/model/chunk_data.h"
 #include "formats/model/finding.h"
 #include "formats/model/index.h"
@@ -34,6 +36,8 @@ struct VerifyOptions {
   std::function<void(std::uint64_t)> on_progress;  // bytes checked so far; one thread at a time
   std::function<bool()> cancelled;
   FileCrcs* crcs = nullptr;  // receives the checksums of the file parts read; may be null
+  // Divide the checks among these processes, each of which gets the whole report; null: alone.
+  Team* team = nullptr;
 };
 
 struct VerifyReport {
@@ -64,9 +68,15 @@ class Checkpoint {
   // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with
   // file and key.
   virtual ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const = 0;
-  // Hint: chunk() follows for this chunk, so its headers may be fetched from the disk.  Errors are
-  // left to chunk().
-  virtual void expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/) const {}
+  // Hint: chunk() follows for this chunk, and these of its elements are read.  So its headers may
+  // be fetched from the disk, and all of it from a store.  Returns whether more hints are worth
+  // giving before something is read.  Errors are left to chunk().
+  virtual bool expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/,
+                            ElementRange /*part*/) const {
+    return false;
+  }
+  // The same for value().
+  virtual bool expect_value(const ValueEntry& /*value*/) const { return false; }
   // Reads a value that is not a tensor; storages inside it are references for `storage`.
   // Throws: what the containers throw, with file and key.
   virtual Value value(const ValueEntry& value) const = 0;

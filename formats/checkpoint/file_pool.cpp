@@ -1,30 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/checkpoint/file_pool.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/base/threads.h"
 
 namespace fsdp::formats {
 namespace {
 
 // Files held open at once: far below the usual limit of 1024 descriptors a process.
 constexpr std::size_t kMaxOpenFiles = 256;
+// Threads that open files, most of which wait for the disk or the store; few files are opened
+// sooner than threads are started.
+constexpr std::size_t kOpenAtOnce = 16;
+constexpr std::size_t kFewFiles = 16;
 
 }  // namespace
 
 void FilePool::examine(std::vector<FileEntry>& files) {
   const std::lock_guard lock(mutex_);
-  for (std::size_t i = files_.size(); i < files.size(); ++i) {
-    Known known;
-    known.name = files[i].name;
+  const std::size_t first = files_.size();
+  std::vector<Known> added(files.size() - std::min(first, files.size()));
+  run_each(added.size(), added.size() < kFewFiles ? 1 : kOpenAtOnce, [&](std::size_t i) {
+    Known& known = added[i];
+    known.name = files[first + i].name;
     if (const auto file = folder_.open_member_if_present(known.name)) {
       known.present = true;
       known.bytes = file->size();
       known.mtime_ns = file->mtime_ns();
-      files[i].bytes = known.bytes;
+      files[first + i].bytes = known.bytes;
     }
-    files_.push_back(std::move(known));
-  }
+  });
+  std::move(added.begin(), added.end(), std::back_inserter(files_));
 }
 
 std::shared_ptr<const File> FilePool::reopen(Known& known) {
@@ -44,12 +55,16 @@ std::shared_ptr<const File> FilePool::get(std::uint32_t number) {
 
 std::shared_ptr<const File> FilePool::get_at_hand(std::uint32_t number) {
   const std::lock_guard lock(mutex_);
-  if (!files_.at(number).open && open_.size() == kMaxOpenFiles) return nullptr;
+  if (!files_.at(number).open && open_.size() == kMaxOpenFiles && !folder_.stored()) return nullptr;
   return get_locked(number);
 }
 
 std::shared_ptr<const File> FilePool::get_locked(std::uint32_t number) {
   Known& known = files_.at(number);
+  if (folder_.stored()) {
+    if (!known.open) known.open = reopen(known);
+    return known.open;
+  }
   if (known.open) {
     open_.remove(number);
   } else {
@@ -66,7 +81,9 @@ std::shared_ptr<const File> FilePool::get_locked(std::uint32_t number) {
 void FilePool::check_unchanged() {
   const std::lock_guard lock(mutex_);
   for (Known& known : files_) {
-    if (known.used) reopen(known);
+    if (!known.used) continue;
+    // A folder of a store gives the same file again, and that asks the store itself.
+    if (const auto file = reopen(known); file->stored()) file->check_unchanged();
   }
 }
 

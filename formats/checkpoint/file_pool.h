@@ -22,12 +22,14 @@ class FilePool {
   explicit FilePool(const Directory& folder) : folder_(folder) {}
 
   // Learns the sizes of the index's files and keeps what identifies each; missing ones stay without
-  // a size. Throws: kPath, kPathEscape, kNotRegular, kIo.
+  // a size.  Many are opened at once: on a slow disk, and in a store that cannot list, each takes a
+  // while.  Throws: kPath, kPathEscape, kNotRegular, kIo, what stores throw.
   void examine(std::vector<FileEntry>& files);
   // Returns file number `file` of the index.  Throws: kShardMissing, kChanged if it is not the file
   // that was examined.
   std::shared_ptr<const File> get(std::uint32_t file);
-  // Returns the same file if no other file has to be closed for it, else null.
+  // Returns the same file if no other file has to be closed for it, else null.  Files of a store
+  // need none.
   std::shared_ptr<const File> get_at_hand(std::uint32_t file);
   // Throws: kChanged if a file that `get` returned has changed.
   void check_unchanged();

@@ -6,12 +6,29 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/model/flat_range.h"
 
 namespace fsdp::formats {
 namespace {
 
 // Enough for the columns of a grid.
 constexpr std::size_t kMaxHeldChunks = 8;
+
+std::vector<Box> boxes_of(std::span<const std::int64_t> shape, ElementRange part) {
+  return flat_range_boxes(shape, static_cast<std::int64_t>(part.first),
+                          static_cast<std::int64_t>(part.first + part.count));
+}
+
+// Gives a hint for what lies in the boxes.  Returns whether more are worth giving.
+bool expect_parts(const Checkpoint& checkpoint, const TensorEntry& tensor, std::size_t chunk,
+                  std::span<const Box> boxes) {
+  bool more = false;
+  for (const Box& box : boxes) {
+    const auto part = reach_in(tensor.chunks.box(chunk), box.view());
+    if (part) more = checkpoint.expect_chunk(tensor, chunk, *part) || more;
+  }
+  return more;
+}
 
 }  // namespace
 
@@ -34,9 +51,18 @@ TargetPiece whole_tensor_piece(const Checkpoint& checkpoint, std::size_t number)
     }
     return sources;
   };
-  piece.expect = [&checkpoint, number] {
+  piece.expect = [&checkpoint, number](ElementRange part) {
     const TensorEntry& entry = checkpoint.index().tensors[number];
-    for (std::size_t c = 0; c < entry.chunks.size(); ++c) checkpoint.expect_chunk(entry, c);
+    bool more = false;
+    if (part.count == entry.numel()) {
+      for (std::size_t c = 0; c < entry.chunks.size(); ++c)
+        more = checkpoint.expect_chunk(entry, c, {0, volume(entry.chunks.box(c))}) || more;
+      return more;
+    }
+    const std::vector<Box> boxes = boxes_of(entry.shape, part);
+    for (std::size_t c = 0; c < entry.chunks.size(); ++c)
+      more = expect_parts(checkpoint, entry, c, boxes) || more;
+    return more;
   };
   return piece;
 }
@@ -98,9 +124,15 @@ std::vector<SourceChunk> TensorSource::chunks_that_meet(const Box& box) {
   return met;
 }
 
-void TensorSource::expect(const Box& box) {
+bool TensorSource::expect(const Box& box, ElementRange part) {
+  std::vector<Box> boxes = boxes_of(box.size, part);
+  for (Box& inner : boxes) {
+    for (std::size_t d = 0; d < inner.offset.size(); ++d) inner.offset[d] += box.offset[d];
+  }
+  bool more = false;
   for (const std::size_t number : numbers_of_chunks_that_meet(box))
-    checkpoint_.expect_chunk(tensor(), number);
+    more = expect_parts(checkpoint_, tensor(), number, boxes) || more;
+  return more;
 }
 
 TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype) {
@@ -110,7 +142,9 @@ TargetPiece box_piece(std::shared_ptr<TensorSource> source, Box box, DType dtype
   if (dtype != piece.dtype) piece.cast_to = dtype;
   piece.box = box;
   piece.sources = [source, box] { return source->chunks_that_meet(box); };
-  piece.expect = [source = std::move(source), box = std::move(box)] { source->expect(box); };
+  piece.expect = [source = std::move(source), box = std::move(box)](ElementRange part) {
+    return source->expect(box, part);
+  };
   return piece;
 }
 

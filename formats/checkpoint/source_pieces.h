@@ -46,7 +46,7 @@ class TensorSource {
   // Throws: what Checkpoint::chunk throws.
   std::vector<SourceChunk> chunks_that_meet(const Box& box);
   // Hint: `chunks_that_meet(box)` follows.
-  void expect(const Box& box);
+  bool expect(const Box& box, ElementRange part);
 
  private:
   struct Placed {

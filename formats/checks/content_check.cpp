@@ -2,6 +2,8 @@
 #include "formats/checks/content_check.h"
 
 #include <algorithm>
+#include <exception>
+#include <span>
 #include <unordered_set>
 
 #include "formats/base/error.h"
@@ -46,6 +48,38 @@ Hint exclude_hint(const std::string& key) {
   return key.empty() ? Hint{} : Hint{Remedy::kExclude, key};
 }
 
+// Gives hints for the chunks whose headers are looked at next: one by one, each would wait for a
+// slow disk or a store.
+class LookAhead {
+ public:
+  // Of `tensors`, every `step`th from `begin` on is looked at.
+  LookAhead(const Checkpoint& checkpoint, std::span<const TensorEntry> tensors, std::size_t begin,
+            std::size_t step)
+      : checkpoint_(checkpoint), tensors_(tensors), next_(begin), step_(step) {}
+
+  // Called before tensor `number` is looked at.
+  void before(std::size_t number) {
+    bool more = memory_ahead_;
+    for (; next_ < tensors_.size() && (more || ahead_ < kChunksAhead); next_ += step_) {
+      const TensorEntry& tensor = tensors_[next_];
+      for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
+        more = checkpoint_.expect_chunk(tensor, c, {0, 0});
+      memory_ahead_ = memory_ahead_ || more;
+      ahead_ += tensor.chunks.size();
+    }
+    ahead_ -= std::min(ahead_, tensors_[number].chunks.size());
+  }
+
+ private:
+  static constexpr std::size_t kChunksAhead = 64;
+  const Checkpoint& checkpoint_;
+  std::span<const TensorEntry> tensors_;
+  std::size_t next_;  // the first tensor without hints so far
+  std::size_t step_;
+  bool memory_ahead_ = false;  // hints are kept in memory: each look makes room for another one
+  std::size_t ahead_ = 0;      // chunks with hints that were not looked at
+};
+
 // Checks the chunks of tensors.  The refusal of a tensor that cannot be joined names a remedy: the
 // user can leave it out, or keep an object of a library's class in one of PyTorch's own formats.
 class ChunkLook {
@@ -71,8 +105,30 @@ class ChunkLook {
 
   CopyCheck take() { return std::move(result_); }
 
+  // Takes what the other members of a team found at the tensors that they looked at.  `failed`: of
+  // `used`, the first one of this member's that threw.  Returns the first one of all members that
+  // did.
+  std::size_t join(Team& team, std::size_t failed) {
+    Packed mine;
+    mine.number(failed).number(result_.computed.size());
+    for (const auto& [cls, count] : result_.computed) mine.text(cls).number(count);
+    for (const auto& [number, object] : result_.objects) mine.number(number);
+    result_.computed.clear();
+    for (const std::string& sent : team.exchange("the look at chunks", mine.take())) {
+      Unpacked fields(sent);
+      failed = std::min<std::size_t>(failed, fields.number());
+      for (std::uint64_t left = fields.number(); left != 0; --left) {
+        const std::string cls(fields.text());
+        result_.computed[cls] += fields.number();
+      }
+      while (!fields.empty()) keep(fields.number());
+    }
+    return failed;
+  }
+
  private:
   bool keep(std::size_t number) {
+    if (result_.objects.contains(number)) return true;
     if (library_tensors_ != LibraryTensors::kKept) return false;
     auto object = tensor_object(checkpoint_, number);
     if (!object) return false;
@@ -97,8 +153,8 @@ class ChunkLook {
 }  // namespace
 
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
-                            const std::function<bool()>& cancelled,
-                            LibraryTensors library_tensors) {
+                            const std::function<bool()>& cancelled, LibraryTensors library_tensors,
+                            Team* team) {
   Index narrowed;
   std::vector<std::size_t> numbers;
   const Index& used = used_entries(checkpoint, content, narrowed, numbers);
@@ -119,10 +175,32 @@ CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
   }
   check_expansion(used, checkpoint.description().path);
   ChunkLook look(checkpoint, library_tensors);
-  for (std::size_t t = 0; t < used.tensors.size(); ++t) {
+  const std::size_t none = used.tensors.size();
+  std::size_t failed = none;
+  std::exception_ptr failure;
+  // A rank of a thousand would else open the items of all of them.
+  const std::size_t step = team == nullptr ? 1 : team->size();
+  const std::size_t begin = team == nullptr ? 0 : team->rank();
+  LookAhead ahead(checkpoint, used.tensors, begin, step);
+  for (std::size_t t = begin; t < none && failed == none; t += step) {
     if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
-    look(used.tensors[t], numbers[t]);
+    ahead.before(t);
+    try {
+      look(used.tensors[t], numbers[t]);
+    } catch (const Error&) {
+      if (team == nullptr) throw;
+      failed = t;
+      failure = std::current_exception();
+    }
   }
+  if (team == nullptr) return look.take();
+  const std::size_t first = look.join(*team, failed);
+  if (first == none) return look.take();
+  // All meet the error that one process meets, and report it as such.
+  if (first == failed) std::rethrow_exception(failure);
+  look(used.tensors[first], numbers[first]);
+  // This member does not meet it: it learns from the others what they met.
+  team->exchange("another look at a chunk");
   return look.take();
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "formats/base/team.h"
 #include "formats/checkpoint/checkpoint.h"
 
 namespace fsdp::formats {
@@ -28,10 +29,12 @@ enum class LibraryTensors { kRefused, kKept };
 // not tile their tensor, files missing or too short, and every chunk's own headers against the
 // index.
 // Throws: the first damage found, else the first unknown.  `cancelled` is asked now and then
-// (kInterrupted).
+// (kInterrupted).  The members of a team all make this call, divide the headers among them, and
+// throw or return the same.
 CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
                             const std::function<bool()>& cancelled,
-                            LibraryTensors library_tensors = LibraryTensors::kRefused);
+                            LibraryTensors library_tensors = LibraryTensors::kRefused,
+                            Team* team = nullptr);
 
 // `content` with the objects in the places of the tensors.
 Value with_objects(const Value& content, const CopyCheck& check);

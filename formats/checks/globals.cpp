@@ -14,6 +14,8 @@
 #include "formats/files/file.h"
 #include "formats/hdf5/checkpoint.h"
 #include "formats/hdf5/data.h"
+#include "formats/store/place.h"
+#include "formats/store/snapshot.h"
 #include "formats/torch/pickle_search.h"
 
 namespace fsdp::formats {
@@ -51,7 +53,7 @@ class Scanner {
       check_cancelled();
       const std::string shown = inside + name;
       if (directory.is_directory(name)) {
-        if (fs::is_symlink(path / name)) {
+        if (kind_of_place_itself(path / name) != PlaceKind::kFolder) {
           unread(shown, {}, Error(ErrorCode::kNotRegular, "is a link to a folder; not followed"));
         } else if (depth == kMaxFolderDepth) {
           unread(shown, {}, Error(ErrorCode::kLimitDepth, "lies too deep; name it itself"));
@@ -241,13 +243,15 @@ GlobalScan scan_globals(const fs::path& path, const GlobalScanOptions& options) 
   Scanner scanner(options);
   fs::path at = path;
   const std::string name = path.filename();
-  const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path parent = folder_of_place(path);
   // The metadata or one data file of a folder stands for the folder.
   const bool is_data = dcp::rank_of_data_file(name).has_value();
   if (name == dcp::kMetadataName || (is_data && dcp::is_dcp_folder(parent))) at = parent;
-  if (fs::is_directory(at)) {
+  const StoreSession session;
+  const PlaceKind kind = kind_of_place(at);
+  if (kind == PlaceKind::kFolder) {
     scanner.folder(at, {}, 0);
-  } else if (fs::exists(at)) {
+  } else if (kind != PlaceKind::kNothing) {
     scanner.file(File::open(at), at.filename(),
                  is_data ? PickleSearch::kData : PickleSearch::kFile);
   }

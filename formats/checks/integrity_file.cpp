@@ -148,6 +148,12 @@ SealReport check_integrity_file(const fs::path& folder, const std::string& name,
         Finding finding = finding_from(error, escape((folder / listed[i].name).native()));
         finding.file = listed[i].name;
         return finding;
+      },
+      {},
+      [&](std::size_t i) {
+        if (!directory.stored() || options.fast) return false;
+        const auto file = directory.open_member_if_present(listed[i].name);
+        return file && file->read_ahead(0, file->size());
       });
   report.files = listed.size();
   report.findings = std::move(checked.findings);

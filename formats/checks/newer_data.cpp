@@ -14,6 +14,7 @@
 #include "formats/files/file.h"
 #include "formats/files/file_times.h"
 #include "formats/files/no_answer.h"
+#include "formats/store/place.h"
 
 namespace fsdp::formats {
 namespace {
@@ -109,7 +110,8 @@ Findings newer_data(const fs::path& folder) {
     const std::vector<std::string> names = directory.list();
     look_into(folder, "", names, findings);
     for (const std::string& name : names) {
-      const bool hidden = ::access((folder / name).c_str(), R_OK | X_OK) != 0 && errno == EACCES;
+      const bool hidden = !in_store(folder) &&
+                          ::access((folder / name).c_str(), R_OK | X_OK) != 0 && errno == EACCES;
       if (!hidden && directory.is_directory(name))
         look_into(folder / name, name + "/", Directory::open(folder / name).list(), findings);
     }

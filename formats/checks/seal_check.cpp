@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/output_place.h"
+#include "formats/store/place.h"
 #include "formats/torch/index.h"
 
 namespace fsdp::formats {
@@ -44,11 +44,13 @@ bool stands_for_folder(const std::string& name) {
 }
 
 fs::path parent_of(const fs::path& path) {
+  if (in_store(path)) return folder_of_place(path);
   const fs::path parent = fs::absolute(path).lexically_normal().parent_path();
   return parent.empty() ? fs::path(".") : parent;
 }
 
 fs::path without_slash(const fs::path& folder) {
+  if (in_store(folder)) return url_of(folder);
   return folder.has_filename() || !folder.has_relative_path() ? folder : folder.parent_path();
 }
 
@@ -77,14 +79,12 @@ class Sums {
       for (; at < end; at += std::min(kPartBytes, end - at))
         parts_.push_back({number, at, std::min(end, at + kPartBytes)});
     };
-    if (options_.crcs != nullptr) {
-      for (const CrcLedger::Run& run : options_.crcs->runs(*file)) {
-        // If parts overlap, as in hostile metadata, the first one counts.
-        if (run.begin < at || run.begin + run.bytes > bytes_[number]) continue;
-        gap_until(run.begin);
-        ledgers_[number].add(run.begin, run.bytes, run.crc);
-        at = run.begin + run.bytes;
-      }
+    for (const CrcLedger::Run& run : known_runs(*file, number)) {
+      // If parts overlap, as in hostile metadata, the first one counts.
+      if (run.begin < at || run.begin + run.bytes > bytes_[number]) continue;
+      gap_until(run.begin);
+      ledgers_[number].add(run.begin, run.bytes, run.crc);
+      at = run.begin + run.bytes;
     }
     gap_until(bytes_[number]);
   }
@@ -102,6 +102,17 @@ class Sums {
           Finding finding = finding_from(error, escape((folder_.path() / name).native()));
           finding.file = name;
           return finding;
+        },
+        [&](std::size_t i, const CheckResult& result) {
+          // A part that could not be read has a finding.
+          const Part& part = parts_[i];
+          if (result.findings.empty())
+            ledgers_[part.file].add(part.begin, part.end - part.begin, result.crc);
+        },
+        [&](std::size_t i) {
+          const Part& part = parts_[i];
+          return folder_.stored() && folder_.open_member(names_[part.file])
+                                         ->read_ahead(part.begin, part.end - part.begin);
         });
     return std::move(report.findings);
   }
@@ -111,7 +122,43 @@ class Sums {
     return ledgers_[number].total(bytes_[number]);
   }
 
+  // Learns what the other members of a team have read of the files.  Called by all.
+  void join_known() {
+    if (options_.team == nullptr || options_.crcs == nullptr) return;
+    Packed mine;
+    for (const std::string& name : names_) {
+      std::vector<CrcLedger::Run> runs;
+      try {
+        if (const auto file = folder_.open_member_if_present(name))
+          runs = options_.crcs->runs(*file);
+      } catch (const Error&) {
+        // `open` will say what is wrong with it.
+      }
+      mine.number(runs.size());
+      for (const CrcLedger::Run& run : runs)
+        mine.number(run.begin).number(run.bytes).number(run.crc);
+    }
+    std::vector<CrcLedger> joined(names_.size());
+    for (const std::string& sent : options_.team->exchange("checksums of files", mine.take())) {
+      Unpacked fields(sent);
+      for (CrcLedger& ledger : joined) {
+        for (std::uint64_t left = fields.number(); left != 0; --left) {
+          const std::uint64_t begin = fields.number();
+          const std::uint64_t bytes = fields.number();
+          ledger.add(begin, bytes, static_cast<std::uint32_t>(fields.number()));
+        }
+      }
+    }
+    for (const CrcLedger& ledger : joined) known_.push_back(ledger.runs());
+  }
+
  private:
+  // The parts of the file that were read for other checks.
+  std::vector<CrcLedger::Run> known_runs(const File& file, std::size_t number) const {
+    if (!known_.empty()) return known_[number];
+    return options_.crcs == nullptr ? std::vector<CrcLedger::Run>() : options_.crcs->runs(file);
+  }
+
   CheckResult read_part(const Part& part, std::span<std::byte> buffer) {
     const auto file = folder_.open_member(names_[part.file]);
     std::uint32_t crc = 0;
@@ -124,18 +171,18 @@ class Sums {
       crc = crc32(crc, bytes);
       at += bytes.size();
     }
-    const std::lock_guard lock(mutex_);
-    ledgers_[part.file].add(part.begin, part.end - part.begin, crc);
-    return {};
+    CheckResult result;
+    result.crc = crc;
+    return result;
   }
 
   const Directory& folder_;
   const std::vector<std::string> names_;
   const VerifyOptions& options_;
-  std::mutex mutex_;
   std::vector<CrcLedger> ledgers_;
   std::vector<std::uint64_t> bytes_;
   std::vector<Part> parts_;
+  std::vector<std::vector<CrcLedger::Run>> known_;  // of each file; empty: this process is alone
 };
 
 // A killed run of `seal` leaves this behind.
@@ -232,6 +279,7 @@ class SealCheck {
     std::vector<std::string> names;
     for (const SealedFile& file : sealed_) names.push_back(file.name);
     Sums sums(folder_, names, options_);
+    sums.join_known();
     std::vector<bool> wanted(sealed_.size(), false);
     report_.files = sealed_.size();
     for (std::size_t i = 0; i < sealed_.size(); ++i) {
@@ -273,8 +321,8 @@ class SealCheck {
 }  // namespace
 
 SealPlace seal_place(const fs::path& path) {
-  if (fs::is_directory(path)) return {without_slash(path), std::string(kSealName), "", false};
-  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  if (is_folder(path)) return {without_slash(path), std::string(kSealName), "", false};
+  const fs::path folder = folder_of_place(path);
   const std::string name = path.filename();
   if (stands_for_folder(name)) return {folder, std::string(kSealName), "", false};
   return {folder, sidecar_name(name), name, true};
@@ -287,8 +335,7 @@ std::optional<SealPlace> find_seal(const fs::path& path) {
   const fs::path above = own.single ? own.folder : parent_of(own.folder);
   if (!exists_at(above / kSealName)) return std::nullopt;
   SealPlace place{above, std::string(kSealName), own.only, false};
-  if (!own.single)
-    place.only = fs::absolute(own.folder).lexically_normal().filename().native() + "/";
+  if (!own.single) place.only = name_of_place(own.folder) + "/";
   try {
     const auto sealed = read_seal(*Directory::open(above).open_member(place.name));
     const bool lists = std::any_of(sealed.begin(), sealed.end(), [&](const SealedFile& file) {

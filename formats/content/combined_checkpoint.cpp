@@ -35,10 +35,11 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
     return in_whole(part, own.chunk(own.index().tensors[origin.position], chunk));
   }
 
-  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange elements) const override {
     const Origin& origin = origins_.at(tensor.key);
     const Checkpoint& part = *parts_[origin.part].checkpoint;
-    part.expect_chunk(part.index().tensors[origin.position], chunk);
+    return part.expect_chunk(part.index().tensors[origin.position], chunk, elements);
   }
 
   Value value(const ValueEntry& value) const override {

@@ -127,8 +127,21 @@ Value resolved(const Checkpoint& checkpoint, const Value& value) {
 }
 
 Value with_values(const Checkpoint& checkpoint, const Value& root) {
-  return with_leaves(
-      root, [&](const Leaf& leaf) { return std::optional(resolved(checkpoint, leaf.value)); });
+  // Of a store they are requested together, in the order of the index, which is about that of the
+  // leaves: one by one, each would wait for its request.
+  const auto& values = checkpoint.index().values;
+  std::size_t expected = 0;
+  bool memory_ahead = false;  // each value that is read makes room for another hint
+  return with_leaves(root, [&](const Leaf& leaf) {
+    if (const auto number = deferred_number(leaf.value)) {
+      bool more = memory_ahead;
+      for (; expected < values.size() && (more || expected <= *number); ++expected) {
+        more = checkpoint.expect_value(values[expected]);
+        memory_ahead = memory_ahead || more;
+      }
+    }
+    return std::optional(resolved(checkpoint, leaf.value));
+  });
 }
 
 Value with_own_tensors(const Checkpoint& checkpoint, const Value& root) {

@@ -72,9 +72,11 @@ class ApartCheckpoint : public Checkpoint, public TensorObjects {
     view_storage(data, inner.view);
     return data;
   }
-  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange part) const override {
     const Origin& origin = origin_of(tensor.key, tensor.path);
-    if (!origin.inner) source_->expect_chunk(source_->index().tensors[origin.position], chunk);
+    return !origin.inner &&
+           source_->expect_chunk(source_->index().tensors[origin.position], chunk, part);
   }
   Value value(const ValueEntry& value) const override {
     const Origin& origin = origin_of(value.key, value.path);

@@ -8,6 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/base/threads.h"
 #include "formats/checkpoint/file_pool.h"
 #include "formats/content/object_fields.h"
 #include "formats/content/tensor_objects.h"
@@ -15,6 +16,7 @@
 #include "formats/dcp/megatron.h"
 #include "formats/dcp/merge.h"
 #include "formats/dcp/metadata.h"
+#include "formats/dcp/metadata_share.h"
 #include "formats/dcp/names.h"
 #include "formats/dcp/verify.h"
 #include "formats/files/file.h"
@@ -24,6 +26,10 @@ namespace {
 
 // A pickle larger than this is not the metadata of any existing checkpoint.
 constexpr std::uint64_t kMaxMetadataBytes = std::uint64_t{8} << 30U;
+// Files of ranks that are parsed before they are joined, and the threads that do it: some wait for
+// the disk or the store.
+constexpr std::size_t kMetadataAtOnce = 128;
+constexpr std::size_t kMetadataThreads = 16;
 
 Metadata read_metadata_file(const Directory& folder, const std::string& name,
                             const std::set<std::string>& allowed) {
@@ -32,6 +38,7 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
     throw Error(ErrorCode::kLimitSize,
                 cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
   }
+  file->read_ahead(0, file->size());
   try {
     Metadata metadata = read_metadata(*file, name, allowed);
     file->check_unchanged();
@@ -54,6 +61,30 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
     hint = "; data files are there: the save was interrupted, or is still going on";
   }
   throw Error(ErrorCode::kNoMetadata, escape(folder.path().native()) + ": has no .metadata" + hint);
+}
+
+// Reads the files of the ranks, and joins them in their order: many at once, on all cores.
+Metadata read_local_metadata(const Directory& folder, const std::vector<std::string>& names,
+                             const std::set<std::string>& allowed) {
+  std::vector<std::string> local;
+  std::copy_if(names.begin(), names.end(), std::back_inserter(local),
+               [](const std::string& name) { return rank_of_local_metadata(name).has_value(); });
+  if (local.empty()) throw_no_metadata(folder, names);
+  Metadata joined;
+  for (std::size_t first = 0; first < local.size(); first += kMetadataAtOnce) {
+    std::vector<Metadata> parts(std::min(kMetadataAtOnce, local.size() - first));
+    run_each(parts.size(), kMetadataThreads, [&](std::size_t i) {
+      parts[i] = read_metadata_file(folder, local[first + i], allowed);
+    });
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (first + i == 0) {
+        joined = std::move(parts[i]);
+      } else {
+        merge_metadata(joined, std::move(parts[i]));
+      }
+    }
+  }
+  return joined;
 }
 
 // The layout, from the keys and the neighbours.
@@ -88,27 +119,16 @@ std::string layout_of(const Index& index, const std::vector<std::string>& names,
 
 class DcpCheckpoint : public Checkpoint, public TensorObjects {
  public:
-  DcpCheckpoint(Directory folder, const std::set<std::string>& allowed)
+  DcpCheckpoint(Directory folder, const std::set<std::string>& allowed, Team* team)
       : folder_(std::move(folder)), pool_(folder_) {
     const std::vector<std::string> names = folder_.list();
     const bool central = std::find(names.begin(), names.end(), kMetadataName) != names.end();
     Metadata metadata;
-    if (central) {
-      metadata = read_metadata_file(folder_, std::string(kMetadataName), allowed);
-    } else {
-      bool first = true;
-      for (const std::string& name : names) {
-        if (!rank_of_local_metadata(name)) continue;
-        Metadata part = read_metadata_file(folder_, name, allowed);
-        if (first) {
-          metadata = std::move(part);
-        } else {
-          merge_metadata(metadata, std::move(part));
-        }
-        first = false;
-      }
-      if (first) throw_no_metadata(folder_, names);
+    if (team == nullptr || team->leads()) {
+      metadata = central ? read_metadata_file(folder_, std::string(kMetadataName), allowed)
+                         : read_local_metadata(folder_, names, allowed);
     }
+    if (team != nullptr) metadata = share_metadata(*team, std::move(metadata));
     index_ = std::move(metadata.index);
     findings_ = std::move(metadata.findings);
     examine_files(names, central);
@@ -136,13 +156,16 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     return item_tensor(item, tensor.key, tensor.dtype, tensor.chunks.box(chunk).size, spill_);
   }
 
-  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override {
-    try {
-      const Location& location = tensor.chunks.location(chunk);
-      if (const auto file = pool_.get_at_hand(location.file)) expect_item(*file, location);
-    } catch (const Error&) {
-      // Opening the chunk meets the same error and reports it.
-    }
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange part) const override {
+    const std::uint64_t bytes = item_bytes(tensor.dtype);
+    const Location& location = tensor.chunks.location(chunk);
+    if (!index_.transforms[location.transform].empty()) return expect(location, 0, UINT64_MAX);
+    return expect(location, part.first * bytes, (part.first + part.count) * bytes);
+  }
+
+  bool expect_value(const ValueEntry& value) const override {
+    return folder_.stored() && expect(value.location, 0, UINT64_MAX);
   }
 
   Value value(const ValueEntry& value) const override {
@@ -180,6 +203,16 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   void check_unchanged() const override { pool_.check_unchanged(); }
 
  private:
+  // Hint: the item is opened, and the bytes [begin, end) of its elements are read.
+  bool expect(const Location& location, std::uint64_t begin, std::uint64_t end) const {
+    try {
+      const auto file = pool_.get_at_hand(location.file);
+      return file && expect_item(*file, location, begin, end);
+    } catch (const Error&) {
+      return false;  // opening the item meets the same error and reports it
+    }
+  }
+
   Item open(const Location& location, const std::string& key, std::uint64_t archive) const {
     return open_item(pool_.get(location.file), location, index_.transforms[location.transform], key,
                      archive, spill_);
@@ -272,8 +305,8 @@ bool is_dcp_folder(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_dcp(const std::filesystem::path& folder,
-                                     const std::set<std::string>& allowed_globals) {
-  return std::make_unique<DcpCheckpoint>(Directory::open(folder), allowed_globals);
+                                     const std::set<std::string>& allowed_globals, Team* team) {
+  return std::make_unique<DcpCheckpoint>(Directory::open(folder), allowed_globals, team);
 }
 
 }  // namespace fsdp::formats::dcp

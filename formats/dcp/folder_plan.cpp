@@ -125,13 +125,12 @@ void FolderPlan::write_metadata(const MetadataWriter::Sink& sink) const {
     return MetadataWriter::ItemPlace{static_cast<std::size_t>(rank), name, offset, bytes};
   };
   for (const ValueItem& item : values_) {
-    writer.value_item(item.entry,
-                      place(item.rank, data_file_name(item.rank, 0), item.offset, item.bytes));
+    writer.value_item(item.entry, place(item.rank, file_name(item.rank), item.offset, item.bytes));
   }
   Cursor cursor(*this);
   for (const TensorItem& item : tensors_) {
     item.for_each_chunk([&](const ChunkItem& chunk) {
-      const std::string name = data_file_name(chunk.rank, 0);
+      const std::string name = file_name(chunk.rank);
       writer.tensor_item(
           item.entry, static_cast<std::size_t>(chunk.number), chunk.box.offset,
           place(chunk.rank, name, cursor.next(chunk.rank, chunk.bytes), chunk.bytes));

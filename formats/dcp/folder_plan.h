@@ -14,6 +14,7 @@
 
 #include "formats/content/state_tree.h"
 #include "formats/dcp/metadata_writer.h"
+#include "formats/dcp/names.h"
 #include "formats/model/shard_spec.h"
 #include "formats/pickle/value.h"
 
@@ -108,6 +109,11 @@ class FolderPlan {
     return file_bytes_[static_cast<std::size_t>(rank)];
   }
 
+  // The name of a rank's file.
+  std::string file_name(std::int64_t rank) const { return data_file_name(rank, file_number_); }
+  // Gives all files that number, instead of 0.
+  void number_files(std::int64_t number) { file_number_ = number; }
+
   // Computes the places of tensors' items: the offset of each rank's next item.
   class Cursor {
    public:
@@ -135,6 +141,7 @@ class FolderPlan {
   std::vector<TensorItem> tensors_;
 
  private:
+  std::int64_t file_number_ = 0;
   std::uint64_t encoded_bytes_ = 0;
   std::vector<std::uint64_t> value_bytes_;  // end of the values in each rank's file
   std::vector<std::uint64_t> file_bytes_;

@@ -110,11 +110,23 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
   }
 }
 
-void expect_item(const File& file, const Location& location) noexcept {
-  const auto bytes = std::min<std::uint64_t>(kTorchEndBytes, location.length);
-  if (location.offset > file.size() || location.length > file.size() - location.offset) return;
-  file.will_read(location.offset, bytes);
-  file.will_read(location.offset + location.length - bytes, bytes);
+bool expect_item(const File& file, const Location& location, std::uint64_t begin,
+                 std::uint64_t end) noexcept {
+  const std::uint64_t length = location.length;
+  const auto bytes = std::min<std::uint64_t>(kTorchEndBytes, length);
+  if (location.offset > file.size() || length > file.size() - location.offset) return false;
+  if (!file.stored()) {
+    file.will_read(location.offset, bytes);
+    file.will_read(location.offset + length - bytes, bytes);
+    return false;
+  }
+  // The elements begin within the first bytes.
+  begin = std::min(begin, length);
+  end = end > length - bytes ? length : end + bytes;
+  bool more = file.read_ahead(location.offset, bytes);
+  if (begin < end) more = file.read_ahead(location.offset + begin, end - begin);
+  if (end < length) more = file.read_ahead(location.offset + length - bytes, bytes);
+  return more;
 }
 
 ChunkData item_tensor(const Item& item, const std::string& key, DType dtype,

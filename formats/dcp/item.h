@@ -38,8 +38,11 @@ Item open_item(const std::shared_ptr<const File>& file, const Location& location
                const std::vector<std::string>& transforms, const std::string& key,
                std::uint64_t archive, Spill& spill);
 
-// Hint: open_item() follows for this item, so its ends may be fetched from the disk.
-void expect_item(const File& file, const Location& location) noexcept;
+// Hint: open_item() follows for this item, and the bytes [begin, end) of its elements are read.  So
+// its ends may be fetched from the disk, and both from a store; UINT64_MAX: to the last one.
+// Returns whether more hints are worth giving.
+bool expect_item(const File& file, const Location& location, std::uint64_t begin = 0,
+                 std::uint64_t end = UINT64_MAX) noexcept;
 
 // Locates the elements of the chunk that the item holds.
 // `dtype` and `shape` of the chunk come from the metadata.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@
 #include "formats/dcp/names.h"
 #include "formats/dcp/rank_writer.h"
 #include "formats/dcp/source_plan.h"
+#include "formats/store/store.h"
 #include "formats/torch/writer.h"
 
 namespace fsdp::formats {
@@ -47,6 +49,39 @@ std::int64_t open_files_at_once(std::size_t source_files) {
   return std::max<std::int64_t>(16, most - spare);
 }
 
+// Returns the number that suits every member of a team: each writes the same files at once.
+std::int64_t agreed(Team* team, std::int64_t files_at_once) {
+  if (team == nullptr) return files_at_once;
+  std::int64_t least = files_at_once;
+  const std::string mine = Packed().number(static_cast<std::uint64_t>(files_at_once)).take();
+  for (const std::string& other : team->exchange("open files", mine))
+    least = std::min(least, static_cast<std::int64_t>(Unpacked(other).number()));
+  return least;
+}
+
+// Returns a number of data files that no file in a folder of a store has.  While the folder is
+// replaced its old metadata lead to its old data then.
+std::int64_t free_number(const std::filesystem::path& destination, const std::string& prefix) {
+  const Store* const store = store_of(destination.native());
+  if (store == nullptr) return 0;
+  std::string url = cat(destination.native(), "/", prefix);
+  while (url.ends_with('/')) url.pop_back();
+  const auto entries = store->list(url);
+  std::set<std::string> names;
+  if (entries) {
+    for (const StoredEntry& entry : *entries) names.insert(entry.name);
+  }
+  const auto taken = [&](std::int64_t number) {
+    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      const auto rank = dcp::rank_of_data_file(name);
+      return rank && name == dcp::data_file_name(*rank, number);
+    });
+  };
+  std::int64_t number = 0;
+  while (taken(number)) ++number;
+  return number;
+}
+
 void write_text(OutputFile& file, std::uint64_t offset, std::string_view text) {
   file.write_at(offset, std::as_bytes(std::span(text)));
 }
@@ -65,7 +100,7 @@ class RankFiles {
   void write(AtomicDirectory& folder, std::int64_t first, std::int64_t count, bool sync) {
     first_ = first;
     for (std::int64_t rank = first; rank < first + count; ++rank) {
-      files_.push_back(&folder.add_file(prefix_ + dcp::data_file_name(rank, 0)));
+      files_.push_back(&folder.add_file(prefix_ + layout_.file_name(rank)));
       if (layout_.file_bytes(rank) != 0) files_.back()->reserve(layout_.file_bytes(rank));
     }
     for (const ValueItem& item : layout_.values()) add_value(item);
@@ -90,6 +125,7 @@ class RankFiles {
     std::uint64_t offset;
     std::size_t first_piece;
     std::size_t piece_count;
+    std::size_t pieces_left;
   };
 
   using Place = std::pair<std::uint32_t, std::uint64_t>;  // file, byte
@@ -125,7 +161,8 @@ class RankFiles {
       pieces_.push_back(std::move(piece));
       read_from_.emplace_back();
     }
-    open_.push_back({std::move(layout), file, item.offset, first, pieces_.size() - first});
+    open_.push_back({std::move(layout), file, item.offset, first, pieces_.size() - first,
+                     pieces_.size() - first});
     if (pieces_.size() >= kBatchPieces || open_.size() >= kBatchPieces) copy();
   }
 
@@ -145,7 +182,7 @@ class RankFiles {
       TargetPiece piece = box_piece(from, chunk.box, item.dtype);
       piece.file = file;
       piece.offset = offset + layout->storage_offset(0);
-      open_.push_back({layout, file, offset, pieces_.size(), 1});
+      open_.push_back({layout, file, offset, pieces_.size(), 1, 1});
       pieces_.push_back(std::move(piece));
       read_from_.push_back(place_of(tensor));
     });
@@ -167,20 +204,40 @@ class RankFiles {
         options_.on_progress(before + bytes);
       };
     }
+    std::vector<std::uint32_t> crcs(order.size());
+    std::vector<OpenItem*> items;  // of each piece
+    // A part of a file that goes to a store is sent when it has no gaps.
+    const bool early = !files_.empty() && files_.front()->goes_to_store();
+    if (early) {
+      for (OpenItem& item : open_) {
+        items.insert(items.end(), item.piece_count, &item);
+        if (item.piece_count == 0) write_rest(item, crcs);
+      }
+      options.on_piece = [&](std::size_t number, std::uint32_t crc) {
+        const std::uint32_t piece = order[number];
+        crcs[piece] = crc;
+        if (--items[piece]->pieces_left == 0) write_rest(*items[piece], crcs);
+      };
+    }
     const CopyResult result = copy_pieces(sorted, options);
     total_.bytes += result.bytes;
     total_.unchecked_bytes += result.unchecked_bytes;
-    std::vector<std::uint32_t> crcs(order.size());
-    for (std::size_t i = 0; i < order.size(); ++i) crcs[order[i]] = result.crcs[i];
-    for (const OpenItem& item : open_) {
-      item.layout->write_rest(std::span(crcs).subspan(item.first_piece, item.piece_count),
-                              [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-                                item.file->write_at(item.offset + offset, bytes);
-                              });
+    total_.kept_bytes += result.kept_bytes;
+    if (!early) {
+      for (std::size_t i = 0; i < order.size(); ++i) crcs[order[i]] = result.crcs[i];
+      for (const OpenItem& item : open_) write_rest(item, crcs);
     }
     pieces_.clear();
     read_from_.clear();
     open_.clear();
+  }
+
+  // `crcs`: of all pieces.
+  static void write_rest(const OpenItem& item, std::span<const std::uint32_t> crcs) {
+    item.layout->write_rest(crcs.subspan(item.first_piece, item.piece_count),
+                            [&](std::uint64_t offset, std::span<const std::byte> bytes) {
+                              item.file->write_at(item.offset + offset, bytes);
+                            });
   }
 
   const Checkpoint& source_;
@@ -215,6 +272,7 @@ class FolderOutput : public DcpOutput {
       meta_.emplace(source, Value::dict(layout_.state_file()));
       meta_values_ = layout_.state_file().size();
     }
+    if (options.replace) layout_.number_files(free_number(destination, prefix_));
     plan();
   }
 
@@ -229,15 +287,15 @@ class FolderOutput : public DcpOutput {
 
   void write_into(AtomicDirectory& folder, const CopyOptions& options, CopyResult& total) override {
     const std::int64_t ranks = layout_.world_size();
-    const std::int64_t at_once = open_files_at_once(source_.index().files.size());
+    const std::int64_t at_once =
+        agreed(options.team, open_files_at_once(source_.index().files.size()));
     for (std::int64_t first = 0; first < ranks; first += at_once) {
       RankFiles(source_, layout_, prefix_, options, total)
           .write(folder, first, std::min(at_once, ranks - first), options_.sync);
     }
     if (meta_) {
       OutputFile& file = folder.add_file(prefix_ + state_file_);
-      const CopyResult copied = copy_pieces(meta_->pieces(file), options);
-      meta_->finish(file, copied.crcs);
+      meta_->write(file, options);
     }
     dcp::write_metadata_file(folder.add_file(prefix_ + std::string(dcp::kMetadataName)), layout_);
     if (dcp::is_megatron_layout(kind_)) {
@@ -251,7 +309,7 @@ class FolderOutput : public DcpOutput {
     plan_.format = "dcp";
     plan_.folder = true;
     for (std::int64_t rank = 0; rank < layout_.world_size(); ++rank)
-      plan_.files.push_back({prefix_ + dcp::data_file_name(rank, 0), layout_.file_bytes(rank)});
+      plan_.files.push_back({prefix_ + layout_.file_name(rank), layout_.file_bytes(rank)});
     if (meta_) plan_.files.push_back({prefix_ + state_file_, meta_->file_bytes()});
     std::uint64_t metadata_bytes = 0;
     layout_.write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
@@ -273,7 +331,7 @@ class FolderOutput : public DcpOutput {
   const OutputOptions options_;
   const std::string prefix_;
   const std::string kind_;
-  const SourcePlan layout_;
+  SourcePlan layout_;
   std::string state_file_ = std::string(dcp::kLightningMetaName);
   std::optional<TorchSaveWriter> meta_;
   std::size_t meta_values_ = 0;

@@ -14,6 +14,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/base/url.h"
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/content/content.h"
 #include "formats/dcp/added_items.h"
@@ -68,6 +69,7 @@ class Rewriting : public RewrittenDcp {
         options_(options),
         new_file_(static_cast<std::uint32_t>(index_.files.size())),
         added_(new_file_) {
+    options_.link = options_.link && !is_url(destination.native());
     check_source();
     meta_name_ = dcp::state_file_of(source.description().layout);
     if (!meta_name_.empty()) {
@@ -256,7 +258,7 @@ class Rewriting : public RewrittenDcp {
 
   // Plans the record of files that are expected to be shared by hard link.
   void plan_record(const fs::path& above) {
-    if (may_reflink(above)) return;
+    if (!options_.link || may_reflink(above)) return;
     std::vector<SharedFile> files;
     for (const std::size_t number : shared_) {
       const PlannedFile& planned = plan_.files[number];
@@ -446,9 +448,7 @@ CopyResult Rewriting::write(const CopyOptions& options) {
   CopyResult result;
   share(out, options, result);
   if (meta_writer_) {
-    OutputFile& file = out.add_file(meta_name_);
-    const CopyResult meta = copy_pieces(meta_writer_->pieces(file), options);
-    meta_writer_->finish(file, meta.crcs);
+    const CopyResult meta = meta_writer_->write(out.add_file(meta_name_), options);
     result.unchecked_bytes += meta.unchecked_bytes;
   }
   if (!added_.empty()) added_.write(folder_, index_, out.add_file(new_name_));

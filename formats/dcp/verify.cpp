@@ -220,7 +220,11 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
   run_checks(
       items.size(), options, report,
       [&](std::size_t i, std::span<std::byte> buffer) { return checker.check(items[i], buffer); },
-      [&](std::size_t i, const Error& error) { return checker.describe(items[i], error); });
+      [&](std::size_t i, const Error& error) { return checker.describe(items[i], error); }, {},
+      [&](std::size_t i) {
+        return f.folder.stored() &&
+               expect_item(*f.pool.get(items[i].location.file), items[i].location);
+      });
   return report;
 }
 

@@ -88,12 +88,11 @@ ChunkData ExtendedCheckpoint::chunk(const TensorEntry& tensor, std::size_t chunk
                            : from_other(other_->chunk(*theirs, chunk));
 }
 
-void ExtendedCheckpoint::expect_chunk(const TensorEntry& tensor, std::size_t chunk) const {
+bool ExtendedCheckpoint::expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                                      ElementRange part) const {
   const TensorEntry* const theirs = in_other(tensor);
-  if (theirs == nullptr)
-    base_->expect_chunk(tensor, chunk);
-  else
-    other_->expect_chunk(*theirs, chunk);
+  return theirs == nullptr ? base_->expect_chunk(tensor, chunk, part)
+                           : other_->expect_chunk(*theirs, chunk, part);
 }
 
 ChunkData ExtendedCheckpoint::storage(const StorageRef& storage) const {

@@ -32,7 +32,7 @@ class ExtendedCheckpoint : public Checkpoint {
   Value value_of_other(const Value& value) const;
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
-  void expect_chunk(const TensorEntry& tensor, std::size_t chunk) const override;
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk, ElementRange part) const override;
   Value value(const ValueEntry& value) const override { return base_->value(value); }
   ChunkData storage(const StorageRef& storage) const override;
   std::optional<Value> tensor_value(std::size_t tensor) const override;

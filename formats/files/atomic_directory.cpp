@@ -7,23 +7,30 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <mutex>
 #include <new>
 #include <random>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "formats/base/error.h"
+#include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/files/joined_output.h"
 #include "formats/files/new_folders.h"
 #include "formats/files/output_commit.h"
 #include "formats/files/output_place.h"
 
 namespace fsdp::formats {
 namespace {
+
+constexpr std::uint64_t kCopyBytes = 4U << 20U;
 
 // Says of a name whether replacing the folder may remove that file.
 using Replaced = std::function<bool(std::string_view)>;
@@ -93,6 +100,8 @@ struct AtomicDirectory::Impl : Unfinished {
   void abandon() noexcept override {
     if (committed) return;
     if (folder.get() >= 0 && place.stands_for(place.temporary(), folder.get())) {
+      if (options.resumption && options.resumption->keeps()) return new_folders.keep();
+      if (options.resumption) options.resumption->end();
       try {
         remove_files_in(folder.get(), place.shown());
         ::unlinkat(place.parent(), place.temporary().c_str(), AT_REMOVEDIR);
@@ -147,6 +156,33 @@ struct AtomicDirectory::Impl : Unfinished {
   };
   Member member(const std::string& name);
 
+  // Returns whether that file of an earlier run is to be written further, and was not added yet.
+  bool is_kept(const std::string& name) const {
+    return options.resumption && options.resumption->kept_files().contains(name) &&
+           std::none_of(files.begin(), files.end(), [&](const Added& a) { return a.name == name; });
+  }
+  // Removes what an earlier run left in the folder, except files that have something to keep.
+  void remove_unkept(const std::string& above, int in) const;
+
+  // Takes the invitation back and finishes the files.
+  void finish_files() {
+    if (!invitation.empty() && ::unlinkat(folder.get(), invitation.c_str(), 0) != 0)
+      throw_errno(cat(place.shown(), "/", invitation));
+    if (options.resumption) refuse_strangers(options.resumption->kept_files());
+    for (const auto& added : files) added.file->finish(options.sync);
+  }
+  // Throws kMismatch unless this output has all these files: a journal that was changed may keep
+  // one that is none of it.
+  void refuse_strangers(const std::set<std::string>& kept) const {
+    std::set<std::string> strangers = kept;
+    for (const auto& added : files) strangers.erase(added.name);
+    if (strangers.empty()) return;
+    throw Error(ErrorCode::kMismatch,
+                cat(place.shown(), ": ", quote(*strangers.begin(), 200),
+                    " was kept of an earlier run, and is no file of this output"),
+                {Remedy::kStartAnew});
+  }
+
   // Requires: all files were finished.
   void write_seal();
 
@@ -158,6 +194,7 @@ struct AtomicDirectory::Impl : Unfinished {
     committing.unlock();
     folder.reset();  // and its lock, which would keep others from replacing it
     if (options.sync) sync_parent_after_rename(place);
+    if (options.resumption) options.resumption->end();
   }
 
   const OutputOptions options;
@@ -174,6 +211,69 @@ struct AtomicDirectory::Impl : Unfinished {
   std::string invitation;  // the name of an empty file in the folder; empty: no process was invited
   bool committed = false;
 };
+
+// The folder as a member of a team has it that does not lead.
+struct AtomicDirectory::Joined {
+  OutputFile& add_file(const std::string& name) {
+    files.push_back(
+        std::make_unique<OutputFile>([from = folder, name] { return from->open_file(name); },
+                                     cat(folder->shown(), "/", escape(name)), sync));
+    files.back()->set_member(name);
+    return *files.back();
+  }
+
+  std::shared_ptr<const JoinedFolder> folder;
+  bool sync;
+  std::vector<std::unique_ptr<OutputFile>> files;
+};
+
+// The folder in a store.
+struct AtomicDirectory::Stored {
+  OutputFile& add_file(const std::string& name) {
+    files.push_back({name, add_file_in_store(*output, name, options.seal)});
+    return *files.back().file;
+  }
+  // A store shares nothing: the bytes are sent.
+  void copy(const std::string& name, const File& source, const SharingOptions& sharing);
+  void commit();
+
+  const OutputOptions options;
+  std::unique_ptr<StoredOutput> output;
+  std::vector<Impl::Added> files;
+};
+
+void AtomicDirectory::Stored::copy(const std::string& name, const File& source,
+                                   const SharingOptions& sharing) {
+  OutputFile& file = add_file(name);
+  file.reserve(source.size());
+  std::vector<std::byte> block(std::min<std::uint64_t>(source.size(), kCopyBytes));
+  for (std::uint64_t at = 0; at < source.size();) {
+    throw_if_interrupted();
+    const auto part = std::span(block).first(
+        static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), source.size() - at)));
+    source.read_at(at, part);
+    file.write_at(at, part);
+    at += part.size();
+    if (sharing.on_copied) sharing.on_copied(part.size());
+  }
+  file.finish(false);
+}
+
+void AtomicDirectory::Stored::commit() {
+  for (const auto& added : files) added.file->finish(false);
+  output->await_sent();
+  look_before_commit(output->spooled(), output->shown(), options);
+  if (options.seal) {
+    std::vector<SealedFile> sealed;
+    for (const auto& added : files)
+      sealed.push_back({added.name, added.file->bytes(), added.file->crc()});
+    const std::string text = seal_text(std::move(sealed));
+    OutputFile& seal = add_file(std::string(kSealName));
+    seal.write_at(0, std::as_bytes(std::span(text)));
+    seal.finish(false);
+  }
+  output->commit();
+}
 
 // Puts the new folder in the old one's place and removes the old one.  The old one is locked first:
 // from the exchange on it bears the temporary's name.  See Note [claiming a temporary name].
@@ -231,10 +331,30 @@ void AtomicDirectory::Impl::replace_destination(std::unique_lock<std::mutex>& co
 
 AtomicDirectory::AtomicDirectory(const std::filesystem::path& destination,
                                  const OutputOptions& options)
-    : impl_(std::make_unique<Impl>(destination, options)) {
+    : team_(options.team) {
+  if (auto stored = output_in_store(destination, options, OutputKind::kFolder)) {
+    stored_ = std::make_unique<Stored>(Stored{options, std::move(stored), {}});
+    return;
+  }
+  if (team_ != nullptr && !team_->leads()) {
+    joined_ = std::make_unique<Joined>(Joined{join_folder(*team_, destination), options.sync, {}});
+    if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFolder));
+    return;
+  }
+  impl_ = std::make_unique<Impl>(destination, options);
   const Impl::Standing standing = impl_->check_destination();
-  impl_->folder = impl_->place.claim();
+  Resumption* const resumption = options.resumption.get();
+  impl_->folder = impl_->place.claim([&](int temporary) {
+    return resumption != nullptr && resumption->takes(impl_->place, temporary);
+  });
+  if (resumption != nullptr) {
+    impl_->remove_unkept("", impl_->folder.get());
+    resumption->begin(impl_->place, impl_->folder.get());
+  }
   if (standing == Impl::Standing::kFolder) impl_->try_exchange();
+  if (team_ == nullptr) return;
+  invite_to_folder(*team_, invitation());
+  if (resumption != nullptr) resumption->meet(impl_->place);
 }
 
 AtomicDirectory::~AtomicDirectory() = default;
@@ -251,11 +371,27 @@ AtomicDirectory::Impl::Member AtomicDirectory::Impl::member(const std::string& n
   if (slash == std::string::npos) return found;
   FileDescriptor& fd = folders[inner];
   if (fd.get() < 0) {
-    if (::mkdirat(folder.get(), inner.c_str(), 0777) != 0) throw_errno(found.shown);
+    // One that an earlier run made holds something, or it would be gone.
+    if (::mkdirat(folder.get(), inner.c_str(), 0777) != 0 &&
+        (errno != EEXIST || !options.resumption)) {
+      throw_errno(found.shown);
+    }
     fd = open_folder_in(folder.get(), inner, place.shown());
   }
   found.folder = fd.get();
   return found;
+}
+
+void AtomicDirectory::Impl::remove_unkept(const std::string& above, int in) const {
+  for (const std::string& name : names_in(in, place.shown())) {
+    if (options.resumption->kept_files().contains(above + name)) continue;
+    if (::unlinkat(in, name.c_str(), 0) == 0) continue;
+    if (errno != EISDIR || !above.empty()) throw_errno(cat(place.shown(), ": ", quote(name)));
+    remove_unkept(name + "/", open_folder_in(in, name, place.shown()).get());
+    // Left if a file in it is kept.
+    if (::unlinkat(in, name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOTEMPTY && errno != EEXIST)
+      throw_errno(cat(place.shown(), ": ", quote(name)));
+  }
 }
 
 void AtomicDirectory::Impl::write_seal() {
@@ -272,8 +408,12 @@ void AtomicDirectory::Impl::write_seal() {
 }
 
 OutputFile& AtomicDirectory::add_file(const std::string& name) {
+  if (joined_) return joined_->add_file(name);
+  if (stored_) return stored_->add_file(name);
   const Impl::Member member = impl_->member(name);
   FileDescriptor fd = open_for_output(member.folder, member.name, O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd.get() < 0 && errno == EEXIST && impl_->is_kept(name))
+    fd = open_for_output(member.folder, member.name, O_RDWR | O_NOFOLLOW, 0);
   if (fd.get() < 0) {
     if (errno == EEXIST) throw Error(ErrorCode::kExists, member.shown + ": is written twice");
     throw_errno(member.shown);
@@ -281,11 +421,16 @@ OutputFile& AtomicDirectory::add_file(const std::string& name) {
   impl_->files.push_back(
       {name, std::make_unique<OutputFile>(std::move(fd), member.shown, impl_->options.sync,
                                           impl_->options.seal)});
+  impl_->files.back().file->set_member(name);
   return *impl_->files.back().file;
 }
 
 Sharing AtomicDirectory::link_file(const std::string& name, const File& source,
                                    SharingOptions options, std::optional<std::uint32_t> crc) {
+  if (stored_) {
+    stored_->copy(name, source, options);
+    return Sharing::kCopy;
+  }
   const Impl::Member member = impl_->member(name);
   options.sync = impl_->options.sync;
   std::uint32_t copied_crc = 0;
@@ -304,6 +449,11 @@ void AtomicDirectory::add_sealed(SealedFile file) {
 
 // See Note [joining a folder].
 std::string AtomicDirectory::invitation() {
+  if (stored_) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        stored_->output->shown() + ": several processes write together to local paths alone");
+  }
   if (!impl_->invitation.empty()) return impl_->invitation;
   std::random_device random;
   const std::string name = cat("invitation-", hex32(random()), hex32(random()));
@@ -314,12 +464,19 @@ std::string AtomicDirectory::invitation() {
 }
 
 void AtomicDirectory::commit() {
-  const OutputPlace& place = impl_->place;
-  if (!impl_->invitation.empty() &&
-      ::unlinkat(impl_->folder.get(), impl_->invitation.c_str(), 0) != 0) {
-    throw_errno(cat(place.shown(), "/", impl_->invitation));
+  if (stored_) return stored_->commit();
+  if (joined_) {
+    for (const auto& file : joined_->files) file->finish(joined_->sync);
+  } else {
+    impl_->finish_files();
   }
-  for (const auto& added : impl_->files) added.file->finish(impl_->options.sync);
+  if (team_ != nullptr) await_files(*team_);
+  if (impl_) place();
+  if (team_ != nullptr) await_commit(*team_);
+}
+
+void AtomicDirectory::place() {
+  const OutputPlace& place = impl_->place;
   look_before_commit(place, impl_->options);
   if (impl_->options.seal) impl_->write_seal();
   const auto sync = [&](const FileDescriptor& folder) {

@@ -23,10 +23,13 @@ namespace fsdp::formats {
 // *.pth, *.bin, *.pkl) and folders of such files; anything else is kExists naming the file in the
 // way.  The exchange is atomic (renameat2); the old folder is removed after it.  Temporary name,
 // locks and permissions are as for AtomicFile.  A slash after the destination is allowed.
+//
+// A destination that is a URL lies in a store: see Note [outputs in a store].
 class AtomicDirectory {
  public:
   // Throws: like AtomicFile (kNotRegular: destination is not a folder); kUnsupported if the file
-  // system cannot exchange two names and `replace` needs it.
+  // system cannot exchange two names and `replace` needs it, and for a URL of no store; what Store
+  // throws.
   AtomicDirectory(const std::filesystem::path& destination, const OutputOptions& options);
   AtomicDirectory(const AtomicDirectory&) = delete;
   AtomicDirectory& operator=(const AtomicDirectory&) = delete;
@@ -41,15 +44,15 @@ class AtomicDirectory {
   // it (see share_file).  It is synced as the folder's options say.
   // `crc`: the CRC-32 of the source, if the caller has it; a folder that is sealed needs it, and
   // otherwise reads the source if it is shared.
-  // Throws: like add_file; what share_file throws.
+  // Throws: like add_file; what share_file throws.  Requires: no team.
   Sharing link_file(const std::string& name, const File& source, SharingOptions options = {},
                     std::optional<std::uint32_t> crc = std::nullopt);
-  // Records a file that another process put into this folder (see joined_folder.h), for the seal.
+  // Records a file that another process put into this folder (see joined_output.h), for the seal.
   void add_sealed(SealedFile file);
   // Returns a text by which other processes find this very folder and put files of their own into
-  // it (see joined_folder.h).  They finish them before `commit`, which syncs the folder but not
+  // it (see joined_output.h).  They finish them before `commit`, which syncs the folder but not
   // their content.
-  // Throws: kIo, kNoSpace.
+  // Throws: kIo, kNoSpace; kUnsupported in a store.
   std::string invitation();
   // With OutputOptions::seal, writes the folder's seal last.
   // Throws: like AtomicFile; kBusy, kUnsupported.
@@ -57,7 +60,14 @@ class AtomicDirectory {
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Joined;
+  struct Stored;
+  void place();
+
+  Team* team_;
+  std::unique_ptr<Impl> impl_;      // null in a team's member that does not lead,
+  std::unique_ptr<Joined> joined_;  // which has this
+  std::unique_ptr<Stored> stored_;  // instead of both, if it lies in a store
 };
 
 }  // namespace fsdp::formats

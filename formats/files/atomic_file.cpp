@@ -9,18 +9,27 @@
 #include <new>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <climits>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/joined_output.h"
 #include "formats/files/new_folders.h"
 #include "formats/files/output_commit.h"
 #include "formats/files/output_place.h"
 #include "formats/files/seal.h"
 
 namespace fsdp::formats {
+namespace {
+
+Error without_seal(ErrorCode code, std::string_view why, const std::string& shown) {
+  return {code, cat(why, "; the new ", shown, " is in place, without a seal")};
+}
+
+}  // namespace
 
 struct AtomicFile::Impl : Unfinished {
   Impl(const std::filesystem::path& path, const OutputOptions& chosen)
@@ -38,8 +47,11 @@ struct AtomicFile::Impl : Unfinished {
   }
   void abandon() noexcept override {
     if (committed) return;
-    if (lock.get() >= 0 && place.stands_for(place.temporary(), lock.get()))
+    if (lock.get() >= 0 && place.stands_for(place.temporary(), lock.get())) {
+      if (options.resumption && options.resumption->keeps()) return folders.keep();
+      if (options.resumption) options.resumption->end();
       ::unlinkat(place.parent(), place.temporary().c_str(), 0);
+    }
     folders.remove();
   }
 
@@ -88,22 +100,71 @@ struct AtomicFile::Impl : Unfinished {
   bool committed = false;
 };
 
+struct AtomicFile::Stored {
+  const OutputOptions options;
+  const std::string name;
+  std::unique_ptr<StoredOutput> output;
+};
+
 AtomicFile::AtomicFile(const std::filesystem::path& destination, const OutputOptions& options)
-    : impl_(std::make_unique<Impl>(destination, options)) {
+    : team_(options.team), sync_(options.sync) {
+  if (auto stored = output_in_store(destination, options, OutputKind::kFile)) {
+    stored_ = std::make_unique<Stored>(Stored{options, destination.filename(), std::move(stored)});
+    file_ = add_file_in_store(*stored_->output, "", options.seal);
+    return;
+  }
+  if (team_ != nullptr && !team_->leads()) {
+    file_ = join_file(*team_, destination, options.sync);
+    if (options.resumption) options.resumption->meet(OutputPlace(destination, OutputKind::kFile));
+    return;
+  }
+  impl_ = std::make_unique<Impl>(destination, options);
   impl_->check_destination();
   impl_->check_seal_name();
-  impl_->lock = impl_->place.claim();
+  Resumption* const resumption = options.resumption.get();
+  impl_->lock = impl_->place.claim([&](int temporary) {
+    return resumption != nullptr && resumption->takes(impl_->place, temporary);
+  });
+  if (resumption != nullptr) resumption->begin(impl_->place, impl_->lock.get());
   FileDescriptor fd(::fcntl(impl_->lock.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (fd.get() < 0) throw_errno(impl_->place.shown());
   file_ =
       std::make_unique<OutputFile>(std::move(fd), impl_->place.shown(), options.sync, options.seal);
+  if (team_ == nullptr) return;
+  invite_to_file(*team_, impl_->lock, impl_->place.shown());
+  if (resumption != nullptr) resumption->meet(impl_->place);
 }
 
 AtomicFile::~AtomicFile() = default;
 
 void AtomicFile::commit() {
+  if (stored_) return commit_stored();
+  // A sum that is not known from parts is read from the file, so all of it has to be there.
+  const bool late = team_ != nullptr && impl_ && impl_->options.seal;
+  if (late) await_files(*team_);
+  file_->finish(sync_);
+  if (team_ != nullptr && !late) await_files(*team_);
+  if (impl_) place();
+  if (team_ != nullptr) await_commit(*team_);
+}
+
+void AtomicFile::commit_stored() {
+  StoredOutput& output = *stored_->output;
+  file_->finish(false);
+  output.await_sent();
+  look_before_commit(output.spooled(), output.shown(), stored_->options);
+  output.remove_beside(sidecar_name(""));
+  output.commit();
+  if (!stored_->options.seal) return;
+  try {
+    output.put_beside(sidecar_name(""), seal_text({{stored_->name, file_->bytes(), file_->crc()}}));
+  } catch (const Error& error) {
+    throw without_seal(error.code(), error.what(), output.shown());
+  }
+}
+
+void AtomicFile::place() {
   const OutputPlace& place = impl_->place;
-  file_->finish(impl_->options.sync);
   look_before_commit(place, impl_->options);
   if (!impl_->options.replace && place.existing()) throw appeared(place);
   impl_->check_destination();
@@ -123,14 +184,12 @@ void AtomicFile::commit() {
   note_committed();
   lock.unlock();  // The seal is an output of its own.
   if (impl_->options.sync) sync_parent_after_rename(place);
+  if (impl_->options.resumption) impl_->options.resumption->end();
   if (impl_->options.seal) write_seal();
 }
 
 void AtomicFile::write_seal() const {
   const OutputPlace& place = impl_->place;
-  const auto unsealed = [&](ErrorCode code, std::string_view why) {
-    return Error(code, cat(why, "; the new ", place.shown(), " is in place, without a seal"));
-  };
   try {
     const std::string text = seal_text({{place.name(), file_->bytes(), file_->crc()}});
     AtomicFile seal(impl_->destination.native() + sidecar_name(""),
@@ -138,9 +197,9 @@ void AtomicFile::write_seal() const {
     seal.file().write_at(0, std::as_bytes(std::span(text)));
     seal.commit();
   } catch (const Error& e) {
-    throw unsealed(e.code(), e.what());
+    throw without_seal(e.code(), e.what(), place.shown());
   } catch (const std::bad_alloc&) {
-    throw unsealed(ErrorCode::kOutOfMemory, place.shown() + ": out of memory");
+    throw without_seal(ErrorCode::kOutOfMemory, place.shown() + ": out of memory", place.shown());
   }
 }
 

@@ -17,6 +17,9 @@ namespace fsdp::formats {
 // removed.  If the file system has no locks, a temporary that exists already is kBusy, because it
 // cannot be told whether its writer is alive.  Permissions follow the umask.
 //
+// A destination that is a URL lies in a store: see Note [outputs in a store].  There are no locks:
+// of two writers of one destination the second to commit gets kExists, or replaces the first.
+//
 // A seal of the previous file (sidecar_name) is removed before the new file appears, and the new
 // seal is written after: whenever the process ends, there is never a seal beside a file that it was
 // not made for.
@@ -24,7 +27,8 @@ class AtomicFile {
  public:
   // Throws: kUsage (a destination that names no file: empty, "." or with a slash at the end),
   // kExists, kBusy, kNotFound (no such folder, and no `make_folders`), kNotRegular (destination is
-  // a folder, link or device), kIo, kNoSpace.
+  // a folder, link or device), kIo, kNoSpace; kUnsupported for a URL of no store; what Store
+  // throws.
   AtomicFile(const std::filesystem::path& destination, const OutputOptions& options);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -39,8 +43,14 @@ class AtomicFile {
  private:
   struct Impl;
   void write_seal() const;
+  void place();
+  void commit_stored();
 
-  std::unique_ptr<Impl> impl_;
+  Team* team_;
+  bool sync_;
+  std::unique_ptr<Impl> impl_;  // null in a team's member that does not lead, and in a store
+  struct Stored;
+  std::unique_ptr<Stored> stored_;  // null unless it lies in a store
   std::unique_ptr<OutputFile> file_;
 };
 

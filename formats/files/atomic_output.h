@@ -11,11 +11,42 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <set>
+#include <string>
 #include <string_view>
 
+#include "formats/base/team.h"
 #include "formats/files/checkpoint_names.h"
+#include "formats/upload/unfinished.h"
 
 namespace fsdp::formats {
+
+class OutputPlace;
+
+// What an earlier run left of an output, and what this one leaves if it does not finish it; see
+// journal/run_journal.h.  The leader of a team, or a process that writes alone, calls all but
+// `meet`.
+class Resumption {
+ public:
+  Resumption() = default;
+  Resumption(const Resumption&) = delete;
+  Resumption& operator=(const Resumption&) = delete;
+  virtual ~Resumption() = default;
+  // Returns whether this run goes on with the temporary of an ended run, which is locked.
+  // Throws: kMismatch if that had another plan; kIo.
+  virtual bool takes(const OutputPlace& place, int temporary) = 0;
+  // The temporary is this run's own.  Throws: kIo, kNoSpace.
+  virtual void begin(const OutputPlace& place, int temporary) = 0;
+  // All members of a team have found the temporary.  Throws: kIo; what Team::exchange throws.
+  virtual void meet(const OutputPlace& place) = 0;
+  // The files of a folder that have something of an earlier run; the others go.
+  virtual const std::set<std::string>& kept_files() const = 0;
+  // Returns whether the temporary stays for a later run.
+  virtual bool keeps() const noexcept = 0;
+  // The output is in place, or its temporary is about to be removed.
+  virtual void end() noexcept = 0;
+};
 
 struct OutputOptions {
   bool replace = false;  // replace an existing destination; else kExists
@@ -28,15 +59,11 @@ struct OutputOptions {
   bool make_folders = false;
   // Says of a name whether replacing a folder may remove that file; any other file forbids it.
   std::function<bool(std::string_view name)> replaced = is_member_name;
+  // Write it together with these processes (joined_output.h); null: alone.
+  Team* team = nullptr;
+  // Null: an earlier run's leftover is removed, and this run leaves none.
+  std::shared_ptr<Resumption> resumption = {};
 };
-
-// Removes the temporaries of every output that is being written, for a process that is about to end
-// without returning to the code that writes them.  Afterwards nothing is committed any more: a
-// thread that tries waits for the process to end.
-void abandon_outputs() noexcept;
-
-// Returns the number of outputs that this process has committed.
-std::uint64_t outputs_committed() noexcept;
 
 // Free bytes for this user on the file system that holds `folder`.  Throws: kIo, kNotFound.
 std::uint64_t free_bytes(const std::filesystem::path& folder);

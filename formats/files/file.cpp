@@ -20,6 +20,10 @@
 #include "formats/base/text.h"
 #include "formats/files/output_place.h"
 #include "formats/files/run_window.h"
+#include "formats/store/place.h"
+#include "formats/store/snapshot.h"
+#include "formats/store/stored_folder.h"
+#include "formats/store/stored_source.h"
 
 namespace fsdp::formats {
 namespace {
@@ -130,6 +134,12 @@ void FileDescriptor::reset() {
 }
 
 std::shared_ptr<File> File::open(const std::filesystem::path& path) {
+  if (store_of(path.native()) != nullptr) {
+    const std::string url = url_of(path);
+    std::optional<StoredFile> file = find_stored(url);
+    if (!file) throw Error(ErrorCode::kNotFound, escape(url) + ": no such file");
+    return std::make_shared<File>(source_of(url, *file));
+  }
   const std::string name = escape(path.native());
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (fd.get() < 0) throw_errno(name);
@@ -150,7 +160,18 @@ File::File(FileDescriptor fd, std::string name)
   mtime_ns_ = mtime_of(info);
 }
 
+// No device has this number.
+File::File(std::shared_ptr<const StoredSource> stored)
+    : stored_(std::move(stored)),
+      name_(escape(stored_->url())),
+      number_(next_number()),
+      size_(stored_->size()),
+      mtime_ns_(stored_->file().mtime_ns),
+      device_(UINT64_MAX),
+      inode_(stored_->identity()) {}
+
 void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  if (stored_) return stored_->read_at(offset, out);
   if (offset > size_ || out.size() > size_ - offset) {
     throw Error(ErrorCode::kTruncated, cat(name_, ": ", out.size(), " bytes at byte ", offset,
                                            " are wanted, but the file has ", size_));
@@ -160,16 +181,23 @@ void File::read_at(std::uint64_t offset, std::span<std::byte> out) const {
 
 void File::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                     RunWindow& window) const {
+  if (stored_) return stored_->read_at(offset, out);
   window.read(*this, offset, out, end);
 }
 
 void File::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
+  if (stored_) return (void)stored_->expect(offset, count);
   // A kernel that ignores this fetches them when they are read.
   (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(count),
                         POSIX_FADV_WILLNEED);
 }
 
+bool File::read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept {
+  return stored_ && stored_->expect(offset, count);
+}
+
 void File::check_unchanged() const {
+  if (stored_) return stored_->check_unchanged();
   struct stat info {};
   if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);
   if (static_cast<std::uint64_t>(info.st_size) != size_ || mtime_of(info) != mtime_ns_) {
@@ -178,6 +206,12 @@ void File::check_unchanged() const {
 }
 
 Directory Directory::open(const std::filesystem::path& path) {
+  if (in_store(path)) {
+    const std::string url = url_of(path);
+    Directory folder(FileDescriptor(), url);
+    folder.stored_ = std::make_shared<StoredFolder>(url);
+    return folder;
+  }
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.get() < 0) throw_errno(escape(path.native()));
   return {std::move(fd), path};
@@ -195,6 +229,21 @@ std::shared_ptr<File> Directory::open_member_if_present(const std::string& relat
   if (relative_path.size() >= kMaxPathBytes) {
     throw refuse(ErrorCode::kPath,
                  cat("is ", relative_path.size(), " bytes long, at most ", kMaxPathBytes - 1));
+  }
+  if (stored_) {
+    for (std::size_t begin = 0; begin <= relative_path.size();) {
+      const std::size_t end = std::min(relative_path.find('/', begin), relative_path.size());
+      const std::string_view part = std::string_view(relative_path).substr(begin, end - begin);
+      if (part == ".." || (part.empty() && begin == 0))
+        throw refuse(ErrorCode::kPathEscape, "leads outside the folder");
+      if (part.empty() || part == ".") throw refuse(ErrorCode::kPath, "has a part without a name");
+      begin = end + 1;
+    }
+    auto stored = stored_->open(relative_path);
+    if (stored) return std::make_shared<File>(std::move(stored));
+    if (relative_path.find('/') == std::string::npos && stored_->is_known_folder(relative_path))
+      throw refuse(ErrorCode::kPath, "is a folder");
+    return nullptr;
   }
   FileDescriptor fd(open_beneath(fd_.get(), relative_path));
   if (fd.get() < 0) {
@@ -220,13 +269,15 @@ std::shared_ptr<File> Directory::open_member(const std::string& relative_path) c
 }
 
 std::vector<std::string> Directory::list() const {
-  std::vector<std::string> names = names_in(fd_.get(), escape(path_.native()));
+  std::vector<std::string> names =
+      stored_ ? stored_->names() : names_in(fd_.get(), escape(path_.native()));
   std::sort(names.begin(), names.end(),
             [](const auto& a, const auto& b) { return natural_less(a, b); });
   return names;
 }
 
 bool Directory::is_directory(const std::string& name) const {
+  if (stored_) return stored_->is_folder(name);
   struct stat info {};
   if (::fstatat(fd_.get(), name.c_str(), &info, 0) == 0) return S_ISDIR(info.st_mode);
   // A link that leads nowhere is not a folder.
@@ -238,6 +289,7 @@ bool Directory::is_directory(const std::string& name) const {
 }
 
 std::vector<std::string> Directory::list_files() const {
+  if (stored_) return stored_->files(kMaxListedFiles, kMaxFolderDepth);
   std::vector<std::string> files;
   const std::function<void(int, const std::string&, int)> walk =
       [&](int folder, const std::string& prefix, int depth) {

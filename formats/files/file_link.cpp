@@ -89,6 +89,7 @@ bool may_reflink(const std::filesystem::path& folder) {
 }
 
 bool on_one_file_system(const File& source, const std::filesystem::path& folder) {
+  if (source.stored()) return false;
   // Hard links between two mounts of one file system are not possible either.
   struct statx file {};
   struct statx there {};
@@ -111,8 +112,8 @@ std::uint32_t crc_of(const File& file) {
 Sharing share_file(const File& source, int folder, const std::string& name,
                    const std::string& shown, const SharingOptions& options) {
   FileDescriptor fd = create(folder, name, shown);
-  const bool reflinked = ::ioctl(fd.get(), FICLONE, source.fd()) == 0;
-  if (!reflinked && options.hard_link) {
+  const bool reflinked = !source.stored() && ::ioctl(fd.get(), FICLONE, source.fd()) == 0;
+  if (!reflinked && !source.stored() && options.hard_link) {
     if (::unlinkat(folder, name.c_str(), 0) != 0) throw_errno(shown);
     if (hard_link(source, folder, name, shown, options.sync)) return Sharing::kHardLink;
     fd = create(folder, name, shown);

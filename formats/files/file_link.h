@@ -39,9 +39,9 @@ bool on_one_file_system(const File& source, const std::filesystem::path& folder)
 std::uint32_t crc_of(const File& file);
 
 // Makes `name` in the open folder a file with the bytes of `source`: a reflink; if the file system
-// has none, a hard link; if that is not possible (another file system, links forbidden or used up)
-// a copy through a buffer of 4 MiB.  The link is to the inode that is open, whatever its name
-// refers to now.  `shown` is for messages.
+// has none, a hard link; if that is not possible (another file system, a store, links forbidden or
+// used up) a copy through a buffer of 4 MiB.  The link is to the inode that is open, whatever its
+// name refers to now.  `shown` is for messages.
 // Throws: kExists (the name is taken), kChanged (the source got shorter), kInterrupted, kNoSpace,
 // kIo.
 Sharing share_file(const File& source, int folder, const std::string& name,

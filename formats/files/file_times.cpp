@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "formats/base/text.h"
+#include "formats/store/snapshot.h"
 
 namespace fsdp::formats {
 namespace {
@@ -26,12 +27,18 @@ FileTimes times_from(const struct statx& info) {
 }  // namespace
 
 FileTimes times_of(const File& file) {
+  if (file.stored()) return {file.size(), 0, file.mtime_ns(), std::nullopt};
   struct statx info {};
   if (::statx(file.fd(), "", AT_EMPTY_PATH, kWanted, &info) != 0) throw_errno(file.name());
   return times_from(info);
 }
 
 std::optional<FileTimes> times_at(const std::filesystem::path& path) {
+  if (in_store(path)) {
+    const auto stored = find_stored(url_of(path));
+    if (!stored || stored->mtime_ns == 0) return std::nullopt;
+    return FileTimes{stored->bytes, 0, stored->mtime_ns, std::nullopt};
+  }
   struct statx info {};
   if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, kWanted, &info) != 0) {
     if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == EACCES)

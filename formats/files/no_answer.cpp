@@ -7,6 +7,7 @@
 
 #include "formats/base/text.h"
 #include "formats/files/file.h"
+#include "formats/store/place.h"
 
 namespace fsdp::formats {
 
@@ -15,6 +16,8 @@ bool is_no_answer(ErrorCode code) noexcept {
     case ErrorCode::kIo:
     case ErrorCode::kNoSpace:  // for a temporary file that is read through
     case ErrorCode::kChanged:
+    case ErrorCode::kAccess:  // a store refuses
+    case ErrorCode::kNetwork:
     case ErrorCode::kInterrupted:
     case ErrorCode::kOutOfMemory:
     case ErrorCode::kH5ReaderFailed:  // libhdf5 ended before it described the file
@@ -25,6 +28,7 @@ bool is_no_answer(ErrorCode code) noexcept {
 }
 
 bool exists_at(const std::filesystem::path& path) {
+  if (in_store(path)) return exists_in_store(path);
   struct stat info {};
   if (::lstat(path.c_str(), &info) == 0) return true;
   if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG || errno == EACCES) return false;

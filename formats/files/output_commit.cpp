@@ -4,67 +4,69 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "formats/base/text.h"
-#include "formats/files/atomic_output.h"
+#include "formats/base/url.h"
+#include "formats/files/seal.h"
+#include "formats/store/store.h"
 
 namespace fsdp::formats {
-namespace {
-
-std::mutex unfinished_mutex;
-std::vector<Unfinished*> unfinished;
-std::atomic<std::uint64_t> committed{0};
-
-}  // namespace
-
-std::mutex& commit_mutex() {
-  static std::mutex mutex;
-  return mutex;
+std::unique_ptr<StoredOutput> output_in_store(const std::filesystem::path& destination,
+                                              const OutputOptions& options, OutputKind kind) {
+  const std::string& url = destination.native();
+  if (!is_url(url)) return nullptr;
+  Store* const store = store_of(url);
+  if (store == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                escape(url) + ": nothing is known to write to URLs of this kind");
+  }
+  if (options.team != nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                escape(url) + ": the ranks of a job write together to local paths alone");
+  }
+  if (options.resumption != nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                escape(url) + ": what is sent to a store leaves nothing to go on with");
+  }
+  return std::make_unique<StoredOutput>(
+      *store, url,
+      StoredOutputOptions{kind == OutputKind::kFolder, options.replace, options.replaced,
+                          &is_seal_name});
 }
 
-void note_committed() noexcept {
-  ++committed;
-}
-std::uint64_t outputs_committed() noexcept {
-  return committed;
-}
-
-void note_unfinished(Unfinished& output) {
-  const std::lock_guard lock(unfinished_mutex);
-  unfinished.push_back(&output);
-}
-void forget_unfinished(Unfinished& output) noexcept {
-  const std::lock_guard lock(unfinished_mutex);
-  std::erase(unfinished, &output);
-}
-
-void abandon_outputs() noexcept {
-  commit_mutex().lock();
-  const std::lock_guard lock(unfinished_mutex);
-  for (Unfinished* const output : unfinished) output->abandon();
+std::unique_ptr<OutputFile> add_file_in_store(StoredOutput& output, const std::string& name,
+                                              bool summed) {
+  const StoredOutput::Added added = output.add(name);
+  std::string shown = cat(added.shown, ": by way of ", escape(added.spool.native()));
+  FileDescriptor fd = open_for_output(AT_FDCWD, added.spool.native(), O_RDWR, 0);
+  if (fd.get() < 0) throw_errno(shown);
+  return std::make_unique<OutputFile>(std::move(fd), std::move(shown), added.upload, summed);
 }
 
 void look_before_commit(const OutputPlace& place, const OutputOptions& options) {
+  if (options.before_commit) look_before_commit(place.path_of_temporary(), place.shown(), options);
+}
+
+void look_before_commit(const std::filesystem::path& written, const std::string& shown,
+                        const OutputOptions& options) {
   if (!options.before_commit) return;
-  const std::filesystem::path opened = place.path_of_temporary();
   const auto renamed = [&](std::string text) {
-    const std::string name = escape(opened.native());
-    for (std::size_t at = 0; (at = text.find(name, at)) != text.npos; at += place.shown().size())
-      text.replace(at, name.size(), place.shown());
+    const std::string name = escape(written.native());
+    for (std::size_t at = 0; (at = text.find(name, at)) != text.npos; at += shown.size())
+      text.replace(at, name.size(), shown);
     return text;
   };
   try {
-    options.before_commit(opened);
+    options.before_commit(written);
   } catch (const Error& error) {
     throw error.saying(renamed(error.what()));
   } catch (const std::filesystem::filesystem_error& error) {
-    throw Error(ErrorCode::kIo, cat(place.shown(), ": ", error.code().message()));
+    throw Error(ErrorCode::kIo, cat(shown, ": ", error.code().message()));
   }
 }
 

@@ -2,38 +2,34 @@
 // Commits or removes the temporary of an output.  Only for atomic_file and atomic_directory.
 #pragma once
 
-#include <mutex>
+#include <filesystem>
+#include <memory>
+#include <string>
 
 #include "formats/base/error.h"
 #include "formats/files/atomic_output.h"
+#include "formats/files/output_file.h"
 #include "formats/files/output_place.h"
+#include "formats/upload/stored_output.h"
+#include "formats/upload/unfinished.h"
 
 namespace fsdp::formats {
 
-// Note [abandoning outputs]
-// A process that is asked to stop ends within a second, wherever its threads are; the thread that
-// ends it then removes the temporaries.  A rename into place must not be half done when that
-// happens, so the rename and the removal exclude each other.  Steps after the rename, such as fsync
-// of the folder, may be cut off.
-struct Unfinished {
-  virtual ~Unfinished() = default;
-  // Removes the temporary, if it still is one.
-  virtual void abandon() noexcept = 0;
-};
-
-// Counts an output that was committed.
-void note_committed() noexcept;
-
-// Held by a commit from before its rename until the output is marked as committed.
-std::mutex& commit_mutex();
-// Registers an output that may have to be abandoned, from its construction to its destruction.
-void note_unfinished(Unfinished& output);
-void forget_unfinished(Unfinished& output) noexcept;
+// Returns the output at `destination` if that is a URL; null for a path.
+// Throws: kUnsupported (no store has it, or a team writes it); what StoredOutput throws.
+std::unique_ptr<StoredOutput> output_in_store(const std::filesystem::path& destination,
+                                              const OutputOptions& options, OutputKind kind);
+// Adds a file to it, see StoredOutput::add.  `summed`: see OutputFile.
+std::unique_ptr<OutputFile> add_file_in_store(StoredOutput& output, const std::string& name,
+                                              bool summed);
 
 // Calls `options.before_commit`, if there is one, with OutputPlace::path_of_temporary().
 // Messages name the destination.
 // Throws: what that throws; kIo for an error of the file system.
 void look_before_commit(const OutputPlace& place, const OutputOptions& options);
+// The same for the finished output at `written`, which messages call `shown`.
+void look_before_commit(const std::filesystem::path& written, const std::string& shown,
+                        const OutputOptions& options);
 
 // Returns whether the last renameat2 failed because the file system or kernel does not know its
 // flag.

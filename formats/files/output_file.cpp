@@ -14,6 +14,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/files/direct_io.h"
+#include "formats/upload/part_upload.h"
 
 namespace fsdp::formats {
 namespace {
@@ -26,7 +27,15 @@ constexpr std::uint64_t kReadBackBytes = 1U << 20U;
 
 }  // namespace
 
+int OutputFile::descriptor() {
+  if (!led_) return fd_.get();
+  const std::lock_guard lock(mutex_);
+  if (fd_.get() < 0) fd_ = open_();
+  return fd_.get();
+}
+
 void OutputFile::reserve(std::uint64_t bytes) {
+  if (led_) return;
   if (bytes > static_cast<std::uint64_t>(INT64_MAX)) {
     throw Error(ErrorCode::kNoSpace,
                 cat(name_, ": ", bytes, " bytes are wanted, more than any file can hold"));
@@ -34,12 +43,13 @@ void OutputFile::reserve(std::uint64_t bytes) {
   const auto length = static_cast<off_t>(bytes);
   int rc = 0;
   // Not posix_fallocate, which writes zeros itself if the file system cannot reserve.
-  if (length != 0) {
+  if (length != 0 && !upload_) {
     do {
       rc = ::fallocate(fd_.get(), 0, 0, length);
     } while (rc != 0 && errno == EINTR);
   }
   if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) rc = ::ftruncate(fd_.get(), length);
+  if (rc == 0 && upload_) upload_->begin(bytes);
   if (rc == 0) return;
   const int number = errno;
   std::string what = cat(name_, ": ", bytes, " bytes (", human_bytes(bytes), ") are wanted");
@@ -61,7 +71,8 @@ void OutputFile::start_writeback(std::uint64_t written) {
 
 void OutputFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                           std::optional<std::uint32_t> crc) {
-  put_at(offset, bytes);
+  if (led_) return;
+  put(offset, bytes, true);
   if (summed_) add_crc(offset, bytes.size(), crc ? *crc : crc32(0, bytes));
 }
 
@@ -72,15 +83,20 @@ void OutputFile::add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_
 }
 
 void OutputFile::put_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  put(offset, bytes, false);
+}
+
+void OutputFile::put(std::uint64_t offset, std::span<const std::byte> bytes, bool kept) {
   if (bytes.size() > static_cast<std::uint64_t>(INT64_MAX) ||
       offset > static_cast<std::uint64_t>(INT64_MAX) - bytes.size()) {
     throw Error(ErrorCode::kNoSpace, cat(name_, ": ", bytes.size(), " bytes at byte ", offset,
                                          " are beyond what any file can hold"));
   }
+  const std::uint64_t begin = offset;
   const std::uint64_t count = bytes.size();
+  const int fd = descriptor();
   while (!bytes.empty()) {
-    const ssize_t written =
-        ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t written = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
       if (written == 0) errno = EIO;
@@ -90,6 +106,7 @@ void OutputFile::put_at(std::uint64_t offset, std::span<const std::byte> bytes) 
     bytes = bytes.subspan(static_cast<std::size_t>(written));
   }
   start_writeback(count);
+  if (upload_) upload_->wrote(begin, count, kept);
 }
 
 void OutputFile::put_direct(const FileDescriptor& direct, std::uint64_t offset,
@@ -119,8 +136,20 @@ void OutputFile::put_direct(const FileDescriptor& direct, std::uint64_t offset,
   if (!bytes.empty()) put_at(offset, bytes);
 }
 
-FileDescriptor OutputFile::open_direct() const {
-  return synced_ ? formats::open_direct(fd_.get(), O_WRONLY) : FileDescriptor();
+FileDescriptor OutputFile::open_direct() {
+  return synced_ ? formats::open_direct(descriptor(), O_WRONLY) : FileDescriptor();
+}
+
+std::uint64_t OutputFile::stripe_bytes() const {
+  struct stat info {};
+  if (fd_.get() < 0 || ::fstat(fd_.get(), &info) != 0 || info.st_blksize < 0) return 0;
+  return static_cast<std::uint64_t>(info.st_blksize);
+}
+
+void OutputFile::sync() {
+  if (fd_.get() < 0 || ::fsync(fd_.get()) == 0) return;
+  failed_ = true;
+  throw_errno(name_ + ": fsync");
 }
 
 void OutputFile::finish(bool sync) {
@@ -129,8 +158,17 @@ void OutputFile::finish(bool sync) {
                 name_ + ": could not be finished before, and cannot be finished now");
   if (fd_.get() < 0) return;
   failed_ = true;
+  struct stat info {};
+  if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);
+  bytes_ = static_cast<std::uint64_t>(info.st_size);
   if (summed_) sum_up();
   FileDescriptor fd = std::move(fd_);
+  if (upload_) {
+    fd.reset();
+    upload_->finish(bytes_);
+    failed_ = false;
+    return;
+  }
   if (sync && ::fsync(fd.get()) != 0) throw_errno(name_ + ": fsync");
   // Linux closes the descriptor whatever close returns, EINTR included.
   if (::close(fd.release()) != 0 && errno != EINTR) throw_errno(name_ + ": close");
@@ -157,9 +195,6 @@ std::uint32_t OutputFile::read_crc(std::uint64_t begin, std::uint64_t end) const
 }
 
 void OutputFile::sum_up() {
-  struct stat info {};
-  if (::fstat(fd_.get(), &info) != 0) throw_errno(name_);
-  bytes_ = static_cast<std::uint64_t>(info.st_size);
   std::uint64_t at = 0;
   crc_ = 0;
   for (const CrcLedger::Run& run : written_.runs()) {

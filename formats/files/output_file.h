@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,6 +18,8 @@
 
 namespace fsdp::formats {
 
+class PartUpload;
+
 // One file being written.  Thread-safe: `write_at`, `put_at`, `put_direct`, `add_crc`.
 class OutputFile {
  public:
@@ -24,15 +28,32 @@ class OutputFile {
   // `summed`: its checksum will be needed; `fd` is open for reading as well.
   OutputFile(FileDescriptor fd, std::string name, bool synced = false, bool summed = false)
       : fd_(std::move(fd)), name_(std::move(name)), synced_(synced), summed_(summed) {}
+  // A file that the leader of a team makes (joined_output.h): `reserve` and `write_at` do nothing
+  // here, because the leader does the same; `open` is called before the first byte is put.
+  OutputFile(std::function<FileDescriptor()> open, std::string name, bool synced)
+      : open_(std::move(open)),
+        name_(std::move(name)),
+        synced_(synced),
+        summed_(false),
+        led_(true) {}
+  // A file that goes to a store: `fd` is open on its file of the spool.
+  OutputFile(FileDescriptor fd, std::string name, std::shared_ptr<PartUpload> upload, bool summed)
+      : fd_(std::move(fd)),
+        name_(std::move(name)),
+        synced_(false),
+        summed_(summed),
+        upload_(std::move(upload)) {}
   // Makes the file `bytes` long and reserves the disk space at once, so that a full disk is an
-  // early error.
+  // early error.  What goes to a store takes none: see Note [parts of an upload].
   // Throws: kNoSpace saying how much is needed and free, kIo.
   void reserve(std::uint64_t bytes);
   // `crc`: the CRC-32 of the bytes, if the caller has it.
-  // Throws: kNoSpace, kIo.
+  // On its way to a store, where it is not read again, a copy of the bytes stays here until the
+  // output is committed: they are what the last look at the output reads
+  // (OutputOptions::before_commit). Throws: kNoSpace, kIo; what PartUpload::wrote throws.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes,
                 std::optional<std::uint32_t> crc = std::nullopt);
-  // Like write_at, but the checksum is passed to add_crc.
+  // Like write_at, for elements of tensors: the checksum is passed to add_crc, and no copy stays.
   void put_at(std::uint64_t offset, std::span<const std::byte> bytes);
   // Like put_at: writes whole disk blocks past the page cache through `direct`, from open_direct,
   // and the rest at both ends through the cache.
@@ -41,10 +62,19 @@ class OutputFile {
   void put_direct(const FileDescriptor& direct, std::uint64_t offset,
                   std::span<const std::byte> bytes);
   void add_crc(std::uint64_t offset, std::uint64_t bytes, std::uint32_t crc);
+  // Returns the unit in which the file system likes to write: the stripes of Lustre, otherwise a
+  // page or so; 0 if it is not known.
+  std::uint64_t stripe_bytes() const;
+  // Returns whether it goes to a store, by parts that wait on this machine until they are whole:
+  // the bytes between others should come soon after them.
+  bool goes_to_store() const { return upload_ != nullptr; }
   // Returns whether the file's checksum is needed.
   bool summed() const { return summed_; }
   // See open_direct in direct_io.h; none (-1) if the file will not be synced.
-  FileDescriptor open_direct() const;
+  FileDescriptor open_direct();
+  // Writes what was put so far to the disk.  Does nothing if nothing was, or if it is finished.
+  // Throws: kIo, kNoSpace; then it cannot be finished any more.
+  void sync();
   // fsync and close, both checked.  A failed fsync is final: the kernel may have dropped data that
   // it could not write, and a second fsync would report success.  Finishing a finished file does
   // nothing.
@@ -56,17 +86,26 @@ class OutputFile {
   std::uint64_t bytes() const { return bytes_; }
   std::uint32_t crc() const { return crc_; }
   const std::string& name() const { return name_; }
+  // The name of a file of a folder, "b" or "a/b"; empty for one that is an output by itself.
+  const std::string& member() const { return member_; }
+  void set_member(std::string member) { member_ = std::move(member); }
 
  private:
+  int descriptor();
+  void put(std::uint64_t offset, std::span<const std::byte> bytes, bool kept);
   void start_writeback(std::uint64_t written);
   void sum_up();
   std::uint32_t read_crc(std::uint64_t begin, std::uint64_t end) const;
 
   FileDescriptor fd_;
+  std::function<FileDescriptor()> open_;
   std::string name_;
+  std::string member_;
   bool synced_;
   bool summed_;
-  std::mutex mutex_;  // of the checksums
+  bool led_ = false;
+  std::shared_ptr<PartUpload> upload_;  // null: the file stays on this machine
+  std::mutex mutex_;                    // of the checksums, and of opening
   CrcLedger written_;
   std::uint64_t bytes_ = 0;
   std::uint32_t crc_ = 0;

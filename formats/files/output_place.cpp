@@ -98,20 +98,23 @@ FileDescriptor OutputPlace::create() const {
   return fd;
 }
 
-FileDescriptor OutputPlace::claim() const {
+FileDescriptor OutputPlace::claim(const std::function<bool(int)>& keeps) const {
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     FileDescriptor fd = create();
     if (fd.get() < 0) {
       if (errno == ENOENT)
         continue;  // another writer took our new folder for a leftover before it was locked
       if (errno != EEXIST) throw_errno(cat(shown_, ": ", shown_temporary()));
-      remove_leftover();
+      FileDescriptor kept = take_leftover(keeps);
+      if (kept.get() >= 0) return kept;
       continue;
     }
-    // A file system without locks: creating the name is the claim, see `remove_leftover`.
+    // A file system without locks: creating the name is the claim, see `take_leftover`.
     Locked locked = Locked::kUnsupported;
     try {
       locked = try_lock(fd.get(), shown_);
+      // Of an output that was put into place by a run that was killed then.
+      if (locked != Locked::kBusy && stands_for(temporary_, fd.get())) remove_journals();
     } catch (const Error&) {
       const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
       if (stands_for(temporary_, fd.get())) ::unlinkat(parent_.get(), temporary_.c_str(), how);
@@ -123,12 +126,26 @@ FileDescriptor OutputPlace::claim() const {
   throw busy(shown_, shown_temporary());
 }
 
-void OutputPlace::remove_leftover() const {
+void OutputPlace::remove_journals() const {
+  const FileDescriptor folder =
+      open_for_output(parent_.get(), journals(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+  const std::string shown = cat(shown_, ": ", quote(journals(), 4096), " beside it");
+  if (folder.get() < 0) {
+    if (errno == ENOENT) return;
+    throw_errno(shown);
+  }
+  remove_files_in(folder.get(), shown);
+  if (::unlinkat(parent_.get(), journals().c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT)
+    throw_errno(shown + ": removing");
+}
+
+// Returns the leftover, locked, if it is kept, else none.
+FileDescriptor OutputPlace::take_leftover(const std::function<bool(int)>& keeps) const {
   const int flags = kind_ == OutputKind::kFile ? O_RDWR | O_NONBLOCK : O_RDONLY | O_DIRECTORY;
-  const FileDescriptor fd = open_for_output(parent_.get(), temporary_, flags | O_NOFOLLOW, 0);
+  FileDescriptor fd = open_for_output(parent_.get(), temporary_, flags | O_NOFOLLOW, 0);
   struct stat info {};
   if (fd.get() < 0 || ::fstat(fd.get(), &info) != 0) {
-    if (errno == ENOENT) return;
+    if (errno == ENOENT) return FileDescriptor();
     if (errno == ELOOP || errno == ENOTDIR || errno == EISDIR) {
       throw Error(ErrorCode::kNotRegular,
                   cat(shown_, ": ", shown_temporary(), " is in the way; remove it"));
@@ -147,12 +164,15 @@ void OutputPlace::remove_leftover() const {
                     "written; remove it if it is not"));
   }
   if (locked == Locked::kBusy) throw busy(shown_, shown_temporary());
-  if (!stands_for(temporary_, fd.get())) return;
+  if (!stands_for(temporary_, fd.get())) return FileDescriptor();
+  if (keeps && keeps(fd.get())) return fd;
+  remove_journals();  // Before what they are about.
   if (kind_ == OutputKind::kFolder) remove_files_in(fd.get(), cat(shown_, ": ", shown_temporary()));
   const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
   if (::unlinkat(parent_.get(), temporary_.c_str(), how) != 0 && errno != ENOENT) {
     throw_errno(cat(shown_, ": removing ", shown_temporary()));
   }
+  return FileDescriptor();
 }
 
 void OutputPlace::sync_parent() const {

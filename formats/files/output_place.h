@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -46,11 +47,18 @@ class OutputPlace {
   // Throws: kIo.
   std::optional<struct stat> existing() const;
 
-  // Creates the temporary, empty and locked; a leftover of a killed run is removed first.
+  // The folder of journals (journal/run_journal.h) beside the temporary.
+  std::string journals() const { return "." + name_ + ".fsdp-journal"; }
+  // Removes that folder.  Requires: the temporary is locked.  Throws: kExists, kIo.
+  void remove_journals() const;
+
+  // Creates the temporary, empty and locked; a leftover of a killed run, with its journals, is
+  // removed first, unless `keeps`, which gets the locked leftover, returns true: then that is the
+  // result.
   // See Note [claiming a temporary name].
   // Throws: kBusy, kExists (a leftover folder that holds more than files), kNotRegular, kIo,
   // kNoSpace.
-  FileDescriptor claim() const;
+  FileDescriptor claim(const std::function<bool(int temporary)>& keeps = {}) const;
   // Returns whether `name` in the destination's folder refers to the inode that `fd` is open on.
   bool stands_for(const std::string& name, int fd) const;
 
@@ -59,7 +67,7 @@ class OutputPlace {
 
  private:
   FileDescriptor create() const;
-  void remove_leftover() const;
+  FileDescriptor take_leftover(const std::function<bool(int temporary)>& keeps) const;
 
   OutputKind kind_;
   FileDescriptor parent_;

@@ -20,7 +20,7 @@ namespace fsdp::formats::hdf5 {
 // as zeros.
 class Fletcher32 {
  public:
-  explicit Fletcher32(std::uint64_t bytes) : words_((bytes + 1) / 2) {}
+  explicit Fletcher32(std::uint64_t bytes = 0) : words_((bytes + 1) / 2) {}
   // Adds the bytes from `offset` on.
   void add(std::uint64_t offset, std::span<const std::byte> bytes);
   // Adds the bytes of `part`, a sum over equally many bytes.

@@ -25,6 +25,8 @@
 #include "formats/hdf5/filters.h"
 #include "formats/hdf5/names.h"
 #include "formats/hdf5/wrapping.h"
+#include "formats/journal/run_journal.h"
+#include "formats/model/division.h"
 #include "formats/model/tensor_reader.h"
 #include "formats/pickle/writer.h"
 
@@ -91,6 +93,7 @@ bool is_whole(const TensorValue& tensor) {
 struct Progress {
   CrcLedger crc;
   std::vector<Fletcher32> chunks;
+  std::vector<std::uint64_t> written;  // bytes of each chunk
 };
 
 class Hdf5Output : public Output {
@@ -113,9 +116,16 @@ class Hdf5Output : public Output {
   }
 
   CopyResult write(const CopyOptions& options) override {
+    if (options.journal != nullptr && options.journal->asked()) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(escape(destination_.native()),
+                      ": what was written of an HDF5 file cannot be used by a later run"));
+    }
     AtomicFile output(destination_, options_);
     OutputFile& out = output.file();
     out.reserve(image_.bytes);
+    // Each checksum stands between chunks, and would be a gap in a part.
+    sums_early_ = out.goes_to_store();
     CopyResult result = write_data(out, options);
     write_dataset(out, pickle_number_, std::as_bytes(std::span(pickle_)));
     write_structure(out);
@@ -240,15 +250,62 @@ class Hdf5Output : public Output {
     visiting.max_buffer_bytes = options.max_buffer_bytes;
     visiting.on_progress = options.on_progress;
     visiting.cancelled = options.cancelled;
-    visiting.on_piece = [&](std::size_t piece) { finish_dataset(out, piece_datasets_[piece]); };
-    return visit_pieces(pieces_, visiting, [&](const TensorBlock& block) {
-      write_part(out, piece_datasets_[block.piece], block.offset, block.bytes);
+    visiting.team = options.team;
+    if (options.team != nullptr) {
+      agree_on_pieces(*options.team, pieces_);
+    } else {
+      visiting.on_piece = [&](std::size_t piece) { finish_dataset(out, piece_datasets_[piece]); };
+    }
+    CopyResult result = visit_pieces(pieces_, visiting, [&](const TensorBlock& block) {
+      const auto put = [&](std::uint64_t at, std::span<const std::byte> bytes,
+                           std::optional<std::uint32_t> crc) {
+        out.put_at(at, bytes);
+        if (out.summed()) out.add_crc(at, bytes.size(), crc ? *crc : crc32(0, bytes));
+      };
+      write_part(out, piece_datasets_[block.piece], block.offset, block.bytes, put);
     });
+    if (options.team != nullptr) {
+      join_progress(*options.team);
+      for (const std::size_t number : piece_datasets_) finish_dataset(out, number);
+    }
+    return result;
   }
 
-  // Writes bytes of the dense elements from `offset` on.
+  // Adds the parts that other members of a team wrote.
+  void join_progress(Team& team) {
+    Packed mine;
+    for (const auto& [number, progress] : progress_) {
+      const auto runs = progress.crc.runs();
+      mine.number(number).number(runs.size());
+      for (const CrcLedger::Run& run : runs) mine.object(run);
+      mine.number(progress.chunks.size());
+      for (const Fletcher32& sum : progress.chunks) mine.object(sum);
+    }
+    progress_.clear();
+    for (const std::string& sent : team.exchange("checksums of datasets", mine.take())) {
+      Unpacked fields(sent);
+      while (!fields.empty()) {
+        Progress& progress = progress_[fields.number()];
+        for (std::uint64_t left = fields.number(); left != 0; --left) {
+          const auto run = fields.object<CrcLedger::Run>();
+          progress.crc.add(run.begin, run.bytes, run.crc);
+        }
+        std::vector<Fletcher32> chunks;
+        for (std::uint64_t left = fields.number(); left != 0; --left)
+          chunks.push_back(fields.object<Fletcher32>());
+        if (progress.chunks.empty()) {
+          progress.chunks = std::move(chunks);
+        } else {
+          for (std::size_t c = 0; c < chunks.size(); ++c) progress.chunks.at(c).merge(chunks[c]);
+        }
+      }
+    }
+  }
+
+  // Writes bytes of the dense elements from `offset` on by `write(at, bytes, crc)`.
+  template <typename Write>
   void write_part(OutputFile& out, std::size_t number, std::uint64_t offset,
-                  std::span<const std::byte> bytes) {
+                  std::span<const std::byte> bytes, const Write& write) {
     const std::uint32_t crc = crc32(0, bytes);
     const auto runs = runs_for(number);
     {
@@ -257,10 +314,11 @@ class Hdf5Output : public Output {
       progress.crc.add(offset, bytes.size(), crc);
       if (runs && progress.chunks.empty()) {
         progress.chunks.assign(image_.places[number].chunks.size(), Fletcher32(runs->run_bytes));
+        progress.written.assign(progress.chunks.size(), 0);
       }
     }
     if (!runs) {
-      out.write_at(image_.places[number].address + offset, bytes, crc);
+      write(image_.places[number].address + offset, bytes, crc);
       return;
     }
     while (!bytes.empty()) {
@@ -270,14 +328,28 @@ class Hdf5Output : public Output {
           bytes.subspan(0, std::min<std::uint64_t>(bytes.size(), runs->bytes(c) - inside));
       Fletcher32 sum(runs->run_bytes);
       sum.add(inside, part);
-      out.write_at(image_.places[number].chunks[c] + inside, part);
+      write(image_.places[number].chunks[c] + inside, part, std::nullopt);
+      std::optional<std::uint32_t> whole;
       {
         const std::lock_guard lock(mutex_);
-        progress_[number].chunks[c].merge(sum);
+        Progress& progress = progress_[number];
+        progress.chunks[c].merge(sum);
+        progress.written[c] += part.size();
+        if (progress.written[c] == runs->bytes(c)) whole = progress.chunks[c].value();
+      }
+      if (whole && sums_early_) {
+        const std::vector<std::byte> padding(runs->run_bytes - runs->bytes(c));
+        out.write_at(image_.places[number].chunks[c] + runs->bytes(c), padding);
+        write_number(out, sum_offset(number, c, *runs), *whole);
       }
       offset += part.size();
       bytes = bytes.subspan(part.size());
     }
+  }
+
+  // The offset of a chunk's checksum.
+  std::uint64_t sum_offset(std::size_t number, std::size_t chunk, const ChunkRuns& runs) const {
+    return image_.places[number].chunks[chunk] + runs.run_bytes;
   }
 
   std::optional<ChunkRuns> runs_for(std::size_t number) const {
@@ -307,13 +379,14 @@ class Hdf5Output : public Output {
     planned.crc = *crc;
     const auto runs = runs_for(number);
     for (std::size_t c = 0; c < progress.chunks.size(); ++c) {
-      write_number(out, image_.places[number].chunks[c] + runs->run_bytes,
-                   progress.chunks[c].value());
+      if (!sums_early_) write_number(out, sum_offset(number, c, *runs), progress.chunks[c].value());
     }
   }
 
   void write_dataset(OutputFile& out, std::size_t number, std::span<const std::byte> bytes) {
-    write_part(out, number, 0, bytes);
+    const auto write = [&](std::uint64_t at, std::span<const std::byte> part,
+                           std::optional<std::uint32_t> crc) { out.write_at(at, part, crc); };
+    write_part(out, number, 0, bytes, write);
     finish_dataset(out, number);
   }
 
@@ -381,6 +454,7 @@ class Hdf5Output : public Output {
   std::size_t pickle_number_ = 0;
   std::size_t structure_number_ = 0;
   FileImage image_;
+  bool sums_early_ = false;  // write a chunk's checksum as soon as the chunk is written
   std::mutex mutex_;
   std::map<std::size_t, Progress> progress_;  // of datasets being written
 };

@@ -255,7 +255,7 @@ class Child {
   pid_t pid_;
 };
 
-std::string read_all(int fd, const SandboxLimits& limits) {
+std::string read_all(int fd, const SandboxLimits& limits, const SandboxService* service) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + std::chrono::seconds(limits.wall_seconds);
   std::string out;
@@ -265,11 +265,13 @@ std::string read_all(int fd, const SandboxLimits& limits) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) failed(cat("was ended after ", limits.wall_seconds, " seconds"));
-    pollfd wanted{fd, POLLIN, 0};
-    const int ready =
-        ::poll(&wanted, 1, static_cast<int>(std::min<long long>(left, kPollMilliseconds)));
+    std::array<pollfd, 2> wanted = {
+        {{fd, POLLIN, 0}, {service == nullptr ? -1 : service->fd, POLLIN, 0}}};
+    const int ready = ::poll(wanted.data(), wanted.size(),
+                             static_cast<int>(std::min<long long>(left, kPollMilliseconds)));
     if (ready < 0 && errno != EINTR) throw_errno("poll");
-    if (ready <= 0) continue;
+    if (ready > 0 && (wanted[1].revents & POLLIN) != 0) service->answer();
+    if (ready <= 0 || wanted[0].revents == 0) continue;
     const ssize_t got = ::read(fd, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_errno("reading from the process that reads HDF5");
@@ -319,7 +321,7 @@ void check_status(int status, const SandboxLimits& limits) {
 }  // namespace
 
 std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
-                          const std::function<std::string()>& work) {
+                          const std::function<std::string()>& work, const SandboxService* service) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("pipe");
   FileDescriptor from(ends[0]);
@@ -330,7 +332,7 @@ std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
   if (pid == 0) run_child(input_fd, to.get(), limits, mapped, work);
   Child child(pid);
   to.reset();
-  const std::string message = read_all(from.get(), limits);
+  const std::string message = read_all(from.get(), limits, service);
   check_status(child.wait(), limits);
   if (!message.empty() && message[0] == kError) rethrow(std::string_view(message).substr(1));
   if (message.empty() || message[0] != kDone) failed("sent nothing");

@@ -15,9 +15,16 @@ struct SandboxLimits {
   std::uint64_t output_bytes = 0;  // size of the function's result
 };
 
+// Answers the child while it runs: `answer` is called whenever there is something to read at `fd`.
+struct SandboxService {
+  int fd = -1;
+  std::function<void()> answer;
+};
+
 // Forks; in the child calls `work` and returns its result here.
 //
-// The child has two descriptors, `input_fd` and its end of a pipe.  Its address space, processor
+// The child has two descriptors, `input_fd` and its end of a pipe.  If `input_fd` is the end of a
+// connection, `service` has the other end.  Its address space, processor
 // time and core dumps are limited; it gains no privileges; Landlock (if the kernel has it) closes
 // the file system to it; seccomp leaves it the system calls for reading and writing open
 // descriptors and for memory, all others fail with EPERM: no open, no exec, no fork, no socket.  It
@@ -25,9 +32,10 @@ struct SandboxLimits {
 //
 // A forked child, not a program started anew: programs that link the library need no helper binary
 // on disk, and there is no hidden command line.  `work` must not rely on other threads.
-// Throws: the Error that `work` throws; kH5ReaderFailed if the child dies, exceeds a limit, or
-// cannot be confined; kIo.
+// Throws: the Error that `work` throws, what `answer` throws; kH5ReaderFailed if the child dies,
+// exceeds a limit, or cannot be confined; kIo.
 std::string run_sandboxed(int input_fd, const SandboxLimits& limits,
-                          const std::function<std::string()>& work);
+                          const std::function<std::string()>& work,
+                          const SandboxService* service = nullptr);
 
 }  // namespace fsdp::formats

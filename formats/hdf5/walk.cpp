@@ -8,6 +8,7 @@
 
 #include "formats/base/budget.h"
 #include "formats/base/text.h"
+#include "formats/hdf5/asked_file.h"
 #include "formats/hdf5/attributes.h"
 #include "formats/hdf5/file.h"
 #include "formats/hdf5/library.h"
@@ -24,6 +25,8 @@ constexpr std::size_t kMaxNames = 10'000'000;
 // links lead to, level by level: a web of 30 groups has a billion names.
 constexpr std::uint64_t kBytesPerName = 16;
 constexpr std::uint64_t kFreeNames = 1000;
+// Every read of a file in a store may wait for the network.
+constexpr unsigned kMoreSecondsForStore = 5;
 constexpr std::uint64_t kMaxDescriptionBytes = 1U << 30U;
 // Cells of the grids of all datasets, counted once for each name of a dataset, that any file may
 // have; in addition it may have one for each byte of the file.
@@ -479,6 +482,23 @@ class Walk {
   Description out_;
 };
 
+// Describes a file without a descriptor: the child asks for its bytes.
+std::string describe_asked(const File& file, SandboxLimits sandbox,
+                           std::unique_lock<std::mutex>& lock) {
+  sandbox.wall_seconds *= kMoreSecondsForStore;
+  const Connection connection = connect_here();
+  const AskedFile asked(connection.child.get(), file.size());
+  const SandboxService service{connection.parent.get(),
+                               [&] { answer_asked(connection.parent.get(), file); }};
+  return run_sandboxed(
+      connection.child.get(), sandbox,
+      [&] {
+        lock.unlock();  // the child's copy
+        return encode(describe(asked));
+      },
+      &service);
+}
+
 }  // namespace
 
 Description describe(const ByteSource& file) {
@@ -494,6 +514,7 @@ Description read_description(const File& file, const ReaderLimits& limits) {
   const std::string sent = [&] {
     // The child inherits the library's present state: with the lock, no thread is inside a call.
     std::unique_lock lock(library_mutex());
+    if (file.stored()) return describe_asked(file, sandbox, lock);
     return run_sandboxed(file.fd(), sandbox, [&] {
       lock.unlock();  // the child's copy
       return encode(describe(file));

@@ -6,6 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/store/place.h"
 
 namespace fsdp::formats::hf {
 namespace {
@@ -70,20 +71,13 @@ bool is_model_companion(std::string_view name) {
 
 Companions open_companions(const fs::path& path) {
   Companions out;
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) {
+  if (!is_folder(path)) {
     out.files.push_back({kConfig, opened(path, kMaxConfigBytes), std::nullopt});
     read_config(*out.files[0].file, out);
     return out;
   }
-  std::error_code failed;
-  for (fs::directory_iterator at(path, failed), end; !failed && at != end; at.increment(failed)) {
-    const std::string name = at->path().filename();
+  for (const std::string& name : Directory::open(path).list()) {
     if (is_model_companion(name)) out.files.push_back({name, nullptr, std::nullopt});
-  }
-  if (failed) {
-    throw Error(ErrorCode::kIo,
-                cat(escape(path.native()), ": cannot be listed: ", failed.message()));
   }
   std::sort(out.files.begin(), out.files.end(),
             [](const Companion& a, const Companion& b) { return a.name < b.name; });

@@ -27,8 +27,8 @@ constexpr std::size_t kPiecesExpected = 16;
 struct OpenPiece {
   std::size_t number = 0;
   std::array<std::unique_ptr<PieceReader>, kMaxSides> sides;
-  BlockTarget target;  // nothing if it goes to buffers
-  std::uint64_t numel = 0;
+  BlockTarget target;     // nothing if it goes to buffers
+  std::uint64_t end = 0;  // the element after the last one to read
   std::uint64_t block_numel = 0;
   std::uint64_t task_numel = 0;  // a multiple of block_numel
   std::uint64_t open_tasks = 0;
@@ -52,8 +52,14 @@ class Schedule {
   Schedule(Sides sides, const BlockOptions& options, std::uint64_t slab_bytes,
            const std::function<void(std::size_t)>& piece_done)
       : sides_(sides), options_(options), slab_bytes_(slab_bytes), piece_done_(piece_done) {
-    for (std::size_t s = 0; s < sides.size(); ++s)
-      checks_[s] = std::make_unique<StorageChecks>(options.verify);
+    for (std::size_t s = 0; s < sides.size(); ++s) {
+      if (s == 0 && options.checks != nullptr) {
+        checks_[s] = options.checks;
+      } else {
+        own_checks_[s] = std::make_unique<StorageChecks>(options.verify);
+        checks_[s] = own_checks_[s].get();
+      }
+    }
   }
 
   std::optional<Task> next() {
@@ -61,12 +67,12 @@ class Schedule {
     if (stopped_) return std::nullopt;
     if (options_.cancelled && options_.cancelled())
       throw Error(ErrorCode::kInterrupted, "interrupted");
-    while (!current_ || next_first_ == current_->numel) {
+    while (!current_ || next_first_ == current_->end) {
       current_.reset();
       if (next_piece_ == sides_[0].size()) return std::nullopt;
       open_piece(next_piece_++);
     }
-    const std::uint64_t count = std::min(current_->task_numel, current_->numel - next_first_);
+    const std::uint64_t count = std::min(current_->task_numel, current_->end - next_first_);
     Task task{current_, next_first_, count};
     next_first_ += count;
     return task;
@@ -88,9 +94,11 @@ class Schedule {
   BlockResult finish(std::span<std::byte> buffer) {
     BlockResult result;
     for (std::size_t s = 0; s < sides_.size(); ++s) {
+      if (!own_checks_[s]) continue;
       if (options_.partial) {
         result.partial = checks_[s]->take_partial();
       } else {
+        if (options_.team != nullptr) checks_[s]->join(*options_.team);
         checks_[s]->finish(buffer, options_.cancelled);
       }
       result.unchecked_bytes += checks_[s]->unchecked_bytes();
@@ -100,23 +108,31 @@ class Schedule {
 
  private:
   void open_piece(std::size_t number) {
-    for (; expected_ < std::min(sides_[0].size(), number + kPiecesExpected); ++expected_) {
-      for (const auto& side : sides_) {
-        if (side[expected_].expect) side[expected_].expect();
-      }
+    bool more = memory_ahead_;
+    for (; expected_ < sides_[0].size() && (more || expected_ < number + kPiecesExpected);
+         ++expected_) {
+      ElementRange hinted{0, volume(sides_[0][expected_].box.view())};
+      if (options_.part) hinted = options_.part(expected_);
+      if (hinted.count == 0) continue;
+      more = false;
+      for (const auto& side : sides_)
+        more = (side[expected_].expect && side[expected_].expect(hinted)) || more;
+      memory_ahead_ = memory_ahead_ || more;
+    }
+    ElementRange part{0, volume(sides_[0][number].box.view())};
+    if (options_.part) part = options_.part(number);
+    if (part.count == 0) {
+      if (!options_.part) piece_done_(number);
+      return;
     }
     auto piece = std::make_shared<OpenPiece>();
     piece->number = number;
-    piece->numel = volume(sides_[0][number].box.view());
-    if (piece->numel == 0) {
-      piece_done_(number);
-      return;
-    }
+    piece->end = part.first + part.count;
     std::uint64_t item = 1;
     bool straight = true;
     for (std::size_t s = 0; s < sides_.size(); ++s) {
       const TargetPiece& target = sides_[s][number];
-      piece->sides[s] = std::make_unique<PieceReader>(target, *checks_[s]);
+      piece->sides[s] = std::make_unique<PieceReader>(target, *checks_[s], part.first == 0);
       straight = straight && piece->sides[s]->straight();
       item = std::max(item, widest_item(target));
     }
@@ -125,20 +141,23 @@ class Schedule {
     const std::uint64_t blocks =
         straight ? 1 : std::max<std::uint64_t>(1, slab_bytes_ / options_.block_bytes);
     piece->task_numel = piece->block_numel * blocks;
-    piece->open_tasks = (piece->numel - 1) / piece->task_numel + 1;
+    piece->open_tasks = (part.count - 1) / piece->task_numel + 1;
     current_ = std::move(piece);
-    next_first_ = 0;
+    next_first_ = part.first;
   }
 
   Sides sides_;
   const BlockOptions& options_;
   std::uint64_t slab_bytes_;
   const std::function<void(std::size_t)>& piece_done_;
-  std::array<std::unique_ptr<StorageChecks>, kMaxSides> checks_;
+  std::array<std::unique_ptr<StorageChecks>, kMaxSides> own_checks_;
+  std::array<StorageChecks*, kMaxSides> checks_{};
   std::mutex mutex_;
   bool stopped_ = false;
   std::size_t next_piece_ = 0;
   std::size_t expected_ = 0;  // the first piece without a hint so far
+  // Hints are kept in memory, so each piece that is read makes room for another one.
+  bool memory_ahead_ = false;
   std::shared_ptr<OpenPiece> current_;
   std::uint64_t next_first_ = 0;
 };

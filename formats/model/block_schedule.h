@@ -13,9 +13,12 @@
 #include <vector>
 
 #include "formats/model/copy.h"
+#include "formats/model/division.h"
 #include "formats/model/partial_reads.h"
 
 namespace fsdp::formats {
+
+class StorageChecks;
 
 // Elements [first, first + count) of the dense row-major piece, cast if the piece asks for it.
 struct ReadBlock {
@@ -55,6 +58,14 @@ struct BlockOptions {
   // buffers.
   std::function<BlockTarget(std::size_t piece)> target;
   std::function<bool()> cancelled;
+  // The part of each piece to read; null: all of it.  Blocks begin where the part does, and pieces
+  // without elements in it are left out.
+  std::function<ElementRange(std::size_t piece)> part;
+  // The checksums of the first side's storages, which the caller finishes; null: they are compared
+  // here, and `verify`, `partial` and `team` say how.
+  StorageChecks* checks = nullptr;
+  // Who reads the other parts: checksums of storages are joined, and `unchecked_bytes` summed.
+  Team* team = nullptr;
 };
 
 struct BlockResult {

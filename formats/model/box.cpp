@@ -29,6 +29,20 @@ std::optional<Box> intersect(BoxView a, BoxView b) {
   return result;
 }
 
+std::optional<ElementRange> reach_in(BoxView box, BoxView part) {
+  const std::optional<Box> common = intersect(box, part);
+  if (!common || volume(common->view()) == 0) return std::nullopt;
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+  for (std::size_t d = 0; d < box.rank(); ++d) {
+    const auto size = static_cast<std::uint64_t>(box.size[d]);
+    const auto at = static_cast<std::uint64_t>(common->offset[d] - box.offset[d]);
+    first = first * size + at;
+    last = last * size + at + static_cast<std::uint64_t>(common->size[d]) - 1;
+  }
+  return ElementRange{first, last - first + 1};
+}
+
 std::string box_text(BoxView box) {
   std::string out = "[";
   for (std::size_t d = 0; d < box.rank(); ++d) {

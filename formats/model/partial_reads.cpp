@@ -22,6 +22,8 @@ void put_text(std::ostream& out, const std::string& text) {
 std::string get_text(std::istream& in) {
   std::size_t size = 0;
   if (!(in >> size) || in.get() != ' ') malformed();
+  if (in.rdbuf()->in_avail() < 0 || size > static_cast<std::size_t>(in.rdbuf()->in_avail()))
+    malformed();
   std::string text(size, '\0');
   if (!in.read(text.data(), static_cast<std::streamsize>(size))) malformed();
   return text;
@@ -62,13 +64,18 @@ std::vector<PartialRead> partial_reads_from(const std::string& text) {
     read.key = get_text(in);
     int mismatch = 0;
     std::size_t runs = 0;
-    if (!(in >> read.file_offset >> read.storage_bytes >> read.crc >> mismatch >> runs)) {
+    if (!(in >> read.file_offset >> read.storage_bytes >> read.crc >> mismatch >> runs) ||
+        read.storage_bytes > std::uint64_t{INT64_MAX}) {
       malformed();
     }
     read.mismatch = static_cast<ErrorCode>(mismatch);
+    if (read.mismatch != ErrorCode::kZipCrc && read.mismatch != ErrorCode::kH5Checksum) malformed();
     for (std::size_t r = 0; r < runs; ++r) {
       CrcLedger::Run run{};
-      if (!(in >> run.begin >> run.bytes >> run.crc)) malformed();
+      if (!(in >> run.begin >> run.bytes >> run.crc) || run.begin > read.storage_bytes ||
+          run.bytes > read.storage_bytes - run.begin) {
+        malformed();
+      }
       read.ledger.add(run.begin, run.bytes, run.crc);
     }
     reads.push_back(std::move(read));
@@ -76,22 +83,30 @@ std::vector<PartialRead> partial_reads_from(const std::string& text) {
   return reads;
 }
 
-std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers) {
-  std::map<std::pair<std::string, std::uint64_t>, PartialRead> storages;
-  for (const auto& reads : readers) {
-    for (const PartialRead& read : reads) {
-      const auto [at, fresh] = storages.try_emplace({read.file, read.file_offset}, read);
+std::vector<JoinedRead> joined(std::span<const std::vector<PartialRead>> readers) {
+  std::map<std::pair<std::string, std::uint64_t>, JoinedRead> storages;
+  for (std::size_t reader = 0; reader < readers.size(); ++reader) {
+    for (const PartialRead& read : readers[reader]) {
+      const auto [at, fresh] =
+          storages.try_emplace({read.file, read.file_offset}, JoinedRead{read, reader});
       if (fresh) continue;
       for (const auto& run : read.ledger.runs())
-        at->second.ledger.add(run.begin, run.bytes, run.crc);
+        at->second.read.ledger.add(run.begin, run.bytes, run.crc);
     }
   }
+  std::vector<JoinedRead> result;
+  result.reserve(storages.size());
+  for (auto& [place, storage] : storages) result.push_back(std::move(storage));
+  return result;
+}
+
+std::uint64_t check_together(std::span<const std::vector<PartialRead>> readers) {
   std::uint64_t unchecked = 0;
-  for (const auto& [place, storage] : storages) {
-    if (const auto crc = storage.ledger.total(storage.storage_bytes)) {
-      check_crc(storage, *crc);
+  for (const JoinedRead& storage : joined(readers)) {
+    if (const auto crc = storage.read.ledger.total(storage.read.storage_bytes)) {
+      check_crc(storage.read, *crc);
     } else {
-      unchecked += storage.storage_bytes;
+      unchecked += storage.read.storage_bytes;
     }
   }
   return unchecked;

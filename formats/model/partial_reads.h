@@ -3,6 +3,7 @@
 // that no byte is read a second time for its checksum.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -32,6 +33,14 @@ void check_crc(const PartialRead& storage, std::uint32_t computed);
 std::string text_of(std::span<const PartialRead> reads);
 // Throws: kJson if `text` is not a result of text_of.
 std::vector<PartialRead> partial_reads_from(const std::string& text);
+
+// A storage, and the parts that several processes read of it.
+struct JoinedRead {
+  PartialRead read;
+  std::size_t first_reader = 0;  // the number of the first process that has it
+};
+// Returns each storage once, in the order of files and offsets.
+std::vector<JoinedRead> joined(std::span<const std::vector<PartialRead>> readers);
 
 // Compares every storage that the readers together read whole.  Returns the bytes of the others.
 // Throws: like check_crc; the same on every process that has the same input.

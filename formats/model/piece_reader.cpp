@@ -12,6 +12,8 @@ namespace {
 
 // Small enough that the checksum finds the bytes read in the cache.
 constexpr std::uint64_t kRunStepBytes = 1U << 18U;
+// Storages that are read for their checksum alone are read in portions of this size.
+constexpr std::size_t kCheckBytes = 1U << 20U;
 
 // Returns whether the rows of `part` are contiguous in a dense row-major tensor of size `whole`.
 bool is_run(std::span<const std::int64_t> part, std::span<const std::int64_t> whole) {
@@ -78,10 +80,10 @@ void transform_part(const ChunkData& data, const Box& part, std::span<std::byte>
 
 }  // namespace
 
-void StorageChecks::note(const std::string& key, const ChunkData& data) {
+void StorageChecks::note(const std::string& key, const ChunkData& data, bool counts) {
   const std::lock_guard lock(mutex_);
   if (!wants(data)) {
-    if (!data.self_checked) unchecked_bytes_ += data.storage_bytes;
+    if (!data.self_checked && counts) unchecked_bytes_ += data.storage_bytes;
     return;
   }
   PartialRead read;
@@ -134,6 +136,58 @@ void StorageChecks::finish(std::span<std::byte> buffer, const std::function<bool
   storages_.clear();
 }
 
+void StorageChecks::finish(std::span<const TargetPiece> pieces,
+                           const std::function<bool()>& cancelled) {
+  std::size_t unseen = 0;
+  for (const auto& [name, storage] : storages_) unseen += storage.data.source == nullptr ? 1 : 0;
+  for (std::size_t i = 0; i < pieces.size() && unseen != 0; ++i) {
+    if (volume(pieces[i].box.view()) == 0) continue;
+    for (const SourceChunk& source : pieces[i].sources()) {
+      const auto found = storages_.find(name_of(source.data));
+      if (found == storages_.end() || found->second.data.source != nullptr) continue;
+      found->second.data = source.data;
+      --unseen;
+    }
+  }
+  std::vector<std::byte> buffer(storages_.empty() ? 0 : kCheckBytes);
+  finish(buffer, cancelled);
+}
+
+void StorageChecks::restore(std::span<const PartialRead> reads, std::uint64_t unchecked_bytes) {
+  const std::lock_guard lock(mutex_);
+  for (const PartialRead& read : reads) add({read, {}});
+  unchecked_bytes_ += unchecked_bytes;
+}
+
+void StorageChecks::absorb(StorageChecks& other) {
+  const std::scoped_lock lock(mutex_, other.mutex_);
+  for (auto& [name, storage] : other.storages_) add(std::move(storage));
+  other.storages_.clear();
+  unchecked_bytes_ += std::exchange(other.unchecked_bytes_, 0);
+}
+
+// Adds parts that were read of a storage, and compares it if it is complete.
+void StorageChecks::add(Storage storage) {
+  const Name name{storage.read.file, storage.read.file_offset};
+  const auto [at, fresh] = storages_.try_emplace(name, std::move(storage));
+  if (!fresh) {
+    for (const auto& run : storage.read.ledger.runs())
+      at->second.read.ledger.add(run.begin, run.bytes, run.crc);
+    if (at->second.data.source == nullptr) at->second.data = std::move(storage.data);
+  }
+  const PartialRead& read = at->second.read;
+  const auto computed = read.ledger.total(read.storage_bytes);
+  if (!computed) return;
+  check_crc(read, *computed);
+  storages_.erase(at);
+}
+
+std::vector<PartialRead> StorageChecks::partial() const {
+  std::vector<PartialRead> result;
+  for (const auto& [name, storage] : storages_) result.push_back(storage.read);
+  return result;
+}
+
 std::vector<PartialRead> StorageChecks::take_partial() {
   const std::lock_guard lock(mutex_);
   std::vector<PartialRead> result;
@@ -142,7 +196,27 @@ std::vector<PartialRead> StorageChecks::take_partial() {
   return result;
 }
 
-PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks)
+void StorageChecks::join(Team& team) {
+  std::vector<PartialRead> mine;
+  for (const auto& [name, storage] : storages_) mine.push_back(storage.read);
+  std::vector<std::vector<PartialRead>> readers;
+  std::uint64_t unchecked = 0;
+  for (const std::string& sent :
+       team.exchange("checksums", Packed().number(unchecked_bytes_).text(text_of(mine)).take())) {
+    Unpacked fields(sent);
+    unchecked += fields.number();
+    readers.push_back(partial_reads_from(std::string(fields.text())));
+  }
+  unchecked_bytes_ = unchecked;
+  for (const JoinedRead& storage : joined(readers)) {
+    const auto crc = storage.read.ledger.total(storage.read.storage_bytes);
+    if (crc) check_crc(storage.read, *crc);
+    if (crc || storage.first_reader != team.rank())
+      storages_.erase({storage.read.file, storage.read.file_offset});
+  }
+}
+
+PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks, bool counts)
     : piece_(piece), checks_(checks), item_(item_bytes(piece.dtype)) {
   if (volume(piece.box.view()) == 0) return;
   for (SourceChunk& source : piece.sources()) {
@@ -154,7 +228,7 @@ PieceReader::PieceReader(const TargetPiece& piece, StorageChecks& checks)
                 cat(quote(piece.key, 200), ": no chunk covers ", box_text(piece.box.view())));
   }
   for (const SourceChunk& source : sources_) {
-    checks_.note(piece.key, source.data);
+    checks_.note(piece.key, source.data, counts);
     const Box part = *intersect(source.box.view(), piece.box.view());
     const bool dense =
         source.data.strides.empty() || source.data.strides == row_major_strides(source.box.size);

@@ -27,8 +27,9 @@ class StorageChecks {
   explicit StorageChecks(bool enabled) : enabled_(enabled) {}
 
   bool wants(const ChunkData& data) const { return enabled_ && data.crc.has_value(); }
-  // Registers the storage of a chunk that will be read.
-  void note(const std::string& key, const ChunkData& data);
+  // Registers the storage of a chunk that will be read.  `counts`: if it has no checksum, its bytes
+  // are unchecked ones; another process that reads a part of the same piece does not count them.
+  void note(const std::string& key, const ChunkData& data, bool counts = true);
   // Records that a run of a storage was read.
   void read(const ChunkData& data, const DenseRun& run);
   // Compares the storages of these chunks that were read whole, and forgets them: errors come early
@@ -38,7 +39,21 @@ class StorageChecks {
   // them.
   // Throws: kZipCrc, kInterrupted, what reading throws.
   void finish(std::span<std::byte> buffer, const std::function<bool()>& cancelled);
-  // Returns storages of which only parts were read, except settled ones; forgets them.
+  // Compares the storages that the members of a team together read whole, and leaves each other one
+  // to a single member, which `finish` makes read it.  Sums up the unchecked bytes.  Called by all
+  // of them.
+  // Throws: kZipCrc, on all; what Team::exchange throws.
+  void join(Team& team);
+  // The same through a buffer of its own.  A storage that an earlier run read in part, and this one
+  // did not, is found by the pieces that lie in it.
+  void finish(std::span<const TargetPiece> pieces, const std::function<bool()>& cancelled);
+  // Adds what an earlier run read.  Throws: kZipCrc.
+  void restore(std::span<const PartialRead> reads, std::uint64_t unchecked_bytes);
+  // Takes over what another object has recorded.  Throws: kZipCrc.
+  void absorb(StorageChecks& other);
+  // Returns storages of which only parts were read, except settled ones.
+  std::vector<PartialRead> partial() const;
+  // The same, and forgets them.
   std::vector<PartialRead> take_partial();
   std::uint64_t unchecked_bytes() const { return unchecked_bytes_; }
 
@@ -46,8 +61,9 @@ class StorageChecks {
   using Name = std::pair<std::string, std::uint64_t>;
   struct Storage {
     PartialRead read;
-    ChunkData data;  // the first chunk seen in it
+    ChunkData data;  // the first chunk seen in it; no source: none was seen
   };
+  void add(Storage storage);
   static Name name_of(const ChunkData& data) { return {data.file, data.file_offset}; }
 
   bool enabled_;
@@ -59,8 +75,9 @@ class StorageChecks {
 // A piece whose chunks were located.  Thread-safe.  Lifetime: piece and checks outlive it.
 class PieceReader {
  public:
+  // `counts`: see StorageChecks::note.
   // Throws: kHole if the chunks of a straight piece do not tile it; what `sources` throws.
-  PieceReader(const TargetPiece& piece, StorageChecks& checks);
+  PieceReader(const TargetPiece& piece, StorageChecks& checks, bool counts = true);
 
   // Returns whether every chunk's part is one run in storage and in the piece: then blocks of all
   // sizes cost the same; otherwise large blocks cost less.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
@@ -31,9 +32,9 @@ class Progress {
   void add(std::uint64_t bytes) {
     const std::lock_guard lock(mutex_);
     bytes_ += bytes;
-    if (options_.on_progress) options_.on_progress(bytes_);
+    if (!options_.on_progress) return;
+    options_.on_progress(options_.team != nullptr ? options_.team->progress(bytes_) : bytes_);
   }
-  std::uint64_t bytes() const { return bytes_; }
 
  private:
   const VisitOptions& options_;
@@ -44,6 +45,28 @@ class Progress {
 std::function<void(std::size_t)> piece_done(const VisitOptions& options) {
   if (options.on_piece) return options.on_piece;
   return [](std::size_t) {};
+}
+
+std::uint64_t bytes_of(std::span<const std::span<const TargetPiece>> sides) {
+  std::uint64_t bytes = 0;
+  for (const auto& side : sides) {
+    for (const TargetPiece& piece : side)
+      bytes += volume(piece.box.view()) * item_bytes(piece.written_dtype());
+  }
+  return bytes;
+}
+
+BlockResult read_parts(std::span<const std::span<const TargetPiece>> sides,
+                       const VisitOptions& options,
+                       const std::function<void(const ReadBlock&)>& use) {
+  BlockOptions blocks = block_options(options);
+  std::optional<Division> division;
+  if (options.team != nullptr) {
+    division.emplace(divide_visit(sides, options.block_bytes, options.team->size()));
+    blocks.team = options.team;
+    blocks.part = [&](std::size_t piece) { return division->range(options.team->rank(), piece); };
+  }
+  return read_blocks(sides, blocks, use, piece_done(options));
 }
 
 }  // namespace
@@ -57,8 +80,8 @@ CopyResult visit_pieces(std::span<const TargetPiece> pieces, const VisitOptions&
     visit({block.piece, block.first * item, block.bytes[0], block.thread});
     progress.add(block.bytes[0].size());
   };
-  const BlockResult result = read_blocks(sides, block_options(options), use, piece_done(options));
-  return {{}, progress.bytes(), result.unchecked_bytes};
+  const BlockResult result = read_parts(sides, options, use);
+  return {{}, bytes_of(sides), result.unchecked_bytes};
 }
 
 CopyResult visit_pairs(std::span<const TargetPiece> left, std::span<const TargetPiece> right,
@@ -79,8 +102,8 @@ CopyResult visit_pairs(std::span<const TargetPiece> left, std::span<const Target
     visit({block.piece, block.first, block.bytes[0], block.bytes[1], block.thread});
     progress.add(block.bytes[0].size() + block.bytes[1].size());
   };
-  const BlockResult result = read_blocks(sides, block_options(options), use, piece_done(options));
-  return {{}, progress.bytes(), result.unchecked_bytes};
+  const BlockResult result = read_parts(sides, options, use);
+  return {{}, bytes_of(sides), result.unchecked_bytes};
 }
 
 }  // namespace fsdp::formats

@@ -38,6 +38,10 @@ struct VisitOptions {
   // at a time.
   std::function<void(std::size_t piece)> on_piece;
   std::function<bool()> cancelled;
+  // Divide the blocks among these processes, all of which make this call with the same pieces;
+  // null: visit alone.  `on_piece` is then called for pieces of which this process had blocks, and
+  // each process has to tell the others what it found.
+  Team* team = nullptr;
 };
 // Returns the same as copy_pieces, without the CRCs; `bytes` are those visited.
 CopyResult visit_pieces(std::span<const TargetPiece> pieces, const VisitOptions& options,

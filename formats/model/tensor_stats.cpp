@@ -287,6 +287,12 @@ void StatsJoiner::add(DType dtype, std::uint64_t first, const TensorStats& block
   }
 }
 
+std::map<std::uint64_t, TensorStats> StatsJoiner::blocks() const {
+  std::map<std::uint64_t, TensorStats> blocks = early_;
+  if (total_.count != 0) blocks.emplace(0, total_);
+  return blocks;
+}
+
 std::optional<double> mean_of(DType dtype, const TensorStats& stats) {
   if (stats.finite() == 0 || is_complex(dtype) || !has_numbers(dtype)) return std::nullopt;
   return total(stats) / static_cast<double>(stats.finite());

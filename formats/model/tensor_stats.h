@@ -58,6 +58,9 @@ class StatsJoiner {
   void add(DType dtype, std::uint64_t first, const TensorStats& block);
   // Requires: every block was added.
   const TensorStats& total() const { return total_; }
+  // Returns the blocks added so far, those from the tensor's beginning as one, by their first
+  // elements: another joiner that gets them and the missing ones has the same total.
+  std::map<std::uint64_t, TensorStats> blocks() const;
 
  private:
   TensorStats total_;

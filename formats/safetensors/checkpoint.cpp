@@ -10,10 +10,12 @@
 #include "formats/base/checked_math.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/base/threads.h"
 #include "formats/files/file.h"
 #include "formats/safetensors/file.h"
 #include "formats/safetensors/index.h"
 #include "formats/safetensors/tensor_files.h"
+#include "formats/store/place.h"
 
 namespace fsdp::formats::safetensors {
 namespace {
@@ -21,6 +23,8 @@ namespace {
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
+// Headers that are read and parsed at once, most of which wait for the disk or the store.
+constexpr std::size_t kHeadersAtOnce = 16;
 
 // "shard-00002-model-00001-of-00001.safetensors" -> 2.
 std::optional<std::int64_t> shard_number(std::string_view name) {
@@ -52,16 +56,16 @@ class SafetensorsCheckpoint : public TensorFiles {
       headers.push_back({std::move(name), {}});
     }
     pool_.examine(index_.files);
-    for (std::uint32_t f = 0; f < headers.size(); ++f) {
+    run_each(headers.size(), kHeadersAtOnce, [&](std::size_t f) {
       if (!index_.files[f].bytes)
         throw in_folder(ErrorCode::kShardMissing, quote(headers[f].file) + " is missing");
-      const auto file = pool_.get(f);
+      const auto file = pool_.get(static_cast<std::uint32_t>(f));
       try {
         headers[f].header = read_header(*file);
       } catch (const Error& error) {
         throw error.in(file->name());
       }
-    }
+    });
     if (index) check_against(*index, headers);
     add_tensors(headers);
   }
@@ -69,6 +73,11 @@ class SafetensorsCheckpoint : public TensorFiles {
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
     const Location& location = tensor.chunks.location(chunk);
     return tensor_data(location.file, location.offset, location.length, tensor.dtype);
+  }
+
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
+                    ElementRange part) const override {
+    return expect_elements(tensor.chunks.location(chunk), tensor.dtype, part);
   }
 
  private:
@@ -202,8 +211,7 @@ bool is_safetensors_folder(const std::filesystem::path& folder) {
 }
 
 std::unique_ptr<Checkpoint> open_file(const std::filesystem::path& path) {
-  const std::filesystem::path folder =
-      path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+  const std::filesystem::path folder = folder_of_place(path);
   return std::make_unique<SafetensorsCheckpoint>(Directory::open(folder),
                                                  std::vector<std::string>{path.filename()},
                                                  std::nullopt, escape(path.native()), "file");

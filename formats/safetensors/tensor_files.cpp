@@ -26,6 +26,17 @@ VerifyReport TensorFiles::verify(const VerifyOptions& options) const {
   return report;
 }
 
+bool TensorFiles::expect_elements(const Location& location, DType dtype, ElementRange part) const {
+  if (!folder_.stored()) return false;
+  try {
+    const std::uint64_t bytes = item_bytes(dtype);
+    return pool_.get(location.file)
+        ->read_ahead(location.offset + part.first * bytes, part.count * bytes);
+  } catch (const Error&) {
+    return false;  // reading meets the same error and reports it
+  }
+}
+
 ChunkData TensorFiles::tensor_data(std::uint32_t file, std::uint64_t offset, std::uint64_t bytes,
                                    DType dtype) const {
   const auto opened = pool_.get(file);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +21,7 @@ namespace fsdp::formats {
 class TorchFileSet : public Checkpoint {
  public:
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override;
+  bool expect_chunk(const TensorEntry& tensor, std::size_t chunk, ElementRange part) const override;
   Value value(const ValueEntry& value) const override { return values_.at(value.key); }
   ChunkData storage(const StorageRef& storage) const override;
   VerifyReport verify(const VerifyOptions& options) const override;
@@ -36,6 +38,9 @@ class TorchFileSet : public Checkpoint {
 
   explicit TorchFileSet(Directory folder) : folder_(std::move(folder)), pool_(folder_) {}
 
+  // Hint: add_file follows for these files.  Their ends are fetched, many at once: on a slow disk,
+  // and in a store, each takes a while.
+  void expect_files(std::span<const std::string> names) const;
   // Reads a file of the folder; storages in it carry its number and one as archive.
   // Throws: what opening and read_torch_file throw, beginning with the path.
   std::uint32_t add_file(const std::string& name, std::optional<std::int64_t> rank);

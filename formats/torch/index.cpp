@@ -35,6 +35,7 @@ class TorchIndexCheckpoint : public TorchFileSet {
       owner_.emplace(entry.tensor, entry.file);
     std::vector<std::string> names = safetensors::files_of(said);
     std::sort(names.begin(), names.end(), natural_less);
+    expect_files(names);
     for (const std::string& name : names) add_shard(name);
     note_missing_keys();
     check_total_size(said.total_size);

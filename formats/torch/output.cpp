@@ -24,8 +24,7 @@ class TorchOutput : public Output {
   CopyResult write(const CopyOptions& options) override {
     AtomicFile output(destination_, options_);
     output.file().reserve(writer_.file_bytes());
-    auto result = copy_pieces(writer_.pieces(output.file()), options);
-    writer_.finish(output.file(), result.crcs);
+    auto result = writer_.write(output.file(), options);
     source_.check_unchanged();
     output.commit();
     return result;

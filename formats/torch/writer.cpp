@@ -8,6 +8,7 @@
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/content/content.h"
 #include "formats/pickle/writer.h"
+#include "formats/torch/archive_copy.h"
 
 namespace fsdp::formats {
 namespace {
@@ -84,7 +85,8 @@ void TorchSaveLayout::write_rest(std::span<const std::uint32_t> storage_crcs,
   write([&](std::size_t storage, std::uint64_t) { return storage_crcs[storage]; }, write_at);
 }
 
-std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file, std::uint64_t base) const {
+CopyResult TorchSaveWriter::write(OutputFile& file, const CopyOptions& options,
+                                  std::uint64_t base) {
   std::vector<TargetPiece> pieces;
   pieces.reserve(layout_.storages().size());
   for (std::size_t i = 0; i < layout_.storages().size(); ++i) {
@@ -95,14 +97,7 @@ std::vector<TargetPiece> TorchSaveWriter::pieces(OutputFile& file, std::uint64_t
     piece.offset = base + layout_.storage_offset(i);
     pieces.push_back(std::move(piece));
   }
-  return pieces;
-}
-
-void TorchSaveWriter::finish(OutputFile& file, std::span<const std::uint32_t> crcs,
-                             std::uint64_t base) {
-  layout_.write_rest(crcs, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-    file.write_at(base + offset, bytes);
-  });
+  return copy_archive(layout_, pieces, file, options, base);
 }
 
 }  // namespace fsdp::formats

@@ -30,6 +30,10 @@ class TorchSaveLayout {
   std::uint64_t storage_offset(std::size_t storage) const {
     return zip_.payload_offset(storage_records_[storage]);
   }
+  // Returns its length.
+  std::uint64_t storage_bytes(std::size_t storage) const {
+    return storages_[storage].numel * item_bytes(storages_[storage].dtype);
+  }
   // Hands out everything from front to back, with adjacent parts joined.  `write_storage` is called
   // at its place for each storage that has bytes, with their offset, and returns their CRC-32.
   using WriteStorage = std::function<std::uint32_t(std::size_t storage, std::uint64_t offset)>;
@@ -43,9 +47,6 @@ class TorchSaveLayout {
     std::string bytes;
   };
   void add_small(std::string_view name, std::string bytes);
-  std::uint64_t storage_bytes(std::size_t storage) const {
-    return storages_[storage].numel * item_bytes(storages_[storage].dtype);
-  }
 
   ZipWriter zip_;
   std::vector<SmallRecord> small_;
@@ -64,10 +65,9 @@ class TorchSaveWriter {
       : checkpoint_(checkpoint), layout_(root) {}
 
   std::uint64_t file_bytes() const { return layout_.bytes(); }
-  // Returns one piece per storage, in file order.  `base`: the offset of the archive in the file.
-  std::vector<TargetPiece> pieces(OutputFile& file, std::uint64_t base = 0) const;
-  // Writes everything except storages.  `crcs` are those of the pieces.
-  void finish(OutputFile& file, std::span<const std::uint32_t> crcs, std::uint64_t base = 0);
+  // Writes all of it into `file`.  `base`: the offset of the archive in the file.  Throws: what
+  // copy_pieces and OutputFile::write_at throw.
+  CopyResult write(OutputFile& file, const CopyOptions& options, std::uint64_t base = 0);
 
  private:
   const Checkpoint& checkpoint_;

@@ -8,6 +8,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/object_fields.h"
+#include "formats/store/place.h"
 #include "formats/trainers/deepspeed.h"
 #include "formats/trainers/deepspeed_model.h"
 #include "formats/trainers/trainer_files.h"
@@ -124,10 +125,15 @@ class UniversalCheckpoint : public ModelFiles {
         }
         continue;
       }
-      for (const std::string& file : Directory::open(zero.path() / name).list()) {
+      const std::vector<std::string> inner = Directory::open(zero.path() / name).list();
+      std::vector<std::string> paths;
+      for (const std::string& file : inner) {
+        if (file.ends_with(kSuffix)) paths.push_back(cat(below, "/", file));
+      }
+      expect_files(paths);
+      for (const std::string& file : inner) {
         const std::string path = cat(below, "/", file);
-        if (!file.ends_with(kSuffix) || file == kSuffix ||
-            fs::is_directory(folder().path() / path)) {
+        if (!file.ends_with(kSuffix) || file == kSuffix || is_folder(folder().path() / path)) {
           left_out_.push_back(path);
           continue;
         }
@@ -318,9 +324,9 @@ class UniversalCheckpoint : public ModelFiles {
 
 bool has_parameter_folders(const fs::path& folder) {
   const fs::path zero = folder / kZero;
-  if (!fs::is_directory(zero)) return false;
+  if (!is_folder(zero)) return false;
   for (const std::string& name : Directory::open(zero).list()) {
-    if (fs::is_regular_file(zero / name / cat(kWeights, kSuffix))) return true;
+    if (is_regular(zero / name / cat(kWeights, kSuffix))) return true;
   }
   return false;
 }

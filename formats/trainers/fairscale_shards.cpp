@@ -9,6 +9,9 @@
 namespace fsdp::formats::fairscale {
 
 Shards::Shards(Directory opened, const ShardSet& set) : TorchFileSet(std::move(opened)) {
+  std::vector<std::string> names;
+  for (const auto& [rank, name] : set.weights.files) names.push_back(name);
+  expect_files(names);
   for (const auto& [rank, name] : set.weights.files) read(rank, name, set);
   note_ranks();
 }

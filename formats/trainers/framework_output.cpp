@@ -71,11 +71,7 @@ class ParentOutput : public Output {
     AtomicDirectory parent(destination_, options_);
     CopyResult total;
     for (const auto& folder : folders_) folder->write_into(parent, options, total);
-    for (auto& [name, writer] : files_) {
-      OutputFile& file = parent.add_file(name);
-      const CopyResult copied = copy_pieces(writer.pieces(file), options);
-      writer.finish(file, copied.crcs);
-    }
+    for (auto& [name, writer] : files_) writer.write(parent.add_file(name), options);
     source_.check_unchanged();
     parent.commit();
     return total;

@@ -12,6 +12,7 @@
 #include "formats/content/state_tree.h"
 #include "formats/files/no_answer.h"
 #include "formats/torch/file_set.h"
+#include "formats/torch/stored_file.h"
 #include "formats/trainers/sharded_value.h"
 
 namespace fsdp::formats {
@@ -30,6 +31,9 @@ class PerRankCheckpoint : public TorchFileSet {
   // Without `find` the values themselves tell their places.
   PerRankCheckpoint(Directory opened, const RankFiles& set, const PartFinder& find)
       : TorchFileSet(std::move(opened)) {
+    std::vector<std::string> names;
+    for (const auto& [rank, name] : set.files) names.push_back(name);
+    expect_files(names);
     for (const auto& [rank, name] : set.files) read(rank, name, find);
     if (!same_keys_) check_paths();
     for (Entry& entry : entries_) add(entry);
@@ -256,7 +260,7 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
   try {
     const auto file = File::open(path);
     if (sniff_torch_stream(*file) != TorchStream::kZip) return false;
-    const std::vector<Leaf> leaves = leaves_of(read_torch_file(*file).root);
+    const std::vector<Leaf> leaves = leaves_of(read_torch_save(*file).root);
     return std::any_of(leaves.begin(), leaves.end(),
                        [](const Leaf& leaf) { return special_tensor(leaf.value) == "sharded"; });
   } catch (const Error& error) {

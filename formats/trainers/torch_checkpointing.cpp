@@ -19,6 +19,7 @@
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/files/seal.h"
+#include "formats/store/place.h"
 #include "formats/trainers/json_values.h"
 #include "formats/trainers/per_rank.h"
 #include "formats/trainers/torch_checkpointing_items.h"
@@ -235,9 +236,7 @@ class FolderReader {
   }
 
   void note_unfinished() {
-    const fs::path whole = fs::absolute(path_).lexically_normal();
-    const std::string name =
-        whole.has_filename() ? whole.filename() : whole.parent_path().filename();
+    const std::string name = name_of_place(path_);
     if (!name.starts_with(kUnfinished)) return;
     findings_.push_back({.code = ErrorCode::kNoMetadata,
                          .message = cat("the folder's name begins with ", quote(kUnfinished),

@@ -22,6 +22,7 @@
 #include "formats/files/atomic_directory.h"
 #include "formats/model/shard_spec.h"
 #include "formats/pickle/writer.h"
+#include "formats/torch/archive_copy.h"
 #include "formats/torch/writer.h"
 #include "formats/trainers/torch_checkpointing_metadata.h"
 
@@ -240,12 +241,10 @@ class FolderOutput : public Output {
         options.on_progress(before + bytes);
       };
     }
-    const CopyResult copied = copy_pieces(pieces, own);
-    layout.write_rest(copied.crcs, [&](std::uint64_t offset, std::span<const std::byte> bytes) {
-      file.write_at(offset, bytes);
-    });
+    const CopyResult copied = copy_archive(layout, pieces, file, own);
     total.bytes += copied.bytes;
     total.unchecked_bytes += copied.unchecked_bytes;
+    total.kept_bytes += copied.kept_bytes;
     file.finish(options_.sync);
   }
 

@@ -12,8 +12,9 @@
 #include "formats/content/torch_globals.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
+#include "formats/store/place.h"
 #include "formats/torch/checkpoint.h"
-#include "formats/torch/stream.h"
+#include "formats/torch/stored_file.h"
 
 namespace fsdp::formats {
 namespace {
@@ -40,7 +41,7 @@ bool is_number_behind(std::string_view text) {
 bool is_plain(const fs::path& path) {
   const auto file = File::open(path);
   if (sniff_torch_stream(*file) == TorchStream::kLegacy) return false;
-  return read_torch_file(*file).unknown_globals.empty();
+  return read_torch_save(*file).unknown_globals.empty();
 }
 
 }  // namespace
@@ -77,7 +78,7 @@ TrainerFiles trainer_files(const fs::path& folder, const std::vector<std::string
   Findings damaged;
   for (const std::string& name : names) {
     try {
-      if (!is_trainer_file(name) || fs::is_directory(folder / name) || !is_plain(folder / name)) {
+      if (!is_trainer_file(name) || is_folder(folder / name) || !is_plain(folder / name)) {
         others.push_back(name);
         continue;
       }

@@ -14,6 +14,7 @@
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/safetensors/checkpoint.h"
+#include "formats/store/place.h"
 #include "formats/torch/checkpoint.h"
 #include "formats/torch/index.h"
 #include "formats/torch/stream.h"
@@ -52,8 +53,7 @@ std::optional<std::string> model_of(const std::vector<std::string>& names, const
 // Judges by the name only: a file that cannot be read is damaged, not absent.
 std::optional<std::string> optimizer_of(const std::vector<std::string>& names,
                                         const fs::path& folder) {
-  return first_of(kOptimizers, names,
-                  [&](const char* name) { return !fs::is_directory(folder / name); });
+  return first_of(kOptimizers, names, [&](const char* name) { return !is_folder(folder / name); });
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ bool is_trainer_folder(const fs::path& folder) {
   const std::vector<std::string> names = Directory::open(folder).list();
   const bool trained = optimizer_of(names, folder) ||
                        std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-                         return is_trainer_file(name) && !fs::is_directory(folder / name);
+                         return is_trainer_file(name) && !is_folder(folder / name);
                        });
   return trained && (safetensors::is_safetensors_folder(folder) || holds_torch_index(folder) ||
                      model_of(names, folder));

@@ -37,6 +37,9 @@ std::optional<std::int64_t> number_of(const Value& value) {
 ZeroFiles::ZeroFiles(Directory opened, const std::vector<StateFile>& files)
     : ModelFiles(std::move(opened)) {
   refuse_other_layouts(files);
+  std::vector<std::string> names;
+  for (const StateFile& file : files) names.push_back(file.name);
+  expect_files(names);
   for (const StateFile& file : files) {
     if (!file.optimizer) add_model_file(file);
   }

@@ -100,6 +100,7 @@ struct EndRecord {  // [4.3.16]
 // [4.3.9]; the sizes are 4 bytes each, or 8.
 struct DataDescriptor {
   static constexpr std::uint32_t kSignature = 0x08074B50;
+  static constexpr std::size_t kCrcOffset = 4;  // where it has a signature
   std::uint32_t crc = 0;
   std::uint64_t compressed_bytes = 0;
   std::uint64_t uncompressed_bytes = 0;

@@ -8,7 +8,7 @@ signals                     SIGINT, SIGTERM, SIGHUP in mid-write: status 128 + n
 stuck                       SIGINT and SIGTERM while a thread is held in a system call that does not end
 streams                     a closed pipe, a full device, closed descriptors
 one_writer                  threads never write one file at the same time or spin for its lock; reads meanwhile are counted
-no_execution                no verb starts a program or opens a socket, over sound and damaged checkpoints
+no_execution                no verb starts a program, opens a socket or loads libcurl, over sound and damaged checkpoints
 """
 import argparse
 import hashlib
@@ -249,10 +249,12 @@ def no_execution(bench):
                      ["diff", path, path], ["reshard", path, out, "--world-size", "2", "--force"],
                      ["convert", path, f"{out}.h5", "--force"], ["rename", path, f"{out}-renamed", "--rename", "/=all.", "--force"],
                      ["inspect", path, "--html", f"{out}.html", "--force"]):
-            done = bench.run(verb, ["-e", "trace=execve,socket,connect,fork,vfork"])
+            done = bench.run(verb, ["-e", "trace=execve,socket,connect,fork,vfork,openat"])
             with open(bench.path("trace")) as f:
-                calls = [line for line in f if any(f" {c}(" in line for c in ("execve", "socket", "connect", "fork", "vfork"))]
+                lines = f.readlines()
+            calls = [line for line in lines if any(f" {c}(" in line for c in ("execve", "socket", "connect", "fork", "vfork"))]
             check(len(calls) == 1, f"{verb}: {calls}")
+            check(not any("libcurl" in line for line in lines), f"{verb}: loads what talks to servers")
             if path == damaged:
                 check(done.returncode == (1 if verb[0] == "verify" else 2), f"{verb}: status {done.returncode}")
                 check("GLOBAL" in done.stdout + done.stderr and "posix.system" in done.stdout + done.stderr, f"{verb}: {done.stderr}")

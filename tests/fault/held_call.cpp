@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Preloaded into a program under test: one call of a function takes two minutes, despite signals,
 // as on a file system that hangs.  FSDP_HELD_CALL names the function (pwrite, pread or fsync),
-// FSDP_HELD_AT the call, 1 is the first; the file FSDP_HELD_MARK is created when it is held.
+// FSDP_HELD_AT the call, 1 is the first; the file FSDP_HELD_MARK is created when it is held, and if
+// FSDP_HELD_UNTIL is set, it ends as soon as that file exists.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/types.h>
@@ -23,6 +24,11 @@ void hold(std::string_view name) {
   if (wanted == nullptr || at == nullptr || name != wanted || ++calls != std::atoi(at)) return;
   if (const char* const mark = std::getenv("FSDP_HELD_MARK"))
     close(open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (const char* const until = std::getenv("FSDP_HELD_UNTIL")) {
+    constexpr timespec kLook{0, 10'000'000};
+    while (access(until, F_OK) != 0) nanosleep(&kLook, nullptr);
+    return;
+  }
   timespec left = kHeld;
   while (nanosleep(&left, &left) != 0) {
   }

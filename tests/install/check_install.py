@@ -179,7 +179,7 @@ def main():
         checks.that("library", len(libraries) == 1, libraries)
         check_headers(checks, os.path.join(prefix, "include"))
         stray = [path for path in glob.glob(os.path.join(prefix, "**/*"), recursive=True)
-                 if os.path.isfile(path) and not path.endswith((".h", ".a", ".cmake", "fsdp-ckpt", ".fish", ".1", "_fsdp-ckpt"))]
+                 if os.path.isfile(path) and not path.endswith((".h", ".a", ".cmake", "fsdp-ckpt", "fsdp-ckpt-mpi", ".fish", ".1", "_fsdp-ckpt"))]
         checks.that("nothing else is installed", not stray, stray)
         for path in glob.glob(os.path.join(prefix, "lib*/cmake/fsdp/*.cmake")):
             with open(path, encoding="utf-8") as file:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Seals, on checkpoints of every producer: no false alarm, PyTorch still loads them, every damage is found.
 
-    check_seals.py CASE... --tool FSDP_CKPT [--seed N]
+    check_seals.py CASE... --tool FSDP_CKPT [--commands PROGRAM] [--seed N]
 
 A case is a folder with ckpt (a folder or a file) or full.pt in it.  Each is copied, in two ways; verify of the copy, without a seal,
 reports the same as for the original, and no data newer than its metadata.  It is sealed and matches.  Then it is damaged, one way at a
@@ -11,6 +11,9 @@ time, and restored again:
 - bytes of every file are changed, including `.metadata` and the seal (every byte if the case is small);
 - every two items of one size are swapped, within a file and between files (up to 60 for each case, at random).
 Two saves by PyTorch into one folder are mixed in every way, with and without a seal.
+
+PROGRAM is run_commands.cpp, which has the tool's verbs in one process: the sixty thousand runs of verify are its, and one in a hundred,
+drawn at random, the tool's too, with the same answer.
 """
 import argparse
 import itertools
@@ -46,11 +49,42 @@ def check(condition, *what):
         print("WRONG:", *what, flush=True)
 
 
+class Commands:
+    """Runs commands by PROGRAM; without one, each by the tool."""
+
+    SHARE_OF_TOOL = 0.01
+
+    def __init__(self, tool, program):
+        self.tool, self.drawn = tool, random.Random(1)
+        self.process = program and subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def by_tool(self, words):
+        result = subprocess.run([self.tool, *words], capture_output=True, text=True)
+        return result.returncode, result.stdout, result.stderr
+
+    def run(self, *words):
+        if not self.process:
+            return self.by_tool(words)
+        self.process.stdin.write("\t".join(words).encode() + b"\n")
+        self.process.stdin.flush()
+        status, *lengths = map(int, self.process.stdout.readline().split())
+        answer = (status, *(self.process.stdout.read(length).decode() for length in lengths))
+        if self.drawn.random() < self.SHARE_OF_TOOL:
+            counts["by the tool too"] += 1
+            check(answer == self.by_tool(words), "the tool answers otherwise", words, answer)
+        return answer
+
+    def close(self):
+        if self.process:
+            self.process.stdin.close()
+            check(self.process.wait() == 0, "the program that runs commands ends with", self.process.returncode)
+
+
 def verify(path, *options):
     """Returns the exit status, and the output of --json."""
-    result = subprocess.run([TOOL, "verify", path, "--json", *options], capture_output=True, text=True)
-    check(result.returncode in (0, 1), path, options, result.stderr)
-    return result.returncode, json.loads(result.stdout) if result.returncode in (0, 1) else {}
+    status, out, err = COMMANDS.run("verify", path, "--json", *options)
+    check(status in (0, 1), path, options, err)
+    return status, json.loads(out) if status in (0, 1) else {}
 
 
 def codes(report):
@@ -248,13 +282,17 @@ def check_mixed(work):
 
 
 def main():
-    global TOOL
+    global TOOL, COMMANDS
     parser = argparse.ArgumentParser()
     parser.add_argument("cases", nargs="+")
     parser.add_argument("--tool", required=True)
+    parser.add_argument("--commands")
     parser.add_argument("--seed", type=int, default=14)
     args = parser.parse_args()
     TOOL = args.tool
+    COMMANDS = Commands(args.tool, args.commands)
+    if args.commands:
+        counts["by the tool too"] = 0
     drawn = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as work:
         check_mixed(work)
@@ -263,6 +301,7 @@ def main():
             os.mkdir(folder)
             check_case(case.rstrip("/"), folder, drawn)
             shutil.rmtree(folder)
+    COMMANDS.close()
     print(f"{len(args.cases)} checkpoints, seed {args.seed}: " + ", ".join(f"{n} {what}" for what, n in counts.items()) +
           f"; {len(failures)} wrong")
     return 1 if failures or not all(counts[what] for what in counts if what != "refused") else 0

@@ -11,6 +11,7 @@
 #                           is the folder torchtitan-0.2 with that of requirements-torchtitan-0.2.txt
 #   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
+#   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
 #   need_release            sets RELEASE_PYTHON to one with those of requirements-release.txt
 #   need_old_userland       sets OLD_USERLAND to a root file system of Debian 11, or to nothing where none can be made
@@ -67,8 +68,9 @@ packages_of() {
   case $1 in
     tool) echo g++ cmake ninja-build pkg-config zlib1g-dev libisal-dev libzstd-dev nettle-dev libhdf5-dev nlohmann-json3-dev libtomlplusplus-dev libcli11-dev ;;
     python) echo python3 python3-venv ;;
+    mpi) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
-    test) echo libgtest-dev libgmock-dev python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    test) echo libgtest-dev libgmock-dev 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libexpat1 python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
     package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
     format) echo clang-format-14 ;;
     tidy) echo clang-16 clang-tidy-16 ;;
@@ -288,6 +290,12 @@ need_peft() {
 need_producers() {
   bare_python producers 'import torchao, torchmetrics, torchvision'
   PRODUCERS_PYTHON=$BARE_PYTHON
+}
+
+# About 300 MB and 30 s.
+need_remote() {
+  bare_python remote 'import boto3, flask, moto.server, s3fs, s3torchconnector.dcp'
+  REMOTE_PYTHON=$BARE_PYTHON
 }
 
 # A separate environment that sees the packages of PYTHON's: about 150 MB and a minute.

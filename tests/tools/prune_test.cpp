@@ -206,5 +206,12 @@ TEST(Pruning, a_series_is_a_path_without_its_numbers) {
   EXPECT_EQ(series_of("epoch=1-step=20.ckpt"), "epoch=#-step=#.ckpt");
 }
 
+TEST_F(PruneTest, checkpoints_in_a_store_stay) {
+  const CliResult result = run_cli({"prune", "s3://bucket/run", "--keep", "1"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("error[UNSUPPORTED]: s3://bucket/run: is a URL; checkpoints in "
+                                    "a store are not removed, only local ones"));
+}
+
 }  // namespace
 }  // namespace fsdp::cli

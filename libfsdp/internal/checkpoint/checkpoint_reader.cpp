@@ -2,14 +2,17 @@
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include "formats/base/error.h"
+#include "formats/base/url.h"
 #include "formats/content/content.h"
 #include "formats/open.h"
+#include "formats/remote/remote_stores.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
 
@@ -17,9 +20,20 @@ namespace fsdp::internal {
 
 using formats::Value;
 
+namespace {
+
+// The stores of URLs become known with the first one, so that nobody else pays for them.
+const std::filesystem::path& known_place(const std::filesystem::path& path) {
+  static std::once_flag once;
+  if (formats::is_url(path.native())) std::call_once(once, formats::register_remote_stores);
+  return path;
+}
+
+}  // namespace
+
 CheckpointReader::CheckpointReader(const std::filesystem::path& path,
                                    const std::set<std::string>& allowed_globals)
-    : checkpoint_(formats::open_checkpoint(path, {allowed_globals})),
+    : checkpoint_(formats::open_checkpoint(known_place(path), {allowed_globals})),
       content_(formats::content_of(*checkpoint_)) {}
 
 void CheckpointReader::want(std::size_t number, const at::Tensor& target,

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <mutex>
 #include <numeric>
 #include <random>
 
@@ -15,6 +17,7 @@
 
 #include "formats/base/crc32.h"
 #include "formats/base/error.h"
+#include "tests/support/thread_team.h"
 
 namespace fsdp::formats {
 namespace {
@@ -220,6 +223,43 @@ TEST(CopyPieces, empty_and_rank_0_tensors_have_their_crc) {
   EXPECT_EQ(scalar.written(), scalar.truth());
 }
 
+// Who waits for the last piece of a file would wait for ever for one that is never told of.
+TEST(CopyPieces, each_piece_is_told_of_once_also_without_bytes) {
+  Fixture f({40, 100});
+  std::vector<TargetPiece> pieces;
+  const auto add = [&](std::int64_t row, std::int64_t rows) {
+    pieces.push_back(f.piece({f.chunk(f.whole())}));
+    pieces.back().box = {{row, 0}, {rows, 100}};
+    pieces.back().offset += static_cast<std::uint64_t>(row) * 400;
+  };
+  add(0, 0);
+  add(0, 10);
+  add(10, 0);
+  add(10, 0);
+  add(10, 30);
+  add(40, 0);
+  for (const unsigned threads : {1U, 3U}) {
+    CopyOptions options;
+    options.threads = threads;
+    options.max_buffer_bytes = 4000;
+    std::mutex mutex;
+    std::vector<std::vector<std::uint32_t>> told(pieces.size());
+    options.on_piece = [&](std::size_t piece, std::uint32_t crc) {
+      const std::lock_guard lock(mutex);
+      told.at(piece).push_back(crc);
+    };
+    const CopyResult result = copy_pieces(pieces, options);
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+      EXPECT_THAT(told[i], testing::ElementsAre(result.crcs.at(i))) << i;
+    EXPECT_EQ(told[0].at(0), 0U);
+    // Without pieces that have bytes, too.
+    const CopyResult none = copy_pieces(std::span(pieces).subspan(2, 2), options);
+    EXPECT_EQ(none.bytes, 0U);
+    EXPECT_EQ(told[0].size(), 2U);
+    EXPECT_EQ(told[1].size(), 2U);
+  }
+}
+
 TEST(CopyPieces, conjugated_columns_are_resolved_on_the_way) {
   // One complex number a row and chunk; the second chunk is stored conjugated.
   std::vector<float> left = {1, 2, 5, 6};
@@ -280,6 +320,103 @@ TEST(CopyPieces, a_failed_write_reaches_the_caller) {
   OutputFile closed{FileDescriptor(-1), "closed"};
   piece.file = &closed;
   EXPECT_THROW(run(piece), Error);
+}
+
+// Runs the copy as a team of threads.  Returns each member's result.
+std::vector<CopyResult> run_together(std::span<const TargetPiece> pieces, std::size_t ranks,
+                                     std::vector<std::string>* errors = nullptr) {
+  std::vector<CopyResult> results(ranks);
+  auto found = test::run_team(ranks, [&](Team& team) {
+    CopyOptions options;
+    options.threads = 2;
+    options.max_buffer_bytes = 1U << 20U;
+    options.team = &team;
+    results[team.rank()] = copy_pieces(pieces, options);
+  });
+  if (errors != nullptr) *errors = std::move(found);
+  return results;
+}
+
+TEST(CopyPieces, a_team_writes_the_bytes_that_one_process_does) {
+  for (const std::size_t ranks : {1U, 2U, 3U, 4U, 9U}) {
+    for (const bool transposed : {false, true}) {
+      Fixture f({500, 300});
+      const TargetPiece piece =
+          f.piece({f.chunk({{0, 0}, {200, 300}}, true, transposed),
+                   f.chunk({{200, 0}, {100, 300}}, false, transposed),
+                   f.chunk({{300, 0}, {200, 170}}), f.chunk({{300, 170}, {200, 130}})});
+      const CopyResult alone = run(piece);
+      const Numbers truth = f.written();
+      for (const CopyResult& result : run_together(std::span(&piece, 1), ranks)) {
+        EXPECT_EQ(result.crcs, alone.crcs);
+        EXPECT_EQ(result.bytes, alone.bytes);
+        EXPECT_EQ(result.unchecked_bytes, alone.unchecked_bytes);
+      }
+      EXPECT_EQ(f.written(), truth);
+      EXPECT_EQ(truth, f.truth());
+    }
+  }
+}
+
+TEST(CopyPieces, a_team_divides_several_pieces_and_empty_ones) {
+  Fixture f({100, 100});
+  std::vector<TargetPiece> pieces;
+  for (int i = 0; i < 10; ++i) {
+    pieces.push_back(f.piece({f.chunk(f.whole())}));
+    pieces.back().box = {{i * 10, 0}, {10, 100}};
+    pieces.back().offset += static_cast<std::uint64_t>(i) * 4000;
+    pieces.push_back(f.piece({}));
+    pieces.back().box = {{0, 0}, {0, 100}};
+  }
+  std::vector<std::string> errors;
+  const auto results = run_together(pieces, 4, &errors);
+  EXPECT_THAT(errors, testing::Each(""));
+  EXPECT_EQ(f.written(), f.truth());
+  EXPECT_EQ(results[3].bytes, 40'000U);
+  EXPECT_EQ(results[3].crcs, results[0].crcs);
+}
+
+// A source that counts the bytes that are read of it.
+class CountedSource : public ByteSource {
+ public:
+  explicit CountedSource(std::shared_ptr<const ByteSource> source) : source_(std::move(source)) {}
+  std::uint64_t size() const override { return source_->size(); }
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
+    read += out.size();
+    source_->read_at(offset, out);
+  }
+  mutable std::atomic<std::uint64_t> read{0};
+
+ private:
+  std::shared_ptr<const ByteSource> source_;
+};
+
+TEST(CopyPieces, a_team_reads_no_byte_twice_though_storages_are_divided) {
+  Fixture f({600, 600});
+  SourceChunk chunk = f.chunk(f.whole());
+  const auto counted = std::make_shared<CountedSource>(chunk.data.source);
+  chunk.data.source = counted;
+  const TargetPiece piece = f.piece({chunk});
+  std::vector<std::string> errors;
+  run_together(std::span(&piece, 1), 3, &errors);
+  EXPECT_THAT(errors, testing::Each(""));
+  EXPECT_EQ(counted->read, 600U * 600U * 4U);
+  // A flipped bit is found although no member reads the whole storage.
+  f.storage(0)[100] ^= 1U;
+  run_together(std::span(&piece, 1), 3, &errors);
+  EXPECT_THAT(errors, testing::Each(testing::HasSubstr("chunk0: 'w': data at byte 0: CRC-32")));
+}
+
+TEST(CopyPieces, a_team_checks_what_no_member_needs) {
+  Fixture f({100, 100});
+  TargetPiece piece = f.piece({f.chunk(f.whole())});
+  piece.box = {{40, 0}, {20, 100}};
+  std::vector<std::string> errors;
+  run_together(std::span(&piece, 1), 2, &errors);
+  EXPECT_THAT(errors, testing::Each(""));
+  f.storage(0)[3] ^= 1U;
+  run_together(std::span(&piece, 1), 2, &errors);
+  EXPECT_THAT(errors, testing::Each(testing::HasSubstr("CRC-32 stored")));
 }
 
 }  // namespace

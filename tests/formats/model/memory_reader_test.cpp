@@ -178,7 +178,11 @@ TEST_F(MemoryReaderTest, pieces_are_expected_before_they_are_located) {
   const Box box = whole_box(std::vector<std::int64_t>{10});
   for (std::size_t i = 0; i < 40; ++i) {
     TargetPiece target = piece(box, {});
-    target.expect = [&, i] { ++expected[i]; };
+    target.expect = [&, i](ElementRange part) {
+      EXPECT_EQ(part.count, 10U);
+      ++expected[i];
+      return false;
+    };
     target.sources = [&, i] {
       EXPECT_EQ(expected[i], 1);
       EXPECT_EQ(expected[std::min<std::size_t>(i + 1, 39)], 1) << "the next one, too";
@@ -188,6 +192,26 @@ TEST_F(MemoryReaderTest, pieces_are_expected_before_they_are_located) {
   }
   read_into_memory(pieces, true);
   EXPECT_EQ(std::count(expected.begin(), expected.end(), 1), 40);
+}
+
+// Where they say that more hints are worth giving, all pieces get theirs at once.
+TEST_F(MemoryReaderTest, hints_are_given_as_long_as_they_are_worth_it) {
+  write(std::vector<Numbers>(40, numbers(10, 0)));
+  std::vector<Numbers> found(40, Numbers(10));
+  std::vector<MemoryPiece> pieces;
+  std::size_t expected = 0;
+  const Box box = whole_box(std::vector<std::int64_t>{10});
+  for (std::size_t i = 0; i < 40; ++i) {
+    TargetPiece target = piece(box, {});
+    target.expect = [&](ElementRange) { return ++expected < 30; };
+    target.sources = [&, i] {
+      EXPECT_EQ(expected, std::min<std::size_t>(30 + i, 40)) << "one more for each that is read";
+      return std::vector{chunk(i, box)};
+    };
+    pieces.push_back(into(std::move(target), found[i], false));
+  }
+  read_into_memory(pieces, true);
+  EXPECT_EQ(expected, 40U);
 }
 
 }  // namespace

@@ -70,5 +70,22 @@ TEST(PartialReads, go_through_text_as_they_are) {
     EXPECT_THROW(partial_reads_from(text), Error) << text;
 }
 
+TEST(PartialReads, are_not_taken_from_a_text_that_no_reader_writes) {
+  const std::string code = std::to_string(static_cast<int>(ErrorCode::kZipCrc));
+  const std::string head = "1 4 file 1 k 0 9 7 ";
+  EXPECT_EQ(partial_reads_from(head + code + " 1 4 5 3 ").size(), 1U);
+  for (const std::string& text : {
+           "1 99999999999999999 file 1 k 0 9 7 " + code + " 0 ",    // a name longer than the text
+           "1 4 file 1 k 0 9223372036854775808 7 " + code + " 0 ",  // a storage of 8 EiB
+           head + "100000 0 ",                                      // a code of no error
+           head + "0 0 ",                                           // of no checksum
+           head + code + " 1 4 6 3 ",                               // a part past the storage's end
+           head + code + " 1 10 0 3 ",                              // one behind it
+           head + code + " 1 4 18446744073709551615 3 ",
+       }) {
+    EXPECT_THROW(partial_reads_from(text), Error) << text;
+  }
+}
+
 }  // namespace
 }  // namespace fsdp::formats

@@ -169,46 +169,46 @@ def seal(path: Path, *, dry_run: bool = False, force: bool = False, sync: bool =
 
 def consolidate(path: Path, out: Path, *, to: Optional[str] = None, dtype: Optional[str] = None, strip_prefix: Globs = None,
                 max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False, force: bool = False,
-                sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+                sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
                 allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
                 progress: OnProgress = None, check: bool = True) -> Output:
     """Joins a sharded checkpoint into one full state dict."""
     return _asked(Output, "consolidate", [_path(path), _path(out)], {
         "to": to, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size, "drop_values": drop_values,
-        "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "dry_run": dry_run, "force": force, "sync": sync, "resume": resume, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def convert(path: Path, out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None, dtype: Optional[str] = None,
             strip_prefix: Globs = None, max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False,
-            force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+            force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
             allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
             progress: OnProgress = None, check: bool = True) -> Output:
     """Writes a checkpoint in another format."""
     return _asked(Output, "convert", [_path(path), _path(out)], {
         "to": to, "world_size": world_size, "dtype": dtype, "strip_prefix": strip_prefix, "max_shard_size": max_shard_size,
-        "drop_values": drop_values, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
+        "drop_values": drop_values, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume, "seal": seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def shard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replicate: Globs = None, dry_run: bool = False,
-          force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+          force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
           allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
           progress: OnProgress = None, check: bool = True) -> Resharded:
     """Cuts a full checkpoint into a folder of `world_size` ranks, as FSDP saves it."""
     return _asked(Resharded, "shard", [_path(path), _path(out)], {
-        "world_size": world_size, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync,
+        "world_size": world_size, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
         "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
 def reshard(path: Path, out: Path, *, world_size: int, shard: Globs = None, replicate: Globs = None, dry_run: bool = False,
-            force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+            force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
             allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
             progress: OnProgress = None, check: bool = True) -> Resharded:
     """Lays a folder out for `world_size` ranks, as FSDP saves it."""
     return _asked(Resharded, "reshard", [_path(path), _path(out)], {
-        "world_size": world_size, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync,
+        "world_size": world_size, "shard": shard, "replicate": replicate, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
         "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
@@ -242,27 +242,27 @@ def _assignments(parameters: Optional[Mapping[str, int]]) -> Optional[List[str]]
 def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mapping[str, int]] = None, config: Optional[Path] = None,
               reverse: bool = False, drop_optimizer: bool = False, to: Optional[str] = None, world_size: Optional[int] = None,
               dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None,
-              dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+              dry_run: bool = False, force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None,
               exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
               progress: OnProgress = None, check: bool = True) -> Mapped:
     """Makes the tensors of another model's code: `rules` is a file of rules or a built-in map, the verb `map`."""
     return _asked(Mapped, "map", [_path(rules), _path(path), _path(out)], {
         "set": _assignments(parameters), "config": None if config is None else _path(config), "reverse": reverse,
         "drop_optimizer": drop_optimizer, "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size,
-        "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
-        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync,
+        "resume": resume, "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] = None, parameters: Optional[Mapping[str, int]] = None,
                  config: Optional[Path] = None, model: Optional[str] = None, incomplete: bool = False, dtype: Optional[str] = None,
                  max_shard_size: Size = None, strip_prefix: Globs = None, dry_run: bool = False, force: bool = False,
-                 sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
-                 threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Exported:
+                 sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
+                 allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Exported:
     """Writes the model as the folder that from_pretrained loads, the verb `export`."""
     return _asked(Exported, "export", [_path(path), _path(out)], {
         "to": to, "map": None if map is None else _path(map), "set": _assignments(parameters),
         "config": None if config is None else _path(config), "model": model, "incomplete": incomplete, "dtype": dtype,
-        "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync,
+        "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
         "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
@@ -336,7 +336,7 @@ def groups(path: Path, out: Path, options: Optional[Dict[str, Any]] = None, *, s
 def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[float]] = None, normalize: bool = False,
             accumulate: Optional[str] = None, optimizer: bool = False, differing: Optional[str] = None, to: Optional[str] = None,
             world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False,
-            dry_run: bool = False, force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None,
+            dry_run: bool = False, force: bool = False, sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None,
             exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None,
             progress: OnProgress = None, check: bool = True) -> Averaged:
     """Averages checkpoints of any formats, or adds them up with `weights`."""
@@ -344,7 +344,7 @@ def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[floa
     return _asked(Averaged, "average", [*map(_path, paths), _path(out)], {
         "weights": words, "normalize": normalize, "accumulate": accumulate, "optimizer": optimizer, "differing": differing,
         "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
-        "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
+        "dry_run": dry_run, "force": force, "sync": sync, "resume": resume, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 

@@ -23,6 +23,7 @@ class Written(Answer):
     buffer_bytes: int
     free_bytes: Optional[int]
     unchecked_bytes: Optional[int]
+    kept_bytes: Optional[int]
     seconds: Optional[float]
     asks_for: Optional[List[str]]
 

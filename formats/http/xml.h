@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// XML as object stores write it, read by libexpat, which is loaded when it is first needed.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace fsdp::formats {
+
+// Receives elements as they begin and end.  A path is that from the outermost element to this one,
+// without prefixes of namespaces: "ListBucketResult/Contents/Key".
+class XmlHandler {
+ public:
+  XmlHandler() = default;
+  XmlHandler(const XmlHandler&) = delete;
+  XmlHandler& operator=(const XmlHandler&) = delete;
+  virtual ~XmlHandler() = default;
+
+  virtual void begin(std::string_view path) = 0;
+  // `text`: the characters between the element's tags, without those of elements in it.
+  virtual void end(std::string_view path, const std::string& text) = 0;
+};
+
+// Reads a whole document.  Refused: a document type (and so every entity of its own), elements more
+// than 16 deep, names longer than 256 bytes, text of an element beyond 64 KiB.
+// Throws: kNetwork telling the symptom, kUnsupported where libexpat cannot be loaded, and what the
+// handler throws.
+void parse_xml(std::string_view document, XmlHandler& handler);
+
+}  // namespace fsdp::formats

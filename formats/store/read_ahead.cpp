@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/store/read_ahead.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/interrupt.h"
+
+namespace fsdp::formats {
+namespace {
+
+using Block = AheadFile::Block;
+using State = Block::State;
+
+// Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
+constexpr std::uint64_t kLeastRequest = 256U << 10U;
+constexpr std::uint64_t kMostRequest = 8U << 20U;
+// Unwanted bytes that are read rather than asked around: what a link brings in the time that one of
+// many requests adds.
+constexpr std::uint64_t kGap = 64U << 10U;
+// Reads with a smaller gap follow each other: headers of records stand between their data.
+constexpr std::uint64_t kNear = 8U << 10U;
+// Files up to this size are read whole by the first read.
+constexpr std::uint64_t kSmallFile = 1U << 20U;
+// A read that nothing foretold is extended to this, for the next ones beside it, and at an end of
+// the file, where headers, pickles and directories are, to that.
+constexpr std::uint64_t kLeastRead = 64U << 10U;
+constexpr std::uint64_t kEndBytes = 256U << 10U;
+constexpr std::uint64_t kFirstWindow = 512U << 10U;
+// Hints that wait, at most: each takes some 200 bytes.
+constexpr std::size_t kMostWaiting = 20'000;
+// Of one hint; what lies behind it is noticed when it is read.
+constexpr std::uint64_t kMostHinted = std::uint64_t{4} << 30U;
+// The longest time until a request to stop is noticed.
+constexpr std::chrono::milliseconds kPoll{100};
+
+}  // namespace
+
+struct ReadAhead::Impl {
+  using FilePointer = std::shared_ptr<AheadFile>;
+  using BlockPointer = std::shared_ptr<Block>;
+  using Lock = std::unique_lock<std::mutex>;
+
+  explicit Impl(const std::atomic<std::uint64_t>& memory) : budget(memory) {}
+
+  std::uint64_t request_bytes() const {
+    return std::clamp<std::uint64_t>(budget / (kMostAtOnce / 2), kLeastRequest, kMostRequest);
+  }
+
+  const std::atomic<std::uint64_t>& budget;
+  std::mutex mutex;
+  std::condition_variable work;   // there is something to do, or room for it
+  std::condition_variable ready;  // a block came
+  std::deque<std::pair<FilePointer, BlockPointer>> queue;  // those no longer waiting are skipped
+  std::uint64_t waiting_bytes = 0;                         // of the queue
+  std::uint64_t held_bytes = 0;   // of blocks that are on the way or at hand
+  std::uint64_t spent_bytes = 0;  // of those that were read to their end
+  std::uint64_t clock = 0;        // the order of the next hint
+  std::uint64_t taken = 0;        // bytes that were read so far
+  // Blocks by their last use; apart those that are read more than once, from the first time on.
+  using Shelf =
+      std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<FilePointer, BlockPointer>>;
+  Shelf at_hand;
+  Shelf looked_at;
+  std::uint64_t looked_at_bytes = 0;
+  std::deque<std::pair<FilePointer, BlockPointer>> spent;  // the oldest first
+  std::uint64_t number = 0;  // of the last block at hand: orders may be equal
+  std::vector<std::thread> threads;
+  std::uint64_t windows = 0;  // files that are read in order without hints
+  unsigned idle = 0;
+  bool stopped = false;
+
+  Shelf& shelf_of(const Block& block) {
+    return block.kept && block.reach != 0 ? looked_at : at_hand;
+  }
+
+  // Returns whether the next hint has room.
+  bool may_begin() {
+    while (!queue.empty() && queue.front().second->state != State::kWaiting) queue.pop_front();
+    return !queue.empty() && make_room(queue.front().second->size());
+  }
+
+  // Has a thread begin the next hint, if there is room for it.
+  void wake() {
+    if (waiting_bytes == 0 || stopped || !may_begin()) return;
+    if (idle == 0 && threads.size() < kMostAtOnce) {
+      try {
+        threads.emplace_back([this] { serve(); });
+      } catch (const std::exception&) {
+        // Readers make the requests themselves.
+      }
+    }
+    work.notify_one();
+  }
+
+  void serve() {
+    Lock lock(mutex);
+    while (!stopped) {
+      if (!may_begin()) {
+        ++idle;
+        work.wait(lock);
+        --idle;
+        continue;
+      }
+      const auto [file, block] = std::move(queue.front());
+      queue.pop_front();
+      begin(*block);
+      wake();  // the next thread, as long as there is work
+      fetch(file, block, lock);
+    }
+  }
+
+  void begin(Block& block) {
+    waiting_bytes -= block.size();
+    held_bytes += block.size();
+    block.state = State::kReading;
+  }
+
+  // Makes the request of a block that was begun.
+  void fetch(const FilePointer& file, const BlockPointer& block, Lock& lock) {
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      block->bytes = std::make_shared_for_overwrite<std::byte[]>(block->size());
+      file->store.read(file->url, file->file, block->begin, {block->bytes.get(), block->size()});
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    block->key = {taken, ++number};
+    try {
+      if (!failure && !file->closed) shelf_of(*block).emplace(block->key, std::pair(file, block));
+    } catch (const std::bad_alloc&) {
+      failure = std::current_exception();
+    }
+    if (failure || file->closed) {
+      // A later read tries again, or gets this error if it waits for it already.
+      block->failure = failure;
+      forget(*file, block);
+      block->state = State::kFailed;
+    } else {
+      block->state = State::kReady;
+    }
+    ready.notify_all();
+  }
+
+  // Takes a block that was begun out of its file, and gives back its memory.
+  void forget(AheadFile& file, const BlockPointer& block) {
+    const auto at = file.blocks.find(block->begin);
+    if (at != file.blocks.end() && at->second == block) file.blocks.erase(at);
+    if (block->state == State::kReady) {
+      if (&shelf_of(*block) == &looked_at) looked_at_bytes -= block->size();
+      shelf_of(*block).erase(block->key);
+    }
+    held_bytes -= block->size();
+    if (block->spent) spent_bytes -= block->size();
+    block->bytes.reset();
+    block->state = State::kGone;
+    work.notify_one();
+  }
+
+  // Gives back blocks that were read, and those that nobody came for, until `bytes` have room.
+  // Returns whether they have.
+  bool make_room(std::uint64_t bytes) {
+    while (held_bytes != 0 && held_bytes + bytes > budget) {
+      while (!spent.empty() &&
+             (spent.front().second->state != State::kReady || !spent.front().second->spent)) {
+        spent.pop_front();
+      }
+      // The last ones may be read again: headers first, then data.
+      if (spent_bytes > budget / 8 && !spent.empty()) {
+        const auto [file, block] = std::move(spent.front());
+        spent.pop_front();
+        forget(*file, block);
+        continue;
+      }
+      // So may what stands at the ends of files, most of which nobody reads again.
+      if (looked_at_bytes > budget / 4) {
+        const auto [file, block] = looked_at.begin()->second;
+        forget(*file, block);
+        continue;
+      }
+      if (at_hand.empty()) return false;
+      // What stands before a hint fits into the memory: nobody comes for this block any more.
+      const auto [file, block] = at_hand.begin()->second;
+      if (block->key.first + budget >= taken) return false;
+      forget(*file, block);
+    }
+    return true;
+  }
+
+  void add(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
+    const std::uint64_t most = request_bytes();
+    if (const auto next = file->blocks.lower_bound(from); next != file->blocks.begin()) {
+      const BlockPointer& last = std::prev(next)->second;
+      const bool near =
+          from - last->end <= kGap && clock - last->order <= budget / 4 && last->kept == kept;
+      if (near && last->state == State::kWaiting && to - last->begin <= most) {
+        last->used += from - last->end;
+        waiting_bytes += to - last->end;
+        clock += to - last->end;
+        last->end = to;
+        return;
+      }
+    }
+    while (from < to) {
+      auto block = std::make_shared<Block>();
+      block->begin = from;
+      block->end = std::min(to, from + most);
+      block->order = clock;
+      block->kept = kept;
+      const auto at = file->blocks.emplace(from, block).first;
+      try {
+        queue.emplace_back(file, block);
+      } catch (const std::bad_alloc&) {
+        file->blocks.erase(at);
+        throw;
+      }
+      waiting_bytes += block->size();
+      clock += block->size();
+      from = block->end;
+    }
+  }
+
+  // Keeps what was read once already: headers first, then data.
+  void want_again(AheadFile& file, std::uint64_t from, std::uint64_t to) {
+    auto at = file.blocks.upper_bound(from);
+    if (at != file.blocks.begin()) --at;
+    for (; at != file.blocks.end() && at->first < to; ++at) {
+      Block& block = *at->second;
+      if (block.end <= from || !block.spent) continue;
+      block.spent = false;
+      spent_bytes -= block.size();
+      const std::uint64_t wanted = std::min(to, block.end) - std::max(from, block.begin);
+      block.used = block.size() - wanted;
+      auto entry = at_hand.extract(block.key);
+      block.key = entry.key() = {taken, ++number};
+      at_hand.insert(std::move(entry));
+    }
+  }
+
+  // Adds the parts of a range that no block has yet.
+  void expect(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
+    to = std::min(to, file->file.bytes);
+    want_again(*file, from, to);
+    auto at = file->blocks.upper_bound(from);
+    if (at != file->blocks.begin() && std::prev(at)->second->end > from)
+      from = std::prev(at)->second->end;
+    while (from < to) {
+      const std::uint64_t until = at == file->blocks.end() ? to : std::min(to, at->first);
+      const std::uint64_t behind = at == file->blocks.end() ? to : at->second->end;
+      if (at != file->blocks.end()) ++at;
+      if (from < until) add(file, from, until, kept);
+      from = std::max(until, behind);
+    }
+  }
+
+  // The block that has the byte, or null.
+  static BlockPointer block_at(const AheadFile& file, std::uint64_t offset) {
+    auto at = file.blocks.upper_bound(offset);
+    if (at == file.blocks.begin()) return nullptr;
+    --at;
+    return at->second->end > offset ? at->second : nullptr;
+  }
+
+  void set_window(AheadFile& file, std::uint64_t bytes) {
+    windows += bytes == 0 ? 0 : 1;
+    windows -= file.window == 0 ? 0 : 1;
+    file.window = bytes;
+  }
+
+  // The files that are read so share the memory.
+  void widen(AheadFile& file) {
+    const std::uint64_t most = std::max(budget / 2 / windows, kLeastRequest);
+    set_window(file, std::min(file.window * 2, most));
+  }
+
+  // A read that no hint foretold: makes blocks for it and for what probably follows.  Returns false
+  // if it is better read as it is.
+  bool foresee(const FilePointer& file, std::uint64_t offset, std::uint64_t bytes) {
+    const std::uint64_t size = file->file.bytes;
+    if (size <= kSmallFile) {
+      expect(file, 0, size, true);
+      return true;
+    }
+    if (file->next != 0 && offset >= file->next && offset - file->next <= kNear) {
+      if (file->window == 0 || file->window_end < offset) {
+        set_window(*file, kFirstWindow);
+        file->window_end = offset;
+      }
+      const std::uint64_t wanted = std::max(offset + bytes, file->window_end);
+      expect(file, offset, std::min(size, wanted + file->window), false);
+      file->window_end = std::min(size, wanted + file->window);
+      widen(*file);
+      return true;
+    }
+    set_window(*file, 0);
+    if (bytes >= kLeastRead) return false;
+    // The end of a file is read backwards: its directory stands before it.
+    if (offset >= size - kEndBytes) {
+      expect(file, size - kEndBytes, size, true);
+    } else {
+      expect(file, offset, offset + (offset == 0 ? kEndBytes : kLeastRead), true);
+    }
+    return true;
+  }
+
+  // Reads ahead of reads that follow each other before what was read ahead is used up: when half of
+  // the last window is, which was half as large as the next one.
+  void follow(const FilePointer& file, std::uint64_t offset) {
+    if (file->window == 0 || file->window_end <= offset || file->window_end >= file->file.bytes ||
+        file->window_end - offset > file->window / 4) {
+      return;
+    }
+    const std::uint64_t end = std::min(file->file.bytes, file->window_end + file->window);
+    expect(file, file->window_end, end, false);
+    file->window_end = end;
+    widen(*file);
+  }
+
+  // Copies from the block what it has from `offset` on.  Returns the number of bytes; 0: the block
+  // is gone.
+  std::uint64_t take(const FilePointer& file, const BlockPointer& block, std::uint64_t offset,
+                     std::span<std::byte> out, Lock& lock) {
+    if (block->state == State::kWaiting) {
+      make_room(block->size());
+      begin(*block);
+      wake();
+      fetch(file, block, lock);
+    }
+    while (block->state == State::kReading) {
+      wake();
+      ready.wait_for(lock, kPoll);
+      throw_if_interrupted();
+    }
+    if (block->state == State::kFailed && block->failure) std::rethrow_exception(block->failure);
+    if (block->state != State::kReady) return 0;
+    const std::uint64_t bytes = std::min<std::uint64_t>(out.size(), block->end - offset);
+    taken += bytes;
+    auto entry = shelf_of(*block).extract(block->key);
+    if (block->kept && block->reach == 0) looked_at_bytes += block->size();
+    block->used += bytes;
+    block->reach = std::max(block->reach, offset + bytes);
+    block->key = entry.key() = {taken, ++number};
+    shelf_of(*block).insert(std::move(entry));
+    if (!block->kept && !block->spent && block->used >= block->size() &&
+        block->reach == block->end) {
+      spent.emplace_back(file, block);
+      block->spent = true;
+      spent_bytes += block->size();
+      work.notify_one();
+    }
+    const auto from = block->bytes;
+    const std::uint64_t at = offset - block->begin;
+    lock.unlock();
+    std::memcpy(out.data(), from.get() + at, bytes);
+    lock.lock();
+    return bytes;
+  }
+
+  // Reads what no block has, up to the next block.  Returns the number of bytes.
+  std::uint64_t read_alone(const FilePointer& file, std::uint64_t offset, std::span<std::byte> out,
+                           Lock& lock) {
+    const auto next = file->blocks.lower_bound(offset);
+    const std::uint64_t until = next == file->blocks.end() ? file->file.bytes : next->first;
+    const auto part = out.first(std::min<std::uint64_t>(out.size(), until - offset));
+    taken += part.size();
+    wake();
+    lock.unlock();
+    file->store.read(file->url, file->file, offset, part);
+    lock.lock();
+    return part.size();
+  }
+};
+
+ReadAhead& ReadAhead::shared() {
+  static ReadAhead all;
+  return all;
+}
+
+ReadAhead::ReadAhead() : budget_(kDefaultBudget), impl_(std::make_unique<Impl>(budget_)) {}
+
+ReadAhead::~ReadAhead() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->stopped = true;
+  }
+  // The process ends: requests that are under way do so as after a signal, since nobody waits for
+  // them.
+  interrupt_signal = SIGTERM;
+  impl_->work.notify_all();
+  for (std::thread& thread : impl_->threads) thread.join();
+}
+
+void ReadAhead::set_budget(std::uint64_t bytes) {
+  budget_ = std::max(bytes, kLeastRequest);
+}
+
+bool ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
+                       std::uint64_t count) noexcept {
+  try {
+    const std::lock_guard lock(impl_->mutex);
+    if (offset < file->file.bytes) {
+      const std::uint64_t most = std::min(kMostHinted, file->file.bytes - offset);
+      // Whole ends are hinted at for what stands there; the rest is read once.
+      const bool end = offset == 0 || count >= file->file.bytes - offset;
+      const bool kept =
+          file->file.bytes > kSmallFile && end && count >= kLeastRead && count <= kEndBytes;
+      impl_->expect(file, offset, offset + std::min(count, most), kept);
+    }
+    // Until a read follows, more hints may join these requests.
+    if (impl_->waiting_bytes > budget_ / 2) impl_->wake();
+    return impl_->waiting_bytes < budget_ && impl_->queue.size() < kMostWaiting;
+  } catch (const std::bad_alloc&) {
+    // Whoever reads it makes the request.
+    return false;
+  }
+}
+
+void ReadAhead::read(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
+                     std::span<std::byte> out) {
+  Impl::Lock lock(impl_->mutex);
+  while (!out.empty()) {
+    throw_if_interrupted();
+    impl_->wake();
+    impl_->follow(file, offset);
+    auto block = Impl::block_at(*file, offset);
+    if (!block && impl_->foresee(file, offset, out.size())) block = Impl::block_at(*file, offset);
+    std::uint64_t done = 0;
+    if (block) {
+      try {
+        done = impl_->take(file, block, offset, out, lock);
+      } catch (const std::bad_alloc&) {
+        done = impl_->read_alone(file, offset, out, lock);
+      }
+      if (done == 0) continue;
+    } else {
+      done = impl_->read_alone(file, offset, out, lock);
+    }
+    offset += done;
+    out = out.subspan(done);
+    file->next = offset;
+  }
+}
+
+void ReadAhead::close(AheadFile& file) noexcept {
+  const std::lock_guard lock(impl_->mutex);
+  file.closed = true;
+  impl_->set_window(file, 0);
+  while (!file.blocks.empty()) {
+    const auto block = file.blocks.begin()->second;
+    if (block->state == State::kReady) {
+      impl_->forget(file, block);
+    } else {
+      if (block->state == State::kWaiting) {
+        impl_->waiting_bytes -= block->size();
+        block->state = State::kGone;
+      }
+      file.blocks.erase(file.blocks.begin());  // the thread that reads it lets it go
+    }
+  }
+}
+
+}  // namespace fsdp::formats

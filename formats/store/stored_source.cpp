@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/store/stored_source.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+
+namespace fsdp::formats {
+namespace {
+
+std::uint64_t identity_of(const std::string& url, const StoredFile& file) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, std::string>, std::uint64_t> identities;
+  const std::lock_guard lock(mutex);
+  return identities.try_emplace({url, file.version}, identities.size() + 1).first->second;
+}
+
+}  // namespace
+
+StoredSource::StoredSource(const Store& store, std::string url, StoredFile file)
+    : ahead_(std::make_shared<AheadFile>(store, std::move(url), std::move(file))),
+      identity_(identity_of(ahead_->url, ahead_->file)) {}
+
+StoredSource::~StoredSource() {
+  ReadAhead::shared().close(*ahead_);
+}
+
+void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  if (offset > size() || out.size() > size() - offset) {
+    throw Error(ErrorCode::kTruncated, cat(escape(url()), ": ", out.size(), " bytes at byte ",
+                                           offset, " are wanted, but the file has ", size()));
+  }
+  ReadAhead::shared().read(ahead_, offset, out);
+}
+
+bool StoredSource::expect(std::uint64_t offset, std::uint64_t count) const noexcept {
+  return ReadAhead::shared().expect(ahead_, offset, count);
+}
+
+void StoredSource::check_unchanged() const {
+  if (!file().version.empty()) return;
+  const std::optional<StoredFile> now = ahead_->store.find(url());
+  if (!now || now->bytes != size() || now->mtime_ns != file().mtime_ns)
+    throw Error(ErrorCode::kChanged, escape(url()) + ": was written to while it was being read");
+}
+
+}  // namespace fsdp::formats

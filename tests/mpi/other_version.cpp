@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stands in for tools/build_info.cpp in a program that is another version.
+#include "tools/build_info.h"
+
+namespace fsdp::cli {
+
+std::string version_text() {
+  return "fsdp-ckpt of another version";
+}
+
+}  // namespace fsdp::cli
