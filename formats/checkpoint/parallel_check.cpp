@@ -101,6 +101,7 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
   }
   const std::size_t own = end - next;
   std::size_t expected = next;
+  bool memory_ahead = false;  // hints are kept in memory: each check makes room for another one
   std::exception_ptr failure;
   std::uint64_t bytes = report.bytes_checked + report.bytes_unchecked;
   const auto take = [&]() -> std::optional<std::size_t> {
@@ -108,13 +109,14 @@ void run_checks(std::size_t count, const VerifyOptions& options, VerifyReport& r
     if (failure || next == end) return std::nullopt;
     if (options.cancelled && options.cancelled())
       throw Error(ErrorCode::kInterrupted, "interrupted");
-    bool more = false;
+    bool more = memory_ahead;
     for (; expect && expected < end && (more || expected < next + kChecksExpected); ++expected) {
       try {
         more = expect(expected);
       } catch (const Error&) {
         more = false;  // the check meets the same error
       }
+      memory_ahead = memory_ahead || more;
     }
     return next++;
   };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <span>
 #include <unordered_set>
 
 #include "formats/base/error.h"
@@ -46,6 +47,38 @@ const Index& used_entries(const Checkpoint& checkpoint, const Value& content, In
 Hint exclude_hint(const std::string& key) {
   return key.empty() ? Hint{} : Hint{Remedy::kExclude, key};
 }
+
+// Gives hints for the chunks whose headers are looked at next: one by one, each would wait for a
+// slow disk or a store.
+class LookAhead {
+ public:
+  // Of `tensors`, every `step`th from `begin` on is looked at.
+  LookAhead(const Checkpoint& checkpoint, std::span<const TensorEntry> tensors, std::size_t begin,
+            std::size_t step)
+      : checkpoint_(checkpoint), tensors_(tensors), next_(begin), step_(step) {}
+
+  // Called before tensor `number` is looked at.
+  void before(std::size_t number) {
+    bool more = memory_ahead_;
+    for (; next_ < tensors_.size() && (more || ahead_ < kChunksAhead); next_ += step_) {
+      const TensorEntry& tensor = tensors_[next_];
+      for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
+        more = checkpoint_.expect_chunk(tensor, c, {0, 0});
+      memory_ahead_ = memory_ahead_ || more;
+      ahead_ += tensor.chunks.size();
+    }
+    ahead_ -= std::min(ahead_, tensors_[number].chunks.size());
+  }
+
+ private:
+  static constexpr std::size_t kChunksAhead = 64;
+  const Checkpoint& checkpoint_;
+  std::span<const TensorEntry> tensors_;
+  std::size_t next_;  // the first tensor without hints so far
+  std::size_t step_;
+  bool memory_ahead_ = false;  // hints are kept in memory: each look makes room for another one
+  std::size_t ahead_ = 0;      // chunks with hints that were not looked at
+};
 
 // Checks the chunks of tensors.  The refusal of a tensor that cannot be joined names a remedy: the
 // user can leave it out, or keep an object of a library's class in one of PyTorch's own formats.
@@ -147,8 +180,11 @@ CopyCheck check_before_copy(const Checkpoint& checkpoint, const Value& content,
   std::exception_ptr failure;
   // A rank of a thousand would else open the items of all of them.
   const std::size_t step = team == nullptr ? 1 : team->size();
-  for (std::size_t t = team == nullptr ? 0 : team->rank(); t < none && failed == none; t += step) {
+  const std::size_t begin = team == nullptr ? 0 : team->rank();
+  LookAhead ahead(checkpoint, used.tensors, begin, step);
+  for (std::size_t t = begin; t < none && failed == none; t += step) {
     if (cancelled && cancelled()) throw Error(ErrorCode::kInterrupted, "interrupted");
+    ahead.before(t);
     try {
       look(used.tensors[t], numbers[t]);
     } catch (const Error&) {

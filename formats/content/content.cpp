@@ -131,11 +131,14 @@ Value with_values(const Checkpoint& checkpoint, const Value& root) {
   // leaves: one by one, each would wait for its request.
   const auto& values = checkpoint.index().values;
   std::size_t expected = 0;
-  bool more = true;
+  bool memory_ahead = false;  // each value that is read makes room for another hint
   return with_leaves(root, [&](const Leaf& leaf) {
     if (const auto number = deferred_number(leaf.value)) {
-      for (; expected < values.size() && (more || expected <= *number); ++expected)
+      bool more = memory_ahead;
+      for (; expected < values.size() && (more || expected <= *number); ++expected) {
         more = checkpoint.expect_value(values[expected]);
+        memory_ahead = memory_ahead || more;
+      }
     }
     return std::optional(resolved(checkpoint, leaf.value));
   });

@@ -63,6 +63,7 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
     throw Error(ErrorCode::kLimitSize,
                 cat(file->name(), ": has ", file->size(), " bytes, at most ", kMaxMetadataBytes));
   }
+  if (team == nullptr || team->leads()) file->read_ahead(0, file->size());
   try {
     const auto bytes = team == nullptr ? nullptr : shared_bytes(*file, *team);
     Metadata metadata =

@@ -108,7 +108,7 @@ class Schedule {
 
  private:
   void open_piece(std::size_t number) {
-    bool more = false;
+    bool more = memory_ahead_;
     for (; expected_ < sides_[0].size() && (more || expected_ < number + kPiecesExpected);
          ++expected_) {
       ElementRange hinted{0, volume(sides_[0][expected_].box.view())};
@@ -117,6 +117,7 @@ class Schedule {
       more = false;
       for (const auto& side : sides_)
         more = (side[expected_].expect && side[expected_].expect(hinted)) || more;
+      memory_ahead_ = memory_ahead_ || more;
     }
     ElementRange part{0, volume(sides_[0][number].box.view())};
     if (options_.part) part = options_.part(number);
@@ -155,6 +156,8 @@ class Schedule {
   bool stopped_ = false;
   std::size_t next_piece_ = 0;
   std::size_t expected_ = 0;  // the first piece without a hint so far
+  // Hints are kept in memory, so each piece that is read makes room for another one.
+  bool memory_ahead_ = false;
   std::shared_ptr<OpenPiece> current_;
   std::uint64_t next_first_ = 0;
 };

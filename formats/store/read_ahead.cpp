@@ -25,12 +25,17 @@ using State = Block::State;
 // Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
 constexpr std::uint64_t kLeastRequest = 256U << 10U;
 constexpr std::uint64_t kMostRequest = 8U << 20U;
-// Unwanted bytes that are read rather than asked around.
-constexpr std::uint64_t kGap = 256U << 10U;
+// Unwanted bytes that are read rather than asked around: what a link brings in the time that one of
+// many requests adds.
+constexpr std::uint64_t kGap = 64U << 10U;
+// Reads with a smaller gap follow each other: headers of records stand between their data.
+constexpr std::uint64_t kNear = 8U << 10U;
 // Files up to this size are read whole by the first read.
 constexpr std::uint64_t kSmallFile = 1U << 20U;
-// A read that nothing foretold is extended to this, for the next ones beside it.
+// A read that nothing foretold is extended to this, for the next ones beside it, and at an end of
+// the file, where headers, pickles and directories are, to that.
 constexpr std::uint64_t kLeastRead = 64U << 10U;
+constexpr std::uint64_t kEndBytes = 256U << 10U;
 constexpr std::uint64_t kFirstWindow = 512U << 10U;
 // Hints that wait, at most: each takes some 200 bytes.
 constexpr std::size_t kMostWaiting = 20'000;
@@ -61,13 +66,23 @@ struct ReadAhead::Impl {
   std::uint64_t held_bytes = 0;   // of blocks that are on the way or at hand
   std::uint64_t spent_bytes = 0;  // of those that were read to their end
   std::uint64_t clock = 0;        // the order of the next hint
-  std::uint64_t front = 0;        // the order that reading has come to
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<FilePointer, BlockPointer>> at_hand;
+  std::uint64_t taken = 0;        // bytes that were read so far
+  // Blocks by their last use; apart those that are read more than once, from the first time on.
+  using Shelf =
+      std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<FilePointer, BlockPointer>>;
+  Shelf at_hand;
+  Shelf looked_at;
+  std::uint64_t looked_at_bytes = 0;
   std::deque<std::pair<FilePointer, BlockPointer>> spent;  // the oldest first
   std::uint64_t number = 0;  // of the last block at hand: orders may be equal
   std::vector<std::thread> threads;
+  std::uint64_t windows = 0;  // files that are read in order without hints
   unsigned idle = 0;
   bool stopped = false;
+
+  Shelf& shelf_of(const Block& block) {
+    return block.kept && block.reach != 0 ? looked_at : at_hand;
+  }
 
   // Returns whether the next hint has room.
   bool may_begin() {
@@ -122,9 +137,9 @@ struct ReadAhead::Impl {
       failure = std::current_exception();
     }
     lock.lock();
-    block->key = {block->order, ++number};
+    block->key = {taken, ++number};
     try {
-      if (!failure && !file->closed) at_hand.emplace(block->key, std::pair(file, block));
+      if (!failure && !file->closed) shelf_of(*block).emplace(block->key, std::pair(file, block));
     } catch (const std::bad_alloc&) {
       failure = std::current_exception();
     }
@@ -143,7 +158,10 @@ struct ReadAhead::Impl {
   void forget(AheadFile& file, const BlockPointer& block) {
     const auto at = file.blocks.find(block->begin);
     if (at != file.blocks.end() && at->second == block) file.blocks.erase(at);
-    if (block->state == State::kReady) at_hand.erase(block->key);
+    if (block->state == State::kReady) {
+      if (&shelf_of(*block) == &looked_at) looked_at_bytes -= block->size();
+      shelf_of(*block).erase(block->key);
+    }
     held_bytes -= block->size();
     if (block->spent) spent_bytes -= block->size();
     block->bytes.reset();
@@ -155,7 +173,10 @@ struct ReadAhead::Impl {
   // Returns whether they have.
   bool make_room(std::uint64_t bytes) {
     while (held_bytes != 0 && held_bytes + bytes > budget) {
-      while (!spent.empty() && spent.front().second->state != State::kReady) spent.pop_front();
+      while (!spent.empty() &&
+             (spent.front().second->state != State::kReady || !spent.front().second->spent)) {
+        spent.pop_front();
+      }
       // The last ones may be read again: headers first, then data.
       if (spent_bytes > budget / 8 && !spent.empty()) {
         const auto [file, block] = std::move(spent.front());
@@ -163,9 +184,16 @@ struct ReadAhead::Impl {
         forget(*file, block);
         continue;
       }
+      // So may what stands at the ends of files, most of which nobody reads again.
+      if (looked_at_bytes > budget / 4) {
+        const auto [file, block] = looked_at.begin()->second;
+        forget(*file, block);
+        continue;
+      }
       if (at_hand.empty()) return false;
+      // What stands before a hint fits into the memory: nobody comes for this block any more.
       const auto [file, block] = at_hand.begin()->second;
-      if (block->order + budget / 2 >= front) return false;
+      if (block->key.first + budget >= taken) return false;
       forget(*file, block);
     }
     return true;
@@ -173,9 +201,10 @@ struct ReadAhead::Impl {
 
   void add(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
     const std::uint64_t most = request_bytes();
-    if (const auto last = file->last_expected.lock()) {
-      const bool near = from >= last->end && from - last->end <= kGap &&
-                        clock - last->order <= budget / 4 && last->kept == kept;
+    if (const auto next = file->blocks.lower_bound(from); next != file->blocks.begin()) {
+      const BlockPointer& last = std::prev(next)->second;
+      const bool near =
+          from - last->end <= kGap && clock - last->order <= budget / 4 && last->kept == kept;
       if (near && last->state == State::kWaiting && to - last->begin <= most) {
         last->used += from - last->end;
         waiting_bytes += to - last->end;
@@ -184,7 +213,6 @@ struct ReadAhead::Impl {
         return;
       }
     }
-    clock = std::max(clock, front);
     while (from < to) {
       auto block = std::make_shared<Block>();
       block->begin = from;
@@ -198,16 +226,33 @@ struct ReadAhead::Impl {
         file->blocks.erase(at);
         throw;
       }
-      file->last_expected = block;
       waiting_bytes += block->size();
       clock += block->size();
       from = block->end;
     }
   }
 
+  // Keeps what was read once already: headers first, then data.
+  void want_again(AheadFile& file, std::uint64_t from, std::uint64_t to) {
+    auto at = file.blocks.upper_bound(from);
+    if (at != file.blocks.begin()) --at;
+    for (; at != file.blocks.end() && at->first < to; ++at) {
+      Block& block = *at->second;
+      if (block.end <= from || !block.spent) continue;
+      block.spent = false;
+      spent_bytes -= block.size();
+      const std::uint64_t wanted = std::min(to, block.end) - std::max(from, block.begin);
+      block.used = block.size() - wanted;
+      auto entry = at_hand.extract(block.key);
+      block.key = entry.key() = {taken, ++number};
+      at_hand.insert(std::move(entry));
+    }
+  }
+
   // Adds the parts of a range that no block has yet.
   void expect(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
     to = std::min(to, file->file.bytes);
+    want_again(*file, from, to);
     auto at = file->blocks.upper_bound(from);
     if (at != file->blocks.begin() && std::prev(at)->second->end > from)
       from = std::prev(at)->second->end;
@@ -228,6 +273,18 @@ struct ReadAhead::Impl {
     return at->second->end > offset ? at->second : nullptr;
   }
 
+  void set_window(AheadFile& file, std::uint64_t bytes) {
+    windows += bytes == 0 ? 0 : 1;
+    windows -= file.window == 0 ? 0 : 1;
+    file.window = bytes;
+  }
+
+  // The files that are read so share the memory.
+  void widen(AheadFile& file) {
+    const std::uint64_t most = std::max(budget / 2 / windows, kLeastRequest);
+    set_window(file, std::min(file.window * 2, most));
+  }
+
   // A read that no hint foretold: makes blocks for it and for what probably follows.  Returns false
   // if it is better read as it is.
   bool foresee(const FilePointer& file, std::uint64_t offset, std::uint64_t bytes) {
@@ -236,22 +293,25 @@ struct ReadAhead::Impl {
       expect(file, 0, size, true);
       return true;
     }
-    if (file->next != 0 && offset >= file->next && offset - file->next <= kGap) {
+    if (file->next != 0 && offset >= file->next && offset - file->next <= kNear) {
       if (file->window == 0 || file->window_end < offset) {
-        file->window = kFirstWindow;
+        set_window(*file, kFirstWindow);
         file->window_end = offset;
       }
       const std::uint64_t wanted = std::max(offset + bytes, file->window_end);
       expect(file, offset, std::min(size, wanted + file->window), false);
       file->window_end = std::min(size, wanted + file->window);
-      file->window = std::min(file->window * 2, budget / 2);
+      widen(*file);
       return true;
     }
-    file->window = 0;
+    set_window(*file, 0);
     if (bytes >= kLeastRead) return false;
     // The end of a file is read backwards: its directory stands before it.
-    const bool end = offset >= size - kLeastRead;
-    expect(file, end ? size - kLeastRead : offset, std::min(size, offset + kLeastRead), true);
+    if (offset >= size - kEndBytes) {
+      expect(file, size - kEndBytes, size, true);
+    } else {
+      expect(file, offset, offset + (offset == 0 ? kEndBytes : kLeastRead), true);
+    }
     return true;
   }
 
@@ -265,14 +325,13 @@ struct ReadAhead::Impl {
     const std::uint64_t end = std::min(file->file.bytes, file->window_end + file->window);
     expect(file, file->window_end, end, false);
     file->window_end = end;
-    file->window = std::min<std::uint64_t>(file->window * 2, budget / 2);
+    widen(*file);
   }
 
   // Copies from the block what it has from `offset` on.  Returns the number of bytes; 0: the block
   // is gone.
   std::uint64_t take(const FilePointer& file, const BlockPointer& block, std::uint64_t offset,
                      std::span<std::byte> out, Lock& lock) {
-    front = std::max(front, block->order);
     if (block->state == State::kWaiting) {
       make_room(block->size());
       begin(*block);
@@ -287,8 +346,13 @@ struct ReadAhead::Impl {
     if (block->state == State::kFailed && block->failure) std::rethrow_exception(block->failure);
     if (block->state != State::kReady) return 0;
     const std::uint64_t bytes = std::min<std::uint64_t>(out.size(), block->end - offset);
+    taken += bytes;
+    auto entry = shelf_of(*block).extract(block->key);
+    if (block->kept && block->reach == 0) looked_at_bytes += block->size();
     block->used += bytes;
     block->reach = std::max(block->reach, offset + bytes);
+    block->key = entry.key() = {taken, ++number};
+    shelf_of(*block).insert(std::move(entry));
     if (!block->kept && !block->spent && block->used >= block->size() &&
         block->reach == block->end) {
       spent.emplace_back(file, block);
@@ -310,7 +374,7 @@ struct ReadAhead::Impl {
     const auto next = file->blocks.lower_bound(offset);
     const std::uint64_t until = next == file->blocks.end() ? file->file.bytes : next->first;
     const auto part = out.first(std::min<std::uint64_t>(out.size(), until - offset));
-    front += part.size();
+    taken += part.size();
     wake();
     lock.unlock();
     file->store.read(file->url, file->file, offset, part);
@@ -345,7 +409,11 @@ bool ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t off
     const std::lock_guard lock(impl_->mutex);
     if (offset < file->file.bytes) {
       const std::uint64_t most = std::min(kMostHinted, file->file.bytes - offset);
-      impl_->expect(file, offset, offset + std::min(count, most), false);
+      // Whole ends are hinted at for what stands there; the rest is read once.
+      const bool end = offset == 0 || count >= file->file.bytes - offset;
+      const bool kept =
+          file->file.bytes > kSmallFile && end && count >= kLeastRead && count <= kEndBytes;
+      impl_->expect(file, offset, offset + std::min(count, most), kept);
     }
     // Until a read follows, more hints may join these requests.
     if (impl_->waiting_bytes > budget_ / 2) impl_->wake();
@@ -385,6 +453,7 @@ void ReadAhead::read(const std::shared_ptr<AheadFile>& file, std::uint64_t offse
 void ReadAhead::close(AheadFile& file) noexcept {
   const std::lock_guard lock(impl_->mutex);
   file.closed = true;
+  impl_->set_window(file, 0);
   while (!file.blocks.empty()) {
     const auto block = file.blocks.begin()->second;
     if (block->state == State::kReady) {

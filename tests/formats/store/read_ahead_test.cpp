@@ -101,11 +101,11 @@ class ReadAheadTest : public testing::Test {
 TEST_F(ReadAheadTest, hints_that_lie_close_together_are_one_request) {
   const auto source = file("f", 4 * kMiB);
   store_.take_requests();
-  for (std::uint64_t at = 0; at < 20; ++at) source->expect(100'000 * at, 1000);
-  for (std::uint64_t at = 0; at < 20; ++at) expect_read(*source, 100'000 * at, 1000);
+  for (std::uint64_t at = 0; at < 20; ++at) source->expect(50'000 * at, 1000);
+  for (std::uint64_t at = 0; at < 20; ++at) expect_read(*source, 50'000 * at, 1000);
   EXPECT_EQ(store_.count(SimRequest::kRead), 1U);
   store_.take_requests();
-  // A gap of more than 256 KiB is not read.
+  // A gap of more than 64 KiB is not read.
   source->expect(2 * kMiB, kKiB);
   source->expect(3 * kMiB, kKiB);
   expect_read(*source, 2 * kMiB, kKiB);
@@ -145,7 +145,70 @@ TEST_F(ReadAheadTest, reads_in_order_are_read_ahead_of_without_hints) {
   for (std::uint64_t at = 0; at + 128 * kKiB <= 16 * kMiB; at += 128 * kKiB)
     expect_read(*source, at, 120 * kKiB);
   EXPECT_LE(store_.count(SimRequest::kRead), 20U);
+}
+
+// The first request that was not asked for begins while the one before it is being answered.
+TEST_F(ReadAheadTest, what_follows_is_requested_meanwhile) {
+  const auto source = file("f", 16 * kMiB);
+  expect_read(*source, 0, 64 * kKiB);
+  gate_reads(2);
+  store_.take_requests();
+  expect_read(*source, 64 * kKiB, 8 * kMiB);
   EXPECT_GE(store_.most_at_once(), 2U);
+}
+
+// Data of several files that are read by turns do not drive each other out of the memory.
+TEST_F(ReadAheadTest, files_that_are_read_by_turns_share_the_memory) {
+  ReadAhead::shared().set_budget(4 * kMiB);
+  std::vector<std::unique_ptr<StoredSource>> sources;
+  for (int i = 0; i < 8; ++i) sources.push_back(file("f" + std::to_string(i), 8 * kMiB));
+  store_.take_requests();
+  for (std::uint64_t at = 0; at < 8 * kMiB; at += 64 * kKiB) {
+    for (const auto& source : sources) expect_read(*source, at, 64 * kKiB);
+  }
+  // Each of 256 KiB, but for the first ones.
+  EXPECT_LE(store_.count(SimRequest::kRead), 8U * (32 + 4));
+}
+
+// Only data that follow each other are read ahead of: headers far apart are not.
+TEST_F(ReadAheadTest, reads_far_apart_stay_small) {
+  const auto source = file("f", 16 * kMiB);
+  store_.take_requests();
+  for (std::uint64_t at = kMiB; at < 15 * kMiB; at += 256 * kKiB)
+    expect_read(*source, at, 4 * kKiB);
+  EXPECT_EQ(store_.count(SimRequest::kRead), 56U);
+}
+
+// Hints that alternate between two places are joined in each.
+TEST_F(ReadAheadTest, hints_in_turns_are_joined_where_they_lie) {
+  const auto source = file("f", 16 * kMiB);
+  store_.take_requests();
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    source->expect(2 * kMiB + i * 2000, 2000);
+    source->expect(8 * kMiB + i * 3000, 3000);
+  }
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    expect_read(*source, 2 * kMiB + i * 2000, 2000);
+    expect_read(*source, 8 * kMiB + i * 3000, 3000);
+  }
+  EXPECT_LE(store_.count(SimRequest::kRead), 3U);
+}
+
+// What was read of an item's headers stays until its data are read as well.
+TEST_F(ReadAheadTest, a_hint_keeps_what_was_read_already) {
+  ReadAhead::shared().set_budget(2 * kMiB);
+  const auto source = file("f", 16 * kMiB);
+  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) source->expect(at, 8 * kKiB);
+  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) expect_read(*source, at, 8 * kKiB);
+  store_.take_requests();
+  std::uint64_t hinted = 0;
+  for (std::uint64_t at = 0; at < 16 * kMiB; at += 128 * kKiB) {
+    while (hinted < 16 * kMiB && source->expect(hinted, 128 * kKiB)) hinted += 128 * kKiB;
+    hinted = std::max(hinted, at + 128 * kKiB);
+    expect_read(*source, at, 128 * kKiB);
+  }
+  // 16 MiB by requests of up to 256 KiB, of which some end at a header that stayed.
+  EXPECT_LE(store_.count(SimRequest::kRead), 128U);
 }
 
 TEST_F(ReadAheadTest, the_end_of_a_file_is_one_request) {
