@@ -21,6 +21,7 @@
 #include "formats/files/output_place.h"
 #include "formats/files/run_window.h"
 #include "formats/store/place.h"
+#include "formats/store/snapshot.h"
 #include "formats/store/stored_folder.h"
 
 namespace fsdp::formats {
@@ -132,11 +133,11 @@ void FileDescriptor::reset() {
 }
 
 std::shared_ptr<File> File::open(const std::filesystem::path& path) {
-  if (Store* const store = store_of(path.native())) {
+  if (store_of(path.native()) != nullptr) {
     const std::string url = url_of(path);
     std::optional<StoredFile> file = find_stored(url);
     if (!file) throw Error(ErrorCode::kNotFound, escape(url) + ": no such file");
-    return std::make_shared<File>(std::make_shared<StoredSource>(*store, url, *std::move(file)));
+    return std::make_shared<File>(source_of(url, *file));
   }
   const std::string name = escape(path.native());
   FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));

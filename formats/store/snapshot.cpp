@@ -56,6 +56,10 @@ struct Known {
   int sessions = 0;
   std::map<std::string, std::shared_ptr<const StoredListing>, std::less<>> listings;
   std::map<std::string, std::optional<StoredFile>, std::less<>> files;
+  // By URL, version, size and time: a store may name no versions.
+  std::map<std::tuple<std::string, std::string, std::uint64_t, std::int64_t>,
+           std::shared_ptr<const StoredSource>>
+      sources;
 };
 
 Known& known() {
@@ -146,6 +150,7 @@ StoreSession::~StoreSession() {
   if (--known().sessions != 0) return;
   known().listings.clear();
   known().files.clear();
+  known().sources.clear();
 }
 
 std::shared_ptr<const StoredListing> list_stored(const std::string& url) {
@@ -192,6 +197,15 @@ std::optional<StoredFile> find_stored(const std::string& url) {
   return file;
 }
 
+std::shared_ptr<const StoredSource> source_of(const std::string& url, const StoredFile& file) {
+  const auto make = [&] { return std::make_shared<StoredSource>(store_at(url), url, file); };
+  const std::lock_guard lock(known().mutex);
+  if (known().sessions == 0) return make();
+  auto& source = known().sources[{url, file.version, file.bytes, file.mtime_ns}];
+  if (!source) source = make();
+  return source;
+}
+
 PlaceKind kind_in_store(const std::string& text) {
   const std::string url = url_of(text);
   const auto listed = [&] {
@@ -215,6 +229,8 @@ void forget_stored(const std::string& url) {
   const std::lock_guard lock(known().mutex);
   std::erase_if(known().listings, of_root);
   std::erase_if(known().files, of_root);
+  std::erase_if(known().sources,
+                [&](const auto& entry) { return std::get<0>(entry.first).starts_with(root); });
 }
 
 }  // namespace fsdp::formats

@@ -34,7 +34,7 @@ std::shared_ptr<const StoredSource> StoredFolder::open(const std::string& path) 
   }
   if (!known) file = find_stored(url);
   if (!file) return nullptr;
-  auto source = std::make_shared<StoredSource>(*store_of(url), url, *std::move(file));
+  auto source = source_of(url, *file);
   const std::lock_guard lock(mutex_);
   return open_.try_emplace(path, std::move(source)).first->second;
 }
