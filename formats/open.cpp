@@ -35,6 +35,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of a file in a store, by one request: headers and pickles of thousands of tensors are within it.
+constexpr std::uint64_t kFirstBytes = 1U << 20U;
+
 // Near misses named in a message, at most.
 constexpr std::size_t kMaxSuggestions = 5;
 
@@ -236,6 +239,7 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (name.ends_with(".safetensors.index.json")) return safetensors::open_folder(folder, name);
   if (is_torch_index_name(name)) return open_torch_index(folder, name);
   const auto file = File::open(path);
+  (void)file->read_ahead(0, kFirstBytes);
   if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
   switch (kind_of_file(*file)) {
     case Kind::kTorch:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/torch/checkpoint.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -10,17 +11,21 @@
 #include "formats/checkpoint/parallel_check.h"
 #include "formats/content/state_tree.h"
 #include "formats/files/file.h"
-#include "formats/torch/stream.h"
+#include "formats/torch/stored_file.h"
 
 namespace fsdp::formats {
 namespace {
+
+// Room for the directory of some ten thousand records.
+constexpr std::uint64_t kDirectoryBytes = 1U << 20U;
 
 class TorchSaveCheckpoint : public Checkpoint {
  public:
   explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
     std::vector<Leaf> leaves;
     try {
-      torch_ = read_torch_file(*file_);
+      expect_directory();
+      torch_ = read_torch_save(*file_);
       leaves = leaves_of(torch_.root);
     } catch (const Error& error) {
       throw error.in(file_->name());
@@ -33,17 +38,25 @@ class TorchSaveCheckpoint : public Checkpoint {
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t) const override {
+    check_headers(torch_, *file_);
     // Aliased values share nodes, whose reference counts allow one thread at a time.
     const std::lock_guard lock(values_mutex_);
     return tensor_data(torch_, *dense_tensor(leaves_.at(tensor.path)), place(), spill_);
   }
   bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
-                    ElementRange /*part*/) const override {
+                    ElementRange part) const override {
+    if (!file_->stored() || part.count == 0) return false;
+    try {
+      check_headers(torch_, *file_);  // they are read before the data
+    } catch (const Error&) {
+      return false;  // chunk() meets the same error and reports it
+    }
     const Location& record = tensor.chunks.location(chunk);
     return file_->read_ahead(record.offset, record.length);
   }
   Value value(const ValueEntry& value) const override { return leaves_.at(value.path); }
   ChunkData storage(const StorageRef& storage) const override {
+    check_headers(torch_, *file_);
     return storage_data(torch_, storage, place(), spill_);
   }
   std::optional<Value> tree() const override { return torch_.root; }
@@ -53,6 +66,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   void check_unchanged() const override { file_->check_unchanged(); }
 
   VerifyReport verify(const VerifyOptions& options) const override {
+    check_headers(torch_, *file_);
     VerifyReport report;
     report.findings = findings_;
     const std::string& name = index_.files[0].name;
@@ -88,11 +102,23 @@ class TorchSaveCheckpoint : public Checkpoint {
               ByteRange{torch_.entries[i].data_offset,
                         torch_.entries[i].data_offset + torch_.entries[i].compressed_bytes};
           return finding;
+        },
+        {},
+        [&](std::size_t i) {
+          const ZipEntry& entry = torch_.entries[i];
+          return file_->read_ahead(entry.data_offset, entry.compressed_bytes);
         });
     return report;
   }
 
  private:
+  // Hint: of an archive in a store its end, by one request.
+  void expect_directory() const {
+    if (!file_->stored() || sniff_torch_stream(*file_) != TorchStream::kZip) return;
+    const std::uint64_t bytes = std::min(kDirectoryBytes, file_->size());
+    (void)file_->read_ahead(file_->size() - bytes, bytes);
+  }
+
   StreamPlace place() const { return {file_, file_->name(), 0, 0}; }
 
   void add(Leaf leaf) {

@@ -10,14 +10,16 @@
 #include "formats/checkpoint/parallel_check.h"
 #include "formats/model/check.h"
 #include "formats/model/flat_range.h"
+#include "formats/torch/stored_file.h"
 
 namespace fsdp::formats {
 namespace {
 
 // Files whose ends are fetched at once, while most wait for the disk or the store, and how much of
-// each: the pickle stands in front, the directory at the end.
+// each: the pickle stands in front, the directory at the end.  A request is worth more than a read.
 constexpr std::size_t kOpenedAtOnce = 16;
 constexpr std::uint64_t kEndBytes = 64U << 10U;
+constexpr std::uint64_t kStoredEndBytes = 256U << 10U;
 
 // Entry `entry` of the archive of file `file`.
 struct EntryRef {
@@ -41,7 +43,8 @@ void TorchFileSet::expect_files(std::span<const std::string> names) const {
     try {
       const auto file = folder_.open_member_if_present(names[i]);
       if (!file) return;
-      const std::uint64_t bytes = std::min(file->size(), kEndBytes);
+      const std::uint64_t bytes =
+          std::min(file->size(), folder_.stored() ? kStoredEndBytes : kEndBytes);
       file->will_read(0, bytes);
       file->will_read(file->size() - bytes, bytes);
     } catch (const Error&) {
@@ -56,7 +59,7 @@ std::uint32_t TorchFileSet::add_file(const std::string& name, std::optional<std:
   pool_.examine(index_.files);
   const auto file = pool_.get(number);
   try {
-    torch_.push_back(read_torch_file(*file, number + 1));
+    torch_.push_back(read_torch_save(*file, number + 1));
   } catch (const Error& error) {
     throw error.in(path_of(number));
   }
@@ -122,15 +125,18 @@ ChunkData TorchFileSet::chunk(const TensorEntry& tensor, std::size_t chunk) cons
   const Part& part = parts_.at(tensor.key).at(chunk);
   TensorValue view = part.view;
   view.storage = &part.storage;
+  check_headers(torch_[part.file], *pool_.get(part.file));
   return tensor_data(torch_[part.file], view, place(part.file), spill_);
 }
 
 bool TorchFileSet::expect_chunk(const TensorEntry& tensor, std::size_t chunk,
-                                ElementRange /*part*/) const {
-  if (!folder_.stored()) return false;
+                                ElementRange part) const {
+  if (!folder_.stored() || part.count == 0) return false;
   try {
     const Location& location = tensor.chunks.location(chunk);
-    return pool_.get(location.file)->read_ahead(location.offset, location.length);
+    const auto file = pool_.get(location.file);
+    check_headers(torch_[location.file], *file);  // they are read before the data
+    return file->read_ahead(location.offset, location.length);
   } catch (const Error&) {
     return false;  // chunk() meets the same error and reports it
   }
@@ -138,10 +144,16 @@ bool TorchFileSet::expect_chunk(const TensorEntry& tensor, std::size_t chunk,
 
 ChunkData TorchFileSet::storage(const StorageRef& storage) const {
   const auto file = static_cast<std::uint32_t>(storage.archive - 1);
+  check_headers(torch_.at(file), *pool_.get(file));
   return storage_data(torch_.at(file), storage, place(file), spill_);
 }
 
 VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
+  if (folder_.stored()) {
+    run_each(torch_.size(), kOpenedAtOnce, [&](std::size_t i) {
+      check_headers(torch_[i], *pool_.get(static_cast<std::uint32_t>(i)));
+    });
+  }
   VerifyReport report;
   report.findings = findings_;
   check_extents(index_, report.findings);
@@ -213,6 +225,13 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
         finding.file = index_.files[entries[i].file].name;
         finding.key = key_of(entries[i]);
         return finding;
+      },
+      {},
+      [&](std::size_t i) {
+        if (!folder_.stored()) return false;
+        const EntryRef& ref = entries[i];
+        const ZipEntry& entry = torch_[ref.file].entries[ref.entry];
+        return pool_.get(ref.file)->read_ahead(entry.data_offset, entry.compressed_bytes);
       });
   return report;
 }

@@ -175,7 +175,8 @@ TorchStream sniff_torch_stream(const ByteSource& source) {
   return TorchStream::kOther;
 }
 
-TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
+TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive,
+                          const ZipHeaderReading& reading) {
   switch (sniff_torch_stream(whole)) {
     case TorchStream::kLegacy:
       return read_torch_legacy(whole, archive);
@@ -195,8 +196,9 @@ TorchFile read_torch_file(const ByteSource& whole, std::uint64_t archive) {
       break;
   }
   const EndsCache source(whole, kTorchEndBytes, kTorchEndBytes);
-  const ZipReader zip(source);
+  const ZipReader zip(source, {}, reading);
   TorchFile file;
+  if (zip.unread_headers()) file.unread = std::make_shared<UnreadHeaders>();
   file.entries = zip.entries();
   file.without_crcs = zip.without_crcs();
   const std::string prefix = common_prefix(file.entries);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -31,6 +32,12 @@ struct StorageRecord {
   bool deflated = false;
 };
 
+// Whether the local headers of an archive were looked at since it was opened without them.
+struct UnreadHeaders {
+  std::mutex mutex;
+  bool checked = false;
+};
+
 struct TorchFile {
   Value root;                        // the saved object, storages as references
   std::vector<StorageRef> storages;  // in order of first reference
@@ -40,7 +47,8 @@ struct TorchFile {
   bool big_endian = false;
   bool legacy = false;  // the magic-number format of PyTorch 0.4 to 1.5
   bool without_crcs = false;
-  std::vector<ZipEntry> entries;  // of the archive; empty for legacy files
+  std::vector<ZipEntry> entries;          // of the archive; empty for legacy files
+  std::shared_ptr<UnreadHeaders> unread;  // null: all were read when it was opened
 };
 
 enum class TorchStream { kZip, kLegacy, kTar, kOther };
@@ -52,10 +60,11 @@ inline constexpr std::uint64_t kTorchEndBytes = 4096;
 
 // Reads everything but the storages.  Every small record is checked against its CRC; storage
 // records must exist and have exactly the size given in the pickle.  `archive` is put into the
-// storage references. Throws: kUnsupported (tar, TorchScript, unknown version), kRecordMissing,
-// kRecordSize, kByteorder, kZipCrc, kZipName, kLimitSize; what ZipReader and the pickle machine
-// throw.
-TorchFile read_torch_file(const ByteSource& source, std::uint64_t archive = 0);
+// storage references.  `reading`: of an archive.  Throws: kUnsupported (tar, TorchScript, unknown
+// version), kRecordMissing, kRecordSize, kByteorder, kZipCrc, kZipName, kLimitSize; what ZipReader
+// and the pickle machine throw.
+TorchFile read_torch_file(const ByteSource& source, std::uint64_t archive = 0,
+                          const ZipHeaderReading& reading = {});
 
 // The place of a stream in a checkpoint.
 struct StreamPlace {

@@ -7,7 +7,7 @@
 #include "formats/base/error.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
-#include "formats/torch/stream.h"
+#include "formats/torch/stored_file.h"
 #include "formats/trainers/fairscale_metadata.h"
 
 namespace fsdp::formats::fairscale {
@@ -21,7 +21,7 @@ std::optional<TorchFile> first_file(const fs::path& folder, const RankFiles& set
     const auto file = File::open(folder / set.files[0].second);
     const TorchStream stream = sniff_torch_stream(*file);
     if (stream != TorchStream::kZip && stream != TorchStream::kLegacy) return std::nullopt;
-    return read_torch_file(*file);
+    return read_torch_save(*file);
   } catch (const Error& error) {
     if (is_no_answer(error.code())) throw;
     return std::nullopt;

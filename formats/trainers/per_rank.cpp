@@ -12,6 +12,7 @@
 #include "formats/content/state_tree.h"
 #include "formats/files/no_answer.h"
 #include "formats/torch/file_set.h"
+#include "formats/torch/stored_file.h"
 #include "formats/trainers/sharded_value.h"
 
 namespace fsdp::formats {
@@ -259,7 +260,7 @@ bool holds_sharded_tensors(const std::filesystem::path& path) {
   try {
     const auto file = File::open(path);
     if (sniff_torch_stream(*file) != TorchStream::kZip) return false;
-    const std::vector<Leaf> leaves = leaves_of(read_torch_file(*file).root);
+    const std::vector<Leaf> leaves = leaves_of(read_torch_save(*file).root);
     return std::any_of(leaves.begin(), leaves.end(),
                        [](const Leaf& leaf) { return special_tensor(leaf.value) == "sharded"; });
   } catch (const Error& error) {

@@ -14,7 +14,7 @@
 #include "formats/files/no_answer.h"
 #include "formats/store/place.h"
 #include "formats/torch/checkpoint.h"
-#include "formats/torch/stream.h"
+#include "formats/torch/stored_file.h"
 
 namespace fsdp::formats {
 namespace {
@@ -41,7 +41,7 @@ bool is_number_behind(std::string_view text) {
 bool is_plain(const fs::path& path) {
   const auto file = File::open(path);
   if (sniff_torch_stream(*file) == TorchStream::kLegacy) return false;
-  return read_torch_file(*file).unknown_globals.empty();
+  return read_torch_save(*file).unknown_globals.empty();
 }
 
 }  // namespace

@@ -16,6 +16,8 @@ using zip::LocalHeader;
 // Bytes that are read at once beyond a local header's name: the extra fields that torch.save writes
 // with its usual alignment of 64, zip64 included, so that a header costs one small read.
 constexpr std::uint64_t kUsualExtraBytes = 4 + 24 + 4 + 63;
+// The longest data descriptor.
+constexpr std::uint64_t kDescriptorBytes = 24;
 
 // Walks the entries in the order of their positions: each must begin where the one before it ended.
 class LocalHeaders {
@@ -29,11 +31,19 @@ class LocalHeaders {
     });
   }
 
-  std::vector<ZipLocalFacts> read() {
+  std::vector<ZipLocalFacts> read(const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) {
     check_overlap();
     std::vector<ZipLocalFacts> facts(order_.size());
     Before before;
-    for (const std::size_t i : order_) {
+    std::size_t expected = 0;
+    bool memory_ahead = false;  // each header that is read makes room for another hint
+    for (std::size_t at = 0; at < order_.size(); ++at) {
+      bool more = memory_ahead;
+      for (; ahead && expected < order_.size() && (more || expected <= at); ++expected) {
+        more = expect(directory_.entries[order_[expected]], ahead);
+        memory_ahead = memory_ahead || more;
+      }
+      const std::size_t i = order_[at];
       ZipEntry& entry = directory_.entries[i];
       check_gap(before, entry.header_offset);
       facts[i] = read_one(before.end, entry, directory_.headers[i]);
@@ -68,6 +78,14 @@ class LocalHeaders {
                       first.header_offset, " goes on to byte ", end, " at least, but entry ",
                       quote(second.name), " begins at byte ", second.header_offset);
     }
+  }
+
+  // Hint: the header is read, with the descriptor that may stand before it.
+  static bool expect(const ZipEntry& entry,
+                     const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) {
+    const std::uint64_t before = std::min<std::uint64_t>(entry.header_offset, kDescriptorBytes);
+    return ahead(entry.header_offset - before,
+                 before + LocalHeader::kBytes + entry.name.size() + kUsualExtraBytes);
   }
 
   // Only a data descriptor can lie between a payload and the next header or the directory.
@@ -245,9 +263,10 @@ class LocalHeaders {
 
 }  // namespace
 
-std::vector<ZipLocalFacts> read_zip_local_headers(const ByteSource& source,
-                                                  ZipDirectory& directory) {
-  return LocalHeaders(source, directory).read();
+std::vector<ZipLocalFacts> read_zip_local_headers(
+    const ByteSource& source, ZipDirectory& directory,
+    const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) {
+  return LocalHeaders(source, directory).read(ahead);
 }
 
 }  // namespace fsdp::formats

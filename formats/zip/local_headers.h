@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "formats/base/byte_source.h"
@@ -20,9 +21,11 @@ struct ZipLocalFacts {
   bool has_other_extra = false;     // it has extra fields other than zip64's and "FB"
 };
 
-// Reads every local header, in small pieces, and fills in data_offset of every entry.  Returns the
-// facts of the entries in the order of the directory.  Throws: like the constructor of ZipReader.
-std::vector<ZipLocalFacts> read_zip_local_headers(const ByteSource& source,
-                                                  ZipDirectory& directory);
+// Reads every local header, in small pieces, and fills in data_offset of every entry.  `ahead`: see
+// ZipHeaderReading.  Returns the facts of the entries in the order of the directory.  Throws: like
+// the constructor of ZipReader.
+std::vector<ZipLocalFacts> read_zip_local_headers(
+    const ByteSource& source, ZipDirectory& directory,
+    const std::function<bool(std::uint64_t, std::uint64_t)>& ahead);
 
 }  // namespace fsdp::formats

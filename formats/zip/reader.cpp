@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "formats/zip/directory.h"
+#include "formats/zip/foretold_payloads.h"
 #include "formats/zip/local_headers.h"
 #include "formats/zip/records.h"
 
@@ -80,7 +81,8 @@ void check_torch_archive(const ZipDirectory& directory, const std::vector<ZipLoc
 
 }  // namespace
 
-ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits) {
+ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits,
+                     const ZipHeaderReading& reading) {
   ZipDirectory directory = read_zip_directory(source, limits);
   by_name_.resize(directory.entries.size());
   std::iota(by_name_.begin(), by_name_.end(), std::size_t{0});
@@ -94,8 +96,12 @@ ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits) {
     throw zip_error(ErrorCode::kZipDuplicate, "entry ", quote(name(*twice)),
                     " is in the directory twice");
   }
-  const std::vector<ZipLocalFacts> facts = read_zip_local_headers(source, directory);
-  if (is_by_torch(directory, facts)) check_torch_archive(directory, facts);
+  unread_headers_ = reading.later && foretell_payloads(directory);
+  if (!unread_headers_) {
+    const std::vector<ZipLocalFacts> facts =
+        read_zip_local_headers(source, directory, reading.ahead);
+    if (is_by_torch(directory, facts)) check_torch_archive(directory, facts);
+  }
   entries_ = std::move(directory.entries);
   const auto any = [&](auto&& test) { return std::any_of(entries_.begin(), entries_.end(), test); };
   without_crcs_ = any([](const ZipEntry& e) { return e.uncompressed_bytes != 0; }) &&

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,16 @@ struct ZipLimits {
   std::uint64_t max_directory_bytes = std::uint64_t{1} << 30;  // it is read as a whole
 };
 
+// How local headers are read: in an archive far away each is a request of its own.
+struct ZipHeaderReading {
+  // They are left unread where the directory shows that torch.save wrote the archive, and
+  // data_offset is what follows from it: for who only wants to know what is there.
+  bool later = false;
+  // Hint, given before they are read, in the order of reading: these bytes follow.  Returns whether
+  // more hints are worth giving before something is read.
+  std::function<bool(std::uint64_t offset, std::uint64_t bytes)> ahead = {};
+};
+
 // A zip archive that begins at byte 0 of its source and ends with its last byte.
 //
 // Strict, because lenient readers differ from each other: exactly one end record, at the very end;
@@ -40,11 +51,12 @@ struct ZipLimits {
 // field: in such an archive each flipped bit is an error here or a wrong CRC of an entry's bytes.
 class ZipReader {
  public:
-  // Reads the directory and every local header.
+  // Reads the directory and, if they are not left for later, every local header.
   // Throws: kZipEocd, kZipFraming, kZip64, kZipMismatch, kZipOverlap, kZipDuplicate, kZipName,
   // kZipExtent, kZipPadding, kLimitEntries, kLimitRatio, kLimitSize, kUnsupported, and what the
   // source throws.
-  explicit ZipReader(const ByteSource& source, const ZipLimits& limits = {});
+  explicit ZipReader(const ByteSource& source, const ZipLimits& limits = {},
+                     const ZipHeaderReading& reading = {});
 
   const std::vector<ZipEntry>& entries() const {
     return entries_;
@@ -54,11 +66,14 @@ class ZipReader {
   // True if every CRC field of the archive is 0 although some entry has bytes: it was written
   // without CRCs.
   bool without_crcs() const { return without_crcs_; }
+  // True if local headers were left for later.
+  bool unread_headers() const { return unread_headers_; }
 
  private:
   std::vector<ZipEntry> entries_;
   std::vector<std::size_t> by_name_;  // positions in entries_, sorted by name
   bool without_crcs_ = false;
+  bool unread_headers_ = false;
 };
 
 }  // namespace fsdp::formats

@@ -2,7 +2,11 @@
 // Every verb that reads, with a checkpoint in a store: the answer and the bytes are those that it
 // gives for the same checkpoint on this machine.
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <regex>
 
 #include <gmock/gmock.h>
@@ -70,6 +74,22 @@ std::map<std::string, std::string> files_at(const fs::path& path) {
       found[entry.path().lexically_relative(path).native()] = file_bytes(entry.path());
   }
   return found;
+}
+
+// A safetensors file of `count` tensors of `numel` zeros.
+std::string many_tensors(int count, std::size_t numel) {
+  std::string header = "{";
+  for (int i = 0; i < count; ++i) {
+    const std::size_t begin = static_cast<std::size_t>(i) * numel * 4;
+    header += (i == 0 ? "" : ",") + ("\"layers." + std::to_string(i)) +
+              R"(.weight":{"dtype":"F32","shape":[)" + std::to_string(numel) +
+              R"(],"data_offsets":[)" + std::to_string(begin) + "," +
+              std::to_string(begin + numel * 4) + "]}";
+  }
+  header += "}";
+  std::string bytes(8, '\0');
+  for (std::size_t i = 0; i < 8; ++i) bytes[i] = static_cast<char>(header.size() >> (8 * i));
+  return bytes + header + std::string(static_cast<std::size_t>(count) * numel * 4, '\0');
 }
 
 class StoredInputsTest : public CliTest {
@@ -184,11 +204,85 @@ TEST_F(StoredInputsTest, seals_are_compared) {
 }
 
 TEST_F(StoredInputsTest, inspect_takes_three_requests) {
+  fs::create_directories(folder() / "run");
+  write_file(folder() / "run/many.safetensors", many_tensors(400, 25'000));
+  ASSERT_EQ(run_cli({"convert", path("run/many.safetensors"), path("run/many.pt")}).status, 0);
+  for (const std::string& url :
+       {stored("golden/2.15.0/fsdp2/ckpt"), stored("golden/2.11.0/zip_pt/full.pt"),
+        std::string("sim://run/many.safetensors"), std::string("sim://run/many.pt")}) {
+    store_->take_requests();
+    const CliResult result = run_cli({"inspect", url});
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_LE(store_->take_requests().size(), 3U) << url;
+  }
+}
+
+// What inspect leaves unread is compared before data are used.
+TEST_F(StoredInputsTest, local_headers_are_compared_before_data_are_used) {
+  fs::create_directories(folder() / "run");
+  write_file(folder() / "run/many.safetensors", many_tensors(40, 25'000));
+  ASSERT_EQ(run_cli({"convert", path("run/many.safetensors"), path("run/many.pt")}).status, 0);
+  std::string bytes = file_bytes(folder() / "run/many.pt");
+  const std::size_t header = bytes.find("PK\3\4", bytes.size() / 2);
+  ASSERT_NE(header, std::string::npos);
+  bytes[header + 6] ^= 1;  // a flag
+  write_file(folder() / "run/many.pt", bytes);
+  EXPECT_EQ(run_cli({"inspect", "sim://run/many.pt"}).status, 0);
+  for (Words words :
+       {Words{"verify", "@"}, Words{"verify", "@", "--fast"}, Words{"stats", "@"},
+        Words{"extract", "@", "layers.3.weight"}, Words{"convert", "@", path("out.pt")}}) {
+    words[1] = path("run/many.pt");
+    const CliResult expected = run_cli(words);
+    words[1] = "sim://run/many.pt";
+    const CliResult result = run_cli(words);
+    EXPECT_NE(expected.status, 0) << words[0];
+    EXPECT_EQ(result.status, expected.status) << words[0];
+    EXPECT_EQ(replace_all(result.out, "sim://run/many.pt", path("run/many.pt")), expected.out);
+    EXPECT_EQ(replace_all(result.err, "sim://run/many.pt", path("run/many.pt")), expected.err);
+  }
+}
+
+// No header is answered before 16 were asked for.
+TEST_F(StoredInputsTest, headers_of_many_files_are_requested_together) {
+  fs::create_directories(folder() / "many");
+  for (int i = 0; i < 30; ++i) {
+    const std::string header =
+        "{\"t" + std::to_string(i) + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+    std::string bytes(8, '\0');
+    bytes[0] = static_cast<char>(header.size());
+    write_file(folder() / ("many/" + std::to_string(i) + ".safetensors"), bytes + header + "1234");
+  }
+  struct Meeting {
+    std::mutex mutex;
+    std::condition_variable came;
+    int count = 0;
+  };
+  settings_.fault = [meeting = std::make_shared<Meeting>()](SimRequest request,
+                                                            const std::string&) {
+    if (request != SimRequest::kRead) return std::optional<ErrorCode>();
+    std::unique_lock lock(meeting->mutex);
+    ++meeting->count;
+    meeting->came.notify_all();
+    meeting->came.wait_for(lock, std::chrono::seconds(20), [&] { return meeting->count >= 16; });
+    return std::optional<ErrorCode>();
+  };
+  store_->set(settings_);
   store_->take_requests();
-  EXPECT_EQ(run_cli({"inspect", stored("golden/2.15.0/fsdp2/ckpt")}).status, 0);
-  EXPECT_LE(store_->take_requests().size(), 3U);
-  EXPECT_EQ(run_cli({"inspect", stored("golden/2.11.0/zip_pt/full.pt")}).status, 0);
-  EXPECT_LE(store_->take_requests().size(), 3U);
+  const CliResult result = run_cli({"inspect", "sim://many"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("30 tensors"));
+  EXPECT_GE(store_->most_at_once(), 16U);
+  EXPECT_LE(store_->take_requests().size(), 32U);
+}
+
+// The headers that are looked at first, and then the data: few requests for many small items.
+TEST_F(StoredInputsTest, many_items_take_few_requests) {
+  const std::string fsdp2 = stored("golden/2.15.0/fsdp2/ckpt");  // 80 tensors in 4 files
+  store_->take_requests();
+  EXPECT_EQ(run_cli({"verify", fsdp2}).status, 0);
+  EXPECT_LE(store_->take_requests().size(), 8U);
+  EXPECT_EQ(run_cli({"consolidate", fsdp2, path("full.pt")}).status, 0);
+  EXPECT_LE(store_->take_requests().size(), 12U);
 }
 
 // A server without listings: what names the files is found by its own name.
