@@ -43,8 +43,7 @@ struct AheadFile {
   const StoredFile file;
 
   std::map<std::uint64_t, std::shared_ptr<Block>> blocks;  // by begin; they do not overlap
-  std::weak_ptr<Block> last_expected;
-  std::uint64_t next = 0;        // the byte behind the last read
+  std::uint64_t next = 0;                                  // the byte behind the last read
   std::uint64_t window = 0;      // how far reads that follow each other are read ahead of
   std::uint64_t window_end = 0;  // how far they were so far
   bool closed = false;
