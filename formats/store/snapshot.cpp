@@ -20,7 +20,7 @@ namespace {
 
 // The files that tell what a folder holds, and what stands beside them: they are looked for where
 // a store cannot list.
-constexpr std::array<std::string_view, 24> kTelling = {".metadata",
+constexpr std::array<std::string_view, 27> kTelling = {".metadata",
                                                        "meta.pt",
                                                        "common.pt",
                                                        "metadata.json",
@@ -43,7 +43,10 @@ constexpr std::array<std::string_view, 24> kTelling = {".metadata",
                                                        "merges.txt",
                                                        "chat_template.json",
                                                        "chat_template.jinja",
-                                                       "preprocessor_config.json"};
+                                                       "preprocessor_config.json",
+                                                       "processor_config.json",
+                                                       "spiece.model",
+                                                       "sentencepiece.bpe.model"};
 constexpr std::size_t kAtOnce = 8;
 
 // Ends of names that files of checkpoints have, and folders seldom.
