@@ -226,6 +226,12 @@ std::unique_ptr<Checkpoint> open_torch_file(const fs::path& path) {
   return open_rank_files(folder_of_place(path), one);
 }
 
+// What torch.save writes is called so most often.
+bool is_archive_name(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kEnds{".pt", ".pth", ".bin", ".ckpt"};
+  return std::any_of(kEnds.begin(), kEnds.end(), [&](auto end) { return name.ends_with(end); });
+}
+
 std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& options) {
   const std::string name = path.filename();
   // The metadata or one data file of a folder represents the folder.
@@ -240,6 +246,10 @@ std::unique_ptr<Checkpoint> open_file(const fs::path& path, const OpenOptions& o
   if (is_torch_index_name(name)) return open_torch_index(folder, name);
   const auto file = File::open(path);
   (void)file->read_ahead(0, kFirstBytes);
+  if (is_archive_name(name)) {
+    const std::uint64_t bytes = std::min(kTorchDirectoryBytes, file->size());
+    (void)file->read_ahead(file->size() - bytes, bytes);
+  }
   if (file->size() == 0) throw Error(ErrorCode::kEmpty, file->name() + ": has no bytes");
   switch (kind_of_file(*file)) {
     case Kind::kTorch:

@@ -68,9 +68,9 @@ class Checkpoint {
   // Throws: kDtype, kShape, kUnsupported (quantized, sparse), and what the containers throw, with
   // file and key.
   virtual ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const = 0;
-  // Hint: chunk() follows for this chunk, and these of its elements are read.  So its headers may
-  // be fetched from the disk, and all of it from a store.  Returns whether more hints are worth
-  // giving before something is read.  Errors are left to chunk().
+  // Hint: chunk() follows for this chunk, and these of its elements, or none, are read.  So its
+  // headers may be fetched from the disk, and both from a store.  Returns whether more hints are
+  // worth giving before something is read.  Errors are left to chunk().
   virtual bool expect_chunk(const TensorEntry& /*tensor*/, std::size_t /*chunk*/,
                             ElementRange /*part*/) const {
     return false;

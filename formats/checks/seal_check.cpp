@@ -19,6 +19,7 @@
 #include "formats/files/no_answer.h"
 #include "formats/files/output_place.h"
 #include "formats/store/place.h"
+#include "formats/store/snapshot.h"
 #include "formats/torch/index.h"
 
 namespace fsdp::formats {
@@ -330,10 +331,19 @@ SealPlace seal_place(const fs::path& path) {
 
 std::optional<SealPlace> find_seal(const fs::path& path) {
   const SealPlace own = seal_place(path);
-  if (exists_at(own.folder / own.name)) return own;
   // One folder above, if that folder's seal covers it.
   const fs::path above = own.single ? own.folder : parent_of(own.folder);
-  if (!exists_at(above / kSealName)) return std::nullopt;
+  const fs::path inner = own.folder / own.name;
+  const fs::path outer = above / kSealName;
+  if (in_store(path)) {
+    // Not exists_at: a store would be asked for folders of these names too.
+    const auto found = find_stored({url_of(inner), url_of(outer)});
+    if (found[0]) return own;
+    if (!found[1]) return std::nullopt;
+  } else {
+    if (exists_at(inner)) return own;
+    if (!exists_at(outer)) return std::nullopt;
+  }
   SealPlace place{above, std::string(kSealName), own.only, false};
   if (!own.single) place.only = name_of_place(own.folder) + "/";
   try {

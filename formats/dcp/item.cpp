@@ -115,15 +115,17 @@ bool expect_item(const File& file, const Location& location, std::uint64_t begin
   const std::uint64_t length = location.length;
   const auto bytes = std::min<std::uint64_t>(kTorchEndBytes, length);
   if (location.offset > file.size() || length > file.size() - location.offset) return false;
-  if (!file.stored()) {
+  if (begin >= end || !file.stored()) {
     file.will_read(location.offset, bytes);
-    file.will_read(location.offset + length - bytes, bytes);
-    return false;
+    return file.will_read(location.offset + length - bytes, bytes);
   }
   // The elements begin within the first bytes.
   begin = std::min(begin, length);
   end = end > length - bytes ? length : end + bytes;
-  bool more = file.read_ahead(location.offset, bytes);
+  bool more = true;
+  // One hint for what follows each other: requests are cut out of each.
+  if (begin <= bytes) begin = 0;
+  if (begin != 0) more = file.read_ahead(location.offset, bytes);
   if (begin < end) more = file.read_ahead(location.offset + begin, end - begin);
   if (end < length) more = file.read_ahead(location.offset + length - bytes, bytes);
   return more;

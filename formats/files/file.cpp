@@ -185,11 +185,12 @@ void File::read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_
   window.read(*this, offset, out, end);
 }
 
-void File::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
-  if (stored_) return (void)stored_->expect(offset, count);
+bool File::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
+  if (stored_) return stored_->will_read(offset, count);
   // A kernel that ignores this fetches them when they are read.
   (void)::posix_fadvise(fd_.get(), static_cast<off_t>(offset), static_cast<off_t>(count),
                         POSIX_FADV_WILLNEED);
+  return false;
 }
 
 bool File::read_ahead(std::uint64_t offset, std::uint64_t count) const noexcept {

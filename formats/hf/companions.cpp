@@ -7,6 +7,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/store/place.h"
+#include "formats/store/telling_files.h"
 
 namespace fsdp::formats::hf {
 namespace {
@@ -50,22 +51,8 @@ void rewrite_config(Companions& companions, Json::Object members) {
 }  // namespace
 
 bool is_model_companion(std::string_view name) {
-  constexpr std::array<std::string_view, 15> kNames = {kConfig,
-                                                       "generation_config.json",
-                                                       "tokenizer.json",
-                                                       "tokenizer_config.json",
-                                                       "tokenizer.model",
-                                                       "special_tokens_map.json",
-                                                       "added_tokens.json",
-                                                       "vocab.json",
-                                                       "vocab.txt",
-                                                       "merges.txt",
-                                                       "chat_template.json",
-                                                       "preprocessor_config.json",
-                                                       "processor_config.json",
-                                                       "spiece.model",
-                                                       "sentencepiece.bpe.model"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+  return std::find(kModelCompanions.begin(), kModelCompanions.end(), name) !=
+             kModelCompanions.end() ||
          name.ends_with(".jinja") || name.ends_with(".tiktoken");
 }
 

@@ -19,8 +19,8 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kMaxRefusal = std::size_t{64} << 10U;
-// The most that libcurl 7.88 takes: fewer calls a byte.
-constexpr long kBufferBytes = 512L << 10U;
+// What stays in a processor's cache until it is copied, for some connections.
+constexpr long kBufferBytes = 128L << 10U;
 constexpr int kPollMs = 100;  // an interrupt is noticed within it
 constexpr long kConnectMs = 10'000;
 // Fewer bytes a second are as good as none.

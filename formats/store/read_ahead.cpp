@@ -16,6 +16,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
+#include "formats/store/pace.h"
+#include "formats/store/read_buffers.h"
 
 namespace fsdp::formats {
 namespace {
@@ -23,9 +25,16 @@ namespace {
 using Block = AheadFile::Block;
 using State = Block::State;
 
-// Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
+// Sizes of requests: the smallest is worth its answer's header, the largest many round trips. Those
+// that may be under way at once take three quarters of the memory; the rest has come.
 constexpr std::uint64_t kLeastRequest = 256U << 10U;
 constexpr std::uint64_t kMostRequest = 8U << 20U;
+constexpr std::uint64_t kRequestsInMemory = ReadAhead::kMostAtOnce * 4 / 3;
+// What is left of a range is added to its last request up to half as much again: the end of an item
+// is not worth one of its own.
+constexpr std::uint64_t with_rest(std::uint64_t request_bytes) {
+  return request_bytes + request_bytes / 2;
+}
 // Unwanted bytes that are read rather than asked around: what a link brings in the time that one of
 // many requests adds.
 constexpr std::uint64_t kGap = 64U << 10U;
@@ -55,7 +64,7 @@ struct ReadAhead::Impl {
   explicit Impl(const std::atomic<std::uint64_t>& memory) : budget(memory) {}
 
   std::uint64_t request_bytes() const {
-    return std::clamp<std::uint64_t>(budget / (kMostAtOnce / 2), kLeastRequest, kMostRequest);
+    return std::clamp<std::uint64_t>(budget / kRequestsInMemory, kLeastRequest, kMostRequest);
   }
 
   const std::atomic<std::uint64_t>& budget;
@@ -76,9 +85,12 @@ struct ReadAhead::Impl {
   std::uint64_t looked_at_bytes = 0;
   std::deque<std::pair<FilePointer, BlockPointer>> spent;  // the oldest first
   std::uint64_t number = 0;  // of the last block at hand: orders may be equal
+  ReadBuffers buffers;
   std::vector<std::thread> threads;
   std::uint64_t windows = 0;  // files that are read in order without hints
   unsigned idle = 0;
+  Pace pace;
+  std::uint64_t running_bytes = 0;  // that threads request at the moment
   bool stopped = false;
 
   Shelf& shelf_of(const Block& block) {
@@ -88,7 +100,9 @@ struct ReadAhead::Impl {
   // Returns whether the next hint has room.
   bool may_begin() {
     while (!queue.empty() && queue.front().second->state != State::kWaiting) queue.pop_front();
-    return !queue.empty() && make_room(queue.front().second->size());
+    if (queue.empty()) return false;
+    const std::uint64_t bytes = queue.front().second->size();
+    return running_bytes + bytes <= pace.bytes_at_once(request_bytes()) && make_room(bytes);
   }
 
   // Has a thread begin the next hint, if there is room for it.
@@ -116,8 +130,10 @@ struct ReadAhead::Impl {
       const auto [file, block] = std::move(queue.front());
       queue.pop_front();
       begin(*block);
+      running_bytes += block->size();
       wake();  // the next thread, as long as there is work
       fetch(file, block, lock);
+      running_bytes -= block->size();
     }
   }
 
@@ -129,15 +145,23 @@ struct ReadAhead::Impl {
 
   // Makes the request of a block that was begun.
   void fetch(const FilePointer& file, const BlockPointer& block, Lock& lock) {
+    block->capacity = capacity_of(*block);
+    block->bytes = buffers.take(block->capacity);
     lock.unlock();
     std::exception_ptr failure;
+    const auto begun = std::chrono::steady_clock::now();
     try {
-      block->bytes = std::make_shared_for_overwrite<std::byte[]>(block->size());
+      if (!block->bytes) {
+        block->bytes = std::make_shared_for_overwrite<std::byte[]>(block->capacity);
+      }
       file->store.read(file->url, file->file, block->begin, {block->bytes.get(), block->size()});
     } catch (...) {
       failure = std::current_exception();
     }
     lock.lock();
+    if (!failure) {
+      pace.answered(block->size(), begun, std::chrono::steady_clock::now(), request_bytes());
+    }
     block->key = {taken, ++number};
     try {
       if (!failure && !file->closed) shelf_of(*block).emplace(block->key, std::pair(file, block));
@@ -155,6 +179,12 @@ struct ReadAhead::Impl {
     ready.notify_all();
   }
 
+  // One size for most, so that the buffer of one serves another.
+  std::uint64_t capacity_of(const Block& block) const {
+    const std::uint64_t usual = with_rest(request_bytes());
+    return block.size() > usual / 2 ? std::max(usual, block.size()) : block.size();
+  }
+
   // Takes a block that was begun out of its file, and gives back its memory.
   void forget(AheadFile& file, const BlockPointer& block) {
     const auto at = file.blocks.find(block->begin);
@@ -165,27 +195,30 @@ struct ReadAhead::Impl {
     }
     held_bytes -= block->size();
     if (block->spent) spent_bytes -= block->size();
+    // Those of another size would not be taken again.
+    if (block->capacity == with_rest(request_bytes()))
+      buffers.give(std::move(block->bytes), block->capacity);
     block->bytes.reset();
     block->state = State::kGone;
-    work.notify_one();
   }
 
-  // Gives back blocks that were read, and those that nobody came for, until `bytes` have room.
+  // Gives back what was read to its end, but for the last: it may be read again, headers first,
+  // then data.  More would leave the caches of the processor before their memory is used again.
+  void drop_spent() {
+    while (!spent.empty()) {
+      const bool is = spent.front().second->state == State::kReady && spent.front().second->spent;
+      if (is && spent_bytes <= budget / 8) return;
+      const auto [file, block] = std::move(spent.front());
+      spent.pop_front();
+      if (is) forget(*file, block);
+    }
+  }
+
+  // Gives back blocks that nobody came for, until `bytes` have room.
   // Returns whether they have.
   bool make_room(std::uint64_t bytes) {
     while (held_bytes != 0 && held_bytes + bytes > budget) {
-      while (!spent.empty() &&
-             (spent.front().second->state != State::kReady || !spent.front().second->spent)) {
-        spent.pop_front();
-      }
-      // The last ones may be read again: headers first, then data.
-      if (spent_bytes > budget / 8 && !spent.empty()) {
-        const auto [file, block] = std::move(spent.front());
-        spent.pop_front();
-        forget(*file, block);
-        continue;
-      }
-      // So may what stands at the ends of files, most of which nobody reads again.
+      // What stands at the ends of files: most of it nobody reads again.
       if (looked_at_bytes > budget / 4) {
         const auto [file, block] = looked_at.begin()->second;
         forget(*file, block);
@@ -200,24 +233,31 @@ struct ReadAhead::Impl {
     return true;
   }
 
+  // Where a request ends that begins a range.
+  std::uint64_t end_of(std::uint64_t from, std::uint64_t to) const {
+    const std::uint64_t most = request_bytes();
+    return to - from <= with_rest(most) ? to : from + most;
+  }
+
   void add(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
     const std::uint64_t most = request_bytes();
     if (const auto next = file->blocks.lower_bound(from); next != file->blocks.begin()) {
       const BlockPointer& last = std::prev(next)->second;
       const bool near =
           from - last->end <= kGap && clock - last->order <= budget / 4 && last->kept == kept;
-      if (near && last->state == State::kWaiting && to - last->begin <= most) {
+      if (near && last->state == State::kWaiting && from - last->begin < most) {
+        const std::uint64_t end = end_of(last->begin, to);
         last->used += from - last->end;
-        waiting_bytes += to - last->end;
-        clock += to - last->end;
-        last->end = to;
-        return;
+        waiting_bytes += end - last->end;
+        clock += end - last->end;
+        last->end = end;
+        from = end;
       }
     }
     while (from < to) {
       auto block = std::make_shared<Block>();
       block->begin = from;
-      block->end = std::min(to, from + most);
+      block->end = end_of(from, to);
       block->order = clock;
       block->kept = kept;
       const auto at = file->blocks.emplace(from, block).first;
@@ -233,20 +273,24 @@ struct ReadAhead::Impl {
     }
   }
 
-  // Keeps what was read once already: headers first, then data.
+  // Keeps what was read once already, headers before data, until the hints before this one were
+  // read, which do not fit into the memory together.
   void want_again(AheadFile& file, std::uint64_t from, std::uint64_t to) {
     auto at = file.blocks.upper_bound(from);
     if (at != file.blocks.begin()) --at;
     for (; at != file.blocks.end() && at->first < to; ++at) {
       Block& block = *at->second;
-      if (block.end <= from || !block.spent) continue;
-      block.spent = false;
-      spent_bytes -= block.size();
-      const std::uint64_t wanted = std::min(to, block.end) - std::max(from, block.begin);
-      block.used = block.size() - wanted;
-      auto entry = at_hand.extract(block.key);
-      block.key = entry.key() = {taken, ++number};
-      at_hand.insert(std::move(entry));
+      if (block.end <= from || block.state != State::kReady) continue;
+      if (block.spent) {
+        block.spent = false;
+        spent_bytes -= block.size();
+        const std::uint64_t wanted = std::min(to, block.end) - std::max(from, block.begin);
+        block.used = block.size() - wanted;
+      }
+      Shelf& shelf = shelf_of(block);
+      auto entry = shelf.extract(block.key);
+      block.key = entry.key() = {taken + waiting_bytes + held_bytes, ++number};
+      shelf.insert(std::move(entry));
     }
   }
 
@@ -359,13 +403,15 @@ struct ReadAhead::Impl {
       spent.emplace_back(file, block);
       block->spent = true;
       spent_bytes += block->size();
-      work.notify_one();
     }
-    const auto from = block->bytes;
+    auto from = block->bytes;
     const std::uint64_t at = offset - block->begin;
     lock.unlock();
     std::memcpy(out.data(), from.get() + at, bytes);
     lock.lock();
+    from.reset();  // its memory may be used again
+    drop_spent();
+    wake();
     return bytes;
   }
 
@@ -408,16 +454,12 @@ void ReadAhead::set_budget(std::uint64_t bytes) {
 }
 
 bool ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
-                       std::uint64_t count) noexcept {
+                       std::uint64_t count, bool again) noexcept {
   try {
     const std::lock_guard lock(impl_->mutex);
     if (offset < file->file.bytes) {
       const std::uint64_t most = std::min(kMostHinted, file->file.bytes - offset);
-      // Whole ends are hinted at for what stands there; the rest is read once.
-      const bool end = offset == 0 || count >= file->file.bytes - offset;
-      const bool kept =
-          file->file.bytes > kSmallFile && end && count >= kLeastRead && count <= kEndBytes;
-      impl_->expect(file, offset, offset + std::min(count, most), kept);
+      impl_->expect(file, offset, offset + std::min(count, most), again);
     }
     // Until a read follows, more hints may join these requests.
     if (impl_->waiting_bytes > budget_ / 2) impl_->wake();
@@ -470,6 +512,8 @@ void ReadAhead::close(AheadFile& file) noexcept {
       file.blocks.erase(file.blocks.begin());  // the thread that reads it lets it go
     }
   }
+  if (impl_->held_bytes == 0) impl_->buffers.drop();
+  impl_->wake();
 }
 
 }  // namespace fsdp::formats

@@ -30,8 +30,9 @@ struct AheadFile {
     bool spent = false;       // read to its end
     std::uint64_t used = 0;   // bytes that were read from it, and those that nobody wants
     std::uint64_t reach = 0;  // the end of what was read from it
-    std::pair<std::uint64_t, std::uint64_t> key;  // among those at hand
+    std::pair<std::uint64_t, std::uint64_t> key;  // among those at hand: when it was used last
     std::shared_ptr<std::byte[]> bytes;
+    std::uint64_t capacity = 0;  // of `bytes`
     std::exception_ptr failure;
     std::uint64_t size() const { return end - begin; }
   };
@@ -54,7 +55,7 @@ class ReadAhead {
  public:
   // Requests that are under way at once, at most.
   static constexpr unsigned kMostAtOnce = 48;
-  static constexpr std::uint64_t kDefaultBudget = 64U << 20U;
+  static constexpr std::uint64_t kDefaultBudget = 128U << 20U;
 
   static ReadAhead& shared();
   ~ReadAhead();
@@ -63,11 +64,11 @@ class ReadAhead {
   void set_budget(std::uint64_t bytes);
   std::uint64_t budget() const { return budget_; }
 
-  // Hint: these bytes will be read, once, in about this order.  Parts that lie close together
-  // become one request.  Returns whether more hints are worth giving now: those that wait fill less
-  // than the memory.
-  bool expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
-              std::uint64_t count) noexcept;
+  // Hint: these bytes will be read, in about this order, once or, if `again`, perhaps more often.
+  // Parts that lie close together become one request.  Returns whether more hints are worth giving
+  // now: those that wait fill less than the memory.
+  bool expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset, std::uint64_t count,
+              bool again) noexcept;
   // Fills `out`.  Requires: the range lies within the file.
   // Throws: what Store::read throws; kInterrupted.
   void read(const std::shared_ptr<AheadFile>& file, std::uint64_t offset, std::span<std::byte> out);

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <exception>
 #include <map>
 #include <mutex>
 #include <tuple>
@@ -14,39 +12,11 @@
 #include "formats/base/text.h"
 #include "formats/base/threads.h"
 #include "formats/store/deep_listing.h"
+#include "formats/store/telling_files.h"
 
 namespace fsdp::formats {
 namespace {
 
-// The files that tell what a folder holds, and what stands beside them: they are looked for where
-// a store cannot list.
-constexpr std::array<std::string_view, 27> kTelling = {".metadata",
-                                                       "meta.pt",
-                                                       "common.pt",
-                                                       "metadata.json",
-                                                       "model.safetensors.index.json",
-                                                       "model.safetensors",
-                                                       "pytorch_model.bin.index.json",
-                                                       "pytorch_model.bin",
-                                                       "adapter_config.json",
-                                                       "adapter_model.safetensors",
-                                                       "adapter_model.bin",
-                                                       "config.json",
-                                                       "generation_config.json",
-                                                       "tokenizer.json",
-                                                       "tokenizer_config.json",
-                                                       "tokenizer.model",
-                                                       "special_tokens_map.json",
-                                                       "added_tokens.json",
-                                                       "vocab.json",
-                                                       "vocab.txt",
-                                                       "merges.txt",
-                                                       "chat_template.json",
-                                                       "chat_template.jinja",
-                                                       "preprocessor_config.json",
-                                                       "processor_config.json",
-                                                       "spiece.model",
-                                                       "sentencepiece.bpe.model"};
 constexpr std::size_t kAtOnce = 8;
 
 // Ends of names that files of checkpoints have, and folders seldom.
@@ -92,29 +62,16 @@ std::pair<std::string, std::string> folder_and_name(const std::string& url) {
   return {url.substr(0, slash), url.substr(slash + 1)};
 }
 
-// Looks for every telling file, some at once.
 std::vector<StoredEntry> look_for_telling(const Store& store, const std::string& url) {
-  std::array<std::optional<StoredFile>, kTelling.size()> found;
-  std::atomic<std::size_t> next = 0;
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto look = [&] {
-    try {
-      for (std::size_t i = next++; i < kTelling.size(); i = next++)
-        found[i] = store.find(cat(url, '/', kTelling[i]));
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-    }
+  std::array<std::optional<StoredFile>, kTellingFiles.size() + kModelCompanions.size()> found;
+  const auto name = [](std::size_t i) {
+    return i < kTellingFiles.size() ? kTellingFiles[i] : kModelCompanions[i - kTellingFiles.size()];
   };
-  {
-    const auto others = start_helpers(kAtOnce - 1, [&](std::size_t) { look(); });
-    look();
-  }
-  if (failure) std::rethrow_exception(failure);
+  run_each(found.size(), kAtOnce,
+           [&](std::size_t i) { found[i] = store.find(cat(url, '/', name(i))); });
   std::vector<StoredEntry> entries;
-  for (std::size_t i = 0; i < kTelling.size(); ++i) {
-    if (found[i]) entries.push_back({std::string(kTelling[i]), std::move(found[i])});
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i]) entries.push_back({std::string(name(i)), std::move(found[i])});
   }
   return entries;
 }
@@ -226,6 +183,12 @@ std::optional<StoredFile> find_stored(const std::string& url) {
   const std::lock_guard lock(known().mutex);
   if (known().sessions != 0) known().files.try_emplace(url, file);
   return file;
+}
+
+std::vector<std::optional<StoredFile>> find_stored(const std::vector<std::string>& urls) {
+  std::vector<std::optional<StoredFile>> found(urls.size());
+  run_each(urls.size(), kAtOnce, [&](std::size_t i) { found[i] = find_stored(urls[i]); });
+  return found;
 }
 
 std::shared_ptr<const StoredSource> source_of(const std::string& url, const StoredFile& file) {

@@ -46,6 +46,8 @@ class StoreSession {
 std::shared_ptr<const StoredListing> list_stored(const std::string& url);
 // nullopt: there is no file.
 std::optional<StoredFile> find_stored(const std::string& url);
+// Asks for all of them at once.
+std::vector<std::optional<StoredFile>> find_stored(const std::vector<std::string>& urls);
 // The bytes of a file, of which `file` is what was said.  While a session exists all who open it
 // have the same source: what one of them has read, the next one need not ask for.
 std::shared_ptr<const StoredSource> source_of(const std::string& url, const StoredFile& file);

@@ -7,6 +7,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/store/read_ahead.h"
 
 namespace fsdp::formats {
 namespace {
@@ -28,6 +29,18 @@ StoredSource::~StoredSource() {
   ReadAhead::shared().close(*ahead_);
 }
 
+std::uint64_t StoredSource::size() const {
+  return file().bytes;
+}
+
+const std::string& StoredSource::url() const {
+  return ahead_->url;
+}
+
+const StoredFile& StoredSource::file() const {
+  return ahead_->file;
+}
+
 void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   if (offset > size() || out.size() > size() - offset) {
     throw Error(ErrorCode::kTruncated, cat(escape(url()), ": ", out.size(), " bytes at byte ",
@@ -37,7 +50,11 @@ void StoredSource::read_at(std::uint64_t offset, std::span<std::byte> out) const
 }
 
 bool StoredSource::expect(std::uint64_t offset, std::uint64_t count) const noexcept {
-  return ReadAhead::shared().expect(ahead_, offset, count);
+  return ReadAhead::shared().expect(ahead_, offset, count, false);
+}
+
+bool StoredSource::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
+  return ReadAhead::shared().expect(ahead_, offset, count, true);
 }
 
 void StoredSource::check_unchanged() const {

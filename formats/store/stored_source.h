@@ -8,10 +8,11 @@
 #include <string>
 
 #include "formats/base/byte_source.h"
-#include "formats/store/read_ahead.h"
 #include "formats/store/store.h"
 
 namespace fsdp::formats {
+
+struct AheadFile;
 
 // Reads one version of the file, whatever happens to it meanwhile.  Thread-safe.
 class StoredSource : public ByteSource {
@@ -20,13 +21,15 @@ class StoredSource : public ByteSource {
   StoredSource(const Store& store, std::string url, StoredFile file);
   ~StoredSource() override;
 
-  std::uint64_t size() const override { return file().bytes; }
+  std::uint64_t size() const override;
   // Throws: kTruncated (a range beyond the end); what Store::read throws.
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   // Hint: these bytes will be read soon, once each.  Returns whether more hints are worth giving.
   bool expect(std::uint64_t offset, std::uint64_t count) const noexcept;
-  const std::string& url() const { return ahead_->url; }
-  const StoredFile& file() const { return ahead_->file; }
+  // Hint: these few bytes will be read soon, perhaps more than once.  Returns as expect does.
+  bool will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
+  const std::string& url() const;
+  const StoredFile& file() const;
   // Throws: kChanged if the file is another one now.  Asks the store only if it names no versions:
   // otherwise every read compared the version.
   void check_unchanged() const;

@@ -16,9 +16,6 @@
 namespace fsdp::formats {
 namespace {
 
-// Room for the directory of some ten thousand records.
-constexpr std::uint64_t kDirectoryBytes = 1U << 20U;
-
 class TorchSaveCheckpoint : public Checkpoint {
  public:
   explicit TorchSaveCheckpoint(std::shared_ptr<const File> file) : file_(std::move(file)) {
@@ -115,7 +112,7 @@ class TorchSaveCheckpoint : public Checkpoint {
   // Hint: of an archive in a store its end, by one request.
   void expect_directory() const {
     if (!file_->stored() || sniff_torch_stream(*file_) != TorchStream::kZip) return;
-    const std::uint64_t bytes = std::min(kDirectoryBytes, file_->size());
+    const std::uint64_t bytes = std::min(kTorchDirectoryBytes, file_->size());
     (void)file_->read_ahead(file_->size() - bytes, bytes);
   }
 

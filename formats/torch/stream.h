@@ -57,6 +57,8 @@ TorchStream sniff_torch_stream(const ByteSource& source);
 
 // A stream that holds one tensor has its headers within this many bytes of its ends.
 inline constexpr std::uint64_t kTorchEndBytes = 4096;
+// The end of an archive in a store, requested at once: the directory of some ten thousand records.
+inline constexpr std::uint64_t kTorchDirectoryBytes = 1U << 20U;
 
 // Reads everything but the storages.  Every small record is checked against its CRC; storage
 // records must exist and have exactly the size given in the pickle.  `archive` is put into the

@@ -129,7 +129,7 @@ class Connection {
   bool answer(std::string_view status, const std::string& fields, std::string_view body) {
     return send("HTTP/1.1 " + std::string(status) +
                     "\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + fields + "\r\n",
-                MSG_MORE) &&
+                body.empty() ? 0 : MSG_MORE) &&
            send(body, 0);
   }
 

@@ -211,6 +211,38 @@ TEST_F(ReadAheadTest, a_hint_keeps_what_was_read_already) {
   EXPECT_LE(store_.count(SimRequest::kRead), 128U);
 }
 
+// Hints that are a little longer than a request do not leave a small one behind each.
+TEST_F(ReadAheadTest, requests_are_filled) {
+  ReadAhead::shared().set_budget(8 * kMiB);
+  const auto source = file("f", 16 * kMiB);
+  store_.take_requests();
+  std::uint64_t hinted = 0;
+  for (std::uint64_t at = 0; at < 15 * kMiB; at += 300 * kKiB) {
+    while (hinted < 15 * kMiB && source->expect(hinted, 300 * kKiB)) hinted += 300 * kKiB;
+    hinted = std::max(hinted, at + 300 * kKiB);
+    expect_read(*source, at, 300 * kKiB);
+  }
+  EXPECT_LE(store_.count(SimRequest::kRead), 70U) << "16 MiB by 256 KiB are 64";
+}
+
+// The ends of many files, which most often nobody reads again, leave room for data.
+TEST_F(ReadAheadTest, what_may_be_read_again_leaves_room) {
+  ReadAhead::shared().set_budget(4 * kMiB);
+  std::vector<std::unique_ptr<StoredSource>> sources;
+  for (int i = 0; i < 16; ++i) {
+    sources.push_back(file("f" + std::to_string(i), 2 * kMiB));
+    sources.back()->will_read(0, 256 * kKiB);
+  }
+  for (const auto& source : sources) expect_read(*source, 0, kKiB);
+  store_.take_requests();
+  expect_read(*sources.back(), kKiB, kKiB);
+  EXPECT_EQ(store_.count(SimRequest::kRead), 0U) << "the latest ones are still there";
+  const auto data = file("data", 8 * kMiB);
+  gate_reads(8);  // as many as 2 MiB hold
+  for (std::uint64_t at = 0; at < 8 * kMiB; at += kMiB) data->expect(at, kMiB);
+  expect_read(*data, 0, 8 * kMiB);
+}
+
 TEST_F(ReadAheadTest, the_end_of_a_file_is_one_request) {
   const auto source = file("f", 4 * kMiB);
   store_.take_requests();
