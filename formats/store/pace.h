@@ -9,8 +9,8 @@
 
 namespace fsdp::formats {
 
-// Learns from the requests that were answered, and forgets how it was before: links and servers
-// change.  Not thread-safe.
+// Learns from the requests that were answered, and goes on learning: links and servers change.  Not
+// thread-safe.
 class Pace {
  public:
   using Time = std::chrono::steady_clock::time_point;
@@ -29,12 +29,21 @@ class Pace {
     std::uint64_t requests = 0;
     std::uint64_t bytes = 0;
     Time begin{};
-    std::chrono::duration<double> fastest{0};  // of those for whole bytes; 0: there was none
-    double rate = 0;                           // bytes a second; 0: not known
+    double fastest = 0;  // seconds
   };
-  Spell current_;
-  Spell last_;  // the one before
+  void learn(double rate, double fastest);
+
+  Spell spell_;
   Time last_end_{};
+  double limit_ = 0;  // bytes at once; 0: nothing is known
+  bool measured_ = false;
+  // Of the last spell, if it was one with more at once than before: what there was before it.
+  double limit_before_ = 0;
+  double rate_before_ = 0;
+  // More at once brought no more bytes: for so many spells it is not tried again, unless requests
+  // take longer than this.
+  unsigned rest_ = 0;
+  double rest_seconds_ = 0;
 };
 
 }  // namespace fsdp::formats

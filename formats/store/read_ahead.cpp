@@ -9,6 +9,8 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -16,8 +18,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
-#include "formats/store/pace.h"
-#include "formats/store/read_buffers.h"
+#include "formats/store/ahead_memory.h"
 
 namespace fsdp::formats {
 namespace {
@@ -25,16 +26,6 @@ namespace {
 using Block = AheadFile::Block;
 using State = Block::State;
 
-// Sizes of requests: the smallest is worth its answer's header, the largest many round trips. Those
-// that may be under way at once take three quarters of the memory; the rest has come.
-constexpr std::uint64_t kLeastRequest = 256U << 10U;
-constexpr std::uint64_t kMostRequest = 8U << 20U;
-constexpr std::uint64_t kRequestsInMemory = ReadAhead::kMostAtOnce * 4 / 3;
-// What is left of a range is added to its last request up to half as much again: the end of an item
-// is not worth one of its own.
-constexpr std::uint64_t with_rest(std::uint64_t request_bytes) {
-  return request_bytes + request_bytes / 2;
-}
 // Unwanted bytes that are read rather than asked around: what a link brings in the time that one of
 // many requests adds.
 constexpr std::uint64_t kGap = 64U << 10U;
@@ -61,48 +52,30 @@ struct ReadAhead::Impl {
   using BlockPointer = std::shared_ptr<Block>;
   using Lock = std::unique_lock<std::mutex>;
 
-  explicit Impl(const std::atomic<std::uint64_t>& memory) : budget(memory) {}
-
-  std::uint64_t request_bytes() const {
-    return std::clamp<std::uint64_t>(budget / kRequestsInMemory, kLeastRequest, kMostRequest);
-  }
+  explicit Impl(const std::atomic<std::uint64_t>& most) : budget(most), memory(most, kMostAtOnce) {}
 
   const std::atomic<std::uint64_t>& budget;
+  AheadMemory memory;
   std::mutex mutex;
   std::condition_variable work;   // there is something to do, or room for it
   std::condition_variable ready;  // a block came
   std::deque<std::pair<FilePointer, BlockPointer>> queue;  // those no longer waiting are skipped
   std::uint64_t waiting_bytes = 0;                         // of the queue
-  std::uint64_t held_bytes = 0;   // of blocks that are on the way or at hand
-  std::uint64_t spent_bytes = 0;  // of those that were read to their end
-  std::uint64_t clock = 0;        // the order of the next hint
-  std::uint64_t taken = 0;        // bytes that were read so far
-  // Blocks by their last use; apart those that are read more than once, from the first time on.
-  using Shelf =
-      std::map<std::pair<std::uint64_t, std::uint64_t>, std::pair<FilePointer, BlockPointer>>;
-  Shelf at_hand;
-  Shelf looked_at;
-  std::uint64_t looked_at_bytes = 0;
-  std::deque<std::pair<FilePointer, BlockPointer>> spent;  // the oldest first
-  std::uint64_t number = 0;  // of the last block at hand: orders may be equal
-  ReadBuffers buffers;
+  std::uint64_t clock = 0;                                 // the order of the next hint
   std::vector<std::thread> threads;
   std::uint64_t windows = 0;  // files that are read in order without hints
   unsigned idle = 0;
-  Pace pace;
-  std::uint64_t running_bytes = 0;  // that threads request at the moment
+  std::map<std::string, Link, std::less<>> links;  // by the root of URLs
   bool stopped = false;
-
-  Shelf& shelf_of(const Block& block) {
-    return block.kept && block.reach != 0 ? looked_at : at_hand;
-  }
 
   // Returns whether the next hint has room.
   bool may_begin() {
     while (!queue.empty() && queue.front().second->state != State::kWaiting) queue.pop_front();
     if (queue.empty()) return false;
     const std::uint64_t bytes = queue.front().second->size();
-    return running_bytes + bytes <= pace.bytes_at_once(request_bytes()) && make_room(bytes);
+    const Link& link = *queue.front().first->link;
+    return link.running_bytes + bytes <= link.pace.bytes_at_once(memory.request_bytes()) &&
+           memory.make_room(bytes);
   }
 
   // Has a thread begin the next hint, if there is room for it.
@@ -130,23 +103,22 @@ struct ReadAhead::Impl {
       const auto [file, block] = std::move(queue.front());
       queue.pop_front();
       begin(*block);
-      running_bytes += block->size();
+      Link& link = *file->link;
+      link.running_bytes += block->size();
       wake();  // the next thread, as long as there is work
       fetch(file, block, lock);
-      running_bytes -= block->size();
+      link.running_bytes -= block->size();
     }
   }
 
   void begin(Block& block) {
     waiting_bytes -= block.size();
-    held_bytes += block.size();
+    memory.begin(block);
     block.state = State::kReading;
   }
 
   // Makes the request of a block that was begun.
   void fetch(const FilePointer& file, const BlockPointer& block, Lock& lock) {
-    block->capacity = capacity_of(*block);
-    block->bytes = buffers.take(block->capacity);
     lock.unlock();
     std::exception_ptr failure;
     const auto begun = std::chrono::steady_clock::now();
@@ -160,18 +132,18 @@ struct ReadAhead::Impl {
     }
     lock.lock();
     if (!failure) {
-      pace.answered(block->size(), begun, std::chrono::steady_clock::now(), request_bytes());
+      file->link->pace.answered(block->size(), begun, std::chrono::steady_clock::now(),
+                                memory.request_bytes());
     }
-    block->key = {taken, ++number};
     try {
-      if (!failure && !file->closed) shelf_of(*block).emplace(block->key, std::pair(file, block));
+      if (!failure && !file->closed) memory.arrived(file, block);
     } catch (const std::bad_alloc&) {
       failure = std::current_exception();
     }
     if (failure || file->closed) {
       // A later read tries again, or gets this error if it waits for it already.
       block->failure = failure;
-      forget(*file, block);
+      memory.forget(*file, block);
       block->state = State::kFailed;
     } else {
       block->state = State::kReady;
@@ -179,74 +151,13 @@ struct ReadAhead::Impl {
     ready.notify_all();
   }
 
-  // One size for most, so that the buffer of one serves another.
-  std::uint64_t capacity_of(const Block& block) const {
-    const std::uint64_t usual = with_rest(request_bytes());
-    return block.size() > usual / 2 ? std::max(usual, block.size()) : block.size();
-  }
-
-  // Takes a block that was begun out of its file, and gives back its memory.
-  void forget(AheadFile& file, const BlockPointer& block) {
-    const auto at = file.blocks.find(block->begin);
-    if (at != file.blocks.end() && at->second == block) file.blocks.erase(at);
-    if (block->state == State::kReady) {
-      if (&shelf_of(*block) == &looked_at) looked_at_bytes -= block->size();
-      shelf_of(*block).erase(block->key);
-    }
-    held_bytes -= block->size();
-    if (block->spent) spent_bytes -= block->size();
-    // Those of another size would not be taken again.
-    if (block->capacity == with_rest(request_bytes()))
-      buffers.give(std::move(block->bytes), block->capacity);
-    block->bytes.reset();
-    block->state = State::kGone;
-  }
-
-  // Gives back what was read to its end, but for the last: it may be read again, headers first,
-  // then data.  More would leave the caches of the processor before their memory is used again.
-  void drop_spent() {
-    while (!spent.empty()) {
-      const bool is = spent.front().second->state == State::kReady && spent.front().second->spent;
-      if (is && spent_bytes <= budget / 8) return;
-      const auto [file, block] = std::move(spent.front());
-      spent.pop_front();
-      if (is) forget(*file, block);
-    }
-  }
-
-  // Gives back blocks that nobody came for, until `bytes` have room.
-  // Returns whether they have.
-  bool make_room(std::uint64_t bytes) {
-    while (held_bytes != 0 && held_bytes + bytes > budget) {
-      // What stands at the ends of files: most of it nobody reads again.
-      if (looked_at_bytes > budget / 4) {
-        const auto [file, block] = looked_at.begin()->second;
-        forget(*file, block);
-        continue;
-      }
-      if (at_hand.empty()) return false;
-      // What stands before a hint fits into the memory: nobody comes for this block any more.
-      const auto [file, block] = at_hand.begin()->second;
-      if (block->key.first + budget >= taken) return false;
-      forget(*file, block);
-    }
-    return true;
-  }
-
-  // Where a request ends that begins a range.
-  std::uint64_t end_of(std::uint64_t from, std::uint64_t to) const {
-    const std::uint64_t most = request_bytes();
-    return to - from <= with_rest(most) ? to : from + most;
-  }
-
   void add(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
-    const std::uint64_t most = request_bytes();
     if (const auto next = file->blocks.lower_bound(from); next != file->blocks.begin()) {
       const BlockPointer& last = std::prev(next)->second;
       const bool near =
           from - last->end <= kGap && clock - last->order <= budget / 4 && last->kept == kept;
-      if (near && last->state == State::kWaiting && from - last->begin < most) {
-        const std::uint64_t end = end_of(last->begin, to);
+      if (near && last->state == State::kWaiting && from - last->begin < memory.request_bytes()) {
+        const std::uint64_t end = memory.request_end(last->begin, to);
         last->used += from - last->end;
         waiting_bytes += end - last->end;
         clock += end - last->end;
@@ -257,7 +168,7 @@ struct ReadAhead::Impl {
     while (from < to) {
       auto block = std::make_shared<Block>();
       block->begin = from;
-      block->end = end_of(from, to);
+      block->end = memory.request_end(from, to);
       block->order = clock;
       block->kept = kept;
       const auto at = file->blocks.emplace(from, block).first;
@@ -273,31 +184,10 @@ struct ReadAhead::Impl {
     }
   }
 
-  // Keeps what was read once already, headers before data, until the hints before this one were
-  // read, which do not fit into the memory together.
-  void want_again(AheadFile& file, std::uint64_t from, std::uint64_t to) {
-    auto at = file.blocks.upper_bound(from);
-    if (at != file.blocks.begin()) --at;
-    for (; at != file.blocks.end() && at->first < to; ++at) {
-      Block& block = *at->second;
-      if (block.end <= from || block.state != State::kReady) continue;
-      if (block.spent) {
-        block.spent = false;
-        spent_bytes -= block.size();
-        const std::uint64_t wanted = std::min(to, block.end) - std::max(from, block.begin);
-        block.used = block.size() - wanted;
-      }
-      Shelf& shelf = shelf_of(block);
-      auto entry = shelf.extract(block.key);
-      block.key = entry.key() = {taken + waiting_bytes + held_bytes, ++number};
-      shelf.insert(std::move(entry));
-    }
-  }
-
   // Adds the parts of a range that no block has yet.
   void expect(const FilePointer& file, std::uint64_t from, std::uint64_t to, bool kept) {
     to = std::min(to, file->file.bytes);
-    want_again(*file, from, to);
+    memory.want_again(*file, from, to, waiting_bytes);
     auto at = file->blocks.upper_bound(from);
     if (at != file->blocks.begin() && std::prev(at)->second->end > from)
       from = std::prev(at)->second->end;
@@ -378,7 +268,7 @@ struct ReadAhead::Impl {
   std::uint64_t take(const FilePointer& file, const BlockPointer& block, std::uint64_t offset,
                      std::span<std::byte> out, Lock& lock) {
     if (block->state == State::kWaiting) {
-      make_room(block->size());
+      memory.make_room(block->size());
       begin(*block);
       wake();
       fetch(file, block, lock);
@@ -391,26 +281,14 @@ struct ReadAhead::Impl {
     if (block->state == State::kFailed && block->failure) std::rethrow_exception(block->failure);
     if (block->state != State::kReady) return 0;
     const std::uint64_t bytes = std::min<std::uint64_t>(out.size(), block->end - offset);
-    taken += bytes;
-    auto entry = shelf_of(*block).extract(block->key);
-    if (block->kept && block->reach == 0) looked_at_bytes += block->size();
-    block->used += bytes;
-    block->reach = std::max(block->reach, offset + bytes);
-    block->key = entry.key() = {taken, ++number};
-    shelf_of(*block).insert(std::move(entry));
-    if (!block->kept && !block->spent && block->used >= block->size() &&
-        block->reach == block->end) {
-      spent.emplace_back(file, block);
-      block->spent = true;
-      spent_bytes += block->size();
-    }
+    memory.used(file, block, offset, bytes);
     auto from = block->bytes;
     const std::uint64_t at = offset - block->begin;
     lock.unlock();
     std::memcpy(out.data(), from.get() + at, bytes);
     lock.lock();
     from.reset();  // its memory may be used again
-    drop_spent();
+    memory.drop_spent();
     wake();
     return bytes;
   }
@@ -421,7 +299,6 @@ struct ReadAhead::Impl {
     const auto next = file->blocks.lower_bound(offset);
     const std::uint64_t until = next == file->blocks.end() ? file->file.bytes : next->first;
     const auto part = out.first(std::min<std::uint64_t>(out.size(), until - offset));
-    taken += part.size();
     wake();
     lock.unlock();
     file->store.read(file->url, file->file, offset, part);
@@ -451,6 +328,12 @@ ReadAhead::~ReadAhead() {
 
 void ReadAhead::set_budget(std::uint64_t bytes) {
   budget_ = std::max(bytes, kLeastRequest);
+}
+
+void ReadAhead::open(AheadFile& file) {
+  const std::lock_guard lock(impl_->mutex);
+  const std::string root = file.url.substr(0, file.url.find('/', file.url.find("://") + 3));
+  file.link = &impl_->links[root];
 }
 
 bool ReadAhead::expect(const std::shared_ptr<AheadFile>& file, std::uint64_t offset,
@@ -503,7 +386,7 @@ void ReadAhead::close(AheadFile& file) noexcept {
   while (!file.blocks.empty()) {
     const auto block = file.blocks.begin()->second;
     if (block->state == State::kReady) {
-      impl_->forget(file, block);
+      impl_->memory.forget(file, block);
     } else {
       if (block->state == State::kWaiting) {
         impl_->waiting_bytes -= block->size();
@@ -512,7 +395,7 @@ void ReadAhead::close(AheadFile& file) noexcept {
       file.blocks.erase(file.blocks.begin());  // the thread that reads it lets it go
     }
   }
-  if (impl_->held_bytes == 0) impl_->buffers.drop();
+  impl_->memory.drop_buffers();
   impl_->wake();
 }
 

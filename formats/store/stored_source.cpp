@@ -23,7 +23,9 @@ std::uint64_t identity_of(const std::string& url, const StoredFile& file) {
 
 StoredSource::StoredSource(const Store& store, std::string url, StoredFile file)
     : ahead_(std::make_shared<AheadFile>(store, std::move(url), std::move(file))),
-      identity_(identity_of(ahead_->url, ahead_->file)) {}
+      identity_(identity_of(ahead_->url, ahead_->file)) {
+  ReadAhead::shared().open(*ahead_);
+}
 
 StoredSource::~StoredSource() {
   ReadAhead::shared().close(*ahead_);

@@ -289,6 +289,7 @@ TEST_F(ReadAheadTest, a_request_that_failed_is_made_again) {
 }
 
 TEST_F(ReadAheadTest, a_signal_ends_the_wait_for_a_request) {
+  ReadAhead::shared().set_budget(64 * kMiB);
   const auto source = file("f", 64 * kMiB);
   const auto gate = gate_reads(1000);
   source->expect(0, 64 * kMiB);  // more than half of the memory: begun at once
@@ -300,6 +301,7 @@ TEST_F(ReadAheadTest, a_signal_ends_the_wait_for_a_request) {
 }
 
 TEST_F(ReadAheadTest, a_source_may_end_while_its_requests_are_under_way) {
+  ReadAhead::shared().set_budget(64 * kMiB);
   std::shared_ptr<Gate> gate;
   {
     const auto source = file("f", 64 * kMiB);
