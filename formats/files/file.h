@@ -50,8 +50,8 @@ class File : public ByteSource {
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override;
   void read_run(std::uint64_t offset, std::span<std::byte> out, std::uint64_t end,
                 RunWindow& window) const override;
-  // Hint: these few bytes will be read soon, perhaps more than once, so they may be fetched.  Returns
-  // as read_ahead does.
+  // Hint: these few bytes will be read soon, perhaps more than once, so they may be fetched.
+  // Returns as read_ahead does.
   bool will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
   // Hint: all of these bytes will be read soon, in the order of such hints.  Without effect for a
   // file of this machine, whose kernel notices by itself.  Returns whether more hints are worth

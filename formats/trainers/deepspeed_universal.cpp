@@ -11,6 +11,7 @@
 #include "formats/store/place.h"
 #include "formats/trainers/deepspeed.h"
 #include "formats/trainers/deepspeed_model.h"
+#include "formats/trainers/rank_limit.h"
 #include "formats/trainers/trainer_files.h"
 
 namespace fsdp::formats::deepspeed {
@@ -18,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The most ranks of one job; real jobs have thousands.
-constexpr std::int64_t kMaxRanks = 1'000'000;
 constexpr const char* kZero = "zero";
 constexpr const char* kWeights = "fp32";
 constexpr const char* kOptimizerState = "zero/optimizer_state.pt";

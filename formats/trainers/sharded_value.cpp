@@ -7,12 +7,10 @@
 #include "formats/base/text.h"
 #include "formats/content/object_fields.h"
 #include "formats/content/torch_globals.h"
+#include "formats/trainers/rank_limit.h"
 
 namespace fsdp::formats {
 namespace {
-
-// The most ranks of one job; real jobs have thousands.
-constexpr std::int64_t kMaxRanks = 1'000'000;
 
 // The arguments of _rebuild_from_type_v2(_rebuild_wrapper_subclass, type, (class, dtype, size,
 // ...), state).

@@ -15,12 +15,11 @@
 #include "formats/base/text.h"
 #include "formats/content/object_fields.h"
 #include "formats/pickle/machine.h"
+#include "formats/trainers/rank_limit.h"
 
 namespace fsdp::formats::torch_checkpointing {
 namespace {
 
-// The most ranks of one job; real jobs have thousands.
-constexpr std::int64_t kMaxRanks = 1'000'000;
 // As many as a tensor of PyTorch can have.
 constexpr std::size_t kMaxDimensions = 64;
 // Bytes of a text that count as one part: writers share equal texts, beside far more that they do

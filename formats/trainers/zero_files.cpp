@@ -7,12 +7,11 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/object_fields.h"
+#include "formats/trainers/rank_limit.h"
 
 namespace fsdp::formats::deepspeed {
 namespace {
 
-// The most ranks of one job; real jobs have thousands.
-constexpr std::int64_t kMaxRanks = 1'000'000;
 // Missing ranks named in a message, at most.
 constexpr std::size_t kMaxNamed = 8;
 
