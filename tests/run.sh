@@ -17,25 +17,47 @@ FUZZ_SECONDS=20
 need_packages tool test torch fuzz package mpi
 need_cmake
 need_python
-need_frameworks
-need_models
-need_peft
-need_producers
-need_remote
-need_corpus
-need_frameworks_corpus
-need_parity
-need_packaging
-need_release
-need_old_userland
 
-step "configure" configure ci -DFSDP_TEST_PYTHON="$PYTHON" \
-  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_MODELS_PYTHON="$MODELS_PYTHON" -DFSDP_TEST_PEFT_PYTHON="$PEFT_PYTHON" \
-  -DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_REMOTE_PYTHON="$REMOTE_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
-  -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PARITY="$PARITY" \
-  -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON" -DFSDP_TEST_RELEASE_PYTHON="$RELEASE_PYTHON" -DFSDP_TEST_ISAL_SOURCE="$ISAL_SOURCE" -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND" \
-  -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"
+# What tests compare with.
+need_others() {
+  need_frameworks
+  need_models
+  need_peft
+  need_producers
+  need_remote
+  need_corpus
+  need_frameworks_corpus
+  need_parity
+  need_packaging
+  need_release
+  need_old_userland
+}
+# Making it leaves a processor idle most of the time, and of what is built nothing needs it.
+others_log=$(mktemp)
+need_others >"$others_log" 2>&1 &
+others=$!
+trap 'kill "$others" 2>/dev/null || true; rm -f "$others_log"' EXIT
+
+name_parity
+settings=(-DFSDP_TEST_PYTHON="$PYTHON" -DFSDP_TEST_PARITY="$PARITY" -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')")
+step "configure" configure ci "${settings[@]}"
 step "build" cmake --build --preset ci -j "$JOBS"
+
+await_others() {
+  local status=0
+  wait "$others" || status=$?
+  cat "$others_log" >&2
+  return $status
+}
+step "what tests compare with" await_others
+need_others   # all of it is there: this says where
+settings+=(-DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_MODELS_PYTHON="$MODELS_PYTHON" -DFSDP_TEST_PEFT_PYTHON="$PEFT_PYTHON"
+  -DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_REMOTE_PYTHON="$REMOTE_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS"
+  -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS"
+  -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON" -DFSDP_TEST_RELEASE_PYTHON="$RELEASE_PYTHON" -DFSDP_TEST_ISAL_SOURCE="$ISAL_SOURCE"
+  -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND")
+step "configure for all tests" configure ci "${settings[@]}"
+step "build for all tests" cmake --build --preset ci -j "$JOBS"
 
 # A failing test must not end the script: the count comes last.
 report=build/ci/tests.xml

@@ -19,4 +19,5 @@ endif()
 
 add_executable(fsdp-ckpt-mpi mpi_main.cpp mpi_team.cpp)
 target_link_libraries(fsdp-ckpt-mpi PRIVATE fsdp_cli MPI::MPI_CXX)
+target_link_options(fsdp-ckpt-mpi PRIVATE $<$<CONFIG:Release>:LINKER:--gc-sections>)
 install(TARGETS fsdp-ckpt-mpi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT mpi)

@@ -39,12 +39,16 @@ make_parity() {
   rm -rf "$dir" && mv "$work/corpus" "$dir" && rm -rf "$work"
 }
 
-# Sets PARITY.  Another processor, or another level of kernels, is another reference.
-need_parity() {
+# Sets PARITY, whether it is there or not.  Another processor, or another level of kernels, is another reference.
+name_parity() {
   local key
   key=$({ cat "$PROVISION_DIR"/../parity/{cases,levels,models,own_loops,public_models,reference}.py "$PROVISION_DIR/requirements.txt"
           echo "$PYTHON ${ATEN_CPU_CAPABILITY:-} ${ONEDNN_MAX_CPU_ISA:-}"
           grep -m2 -E '^(model name|flags|Features)' /proc/cpuinfo; } | sha256sum | cut -c1-12)
   PARITY=$FSDP_CACHE/parity-$key
+}
+
+need_parity() {
+  name_parity
   [ -d "$PARITY" ] || step "training by PyTorch in $PARITY" make_parity "$PARITY"
 }
