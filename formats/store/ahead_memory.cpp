@@ -6,10 +6,6 @@
 namespace fsdp::formats {
 namespace {
 
-// Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
-constexpr std::uint64_t kLeastRequest = 256U << 10U;
-constexpr std::uint64_t kMostRequest = 8U << 20U;
-
 constexpr std::uint64_t with_rest(std::uint64_t request_bytes) {
   return request_bytes + request_bytes / 2;
 }

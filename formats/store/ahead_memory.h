@@ -24,6 +24,10 @@ class AheadMemory {
   using BlockPointer = std::shared_ptr<Block>;
   using Entry = std::pair<FilePointer, BlockPointer>;
 
+  // Sizes of requests: the smallest is worth its answer's header, the largest many round trips.
+  static constexpr std::uint64_t kLeastRequest = 256U << 10U;
+  static constexpr std::uint64_t kMostRequest = 8U << 20U;
+
   // `most_at_once`: requests of the usual size that have room, and a third of them again that have
   // come.
   AheadMemory(const std::atomic<std::uint64_t>& budget, unsigned most_at_once)

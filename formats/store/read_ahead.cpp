@@ -216,7 +216,7 @@ struct ReadAhead::Impl {
 
   // The files that are read so share the memory.
   void widen(AheadFile& file) {
-    const std::uint64_t most = std::max(budget / 2 / windows, kLeastRequest);
+    const std::uint64_t most = std::max(budget / 2 / windows, AheadMemory::kLeastRequest);
     set_window(file, std::min(file.window * 2, most));
   }
 
@@ -327,7 +327,7 @@ ReadAhead::~ReadAhead() {
 }
 
 void ReadAhead::set_budget(std::uint64_t bytes) {
-  budget_ = std::max(bytes, kLeastRequest);
+  budget_ = std::max(bytes, AheadMemory::kLeastRequest);
 }
 
 void ReadAhead::open(AheadFile& file) {
