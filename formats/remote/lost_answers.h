@@ -15,8 +15,9 @@ namespace fsdp::formats {
 // A server may do what it is asked and its answer be lost.  The next try then finds the file there,
 // or its upload gone; and if there is no next try, nobody knows.  So each file has a mark of its
 // own among its metadata, by which the writer knows its own file from another one's.  It looks
-// whenever a request did not succeed: libcurl too asks again by itself, where a connection that was
-// kept open turns out to be closed.  A 404 counts as long as the server does not list the file.  An
+// whenever a request did not succeed.  Such a request has a connection of its own: libcurl asks
+// again by itself where one that was kept open turns out to be closed, and nobody would know that
+// an answer was lost.  A 404 counts as long as the server does not list the file.  An
 // upload is aborted before the look, so that it cannot be completed after it; a file that is put by
 // one request has to be there by then.  Where the look brings nothing, the error is an
 // UncertainError, and nothing is removed that the file may lead to.

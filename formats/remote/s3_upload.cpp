@@ -56,6 +56,7 @@ void put_s3_file(S3Client& client, const std::string& url, std::span<const std::
   request.fields = {{"content-md5", base64_text(md5(bytes))}, {kMarkField, own.mark}};
   if (only_new) request.fields.emplace_back("if-none-match", "*");
   request.body = bytes;
+  request.once = true;  // so that tries are counted
   Patience patience(escape(url), limits_for(bytes.size()));
   int tries = 0;
   bool lost = false;
@@ -174,6 +175,7 @@ HttpAnswer S3Upload::ask_to_complete(const std::string& body, bool only_new, int
     request.fields = {{"content-type", "application/xml"}};
     if (only_new) request.fields.emplace_back("if-none-match", "*");
     request.body = std::as_bytes(std::span(body));
+    request.once = true;  // so that tries are counted
     // The server puts thousands of parts together, and sends blanks meanwhile.
     request.stall = std::max(patience.limits().stall, patience.limits().deadline / 4);
     HttpAnswer answer = client_.send(patience, std::move(request), nullptr, kMiB,

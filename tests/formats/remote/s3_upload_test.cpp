@@ -189,12 +189,18 @@ TEST_F(S3UploadTest, KnowsItsOwnFileAfterALostAnswer) {
     bucket_.there = false;
     bucket_.content.clear();
     bucket_.parts.clear();
-    S3Upload upload(client_, kUrl, 2);
-    upload.put(0, bytes_of("bc"));
-    upload.complete(only_new);
-    EXPECT_EQ(bucket_.content, "bc");
+    bucket_.aborted = false;
+    {
+      S3Upload upload(client_, kUrl, 2);
+      upload.put(0, bytes_of("bc"));
+      upload.complete(only_new);
+      EXPECT_EQ(bucket_.content, "bc");
+      // Before the look; the upload is gone by then.
+      EXPECT_TRUE(bucket_.aborted);
+      bucket_.aborted = false;
+    }
+    EXPECT_FALSE(bucket_.aborted);
   }
-  EXPECT_FALSE(bucket_.aborted);
 }
 
 // Whether the file appeared is asked, and if nobody says so, it is told.
@@ -259,6 +265,31 @@ TEST_F(S3UploadTest, TellsThatNobodyKnowsWhetherTheFileIsThere) {
   };
   test::expect_error(ErrorCode::kAccess, "s3://bkt/k: the server refuses: 403 'AccessDenied'",
                      [&] { put_s3_file(client_, kUrl, bytes_of("x"), false); });
+}
+
+// A connection that was kept open ends where an answer is due: libcurl would ask again by itself,
+// and the second answer would look like that to a first request.
+TEST_F(S3UploadTest, CountsTheTriesOnConnectionsThatWereKeptOpen) {
+  bool lost = false;
+  bucket_.instead = [&](const HttpRequestSeen& seen) {
+    if (seen.method == "HEAD" || seen.method == "GET") return refuses(403, "AccessDenied");
+    const bool makes_it = (seen.method == "PUT" && seen.target == "/bkt/k") ||
+                          (seen.method == "POST" && seen.target != "/bkt/k?uploads=");
+    if (!makes_it || lost) return HttpReply{0};
+    lost = true;
+    bucket_.plain(seen);
+    return kLost;
+  };
+  {
+    S3Upload upload(client_, kUrl, 2);
+    upload.put(0, bytes_of("bc"));
+    EXPECT_THROW(upload.complete(true), UncertainError);
+  }
+  EXPECT_TRUE(bucket_.there);
+  lost = false;
+  bucket_.there = false;
+  EXPECT_THROW(put_s3_file(client_, kUrl, bytes_of("x"), true), UncertainError);
+  EXPECT_TRUE(bucket_.there);
 }
 
 TEST_F(S3UploadTest, AnotherOnesFileIsNotTakenForItsOwn) {
