@@ -44,6 +44,7 @@ void AheadMemory::begin(Block& block) {
   const std::uint64_t usual = with_rest(request_bytes());
   block.capacity = block.size() > usual / 2 ? std::max(usual, block.size()) : block.size();
   block.bytes = buffers_.take(block.capacity);
+  if (bytes() > budget_) buffers_.drop();
 }
 
 void AheadMemory::arrived(const FilePointer& file, const BlockPointer& block) {
@@ -99,7 +100,7 @@ void AheadMemory::forget(AheadFile& file, const BlockPointer& block) {
   held_bytes_ -= block->size();
   if (block->spent) spent_bytes_ -= block->size();
   // Those of another size would not be taken again.
-  if (block->capacity == with_rest(request_bytes()))
+  if (block->capacity == with_rest(request_bytes()) && bytes() + block->capacity <= budget_)
     buffers_.give(std::move(block->bytes), block->capacity);
   block->bytes.reset();
   block->state = Block::State::kGone;

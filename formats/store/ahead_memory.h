@@ -50,6 +50,8 @@ class AheadMemory {
   // These bytes of a block at hand were read.
   void used(const FilePointer& file, const BlockPointer& block, std::uint64_t offset,
             std::uint64_t bytes);
+  // So many bytes were read that no block had.
+  void passed(std::uint64_t bytes) { taken_ += bytes; }
   // Keeps what was read once already, headers before data, until the hints before this one, of so
   // many bytes that wait for memory, were read.
   void want_again(AheadFile& file, std::uint64_t from, std::uint64_t to, std::uint64_t waiting);
@@ -58,6 +60,8 @@ class AheadMemory {
   // Gives back what was read to its end, but for the last: it may be read again, headers first,
   // then data.  More would leave the caches of the processor before their memory is used again.
   void drop_spent();
+  // Of blocks that are on the way or at hand, and of buffers for the next ones.
+  std::uint64_t bytes() const { return held_bytes_ + buffers_.bytes(); }
   // Keeps no memory while no block has any.
   void drop_buffers();
 

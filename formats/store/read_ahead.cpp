@@ -299,6 +299,7 @@ struct ReadAhead::Impl {
     const auto next = file->blocks.lower_bound(offset);
     const std::uint64_t until = next == file->blocks.end() ? file->file.bytes : next->first;
     const auto part = out.first(std::min<std::uint64_t>(out.size(), until - offset));
+    memory.passed(part.size());
     wake();
     lock.unlock();
     file->store.read(file->url, file->file, offset, part);

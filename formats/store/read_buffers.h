@@ -27,6 +27,8 @@ class ReadBuffers {
     size_ = size;
     if (count_ < kept_.size()) kept_[count_++] = std::move(buffer);
   }
+  // Of all that are kept.
+  std::uint64_t bytes() const noexcept { return count_ * size_; }
   void drop() noexcept {
     while (count_ != 0) kept_[--count_].reset();
   }
