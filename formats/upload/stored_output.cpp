@@ -173,7 +173,9 @@ void StoredOutput::commit() {
   senders_.wait();
   if (options_.folder) return commit_folder();
   const std::lock_guard lock(commit_mutex());  // See Note [abandoning outputs].
-  complete({&members_.front()});
+  throw_if_interrupted();
+  // By this thread: one that waits for another leaves at a signal, with the file on its way.
+  show(members_.front());
   committed_ = true;
   note_committed();
 }
@@ -263,20 +265,29 @@ Error StoredOutput::ended_in(const Error& error, const std::string& old_one) {
   return error.saying(words);
 }
 
+void StoredOutput::show(const Member& member) const {
+  try {
+    member.upload->complete(!options_.replace);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kExists) throw;
+    throw Error(ErrorCode::kExists,
+                escape(member.upload->url()) + ": appeared while it was being written",
+                {Remedy::kReplace});
+  }
+}
+
+// Returns when all of them are visible.
 void StoredOutput::complete(const std::vector<const Member*>& members) {
   for (const Member* member : members) {
     senders_.submit([this, member] {
       appearance_.set(member->name, Appearance::State::kAsked);
       try {
-        member->upload->complete(!options_.replace);
+        show(*member);
       } catch (const UncertainError&) {
         throw;
-      } catch (const Error& error) {
+      } catch (const Error&) {
         appearance_.set(member->name, Appearance::State::kHidden);
-        if (error.code() != ErrorCode::kExists) throw;
-        throw Error(ErrorCode::kExists,
-                    escape(member->upload->url()) + ": appeared while it was being written",
-                    {Remedy::kReplace});
+        throw;
       }
       appearance_.set(member->name, Appearance::State::kVisible);
     });

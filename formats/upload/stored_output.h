@@ -94,6 +94,7 @@ class StoredOutput : private Unfinished {
   Names members_of(const std::string& folder, const std::string& prefix, bool nested) const;
   Names check_folder() const;
   std::string url_of(const std::string& name) const;
+  void show(const Member& member) const;
   void complete(const std::vector<const Member*>& members);
   void remove_all(const Names& names);
   void commit_folder();

@@ -186,6 +186,29 @@ TEST_F(StoredOutputTest, a_signal_between_two_files_takes_back_those_that_are_vi
   EXPECT_EQ(files(), Files{});
 }
 
+// Who writes must not be told that it was stopped while the file is on its way into its place.
+TEST_F(StoredOutputTest, a_signal_while_the_file_appears_does_not_leave_it_behind_an_error) {
+  fail_at([](SimRequest request, const std::string&) {
+    if (request != SimRequest::kComplete && request != SimRequest::kPut) return false;
+    interrupt_signal = 15;
+    // Longer than anybody waits between two looks for a signal.
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    return false;
+  });
+  for (const bool in_parts : {false, true}) {
+    const std::string url = in_parts ? "sim://bucket/a.distcp" : "sim://bucket/a.pt";
+    StoredOutput output(*store_, url, {});
+    const StoredOutput::Added added = output.add("");
+    if (in_parts) added.upload->begin(7);
+    test::write_file(added.spool, "content");
+    added.upload->wrote(0, 7, true);
+    added.upload->finish(7);
+    EXPECT_NO_THROW(output.commit()) << url;
+    interrupt_signal = 0;
+  }
+  EXPECT_EQ(files(), (Files{{"bucket/a.pt", "content"}, {"bucket/a.distcp", "content"}}));
+}
+
 TEST_F(StoredOutputTest, a_file_that_appears_meanwhile_stays_and_the_rest_goes) {
   for (const char* name : {"__0_0.distcp", ".metadata", "config.json"}) {
     const std::string theirs = cat("bucket/run/step-4/", name);
