@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
@@ -149,9 +150,13 @@ ChunkData TorchFileSet::storage(const StorageRef& storage) const {
 }
 
 VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
+  std::vector<std::optional<HeadersWithData>> headers(torch_.size());
   if (folder_.stored()) {
     run_each(torch_.size(), kOpenedAtOnce, [&](std::size_t i) {
-      check_headers(torch_[i], *pool_.get(static_cast<std::uint32_t>(i)));
+      headers[i].emplace(torch_[i], pool_.get(static_cast<std::uint32_t>(i)));
+      const bool read = !options.fast && !torch_[i].legacy && !torch_[i].without_crcs;
+      // Of a team each member reads some of the data alone.
+      if (!read || options.team != nullptr) headers[i]->check();
     });
   }
   VerifyReport report;
@@ -198,6 +203,7 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
       entries.size(), options, report,
       [&](std::size_t i, std::span<std::byte> buffer) {
         const EntryRef& ref = entries[i];
+        if (headers[ref.file]) headers[ref.file]->read(ref.entry);
         TorchFile one;
         one.entries = {torch_[ref.file].entries[ref.entry]};
         CheckResult result;
@@ -228,11 +234,12 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
       },
       {},
       [&](std::size_t i) {
-        if (!folder_.stored()) return false;
         const EntryRef& ref = entries[i];
-        const ZipEntry& entry = torch_[ref.file].entries[ref.entry];
-        return pool_.get(ref.file)->read_ahead(entry.data_offset, entry.compressed_bytes);
+        return headers[ref.file] && headers[ref.file]->expect(ref.entry);
       });
+  if (folder_.stored()) {
+    run_each(torch_.size(), kOpenedAtOnce, [&](std::size_t i) { headers[i]->check(); });
+  }
   return report;
 }
 

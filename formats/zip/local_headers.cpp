@@ -81,11 +81,10 @@ class LocalHeaders {
   }
 
   // Hint: the header is read, with the descriptor that may stand before it.
-  static bool expect(const ZipEntry& entry,
-                     const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) {
-    const std::uint64_t before = std::min<std::uint64_t>(entry.header_offset, kDescriptorBytes);
-    return ahead(entry.header_offset - before,
-                 before + LocalHeader::kBytes + entry.name.size() + kUsualExtraBytes);
+  bool expect(const ZipEntry& entry,
+              const std::function<bool(std::uint64_t, std::uint64_t)>& ahead) const {
+    const ZipRange range = zip_header_range(entry, directory_.offset);
+    return ahead(range.begin, range.end - range.begin);
   }
 
   // Only a data descriptor can lie between a payload and the next header or the directory.
@@ -262,6 +261,13 @@ class LocalHeaders {
 };
 
 }  // namespace
+
+ZipRange zip_header_range(const ZipEntry& entry, std::uint64_t end) {
+  const std::uint64_t begin =
+      entry.header_offset - std::min<std::uint64_t>(entry.header_offset, kDescriptorBytes);
+  return {begin, std::min(end, entry.header_offset + LocalHeader::kBytes + entry.name.size() +
+                                   kUsualExtraBytes)};
+}
 
 std::vector<ZipLocalFacts> read_zip_local_headers(
     const ByteSource& source, ZipDirectory& directory,

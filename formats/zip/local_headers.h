@@ -13,6 +13,17 @@
 
 namespace fsdp::formats {
 
+// Bytes of an archive.
+struct ZipRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// Where the local header of an entry lies, with the data descriptor that may stand before it: what
+// read_zip_local_headers reads of both lies within, unless the extra fields are unusually long.
+// `end`: of the archive, or of what stands before its directory.
+ZipRange zip_header_range(const ZipEntry& entry, std::uint64_t end);
+
 // Facts in a local header that are not in the directory.
 struct ZipLocalFacts {
   zip::LocalHeader header;
