@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/http/http.h"
 
-#include <signal.h>
-#include <time.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -13,7 +10,9 @@
 
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
+#include "formats/http/curl_handles.h"
 #include "formats/http/curl_library.h"
+#include "formats/http/no_pipe_signal.h"
 
 namespace fsdp::formats {
 namespace {
@@ -56,31 +55,6 @@ const char* environment_path(std::initializer_list<const char*> names) {
   }
   return nullptr;
 }
-
-// libcurl writes to sockets that may be closed; without its own handler of the signal, which would
-// be the whole process's, this thread puts SIGPIPE off and drops what came.
-class NoPipeSignal {
- public:
-  NoPipeSignal() {
-    ::sigemptyset(&pipe_);
-    ::sigaddset(&pipe_, SIGPIPE);
-    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
-  }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
-  ~NoPipeSignal() {
-    if (::sigismember(&before_, SIGPIPE) == 0) {
-      const timespec no_time{};
-      while (::sigtimedwait(&pipe_, nullptr, &no_time) == SIGPIPE) {
-      }
-    }
-    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t pipe_{};
-  sigset_t before_{};
-};
 
 // What the callbacks of one request know.
 struct Transfer {
@@ -141,67 +115,6 @@ extern "C" void fsdp_lock_share(void*, int data, int, void* locks) {
 extern "C" void fsdp_unlock_share(void*, int data, void* locks) {
   static_cast<Locks*>(locks)->at(static_cast<std::size_t>(data)).unlock();
 }
-
-// A handle with the connections that it has open.
-struct Connection {
-  const curl::Library* curl = nullptr;
-  curl::Easy* easy = nullptr;
-  curl::Multi* multi = nullptr;
-
-  explicit Connection(const curl::Library& library)
-      : curl(&library), easy(library.easy_init()), multi(library.multi_init()) {
-    if (easy == nullptr || multi == nullptr) {
-      close();
-      throw std::bad_alloc();
-    }
-  }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-  ~Connection() { close(); }
-
-  void close() {
-    if (easy != nullptr) curl->easy_cleanup(easy);
-    if (multi != nullptr) curl->multi_cleanup(multi);
-  }
-};
-
-// Fields as libcurl takes them.
-class FieldList {
- public:
-  FieldList(const curl::Library& library, const HttpRequest& request) : curl_(library) {
-    for (const auto& [name, value] : request.fields) {
-      // What follows the line end would be a field of its own.
-      if (value.find_first_of(std::string_view("\r\n\0", 3)) != std::string::npos) {
-        throw TransferError(cat("the value of the field ", name, " has a line end"), 1);
-      }
-      add(cat(name, ": ", value));
-    }
-    // libcurl adds fields of its own: what a form is, and a question before a long body that costs
-    // a round trip, or a second where nobody answers.
-    if (!request.body.empty() || request.method == "PUT" || request.method == "POST") {
-      add("Expect:");
-      if (std::none_of(request.fields.begin(), request.fields.end(),
-                       [](const auto& field) { return field.first == "content-type"; })) {
-        add("Content-Type:");
-      }
-    }
-  }
-  FieldList(const FieldList&) = delete;
-  FieldList& operator=(const FieldList&) = delete;
-  ~FieldList() { curl_.slist_free_all(list_); }
-
-  curl::List* get() const { return list_; }
-
- private:
-  void add(const std::string& line) {
-    curl::List* longer = curl_.slist_append(list_, line.c_str());
-    if (longer == nullptr) throw std::bad_alloc();
-    list_ = longer;
-  }
-
-  const curl::Library& curl_;
-  curl::List* list_ = nullptr;
-};
 
 }  // namespace
 
