@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/formats/remote/known_credentials.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/http_server.h"
 #include "tests/support/temp_dir.h"
@@ -11,6 +12,7 @@ namespace fsdp::formats {
 namespace {
 
 using test::Environment;
+using test::expect_known;
 using test::HttpReply;
 using test::HttpRequestSeen;
 using test::HttpServer;
@@ -18,14 +20,6 @@ using test::store_environment;
 
 constexpr const char* kAnswer =
     R"({"Code": "Success", "AccessKeyId": "id", "SecretAccessKey": "key", "Token": "token", "Expiration": "2030-01-01T00:00:00Z"})";
-
-void expect_those(const std::optional<Credentials>& found) {
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->id, "id");
-  EXPECT_EQ(found->key.reveal(), "key");
-  EXPECT_EQ(found->token.reveal(), "token");
-  EXPECT_EQ(found->expires, 1893456000);
-}
 
 TEST(CredentialServices, Container) {
   const test::TempDir folder;
@@ -39,7 +33,7 @@ TEST(CredentialServices, Container) {
       store_environment({{"AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url() + "/creds"},
                          {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", (folder / "token").native()}}));
   HttpClient client;
-  expect_those(container_credentials(client));
+  expect_known(container_credentials(client));
   const Environment half("AWS_CONTAINER_CREDENTIALS_FULL_URI", server.url() + "/half");
   test::expect_error(ErrorCode::kAccess,
                      "the credentials of the container: the answer holds no credentials",
@@ -71,7 +65,7 @@ TEST(CredentialServices, MachineByItsSecondVersionAlone) {
   const Environment environment(store_environment(
       {{"AWS_EC2_METADATA_DISABLED", ""}, {"AWS_EC2_METADATA_SERVICE_ENDPOINT", server.url()}}));
   HttpClient client;
-  expect_those(instance_credentials(client));
+  expect_known(instance_credentials(client));
   EXPECT_EQ(server.seen().size(), 3U);
   const Environment disabled("AWS_EC2_METADATA_DISABLED", "true");
   EXPECT_FALSE(instance_credentials(client));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/formats/remote/known_credentials.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/http_server.h"
 #include "tests/support/temp_dir.h"
@@ -11,18 +12,11 @@ namespace fsdp::formats {
 namespace {
 
 using test::Environment;
+using test::expect_known;
 using test::HttpReply;
 using test::HttpRequestSeen;
 using test::HttpServer;
 using test::store_environment;
-
-void expect_those(const std::optional<Credentials>& found) {
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->id, "id");
-  EXPECT_EQ(found->key.reveal(), "key");
-  EXPECT_EQ(found->token.reveal(), "token");
-  EXPECT_EQ(found->expires, 1893456000);
-}
 
 TEST(TokenService, WebIdentity) {
   const test::TempDir folder;
@@ -49,7 +43,7 @@ TEST(TokenService, WebIdentity) {
                          {"AWS_ROLE_SESSION_NAME", "s"},
                          {"AWS_ENDPOINT_URL_STS", server.url()}}));
   HttpClient client;
-  expect_those(web_identity_credentials(client, Profile("p")));
+  expect_known(web_identity_credentials(client, Profile("p")));
   EXPECT_EQ(server.seen().size(), 1U);
   const Environment elsewhere("AWS_ENDPOINT_URL_STS", "http://sts.example.org");
   test::expect_error(ErrorCode::kUsage, "only https, or http to this machine, keeps a token secret",
@@ -123,7 +117,7 @@ TEST(TokenService, RoleByOtherCredentials) {
       true, "config");
   HttpClient client;
   const Credentials source{"source-id", Secret("source-key"), Secret("source-token"), 0};
-  expect_those(assume_role(client, endpoint, profile, source));
+  expect_known(assume_role(client, endpoint, profile, source));
   EXPECT_EQ(server.seen().size(), 1U);
 }
 
