@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs that are killed at system calls, of any rank, and go on with --resume; plans and journals that do not fit.
 
-    check_resume.py --mpirun PROGRAM ... --injector PROGRAM [--seed N] [--every]
+    check_resume.py --mpirun PROGRAM ... --injector PROGRAM [--seed N] [--every [--others N]]
 """
 import collections
 import itertools
@@ -21,11 +21,10 @@ import check_jobs
 import jobs
 
 # Kills in an ordinary run, drawn from the calls that change files; --every tries every call from the first file on that the tool opens,
-# and of those before it, in which MPI starts, and of each kind that is only made to talk or to wait, this many.
+# and of those before it, in which MPI starts, and of each kind that is only made to talk or to wait, --others.
 KILLS = 10
 CHANGES = ("pwrite64", "write", "fsync", "fallocate", "ftruncate", "renameat2", "unlinkat", "mkdirat", "flock", "close", "pread64")
 TALKS = ("clock_nanosleep", "poll", "epoll_wait", "socket", "ioctl", "futex_wait", "futex_other", "epoll_ctl", "readv", "writev", "munmap")
-OTHERS = 40
 # The tool alone makes it, and begins with it.
 BEGINS = ["--from", "openat2"]
 EXTENT = 1 << 20
@@ -98,11 +97,11 @@ class Resumed(check_jobs.Jobs):
             places = [(kind, generator.randint(1, kinds[kind])) for kind in chosen]
         else:
             starts = [(kind, at + 1) for kind, count in kinds.items() if not kind[0] for at in range(count)]
-            places = generator.sample(starts, OTHERS)
+            places = generator.sample(starts, min(self.args.others, len(starts)))
             for kind, count in kinds.items():
                 if kind[0]:
-                    few = kind[3] in TALKS and count > OTHERS
-                    places += [(kind, at) for at in (generator.sample(range(1, count + 1), OTHERS) if few else range(1, count + 1))]
+                    few = kind[3] in TALKS and count > self.args.others
+                    places += [(kind, at) for at in (generator.sample(range(1, count + 1), self.args.others) if few else range(1, count + 1))]
             generator.shuffle(places)
         return [([*begins, "--call", call, "--at", str(at), "--do", "kill"], name, rank) for (begins, name, rank, call), at in places]
 

@@ -15,6 +15,7 @@ def arguments(description):
     parser.add_argument("--injector", help="fault_failing_call")
     parser.add_argument("--hold", help="the library fault_held_call")
     parser.add_argument("--every", action="store_true", help="every fixture and command at every number of ranks")
+    parser.add_argument("--others", type=int, default=40, help="kills at each kind of call that only talks or waits, and before the first file")
     parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
