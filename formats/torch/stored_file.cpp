@@ -64,16 +64,17 @@ class HeadersWithData::Source : public ByteSource {
   }
   std::uint64_t size() const override { return headers_.file_->size(); }
   void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
+    const Piece* const piece = piece_with(offset, out.size());
+    if (piece == nullptr) return headers_.file_->read_at(offset, out);
+    const auto bytes = std::span(headers_.bytes_).subspan(piece->at);
+    std::ranges::copy(bytes.subspan(offset - piece->range.begin, out.size()), out.begin());
+  }
+  // Returns the piece that has all of these bytes, nullptr if none has.
+  const Piece* piece_with(std::uint64_t offset, std::uint64_t count) const {
     const auto behind = pieces_.upper_bound(offset);
-    if (behind != pieces_.begin()) {
-      const Piece& piece = *std::prev(behind)->second;
-      if (offset <= piece.range.end && out.size() <= piece.range.end - offset) {
-        const auto bytes = std::span(headers_.bytes_).subspan(piece.at);
-        std::ranges::copy(bytes.subspan(offset - piece.range.begin, out.size()), out.begin());
-        return;
-      }
-    }
-    headers_.file_->read_at(offset, out);
+    if (behind == pieces_.begin()) return nullptr;
+    const Piece* const piece = std::prev(behind)->second;
+    return offset <= piece->range.end && count <= piece->range.end - offset ? piece : nullptr;
   }
 
  private:
@@ -129,7 +130,11 @@ void HeadersWithData::check() const {
   if (pieces_.empty()) return check_headers(torch_, *file_);
   const std::lock_guard lock(torch_.unread->mutex);
   if (torch_.unread->checked) return;
-  check_headers_in(Source(*this), {}, torch_, *file_);
+  const Source source(*this);
+  const auto ahead = [&](std::uint64_t offset, std::uint64_t bytes) {
+    return source.piece_with(offset, bytes) != nullptr || file_->read_ahead(offset, bytes);
+  };
+  check_headers_in(source, {.ahead = ahead}, torch_, *file_);
   torch_.unread->checked = true;
 }
 

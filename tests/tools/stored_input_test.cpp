@@ -294,6 +294,12 @@ TEST_F(StoredInputsTest, verify_takes_no_requests_for_headers) {
     // 40 MB, of which most requests take 1 MiB; one for each tensor's header were 40 more.
     EXPECT_LE(store_->count(SimRequest::kRead), 50U) << url;
   }
+  // Without the data they are requested together.
+  settings_.latency = std::chrono::milliseconds(20);
+  store_->set(settings_);
+  store_->take_requests();
+  EXPECT_EQ(run_cli({"verify", "--fast", "sim://run/many.pt"}).status, 0);
+  EXPECT_GE(store_->most_at_once(), 8U);
 }
 
 // No header is answered before 16 were asked for.
