@@ -22,15 +22,17 @@ say "# fsdp-ckpt alone is a 'pip install .' away; this trains a model as well."
 say; say "# 1. A C++ compiler, CMake and small libraries from the distribution; LibTorch is the one inside PyTorch's package."
 need_packages tool python torch
 need_cmake
-need_python
+begin need_python
 
-say; say "# 2. fsdp-ckpt, which needs neither Python nor LibTorch, and a program that trains a GPT with libfsdp."
-build() {
-  configure torch -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')" >/dev/null &&
-    cmake --build --preset torch -j "$JOBS" --target fsdp-ckpt train_gpt
-}
-step "build" build
+say; say "# 2. fsdp-ckpt, which needs neither Python nor LibTorch; then a program that trains a GPT with libfsdp."
+# build TARGET OPTION...
+build() { configure torch "${@:2}" >/dev/null && cmake --build --preset torch -j "$JOBS" --target "$1"; }
+step "build of fsdp-ckpt" build fsdp-ckpt -DFSDP_WITH_TORCH=OFF
 TOOL=$ROOT/build/torch/tools/fsdp-ckpt
+show "$TOOL" --version
+await "PyTorch"
+need_python
+step "build of libfsdp and train_gpt" build train_gpt -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$("$PYTHON" -c 'import torch; print(torch.__path__[0])')"
 PATH=$ROOT/build/torch/samples:$PATH
 
 rm -rf "$OUT"

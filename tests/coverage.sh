@@ -9,7 +9,7 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$ROOT/tests/support/corpus.sh"
 cd "$ROOT"
 
-need_packages tool test
+need_packages tool test rare
 need_cmake
 need_python
 need_frameworks

@@ -5,10 +5,12 @@
 #   tests/lint.sh format                           clang-format 14 over every C++ file
 #   tests/lint.sh tidy [--all-checks] [FOLDER...]  clang-tidy 16 over FOLDERs of formats/, tools/ and libfsdp/;
 #                                                  with --all-checks also Clang's analyzer, which doubles the time
+#   tests/lint.sh tidy --update                    over all of them, and notes in tests/support/tidied.txt that they passed
 #
-# Without a FOLDER clang-tidy reads all of them.  It reads a folder as one file, as the build of the preset `ci` does.
+# Without a FOLDER clang-tidy reads all of them; in the default tier, those that changed since they were noted.  It reads a
+# folder as one file, as the build of the preset `ci` does.
 # $FSDP_CACHE/tidy remembers what passed.
-# Exit: 0 nothing to report, 1 findings, 2 could not run, 3 this distribution has no clang-tidy 16.
+# Exit: 0 nothing to report, 1 findings, 2 could not run, 77 this distribution has no clang-tidy 16.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$ROOT/tests/support/provision.sh"
@@ -36,7 +38,13 @@ format() {
 tidy() {
   if ! command -v clang-tidy-16 >/dev/null && ! offered clang-tidy-16; then
     say "clang-tidy 16 is not to be had here"
-    exit 3
+    exit 77
+  fi
+  local changed=()
+  if [ -n "${FSDP_TEST_SAMPLE:-}" ] && [ $# = 0 ]; then
+    mapfile -t changed < <(python3 tests/support/tidy.py --changed)
+    [ ${#changed[@]} != 0 ] || { echo "clang-tidy: no folder changed"; return 0; }
+    set -- "${changed[@]}"
   fi
   need_packages tool torch tidy
   need_cmake
@@ -48,5 +56,5 @@ tidy() {
 
 case ${1:-} in
   format|tidy) "$@" ;;
-  *) sed -n '5,7s/^# //p' "$0" >&2; exit 2 ;;
+  *) sed -n '5,8s/^# //p' "$0" >&2; exit 2 ;;
 esac

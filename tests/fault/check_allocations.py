@@ -17,6 +17,8 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import sample  # noqa: E402
 from injector import SKIPPED, STATIC, Ended, Fault, is_static
 from invariants import States, Violation, tree
 from verb_cases import chosen
@@ -69,8 +71,9 @@ def sweep(case, starver, options, work, totals, failures):
     states.old, _ = tree(case.words["out"])
     made = clean.calls["allocations"]
     points = [(at, stays) for at in range(options.first, made + 1) for stays in ((False,) if options.once else (False, True))]
-    if not options.every and options.runs < len(points):
-        points = random.Random(f"{options.seed} {case.name}").sample(points, options.runs)
+    runs = sample.count(options.runs)
+    if not options.every and runs < len(points):
+        points = random.Random(f"{options.seed} {case.name}").sample(points, runs)
     counts = collections.Counter()
     for at, stays in points:
         fault = Fault("malloc", at, "error=12", stays)

@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import sample  # noqa: E402
 from call_errors import faults_of
 from injector import Fault, Injector, Skipped, is_static
 from invariants import States, Violation, tree
@@ -92,7 +94,7 @@ class Sweep:
         if self.options.every:
             faults = list(by_turns(faults, self.options.seed))
         elif not self.options.every_way:
-            faults = picked(faults, self.options.runs, random.Random(f"{self.options.seed} {case.name}"))
+            faults = picked(faults, sample.count(self.options.runs), random.Random(f"{self.options.seed} {case.name}"))
         for fault in faults:
             self.strike(case, states, fault)
         if tree(case.words["in"]) != inputs:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the fuzz targets (clang, ASan and UBSan), replays each one's corpus, then fuzzes it.
 # Run: tests/fuzz/run.sh [--seconds N | --runs N] [target...]     every target for 20 seconds without arguments
+#      tests/fuzz/run.sh --build           builds all targets, and runs none; --built runs what was built
 # Inputs found go to build/fuzz/work/<target>/, findings to build/fuzz/findings/<target>/.
 # A target `zip` is fuzz_zip.cpp; corpus/zip/ and zip.dict are used if they exist.
 set -u
@@ -9,13 +10,14 @@ cd "$(dirname "$0")/../.." || exit 2
 fuzz=tests/fuzz build=build/fuzz
 limit=-max_total_time=20
 
-usage() { sed -n '4,6s/^# //p' "$0" >&2; exit 2; }
+usage() { sed -n '4,7s/^# //p' "$0" >&2; exit 2; }
 
-targets=()
+targets=() do=both
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds) limit=-max_total_time=${2:?}; shift ;;
     --runs) limit=-runs=${2:?}; shift ;;
+    --build | --built) do=${1#--} ;;
     -*) usage ;;
     *) [ -f "$fuzz/fuzz_$1.cpp" ] || { echo "no target $1: no $fuzz/fuzz_$1.cpp" >&2; exit 2; }
        targets+=("$1") ;;
@@ -29,15 +31,18 @@ if [ ${#targets[@]} -eq 0 ]; then
   done
 fi
 
-# A compiler change starts from scratch.
 . tests/support/provision.sh
-need_packages tool fuzz
-need_fuzz_compiler
-grep -qsx "CMAKE_CXX_COMPILER:[A-Z]*=$FUZZ_CXX" "$build/CMakeCache.txt" || rm -f "$build/build.ninja"
-{ [ -f "$build/build.ninja" ] || configure fuzz -DCMAKE_CXX_COMPILER="$FUZZ_CXX"; } > /dev/null || exit 2
 logs=$(mktemp -d) || exit 2
 trap 'rm -rf "$logs"' EXIT
-cmake --build "$build" -j "$JOBS" --target "${targets[@]/#/fuzz_}" > "$logs/build" 2>&1 || { cat "$logs/build" >&2; exit 2; }
+if [ $do != built ]; then
+  need_packages tool fuzz
+  need_fuzz_compiler
+  # A compiler change starts from scratch.
+  grep -qsx "CMAKE_CXX_COMPILER:[A-Z]*=$FUZZ_CXX" "$build/CMakeCache.txt" || rm -f "$build/build.ninja"
+  { [ -f "$build/build.ninja" ] || configure fuzz -DCMAKE_CXX_COMPILER="$FUZZ_CXX"; } > /dev/null || exit 2
+  cmake --build "$build" -j "$JOBS" --target "${targets[@]/#/fuzz_}" > "$logs/build" 2>&1 || { cat "$logs/build" >&2; exit 2; }
+fi
+[ $do != build ] || exit 0
 
 # Twice the largest input of the corpus, at least 4096 bytes.
 max_len() {
@@ -53,7 +58,7 @@ max_len() {
 run() {
   local target=$1
   shift
-  "$(find "$build" -name "fuzz_$target" -type f)" -timeout=5 -rss_limit_mb=512 -print_final_stats=1 \
+  "$build/tests/fuzz/fuzz_$target" -timeout=5 -rss_limit_mb=512 -print_final_stats=1 \
     -artifact_prefix="$build/findings/$target/" "$@" > "$logs/$target" 2>&1
 }
 executions() { sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$1"; }

@@ -29,6 +29,7 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+import sample
 import truth
 
 IN_SAFETENSORS = {"torch." + n for n in """float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool uint16 uint32 uint64
@@ -204,7 +205,8 @@ def main():
     ap.add_argument("--only", help="one step: hdf5, safetensors, ...")
     args = ap.parse_args()
     failed = steps = 0
-    for folder in args.case:
+    cases = sample.taken(args.case)
+    for folder in cases:
         name = "/".join(os.path.abspath(folder).split(os.sep)[-2:])
         with tempfile.TemporaryDirectory() as tmp:
             case = Case(os.path.abspath(folder), os.path.abspath(args.tool), tmp)
@@ -221,7 +223,7 @@ def main():
                 except Exception as why:
                     failed += 1
                     print(f"FAIL  {name}: {step}: {why if isinstance(why, Failure) else traceback.format_exc()}", flush=True)
-    print(f"{len(args.case)} checkpoints, {steps} steps, {failed} failed")
+    print(f"{len(cases)} checkpoints, {steps} steps, {failed} failed")
     sys.exit(failed != 0)
 
 

@@ -31,12 +31,14 @@ import time
 import warnings
 
 warnings.simplefilter("ignore")
-sys.path.append(os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support")]
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
+import sample
 from pickle_grammar import Grammar
 
 # Names of the exact list that torch.load(weights_only=True) must be told about: docs/reliability.md.
@@ -305,9 +307,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     end = time.monotonic() + options.seconds
-    seed = options.seed
+    seed, count = options.seed, sample.count(options.count)
     with tempfile.TemporaryDirectory() as folder:
-        while seed < options.seed + options.count or time.monotonic() < end:
+        while seed < options.seed + count or time.monotonic() < end:
             case = Case(options.tool, folder, seed)
             case.archive()
             case.item()

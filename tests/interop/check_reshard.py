@@ -32,6 +32,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 from torch.distributed.fsdp import fully_shard
 
 import models
+import sample
 import truth
 from ranks import run_ranks
 from tool_run import Failure, check, run
@@ -287,7 +288,7 @@ def plain_truth(tree):
 def folders(tool, tmp, cases):
     from check_consolidate import Case, check_pt
     done = 0
-    for folder in cases:
+    for folder in sample.taken(cases):
         case = Case(folder, tool)
         if case.truth is None or case.is_file:
             continue

@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlan
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import sample  # noqa: E402
 import truth  # noqa: E402
 
 SEAL = "fsdp_seal.json"
@@ -296,15 +297,17 @@ def main():
     drawn = random.Random(args.seed)
     with tempfile.TemporaryDirectory() as work:
         check_mixed(work)
-        for number, case in enumerate(args.cases):
+        cases = sample.taken(args.cases, part=30)
+        for number, case in enumerate(cases):
             folder = os.path.join(work, str(number))
             os.mkdir(folder)
             check_case(case.rstrip("/"), folder, drawn)
             shutil.rmtree(folder)
     COMMANDS.close()
-    print(f"{len(args.cases)} checkpoints, seed {args.seed}: " + ", ".join(f"{n} {what}" for what, n in counts.items()) +
+    print(f"{len(cases)} checkpoints, seed {args.seed}: " + ", ".join(f"{n} {what}" for what, n in counts.items()) +
           f"; {len(failures)} wrong")
-    return 1 if failures or not all(counts[what] for what in counts if what != "refused") else 0
+    # One that has no file to cut or to swap may be all that a sample holds.
+    return 1 if failures or not all(counts[what] for what in (("sound", "loaded", "flipped") if sample.is_on() else counts) if what != "refused") else 0
 
 
 if __name__ == "__main__":

@@ -14,6 +14,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import sample  # noqa: E402
+
 FORMATS = ("pt", "h5", "safetensors")
 # Content that an output cannot hold is refused by name, with one of these.
 REFUSED = {"h5": ("UNSUPPORTED", "no HDF5"), "safetensors": ("UNSUPPORTED", "ST_")}
@@ -66,7 +69,7 @@ def main():
     ap.add_argument("--tool", required=True)
     args = ap.parse_args()
     counts, failed = {f: [0, 0] for f in FORMATS}, 0
-    for folder in args.case:
+    for folder in sample.taken(args.case):
         case = Case(os.path.abspath(folder), args.tool)
         if "refused" in case.truth:
             print(f"not consolidated: {folder}")

@@ -18,6 +18,9 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "support"))
+import sample  # noqa: E402
+
 CALLS = re.compile(r"(?:streams_?|\*context\.streams|context\.streams|engine\.streams\(\))(?:\.|->)(order|pass|used_on|follow_caller|enter)\("
                    r"|\b(wait_for_event)\(\*|(?:pending_|\)|^ *)\.(wait)\(\)|buffers_?(?:\.|->)(abandon)\(")
 LIMIT = 300  # seconds; a program that takes longer waits for something that was left out
@@ -102,7 +105,7 @@ def main():
     # A call of several lines is listed by one of them.
     near = {f"{place.split(':')[0]}:{int(place.split(':')[1]) + by}" for place in made for by in range(-3, 4)}
     problems = [f"no program makes the call {text_of(place)}" for place in sorted(source - near) if text_of(place) not in kept]
-    places = [place for place in sorted(made) if options.only in (None, place) and (options.all or text_of(place) not in kept)]
+    places = sample.taken(place for place in sorted(made) if options.only in (None, place) and (options.all or text_of(place) not in kept))
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for place, failed in zip(places, pool.map(lambda place: first_that_fails(options.programs, place), places)):
             text = text_of(place)

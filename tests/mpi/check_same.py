@@ -15,6 +15,9 @@ import tempfile
 
 import jobs
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import sample  # noqa: E402
+
 CONVERSIONS = [["--to", "pt"], ["--to", "pt", "--dtype", "bf16"], ["--to", "safetensors", "--drop-values"],
                ["--to", "safetensors", "--drop-values", "--max-shard-size", "20KB"], ["--to", "hdf5"], ["--to", "dcp", "-w", "3"],
                ["--to", "lightning"], ["--to", "lightning-ckpt"], ["--to", "accelerate", "-w", "2"],
@@ -90,7 +93,7 @@ def main():
         for path in (large, sharded, sealed):
             commands += commands_for(path, 0, True)
         commands += [["diff", sharded, sealed, "--json"], ["diff", large, sharded], ["verify", sharded, sealed]]
-        for number, path in enumerate(fixtures(args.data)):
+        for number, path in enumerate(sample.taken(fixtures(args.data))):
             commands += commands_for(path, number, args.every)
         outputs = os.path.join(folder, "outputs")
         commands = dict(enumerate(commands))

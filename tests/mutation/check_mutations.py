@@ -29,12 +29,14 @@ import sys
 import tempfile
 import time
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.append(os.path.join(HERE, "..", "support"))
+
 import invariants
 import mutations
 import runner
+import sample
 from checkpoints import found
-
-HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Reader:
@@ -176,7 +178,7 @@ class Case:
     def run(self, verb, *words, may=(0, 2)):
         """A run of a verb over the changed checkpoint. `may`: the allowed statuses."""
         run = runner.Run(self.args.tool, [verb, *words], self.as_nobody)
-        for _ in range(2):   # processor time varies with other load
+        for _ in range(2):
             if not (run.fault() or "").startswith("took"):
                 break
             run = min(run, runner.Run(self.args.tool, [verb, *words], self.as_nobody), key=lambda r: r.seconds)
@@ -257,7 +259,7 @@ def main():
         args.h5py = reader.ask(about=True)["h5py"]
         args.drawn = [s for s in subjects if args.only in (None, s.checkpoint.layout, s.checkpoint.name)]
         end, seed = time.monotonic() + args.seconds, args.seed
-        while seed < args.seed + args.count or time.monotonic() < end:
+        while seed < args.seed + sample.count(args.count) or time.monotonic() < end:
             if args.case is not None:
                 seed = args.case
             case = Case(seed, subjects, args, work, counts)

@@ -12,14 +12,14 @@ set(check ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/check_packages.py)
 
 # The module finds the program of this build.
 add_test(NAME packages.module COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/module_test.py)
-set_tests_properties(packages.module PROPERTIES LABELS packages TIMEOUT 120 COST 120
+set_tests_properties(packages.module PROPERTIES LABELS packages TIMEOUT 120
   ENVIRONMENT "FSDP_CKPT=${FSDP_TEST_TOOL};FSDP_TEST_DATA=${FSDP_TEST_DATA};PYTHONPATH=${PROJECT_SOURCE_DIR}/tools/python;PYTHONDONTWRITEBYTECODE=1")
 
 # The command of this build, or the one that FSDP_TEST_BINARY names, on kernels and processors that lack something.
 foreach(case old_kernel no_confinement odd_places)
   add_test(NAME packages.${case} COMMAND ${check} ${case} --tool ${FSDP_TEST_TOOL} --data ${FSDP_TEST_DATA}
     --without $<TARGET_FILE:packages_without_calls>)
-  set_tests_properties(packages.${case} PROPERTIES LABELS packages TIMEOUT 120 COST 120 SKIP_RETURN_CODE 77)
+  set_tests_properties(packages.${case} PROPERTIES LABELS packages TIMEOUT 120 SKIP_RETURN_CODE 77)
 endforeach()
 
 # Instrumented builds test nothing here that others do not.
@@ -34,10 +34,10 @@ if(FSDP_TEST_ISAL_SOURCE)
   set(isal FSDP_ISAL_SOURCE=${FSDP_TEST_ISAL_SOURCE})
 endif()
 add_test(NAME packages.build COMMAND ${PROJECT_SOURCE_DIR}/tools/packaging/wheel.sh ${isal})
-set_tests_properties(packages.build PROPERTIES LABELS packages TIMEOUT 900 COST 900 PROCESSORS 2 FIXTURES_SETUP packages
+set_tests_properties(packages.build PROPERTIES LABELS packages TIMEOUT 900 PROCESSORS 2 FIXTURES_SETUP packages
   ENVIRONMENT "OUT=${dist};BUILD=${CMAKE_CURRENT_BINARY_DIR}/build;PYTHON=${FSDP_TEST_PACKAGING_PYTHON}")
 foreach(case static empty_root wheel processors old_userland)
   add_test(NAME packages.${case} COMMAND ${check} ${case} --dist ${dist} --data ${FSDP_TEST_DATA} --version ${PROJECT_VERSION}
     --without $<TARGET_FILE:packages_without_calls> --userland=${FSDP_TEST_OLD_USERLAND} --module-test ${CMAKE_CURRENT_SOURCE_DIR}/module_test.py)
-  set_tests_properties(packages.${case} PROPERTIES LABELS packages TIMEOUT 300 COST 300 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
+  set_tests_properties(packages.${case} PROPERTIES LABELS packages TIMEOUT 300 SKIP_RETURN_CODE 77 FIXTURES_REQUIRED packages)
 endforeach()

@@ -24,6 +24,7 @@ sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support"), os.path.join(
 import numpy
 import torch
 
+import sample
 from gpt_twin import Sizes, Training, read
 from launch import must
 from ranks import run_ranks
@@ -155,7 +156,7 @@ def main():
     parser.add_argument("--train-gpt", required=True)
     parser.add_argument("--worlds", default="1,2,3,4")
     arguments = parser.parse_args()
-    worlds = [int(world) for world in arguments.worlds.split(",")]
+    worlds = [2, 3] if sample.is_on() else [int(world) for world in arguments.worlds.split(",")]
     begin = time.monotonic()
 
     def say(text):

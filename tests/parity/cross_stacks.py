@@ -23,6 +23,7 @@ sys.path += [HERE, os.path.join(os.path.dirname(HERE), "support"), os.path.join(
 import numpy
 import torch.distributed.checkpoint as dcp
 
+import sample
 from cross_loading import Failure, Saved, check, comparable, differences
 from gpt_twin import Sizes, Training
 from models import CONTEXT, VOCABULARY, Experts, Stacks
@@ -72,7 +73,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--worlds", default="1,2,3,4")
     arguments = parser.parse_args()
-    worlds = [int(world) for world in arguments.worlds.split(",")]
+    worlds = [2, 3] if sample.is_on() else [int(world) for world in arguments.worlds.split(",")]
     begin = time.monotonic()
 
     def say(text):

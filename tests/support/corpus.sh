@@ -42,8 +42,8 @@ make_parity() {
 # Sets PARITY, whether it is there or not.  Another processor, or another level of kernels, is another reference.
 name_parity() {
   local key
-  key=$({ cat "$PROVISION_DIR"/../parity/{cases,levels,models,own_loops,public_models,reference}.py "$PROVISION_DIR/requirements.txt"
-          echo "$PYTHON ${ATEN_CPU_CAPABILITY:-} ${ONEDNN_MAX_CPU_ISA:-}"
+  key=$({ cat "$PROVISION_DIR"/../parity/{cases,levels,models,own_loops,public_models,reference}.py "$PROVISION_DIR"/{requirements.txt,sample.py}
+          echo "${FSDP_TEST_SAMPLE:-} $PYTHON ${ATEN_CPU_CAPABILITY:-} ${ONEDNN_MAX_CPU_ISA:-}"
           grep -m2 -E '^(model name|flags|Features)' /proc/cpuinfo; } | sha256sum | cut -c1-12)
   PARITY=$FSDP_CACHE/parity-$key
 }

@@ -4,6 +4,8 @@
 #
 #   step TITLE COMMAND...   runs COMMAND, prints each minute that it still runs, then how long it took; reports a failure
 #                           and ends the script
+#   begin COMMAND...        runs COMMAND beside the script, one at a time
+#   await TITLE             waits for it as a step, shows what it printed, and ends the script if it failed
 #   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
@@ -22,6 +24,7 @@
 
 PROVISION_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 export LC_ALL=C.UTF-8 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} GLOO_SOCKET_IFNAME=${GLOO_SOCKET_IFNAME:-lo} PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONDONTWRITEBYTECODE=1
+export CCACHE_DEPEND=1   # no preprocessing of its own, which takes a tenth of a build that nothing is known of
 unset PYTHONPATH PYTHONHOME VIRTUAL_ENV
 JOBS=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)   # nproc prints OMP_NUM_THREADS if that is set
 
@@ -63,6 +66,22 @@ step() {
   [ $status = 0 ] || exit $status
 }
 
+begin() {
+  BEGUN_LOG=$(mktemp)
+  "$@" >"$BEGUN_LOG" 2>&1 &
+  BEGUN=$!
+  trap 'kill "$BEGUN" 2>/dev/null || true; rm -f "$BEGUN_LOG"' EXIT
+}
+ended() {
+  local status=0
+  wait "$BEGUN" || status=$?
+  cat "$BEGUN_LOG" >&2
+  rm -f "$BEGUN_LOG"
+  trap - EXIT
+  return $status
+}
+await() { step "$1" ended; }
+
 # Names with | are alternatives: the first that is installed or available is used.
 packages_of() {
   case $1 in
@@ -70,7 +89,8 @@ packages_of() {
     python) echo python3 python3-venv ;;
     mpi) echo openmpi-bin libopenmpi-dev mpich libmpich-dev ;;
     torch) echo libgloo-dev ;;   # the wheel has every other header that libfsdp needs
-    test) echo libgtest-dev libgmock-dev 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libexpat1 python3 python3-venv git ccache strace xfsprogs iproute2 gcovr zsh fish man-db 'chromium|chromium-browser' ;;
+    test) echo libgtest-dev libgmock-dev 'libcurl4-openssl-dev|libcurl4-gnutls-dev' libexpat1 python3 python3-venv git ccache strace iproute2 zsh fish man-db ;;
+    rare) echo xfsprogs gcovr 'chromium|chromium-browser' ;;
     package) echo nasm python3-venv qemu-user-static debootstrap debian-archive-keyring dpkg-dev lintian ;;   # the static program, and where it is tried
     format) echo clang-format-14 ;;
     tidy) echo clang-16 clang-tidy-16 ;;
@@ -121,8 +141,13 @@ all() {
   shift
   for name in "$@"; do "$test" "$name" || return; done
 }
-installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
-offered() { apt-cache show "$1" >/dev/null 2>&1; }
+# Asked for one by one, they would take half a minute.
+read_packages() {
+  INSTALLED=" $(dpkg-query -W -f='${db:Status-Status} ${Package}\n' 2>/dev/null | sed -n 's/^installed //p' | tr '\n' ' ') "
+  OFFERED=" $(apt-cache pkgnames 2>/dev/null | tr '\n' ' ') "
+}
+installed() { [ -n "${INSTALLED:-}" ] || read_packages; [[ $INSTALLED == *" $1 "* ]]; }
+offered() { [ -n "${OFFERED:-}" ] || read_packages; [[ $OFFERED == *" $1 "* ]]; }
 
 # Prints the choice among `a|b|c`, prefixed with + if it must still be installed.
 choose() {
@@ -149,6 +174,7 @@ need_packages() {
     say "no apt-get here: taking it that these are installed: $(for g in "$@"; do packages_of "$g"; done | tr '\n' ' ')"
     return
   fi
+  read_packages
   [ -n "$(missing_of "$@")" ] || return 0
   if [ "$(id -u)" != 0 ]; then
     command -v sudo >/dev/null || die "these packages are missing, and installing them needs root or sudo: $(missing_of "$@" | tr '\n' ' ')"
@@ -156,9 +182,11 @@ need_packages() {
   fi
   log=$(mktemp)
   step "package lists" quietly "$log" $sudo apt-get -o DPkg::Lock::Timeout=300 update -q
+  read_packages
   missing=$(missing_of "$@")   # again: the lists now say which alternative exists
   step "packages: $(echo $missing)" quietly "$log" $sudo env DEBIAN_FRONTEND=noninteractive \
     apt-get -o DPkg::Lock::Timeout=300 install -q -y --no-install-recommends $missing
+  read_packages
   rm -f "$log"
 }
 

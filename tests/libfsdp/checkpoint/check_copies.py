@@ -24,6 +24,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+import sample
 import truth
 
 DTYPES = [getattr(torch, name) for name in """float64 float32 float16 bfloat16 complex128 complex64 complex32 int64 int32 int16 int8
@@ -166,7 +167,7 @@ def main():
         state = made_state()
         made = os.path.join(folder, "made.pt")
         torch.save(state, made)
-        for ranks, copies in ((1, 1), (2, 1), (3, 1), (4, 1), (4, 2), (3, 3), (5, 1), (6, 1), (7, 1), (8, 2), (9, 1)):
+        for ranks, copies in sample.taken([(1, 1), (2, 1), (3, 1), (4, 1), (4, 2), (3, 3), (5, 1), (6, 1), (7, 1), (8, 2), (9, 1)], first=4):
             check.to_file(made, plain(state), ranks, copies)
             saved = check.to_folder(made, plain(state), ranks, copies)
             check.load_by_dcp(saved, state)
@@ -175,7 +176,7 @@ def main():
         sources = [os.path.join(args.data, "golden", name, "ckpt") for name in GOLDEN]
         if args.corpus:
             sources += [os.path.join(args.corpus, name, "ckpt") for name in CORPUS]
-        for i, source in enumerate(sources):
+        for i, source in enumerate(sample.taken(sources)):
             want = plain(check.read(source))
             check.to_file(source, want, i % 4 + 1)
             check.to_folder(source, want, (i + 2) % 4 + 1)

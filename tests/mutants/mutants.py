@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defects that a tier of the tests has to notice: a wrong offset, a lost check, an ignored option, each in a room of its own.
+
+MUTANT(n) is true in a run with FSDP_MUTANT=n, and false in all others: one build holds all of them.
+"""
+
+# (file, its text, the text with the defect)
+MUTANTS = [
+    ("formats/model/tiling.cpp", "if (begin_of(box, d) > covered) note_gap", "if (!MUTANT(1) && begin_of(box, d) > covered) note_gap"),
+    ("formats/zip/local_headers.cpp", "      if (found == expected) return;", "      if (MUTANT(2) || found == expected) return;"),
+    ("formats/safetensors/parser.cpp", "if (++offset_count_ > 2)", "if (++offset_count_ > (MUTANT(3) ? 3 : 2))"),
+    ("formats/dcp/verify.cpp", "if (item.location.offset < end && last", "if (!MUTANT(4) && item.location.offset < end && last"),
+    ("formats/files/atomic_file.cpp", "if (!options.replace) throw", "if (!MUTANT(5) && !options.replace) throw"),
+    ("formats/trainers/zero_partitions.cpp", "groups.file, &tensor, begin - from});", "groups.file, &tensor, begin - from + (MUTANT(6) ? 1 : 0)});"),
+    ("formats/rewrite/rename.cpp", "if (used == 0) throw Error(ErrorCode::kRekeyUnused",
+     "if (!MUTANT(7) && used == 0) throw Error(ErrorCode::kRekeyUnused"),
+    ("formats/map/matching.cpp", "if (found_[r].empty() && !rule.optional) throw", "if (!MUTANT(8) && found_[r].empty() && !rule.optional) throw"),
+    ("formats/http/exchange.cpp", "if (hop == kMaxRedirects) {", "if (hop == kMaxRedirects + (MUTANT(9) ? 1 : 0)) {"),
+    ("libfsdp/internal/engine/reduction.cpp", "if (divisor != ranks) tensor.div_", "if (!MUTANT(10) && divisor != ranks) tensor.div_"),
+    ("libfsdp/clip_grad.cpp", "const bool largest = std::isinf(norm_type);", "const bool largest = !MUTANT(11) && std::isinf(norm_type);"),
+    ("tools/prune.cpp", "if (found.sound.size() == static_cast<std::size_t>(*keep_)) {",
+     "if (found.sound.size() + (MUTANT(12) ? 1 : 0) >= static_cast<std::size_t>(*keep_)) {"),
+]
