@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/create.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
+#include "formats/dcp/names.h"
 #include "formats/dcp/output.h"
 #include "formats/hdf5/output.h"
 #include "formats/safetensors/output.h"
@@ -33,6 +35,18 @@ constexpr std::array kSuffixes = {
 
 }  // namespace
 
+bool is_torch_dist(std::string_view format) {
+  return std::find(kTorchDistFormats.begin(), kTorchDistFormats.end(), format) !=
+         kTorchDistFormats.end();
+}
+
+std::string torch_dist_layout(std::string_view format, std::string_view source) {
+  if (format == kTorchDistFormats.front() && dcp::is_megatron_layout(source))
+    return std::string(source);
+  const bool item = format == kTorchDistFormats.front() || format == kTorchDistFormats.back();
+  return std::string(item ? dcp::kMegatronItemLayout : dcp::kMegatronLayout);
+}
+
 std::string format_from_suffix(const std::filesystem::path& destination) {
   const std::string suffix = destination.extension();
   for (const Suffix& known : kSuffixes) {
@@ -52,10 +66,13 @@ std::unique_ptr<Output> plan_output(const std::string& format, const Checkpoint&
                 cat("only safetensors outputs are split into shards; the format is ", format));
   }
   if (format == "pt") return plan_torch_output(source, content, destination, options.output);
-  if (format == "dcp" || format == "torch_dist" || format == "fsdp_dtensor") {
+  if (format == "dcp" || is_torch_dist(format) || format == "fsdp_dtensor") {
     DcpOutputOptions dcp;
     dcp.world_size = options.world_size;
-    if (format == "torch_dist") dcp.layout = "megatron";
+    if (is_torch_dist(format)) {
+      dcp.layout = options.layout.empty() ? torch_dist_layout(format, source.description().layout)
+                                          : options.layout;
+    }
     if (format == "fsdp_dtensor") dcp.layout = format;
     return plan_dcp_output(source, content, destination, options.output, dcp);
   }

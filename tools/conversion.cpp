@@ -12,6 +12,7 @@
 #include "formats/content/content.h"
 #include "formats/content/values_apart.h"
 #include "formats/create.h"
+#include "formats/dcp/names.h"
 #include "formats/megatron/form.h"
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
@@ -77,6 +78,16 @@ void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoin
   prepared.originals.push_back(std::exchange(prepared.source, std::move(next)));
 }
 
+// Says which versions of Megatron-Core write a torch_dist folder of that layout.
+void note_layout(const std::string& layout, ReportExtras& extras) {
+  const bool item = layout == formats::dcp::kMegatronItemLayout;
+  extras.lines.push_back(formats::cat(
+      "torch_dist: as Megatron-Core ",
+      item ? "0.19 writes it, the common state in an item; earlier versions do not load it"
+           : "up to 0.18 writes it, with common.pt; 0.19 loads it, too"));
+  extras.members.emplace_back("layout", layout);
+}
+
 // Gives Megatron-Core's content another form, and says what stays behind.
 void change_form(Prepared& prepared, Value& content, Form& form, Form to) {
   if (form == to) return;
@@ -103,7 +114,8 @@ const std::vector<std::string>& output_formats() {
 const std::vector<std::string>& converted_formats() {
   static const std::vector<std::string> formats = [] {
     std::vector<std::string> all = output_formats();
-    all.insert(all.end(), {"torch_dist", "fsdp_dtensor"});
+    all.insert(all.end(), formats::kTorchDistFormats.begin(), formats::kTorchDistFormats.end());
+    all.emplace_back("fsdp_dtensor");
     return all;
   }();
   return formats;
@@ -172,14 +184,15 @@ std::string output_format_of(const ConversionOptions& conversion) {
 int write_converted(const std::string& verb, const formats::Checkpoint& source,
                     const Value& content, const std::string& format,
                     const ConversionOptions& conversion, const CommonOptions& common,
-                    const Streams& streams, ReportExtras extras) {
+                    const Streams& streams, ReportExtras extras, const std::string& layout) {
   check_globals(formats::with_own_tensors(source, content), common);
   note_producers(content, format, extras);
   const auto output = formats::plan_output(format, source, content, conversion.writing.destination,
                                            {.output = conversion.writing.output(common),
                                             .max_shard_bytes = conversion.max_shard_bytes,
                                             .drop_values = conversion.drop_values,
-                                            .world_size = conversion.world_size});
+                                            .world_size = conversion.world_size,
+                                            .layout = layout});
   return write_output(verb, source, *output, conversion.writing, common, streams,
                       std::move(extras));
 }
@@ -214,13 +227,18 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, out.extras);
   Form form = formats::megatron::form_of(out.source->description());
+  const std::string layout = formats::torch_dist_layout(format, out.source->description().layout);
   if (conversion.by_module) change_form(out, content, form, Form::kStateDict);
   if (change) {
     Changed changed = change(*out.source, content, out.extras);
     replace_source(out, std::move(changed.checkpoint));
     content = std::move(changed.content);
   }
-  if (format == "torch_dist") change_form(out, content, form, Form::kTorchDist);
+  if (formats::is_torch_dist(format)) {
+    change_form(out, content, form, Form::kTorchDist);
+    out.layout = layout;
+    note_layout(layout, out.extras);
+  }
   if (format == "fsdp_dtensor") change_form(out, content, form, Form::kFsdpDtensor);
   if (dtype) content = with_dtype(*out.source, content, *dtype);
   out.content = std::move(content);
@@ -233,7 +251,7 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
   const std::string format = output_format_of(conversion);
   Prepared prepared = prepare_conversion(format, conversion, common, change);
   return write_converted(verb, *prepared.source, prepared.content, format, conversion, common,
-                         streams, std::move(prepared.extras));
+                         streams, std::move(prepared.extras), prepared.layout);
 }
 
 }  // namespace fsdp::cli

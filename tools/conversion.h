@@ -70,12 +70,13 @@ using ContentChange = std::function<Changed(const formats::Checkpoint& source,
 // Returns the name of the output's format, by --to or by the destination's suffix.  Throws: kUsage.
 std::string output_format_of(const ConversionOptions& conversion);
 
-// Plans and writes an output of that format.  `content` has no placeholders.
+// Plans and writes an output of that format.  `content` has no placeholders.  `layout`: see
+// CreateOptions.
 // Returns 0.  Throws: Error; nothing is written then.
 int write_converted(const std::string& verb, const formats::Checkpoint& source,
                     const formats::Value& content, const std::string& format,
                     const ConversionOptions& conversion, const CommonOptions& common,
-                    const Streams& streams, ReportExtras extras);
+                    const Streams& streams, ReportExtras extras, const std::string& layout = {});
 
 // What a conversion writes.
 struct Prepared {
@@ -83,6 +84,7 @@ struct Prepared {
   std::vector<std::shared_ptr<const formats::Checkpoint>> originals;
   std::shared_ptr<const formats::Checkpoint> source;  // that the content refers to
   formats::Value content;                             // without placeholders
+  std::string layout;                                 // torch_dist: see CreateOptions
   ReportExtras extras;
 };
 // Opens and checks the source, and edits its content as the options say.  `change`: applied after

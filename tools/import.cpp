@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt import: a published model as the checkpoint that a trainer loads.
 #include <filesystem>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/create.h"
 #include "formats/files/no_answer.h"
 #include "formats/hf/companions.h"
 #include "formats/hf/model_content.h"
@@ -45,8 +48,10 @@ class ImportVerb : public Verb {
             "fsdp-ckpt import Qwen3-8B start --map none --under model -w 16"};
   }
   void declare(OptionSet& options) override {
-    declare_conversion(options, conversion_,
-                       {"dcp", "torch_dist", "fsdp_dtensor", "pt", "safetensors", "hdf5"});
+    std::vector<std::string> words = {"dcp"};
+    words.insert(words.end(), formats::kTorchDistFormats.begin(), formats::kTorchDistFormats.end());
+    words.insert(words.end(), {"fsdp_dtensor", "pt", "safetensors", "hdf5"});
+    declare_conversion(options, conversion_, words);
     options.choice("--from", from_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
     options.text("--map", map_, "MAP",
                  "A built-in map or a file of rules, applied backwards; or none");

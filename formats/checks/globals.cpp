@@ -206,7 +206,12 @@ class Scanner {
       for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
         look_into(tensor.key, tensor.chunks.location(c));
     }
-    for (const ValueEntry& value : index.values) look_into(value.key, value.location);
+    std::set<std::pair<std::uint32_t, std::uint64_t>> shared;  // file, byte
+    for (const ValueEntry& value : index.values) {
+      const Location& at = value.location;
+      if (options_.selects && !options_.selects(value.key)) continue;
+      if (!value.member || shared.emplace(at.file, at.offset).second) look_into(value.key, at);
+    }
     for (std::uint32_t f = 0; f < index.files.size(); ++f) {
       const FileEntry& file = index.files[f];
       if (!dcp::rank_of_data_file(file.name) || !file.bytes) continue;

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
@@ -20,6 +22,7 @@
 #include "formats/dcp/names.h"
 #include "formats/dcp/verify.h"
 #include "formats/files/file.h"
+#include "formats/files/no_answer.h"
 
 namespace fsdp::formats::dcp {
 namespace {
@@ -134,16 +137,21 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     examine_files(names, central);
     description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central),
                     metadata.version, count_ranks()};
-    bool has_state_file = true;
-    if (auto megatron = megatron_folder(folder_, names)) {
-      has_state_file = megatron->common;
-      description_.layout = "megatron";
+    using Common = MegatronFolder::Common;
+    const ValueEntry* const common = common_item();
+    auto megatron = megatron_folder(folder_, names, common != nullptr);
+    if (megatron) {
+      description_.layout = megatron->layout;
       if (megatron->version) description_.version = std::move(megatron->version);
       std::move(megatron->findings.begin(), megatron->findings.end(),
                 std::back_inserter(findings_));
     }
     const std::string_view state_file = state_file_of(description_.layout);
-    if (!state_file.empty() && has_state_file) add_state_file(std::string(state_file));
+    if (megatron && megatron->common == Common::kItem) {
+      take_common_apart(*common);
+    } else if (!state_file.empty() && (!megatron || megatron->common == Common::kFile)) {
+      add_state_file(std::string(state_file));
+    }
     all_values_ = index_.values;
     all_entries_ = index_.order.size();
     for (std::size_t i = 0; i < all_values_.size(); ++i)
@@ -170,8 +178,9 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
 
   Value value(const ValueEntry& value) const override {
     const Item item = open_value(value);
-    if (!is_state_file(index_.files[value.location.file].name)) return item.torch.root;
-    const Value* entry = member(item.torch.root, value.key);
+    if (!value.member) return item.torch.root;
+    const Value* const common = common_state_of(item.torch.root);
+    const Value* entry = member(common == nullptr ? item.torch.root : *common, value.key);
     return entry == nullptr ? Value() : *entry;
   }
 
@@ -280,11 +289,73 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
       throw Error(ErrorCode::kMetaType,
                   item.place.file + ": holds no dict, as those of " + description_.layout + " do");
     }
-    for (const auto& [key, value] : *entries) {
-      if (key.as_string() == nullptr)
-        throw Error(ErrorCode::kKey, item.place.file + ": a key is not text");
-      index_.add(ValueEntry{*key.as_string(), {*key.as_string()}, location});
+    try {
+      for (ValueEntry& entry : members(*entries, location)) index_.add(std::move(entry));
+    } catch (const Error& error) {
+      throw error.in(item.place.file);
     }
+  }
+
+  // Returns the item of Megatron-Core's common state; nullptr without one.  Lifetime: that of the
+  // index.
+  const ValueEntry* common_item() const {
+    const auto found =
+        std::find_if(index_.values.begin(), index_.values.end(),
+                     [](const ValueEntry& value) { return value.key == kMegatronCommonKey; });
+    return found == index_.values.end() ? nullptr : &*found;
+  }
+
+  // Each entry of the common state is a value of the checkpoint, in place of the item.  An item
+  // that cannot be opened stays what it is: whoever reads or verifies it meets the error.
+  void take_common_apart(const ValueEntry& common) {
+    const Location location = common.location;
+    std::optional<Item> item;
+    try {
+      item = open(location, common.key, 0);
+    } catch (const Error& error) {
+      if (is_no_answer(error.code())) throw;
+      return;
+    }
+    try {
+      const Value* const state = common_state_of(item->torch.root);
+      if (!item->stream || state == nullptr) {
+        throw Error(ErrorCode::kMetaType,
+                    "is not a list of one dict, as Megatron-Core 0.19 writes the common state");
+      }
+      std::vector<ValueEntry> entries = members(*mapping_entries(*state), location);
+      keep_entries(index_, [](const std::string& key) { return key != kMegatronCommonKey; });
+      for (ValueEntry& entry : entries) index_.add(std::move(entry));
+    } catch (const Error& error) {
+      findings_.push_back({.code = error.code(),
+                           .message = error.what(),
+                           .file = index_.files[location.file].name,
+                           .key = std::string(kMegatronCommonKey),
+                           .bytes = ByteRange{location.offset, location.offset + location.length}});
+    }
+  }
+
+  // Returns the entries of a mapping at a place as values.
+  // Throws: kKey if a key is not text, or is another entry's.
+  std::vector<ValueEntry> members(std::span<const Value::Entry> entries,
+                                  const Location& location) const {
+    std::vector<ValueEntry> out;
+    std::unordered_set<std::string_view> keys;
+    for (const auto& [key, value] : entries) {
+      const std::string* const name = key.as_string();
+      if (name == nullptr) throw Error(ErrorCode::kKey, "a key is not text");
+      if (!keys.insert(*name).second)
+        throw Error(ErrorCode::kKey, cat("the key ", quote(*name, 200), " is there twice"));
+      out.push_back({*name, {*name}, location, true});
+    }
+    const auto check = [&](const std::string& key) {
+      if (keys.contains(key)) {
+        throw Error(ErrorCode::kKey,
+                    cat("the key ", quote(key, 200), " is that of an item of the folder, too"));
+      }
+    };
+    for (const TensorEntry& tensor : index_.tensors) check(tensor.key);
+    for (const ValueEntry& value : index_.values) check(value.key);
+    return out;
   }
 
   Directory folder_;

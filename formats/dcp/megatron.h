@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Megatron-Core's torch_dist folders: a folder of torch.distributed.checkpoint with `common.pt`,
-// the state that is not sharded, and `metadata.json`, which names the kind of folder and is written
-// last.
-// Source: megatron/core/dist_checkpointing of Megatron-Core 0.9 to 0.16; docs/formats/dcp.md.
+// Megatron-Core's torch_dist folders: a folder of torch.distributed.checkpoint with the state that
+// is not sharded, and `metadata.json`, which names the kind of folder and is written last.  Up to
+// 0.18 that state is the file `common.pt`, from 0.19 on an item: a list of one dict.
+// Source: megatron/core/dist_checkpointing of Megatron-Core 0.9 to 0.19; docs/formats/megatron.md.
 #pragma once
 
 #include <optional>
@@ -12,22 +12,31 @@
 
 #include "formats/files/file.h"
 #include "formats/model/finding.h"
+#include "formats/pickle/value.h"
 
 namespace fsdp::formats::dcp {
 
-// The metadata.json of a folder of this kind, as Megatron-Core 0.9 and later write it.
-inline constexpr std::string_view kMegatronMetadata =
-    R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch", "common_backend_version": 1})";
+// Returns the metadata.json of a folder of that layout (see names.h).
+std::string_view megatron_metadata(std::string_view layout);
 
 struct MegatronFolder {
-  bool common = true;                  // common.pt is there
+  enum class Common { kFile, kItem, kUnclear };
+  Common common = Common::kFile;       // what holds the common state; unclear: neither, or both
+  std::string_view layout;             // see names.h
   std::optional<std::string> version;  // of the sharded part, if metadata.json states it
-  Findings findings;                   // a metadata.json that is missing or contradicts the folder
+  Findings findings;                   // what is missing, or contradicts something else
 };
 
-// Returns nothing if the folder, although it has files of these names, is not Megatron-Core's.
+// `item`: the folder has the item of the common state.  Returns nothing if the folder, although it
+// has files of these names, is not Megatron-Core's.
 // Throws: what opening and reading files throw.
 std::optional<MegatronFolder> megatron_folder(const Directory& folder,
-                                              const std::vector<std::string>& names);
+                                              const std::vector<std::string>& names, bool item);
+
+// Returns the common state that the item's value holds; nullptr if it is not a list of one dict.
+// Lifetime: that of `root`.
+const Value* common_state_of(const Value& root);
+// Returns the value of such an item.
+Value common_state_item(Value state);
 
 }  // namespace fsdp::formats::dcp

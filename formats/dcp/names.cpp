@@ -37,12 +37,12 @@ std::optional<std::int64_t> rank_of_local_metadata(std::string_view name) {
 
 std::string_view state_file_of(std::string_view layout) {
   if (layout == "lightning") return kLightningMetaName;
-  if (is_megatron_layout(layout)) return kMegatronCommonName;
+  if (layout == kMegatronLayout) return kMegatronCommonName;
   return {};
 }
 
 bool is_megatron_layout(std::string_view layout) {
-  return layout == "megatron";
+  return layout == kMegatronLayout || layout == kMegatronItemLayout;
 }
 
 bool is_state_file(std::string_view name) {

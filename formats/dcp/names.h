@@ -14,10 +14,14 @@ inline constexpr std::string_view kMetadataName = ".metadata";
 inline constexpr std::string_view kMetadataTempName = ".metadata.tmp";
 // Beside .metadata in Lightning's folders: the remaining state of the trainer.
 inline constexpr std::string_view kLightningMetaName = "meta.pt";
-// The same in Megatron-Core's folders: the state that is not sharded.  Its metadata.json names the
-// kind of folder, and is written last.
+// Megatron-Core's folders: the state that is not sharded, up to 0.18 a file beside .metadata, from
+// 0.19 on the item under this key.  metadata.json names the kind of folder, and is written last.
 inline constexpr std::string_view kMegatronCommonName = "common.pt";
+inline constexpr std::string_view kMegatronCommonKey = "common_state/shard_0_1";
 inline constexpr std::string_view kMegatronMetadataName = "metadata.json";
+// Their layouts (see CheckpointDescription): with that file, and with that item.
+inline constexpr std::string_view kMegatronLayout = "megatron";
+inline constexpr std::string_view kMegatronItemLayout = "megatron-0.19";
 // The folders inside one of NeMo: one of Megatron-Core, and what NeMo makes the model from.
 inline constexpr std::string_view kNemoWeights = "weights";
 inline constexpr std::string_view kNemoContext = "context";
@@ -25,6 +29,7 @@ inline constexpr std::string_view kNemoContext = "context";
 // The file beside .metadata whose entries are values of a folder of that layout (see
 // CheckpointDescription); empty for layouts without.
 std::string_view state_file_of(std::string_view layout);
+// Returns whether it is one of the two of Megatron-Core's torch_dist.
 bool is_megatron_layout(std::string_view layout);
 bool is_state_file(std::string_view name);
 

@@ -270,7 +270,6 @@ class FolderOutput : public DcpOutput {
     } else if (!dcp::state_file_of(kind_).empty()) {
       state_file_ = dcp::state_file_of(kind_);
       meta_.emplace(source, Value::dict(layout_.state_file()));
-      meta_values_ = layout_.state_file().size();
     }
     if (options.replace) layout_.number_files(free_number(destination, prefix_));
     plan();
@@ -300,7 +299,7 @@ class FolderOutput : public DcpOutput {
     dcp::write_metadata_file(folder.add_file(prefix_ + std::string(dcp::kMetadataName)), layout_);
     if (dcp::is_megatron_layout(kind_)) {
       write_text(folder.add_file(prefix_ + std::string(dcp::kMegatronMetadataName)), 0,
-                 dcp::kMegatronMetadata);
+                 dcp::megatron_metadata(kind_));
     }
   }
 
@@ -315,11 +314,11 @@ class FolderOutput : public DcpOutput {
     layout_.write_metadata([&](std::string_view block) { metadata_bytes += block.size(); });
     plan_.files.push_back({prefix_ + std::string(dcp::kMetadataName), metadata_bytes});
     if (dcp::is_megatron_layout(kind_)) {
-      plan_.files.push_back(
-          {prefix_ + std::string(dcp::kMegatronMetadataName), dcp::kMegatronMetadata.size()});
+      plan_.files.push_back({prefix_ + std::string(dcp::kMegatronMetadataName),
+                             dcp::megatron_metadata(kind_).size()});
     }
     plan_.tensors = layout_.tensors().size();
-    plan_.values = layout_.values().size() + meta_values_;
+    plan_.values = layout_.value_count() + meta_values_;
     for (const TensorItem& item : layout_.tensors()) {
       plan_.tensor_bytes += source_.index().tensors[item.tensor].bytes();
       ++(item.cut ? cut_tensors_ : whole_tensors_);

@@ -31,8 +31,8 @@ struct DcpOutputOptions {
 
 // One `__R_0.distcp` per rank (empty if the rank has nothing): values first, then tensors, one
 // after another, each as torch.save writes it.  `.metadata` comes last.  State that Lightning keeps
-// in meta.pt stays there, and state that Megatron-Core keeps in common.pt; its metadata.json comes
-// after .metadata.
+// in meta.pt stays there, and state that Megatron-Core keeps in common.pt or, by the layout, in an
+// item; its metadata.json comes after .metadata.
 //
 // `content` is the result of content_of, edited or not.  Lifetime: the source outlives the output.
 // Memory: a few hundred bytes per entry and 16 per rank, whatever the tensors hold.

@@ -18,6 +18,7 @@
 #include "formats/checkpoint/source_pieces.h"
 #include "formats/content/content.h"
 #include "formats/dcp/added_items.h"
+#include "formats/dcp/megatron.h"
 #include "formats/dcp/metadata_writer.h"
 #include "formats/dcp/names.h"
 #include "formats/files/atomic_directory.h"
@@ -77,7 +78,13 @@ class Rewriting : public RewrittenDcp {
                                      [&](const auto& file) { return file.name == meta_name_; });
       meta_file_ = static_cast<std::size_t>(meta - index_.files.begin());
     }
+    for (const ValueEntry& value : index_.values) {
+      if (!value.member) continue;
+      members_.insert(value.key);
+      common_ = value.location;
+    }
     for (const Leaf& leaf : leaves_of(content)) add_leaf(leaf);
+    add_common_item();
     check_keys();
     check_items_are_archives();
     plan_files();
@@ -86,7 +93,37 @@ class Rewriting : public RewrittenDcp {
   CopyResult write(const CopyOptions& options) override;
 
  private:
-  bool is_meta(const Location& location) const { return location.file == meta_file_; }
+  bool is_megatron() const { return dcp::is_megatron_layout(source_.description().layout); }
+
+  // Returns whether a new value belongs where the source keeps several in one mapping: in place of
+  // one of those, or as one that no rank shards.
+  bool is_meta(const Leaf& leaf) const {
+    const auto* key = leaf.path.size() == 1 ? std::get_if<std::string>(&leaf.path[0]) : nullptr;
+    if (key == nullptr) return false;
+    return members_.contains(*key) || (is_megatron() && key->find("/shard_") == std::string::npos);
+  }
+
+  // Returns whether that mapping is what it was.
+  bool meta_stays() const { return !meta_changed_ && meta_.size() == members_.size(); }
+
+  Value meta_value() const {
+    std::vector<Value::Entry> entries;
+    for (const auto& [key, value] : meta_)
+      entries.emplace_back(Value::string(key), with_values(source_, value));
+    return Value::dict(std::move(entries));
+  }
+
+  // Megatron-Core's common state, where it is an item.
+  void add_common_item() {
+    if (source_.description().layout != dcp::kMegatronItemLayout) return;
+    const std::string key(dcp::kMegatronCommonKey);
+    entries_.push_back({key,
+                        {key},
+                        std::nullopt,
+                        common_ && meta_stays()
+                            ? *common_
+                            : added_.add(dcp::common_state_item(meta_value()), key)});
+  }
 
   // Like verify --fast: reads no data.
   void check_source() const {
@@ -114,11 +151,16 @@ class Rewriting : public RewrittenDcp {
     ++plan_.values;
     if (const auto number = deferred_number(leaf.value)) {
       const ValueEntry& value = index_.values[*number];
-      if (is_meta(value.location)) return add_meta(leaf, value);
+      if (value.member) return add_meta(leaf, value);
       const bool same = leaf.path == value.path;
       const bool first = used_values_.insert(*number).second;
       entries_.push_back({same ? value.key : leaf.key, leaf.path, std::nullopt,
                           first ? value.location : added_.copy(value.location)});
+      return;
+    }
+    if (is_meta(leaf)) {
+      meta_changed_ = true;
+      meta_.emplace_back(leaf.key, leaf.value);
       return;
     }
     entries_.push_back({leaf.key, leaf.path, std::nullopt,
@@ -128,11 +170,12 @@ class Rewriting : public RewrittenDcp {
   void add_meta(const Leaf& leaf, const ValueEntry& value) {
     if (leaf.path.size() != 1 || !std::holds_alternative<std::string>(leaf.path[0])) {
       throw Error(ErrorCode::kUnsupported,
-                  cat(quote(value.key, 200), ": lies in ", meta_name_, " and cannot become ",
-                      quote(leaf.key, 200), ", which lies deeper"));
+                  cat(quote(value.key, 200), ": lies in ",
+                      meta_name_.empty() ? std::string(dcp::kMegatronCommonKey) : meta_name_,
+                      " and cannot become ", quote(leaf.key, 200), ", which lies deeper"));
     }
     meta_changed_ = meta_changed_ || leaf.path != value.path;
-    meta_.emplace_back(leaf.key, &value);
+    meta_.emplace_back(leaf.key, leaf.value);
   }
 
   void check_keys() const {
@@ -272,16 +315,10 @@ class Rewriting : public RewrittenDcp {
   // meta.pt or common.pt is shared if all its entries stay unchanged.
   void plan_meta(const fs::path& above) {
     if (!meta_file_) return;
-    const auto in_meta = std::count_if(index_.values.begin(), index_.values.end(),
-                                       [&](const ValueEntry& v) { return is_meta(v.location); });
-    if (!meta_changed_ && meta_.size() == static_cast<std::size_t>(in_meta)) {
-      return plan_shared(meta_name_, above);
-    }
-    if (meta_.empty()) return;
-    std::vector<Value::Entry> entries;
-    for (const auto& [key, value] : meta_)
-      entries.emplace_back(Value::string(key), source_.value(*value));
-    meta_writer_.emplace(source_, Value::dict(std::move(entries)));
+    if (meta_stays()) return plan_shared(meta_name_, above);
+    // Megatron-Core loads no folder without it.
+    if (meta_.empty() && !is_megatron()) return;
+    meta_writer_.emplace(source_, meta_value());
     plan_.files.push_back({meta_name_, meta_writer_->file_bytes()});
   }
 
@@ -363,11 +400,14 @@ class Rewriting : public RewrittenDcp {
   std::unordered_set<std::size_t> used_tensors_;
   std::unordered_set<std::size_t> used_values_;
   std::vector<Entry> entries_;
-  std::vector<std::size_t> shared_;       // positions in the plan's files
-  std::string meta_name_;                 // meta.pt or common.pt, in folders that have one
-  std::optional<std::size_t> meta_file_;  // its number
+  std::vector<std::size_t> shared_;  // positions in the plan's files
+  // What keeps several values in one mapping: meta.pt, common.pt, or an item.
+  std::string meta_name_;                         // of the file, in folders that have one
+  std::optional<std::size_t> meta_file_;          // its number
+  std::optional<Location> common_;                // of the mapping
+  std::unordered_set<std::string_view> members_;  // the keys of its values in the source
   bool meta_changed_ = false;
-  std::vector<std::pair<std::string, const ValueEntry*>> meta_;
+  std::vector<std::pair<std::string, Value>> meta_;
   std::optional<TorchSaveWriter> meta_writer_;
 };
 

@@ -8,6 +8,7 @@
 #include "formats/content/object_fields.h"
 #include "formats/content/tensor_value.h"
 #include "formats/dcp/balance.h"
+#include "formats/dcp/megatron.h"
 #include "formats/dcp/names.h"
 
 namespace fsdp::formats::dcp {
@@ -39,6 +40,13 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::stri
     }
   }
   for (Leaf& object : objects) entries_.push_back(std::move(object));
+  value_count_ = state_file_.size();
+  if (layout == kMegatronItemLayout) {
+    const std::string key(kMegatronCommonKey);
+    entries_.push_back({key, {key}, common_state_item(Value::dict(std::move(state_file_)))});
+    state_file_.clear();
+    --value_count_;  // the item is counted with the others
+  }
   const ShardingRule rule(source, sharded, entries_, choice);
   for (std::size_t e = 0; e < entries_.size(); ++e) {
     if (tensor_number(entries_[e].value)) {
@@ -47,6 +55,7 @@ SourcePlan::SourcePlan(const Checkpoint& source, const Value& content, std::stri
       read_value(e, on_value);
     }
   }
+  value_count_ += values_.size();
   choose_ranks();
   place_items();
 }

@@ -29,13 +29,15 @@ class SourcePlan : public FolderPlan {
 
   // The entries of the file beside .metadata that holds what no rank shards; empty without one.
   const std::vector<Value::Entry>& state_file() const { return state_file_; }
+  // Values of the checkpoint, those in that file or in one item included.
+  std::size_t value_count() const { return value_count_; }
 
  private:
   void read_value(std::size_t entry, const ValueCheck& on_value);
   void add_tensor(std::size_t entry, const ShardingRule& rule);
   void choose_ranks();
-  // Moves what belongs into the state file there, and objects of ranks to `objects`; returns the
-  // rest of the content.
+  // Moves what belongs into the state file, or the item of the common state, there, and objects of
+  // ranks to `objects`; returns the rest of the content.
   Value without_common(const Value& content, const ValueCheck& on_value,
                        std::vector<Leaf>& objects);
   bool is_lightning_meta(const Leaf& entry) const;
@@ -43,6 +45,7 @@ class SourcePlan : public FolderPlan {
 
   const Checkpoint& source_;
   std::vector<Value::Entry> state_file_;
+  std::size_t value_count_ = 0;
 };
 
 }  // namespace fsdp::formats::dcp

@@ -5,12 +5,13 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/checkpoint/parallel_check.h"
 #include "formats/dcp/item.h"
-#include "formats/dcp/names.h"
 #include "formats/model/check.h"
 
 namespace fsdp::formats::dcp {
@@ -34,8 +35,13 @@ std::vector<ItemRef> items_in_file_order(const Index& index) {
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
       items.push_back({&tensor, nullptr, c, tensor.chunks.location(c)});
   }
-  for (const ValueEntry& value : index.values)
-    items.push_back({nullptr, &value, 0, value.location});
+  // An item of several values is one item.
+  std::set<std::pair<std::uint32_t, std::uint64_t>> shared;  // file, byte
+  for (const ValueEntry& value : index.values) {
+    const Location& at = value.location;
+    if (!value.member || shared.emplace(at.file, at.offset).second)
+      items.push_back({nullptr, &value, 0, at});
+  }
   std::stable_sort(items.begin(), items.end(), [](const ItemRef& a, const ItemRef& b) {
     return std::pair(a.location.file, a.location.offset) <
            std::pair(b.location.file, b.location.offset);
@@ -67,7 +73,7 @@ void check_ranges(const FolderUnderTest& f, const std::vector<ItemRef>& items, F
   std::uint64_t end = 0;
   for (const ItemRef& item : items) {
     const FileEntry& file = f.index.files[item.location.file];
-    if (!file.bytes || is_state_file(file.name)) continue;
+    if (!file.bytes) continue;
     if (last == nullptr || last->location.file != item.location.file) {
       last = nullptr;
       end = 0;
@@ -209,13 +215,6 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
     return !bytes || item.location.offset > *bytes ||
            item.location.length > *bytes - item.location.offset;
   });
-  // meta.pt and common.pt hold many values: checking them once is enough.
-  items.erase(std::unique(items.begin(), items.end(),
-                          [&](const ItemRef& a, const ItemRef& b) {
-                            return a.location.file == b.location.file &&
-                                   is_state_file(f.index.files[a.location.file].name);
-                          }),
-              items.end());
   const ItemChecker checker(f, options);
   run_checks(
       items.size(), options, report,

@@ -11,8 +11,9 @@
 namespace fsdp::formats::megatron {
 
 Form form_of(const CheckpointDescription& description) {
-  if (description.layout == "megatron") return Form::kTorchDist;
-  if (description.layout == "fsdp_dtensor") return Form::kFsdpDtensor;
+  const std::string& layout = description.layout;
+  if (layout == "megatron" || layout == "megatron-0.19") return Form::kTorchDist;
+  if (layout == "fsdp_dtensor") return Form::kFsdpDtensor;
   return Form::kStateDict;
 }
 

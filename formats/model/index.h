@@ -65,6 +65,8 @@ struct ValueEntry {
   std::string key;
   KeyPath path;
   Location location;
+  // The bytes there hold a mapping of several values, and this is the one under the key.
+  bool member = false;
 };
 
 struct FileEntry {

@@ -4,6 +4,7 @@
 
   python make_producers.py        needs torch 2.11, lightning, omegaconf 2.4.0, torchao 0.18.0, megatron-core 0.16.1
                                   (the last two, and antlr4-python3-runtime 4.9.3, without their dependencies)
+  python ../make_producers.py megatron_gpt_0.19    in producers/: only that, with megatron-core 0.19.2
 """
 import collections
 import multiprocessing
@@ -150,14 +151,31 @@ def megatron():
             sys.exit("Megatron-Core's save failed")
 
 
-def megatron_gpt():
+def as_loaded(rank, world, folder):
+    import torch
+    from megatron.core import dist_checkpointing
+    torch.save({**dist_checkpointing.load_plain_tensors(folder), **dist_checkpointing.load_common_state_dict(folder)}, folder + ".pt")
+
+
+def megatron_gpt(folder):
+    """The same model by whichever version is installed."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "interop"))
     import make_megatron
     import megatron_cpu
-    megatron_cpu.run(2, make_megatron.make_small, place("megatron_gpt"))
+    megatron_cpu.run(2, make_megatron.make_small, folder)
+    return megatron_cpu
+
+
+def megatron_gpt_newest():
+    """With what Megatron-Core's own load gives.  `.metadata` keeps the path as it is given."""
+    name = "megatron_gpt_0.19"
+    megatron_gpt(name).run(1, as_loaded, name)
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["megatron_gpt_0.19"]:
+        megatron_gpt_newest()
+        sys.exit()
     shutil.rmtree(OUT, ignore_errors=True)
     lightning_with_omegaconf()
     omegaconf_folder()
@@ -165,4 +183,4 @@ if __name__ == "__main__":
     programs()
     torchao()
     megatron()
-    megatron_gpt()
+    megatron_gpt(place("megatron_gpt"))

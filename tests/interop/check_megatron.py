@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron-Core's torch_dist folders against Megatron-Core itself, on a CPU.
 
-  python check_megatron.py PART --tool PATH      PART is one of PARTS below
+  python check_megatron.py PART --tool PATH      PART is one of PARTS below, or a version of OLDER
 
 Megatron-Core saves small GPTs with its distributed optimizer (make_megatron.py); what the tool makes of the folders has the elements
-that Megatron-Core's own load gives, and folders that the tool writes are loaded by it at other parallel sizes.
+that Megatron-Core's own load gives, and folders that the tool writes are loaded by it at other parallel sizes.  The parts are of the newest
+version; older ones read and write, and their folders and the newest's become each other.
 """
 import argparse
 import os
@@ -24,6 +25,12 @@ import make_megatron
 import megatron_cpu
 import tried
 from tool_run import check, run
+
+# Of each the environment has the newest release in a folder, megatron-core-0.16; NEWEST is the environment's own.
+OLDER, NEWEST = ("0.16", "0.17", "0.18"), "0.19"
+PRODUCERS = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "data", "producers")
+# The same model by 0.16.1 and by 0.19.2.
+OLD_GPT, NEW_GPT = os.path.join(PRODUCERS, "megatron_gpt"), os.path.join(PRODUCERS, "megatron_gpt_0.19")
 
 
 def same(a, b, where=""):
@@ -65,12 +72,12 @@ def load_both(rank, world, tp, pp, ep, experts, own, folders, with_optimizer):
     content = dist_checkpointing.load_content_metadata(own)
     gpt, optimizer = part_of(tp, pp, ep, experts, content)
 
-    def loaded(folder, content):
+    def filled(folder, content):
         return dist_checkpointing.load(megatron_cpu.sharded(gpt, optimizer if with_optimizer else None, content, is_loading=True), folder)
-    want = loaded(own, content)
+    want = filled(own, content)
     assert len(want["model"]) > 5
     for folder in folders:
-        got = loaded(folder, dist_checkpointing.load_content_metadata(folder))
+        got = filled(folder, dist_checkpointing.load_content_metadata(folder))
         same(tensors(want), tensors(got), folder)
         for key in ("iteration", "checkpoint_version"):
             assert want[key] == got[key], key
@@ -98,16 +105,30 @@ def made(tmp, name):
     return folder
 
 
+def loaded(folder, out):
+    """The tensors and the common state that Megatron-Core's own load gives."""
+    megatron_cpu.run(1, plain_tensors, folder, out)
+    return torch.load(out, weights_only=False)
+
+
+def like(tool, own, folder):
+    """The folder is sound, and of the layout of `own`: it has the same files beside those of the ranks."""
+    check("sound" in run(tool, "verify", folder), folder)
+    for name in ("common.pt", "metadata.json"):
+        check(os.path.exists(os.path.join(folder, name)) == os.path.exists(os.path.join(own, name)), f"{folder}: {name}")
+    with open(os.path.join(own, "metadata.json"), encoding="utf-8") as a, open(os.path.join(folder, "metadata.json"), encoding="utf-8") as b:
+        check(a.read() == b.read(), "metadata.json differs")
+
+
 def read(tool, tmp, name):
     """verify, inspect, consolidate, diff: what Megatron-Core's own load gives."""
     own = made(tmp, name)
     check("sound" in run(tool, "verify", own), "not sound")
     check("megatron" in run(tool, "inspect", own), "not recognised")
-    full, truth = os.path.join(tmp, "full.pt"), os.path.join(tmp, "truth.pt")
+    full = os.path.join(tmp, "full.pt")
     run(tool, "consolidate", own, full)
     run(tool, "diff", own, full)
-    megatron_cpu.run(1, plain_tensors, own, truth)
-    got, want = torch.load(full, weights_only=False), torch.load(truth, weights_only=False)
+    got, want = torch.load(full, weights_only=False), loaded(own, os.path.join(tmp, "truth.pt"))
     same({k: v for k, v in got.items() if isinstance(v, torch.Tensor)}, {k: v for k, v in want["tensors"].items() if isinstance(v, torch.Tensor)}, name)
     same({k: got[k] for k in want["common"]}, want["common"], name)
     check(len(want["tensors"]) > 10, "few tensors")
@@ -116,19 +137,52 @@ def read(tool, tmp, name):
 
 
 def written(tool, tmp, name, layouts, with_optimizer=True):
-    """reshard, convert and set: Megatron-Core loads the results at other sizes."""
+    """reshard, convert and set: Megatron-Core loads the results at other sizes.  Returns its own folder."""
     own = read(tool, tmp, name)
     folders = [os.path.join(tmp, word) for word in ("resharded", "converted", "changed")]
     run(tool, "reshard", own, folders[0], "-w", 3)
     run(tool, "convert", own, folders[1], "--to", "dcp", "-w", 2)
     run(tool, "set", own, folders[2], "num_floating_point_operations_so_far=5")
     for folder in folders:
-        check("sound" in run(tool, "verify", folder), folder)
-        check(os.path.exists(os.path.join(folder, "common.pt")), folder)
-        with open(os.path.join(own, "metadata.json"), encoding="utf-8") as a, open(os.path.join(folder, "metadata.json"), encoding="utf-8") as b:
-            check(a.read() == b.read(), "metadata.json differs")
+        like(tool, own, folder)
     for tp, pp, ep in layouts:
         megatron_cpu.run(tp * pp * ep, load_both, tp, pp, ep, "ep" in name, own, folders, with_optimizer)
+    changed = loaded(folders[2], os.path.join(tmp, "changed.pt"))["common"]
+    check(changed["num_floating_point_operations_so_far"] == 5, changed)
+    return own
+
+
+def one(tool, tmp):
+    """Beside that: folders with common.pt, which the newest version loads, too, and what the tool makes of one by an old version."""
+    own = written(tool, tmp, "w1", [(1, 1, 1)])
+    check(not os.path.exists(os.path.join(own, "common.pt")), "the newest version writes common.pt")
+    with_file, of_old, truth = os.path.join(tmp, "file"), os.path.join(tmp, "of_old"), os.path.join(tmp, "truth.pt")
+    check("with common.pt" in run(tool, "convert", own, with_file, "--to", "torch_dist-0.18", "-w", 2), "the layout is not named")
+    like(tool, OLD_GPT, with_file)
+    run(tool, "diff", own, with_file)
+    megatron_cpu.run(1, load_both, 1, 1, 1, False, own, [with_file], True)
+    check(f"as Megatron-Core {NEWEST} writes it" in run(tool, "convert", OLD_GPT, of_old, "--to", f"torch_dist-{NEWEST}", "-w", 3), "the layout is not named")
+    like(tool, own, of_old)
+    same(loaded(of_old, truth), loaded(OLD_GPT, truth), "of an old version")
+    same(loaded(NEW_GPT, truth), loaded(OLD_GPT, truth), "the same model by two versions")
+
+
+def older(tool, tmp, version):
+    """This version's folder is read, and becomes one of the newest's layout and again one of its own; it loads that, and the newest's folder."""
+    own = read(tool, tmp, "w1")
+    check(os.path.exists(os.path.join(own, "common.pt")), "this version writes no common.pt")
+    newest, back, of_newest, resharded = (os.path.join(tmp, word) for word in ("newest", "back", "of_newest", "resharded"))
+    run(tool, "reshard", own, resharded, "-w", 3)
+    run(tool, "convert", own, newest, "--to", f"torch_dist-{NEWEST}", "-w", 2)
+    like(tool, NEW_GPT, newest)
+    run(tool, "diff", own, newest)
+    run(tool, "convert", newest, back, "--to", f"torch_dist-{version}", "-w", 3)
+    run(tool, "convert", NEW_GPT, of_newest, "--to", f"torch_dist-{version}")
+    for folder in (resharded, back, of_newest):
+        like(tool, own, folder)
+    megatron_cpu.run(1, load_both, 1, 1, 1, False, own, [resharded, back], True)
+    got, want = loaded(of_newest, os.path.join(tmp, "truth.pt")), torch.load(NEW_GPT + ".pt", weights_only=False)
+    same({**got["tensors"], **got["common"]}, want, "of the newest version")
 
 
 def forms(tool, tmp, name, layouts):
@@ -233,7 +287,7 @@ def fsdp(tool, tmp):
 
 PARTS = {
     "fsdp": fsdp,
-    "one": lambda tool, tmp: written(tool, tmp, "w1", [(1, 1, 1)]),
+    "one": one,
     "tp": lambda tool, tmp: written(tool, tmp, "w2_tp2", [(1, 1, 1)]),
     "pp": lambda tool, tmp: written(tool, tmp, "w2_pp2", [(2, 1, 1)]),
     "ep": lambda tool, tmp: written(tool, tmp, "w2_ep2", [(1, 1, 4)]),
@@ -253,7 +307,7 @@ MODELS = ("map, export, import", "to transformers and back on 1, 2 and 4 ranks")
 # Layout, ranks, verbs and what was tried, by part.
 TRIED = {
     "fsdp": ("`fsdp_dtensor` by Megatron-FSDP's own code", 2, "verify, inspect, consolidate, convert", "to `torch_dist` and back; it loads the same bits on 1 and 2 ranks"),
-    "one": ("`torch_dist`", 1, *WRITTEN),
+    "one": ("`torch_dist`", 1, WRITTEN[0], WRITTEN[1] + "; with `common.pt`, too"),
     "tp": ("`torch_dist`, tensors cut in 2", 2, *WRITTEN),
     "pp": ("`torch_dist`, layers on 2 ranks", 2, *WRITTEN),
     "ep": ("`torch_dist`, experts on 2 ranks", 2, *WRITTEN),
@@ -265,16 +319,22 @@ TRIED = {
     "models": ("`torch_dist`, tensors cut in 2", 2, *MODELS),
     "models_ep": ("`torch_dist`, experts on 2 ranks", 2, *MODELS),
 }
+OLDER_TRIED = ("`torch_dist`", 1, "verify, inspect, consolidate, diff, reshard, convert",
+               f"bit for bit what its load gives; to the layout of {NEWEST} and back; it loads what is written, of folders by {NEWEST}, too")
 
 
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("part", choices=PARTS)
+    ap.add_argument("part", choices=[*PARTS, *OLDER])
     ap.add_argument("--tool", required=True)
     args = ap.parse_args()
     with tempfile.TemporaryDirectory() as tmp:
-        PARTS[args.part](args.tool, tmp)
-    layout, ranks, verbs, what = TRIED[args.part]
+        if args.part in OLDER:
+            megatron_cpu.use(args.part)
+            older(args.tool, tmp, args.part)
+        else:
+            PARTS[args.part](args.tool, tmp)
+    layout, ranks, verbs, what = TRIED.get(args.part, OLDER_TRIED)
     tried.record("megatron-core", layout, verbs, what, ranks=ranks)
     print(args.part, "ok")
 

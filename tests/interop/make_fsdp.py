@@ -60,7 +60,7 @@ def state(world, seed=1, experts=False):
     groups = {names[id(p)]: {k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups for p in group["params"]}
     states = {"state": {names[id(p)]: dict(s) for p, s in optimizer.state.items()}, "param_to_group_meta": groups}
     # Below the wrappers of Megatron-Core's training.
-    wrapped = types.SimpleNamespace(config=gpt.config if hasattr(gpt, "config") else model.module.config,
+    wrapped = types.SimpleNamespace(config=gpt.config if hasattr(gpt, "config") else model.module.config, named_modules=model.named_modules,
                                     get_parameter=lambda name: parameters["module." + name.replace("module.", "")])
     weights, states = handle_swiglu_in_state_dict(wrapped, dict(model.state_dict()), states)
     out = {"model": weights, "optimizer": states, "checkpoint_version": 3.0, "iteration": 7, "args": None}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch_dist folders of small GPTs, by Megatron-Core itself: model, distributed optimizer and what is not sharded.
 
-  python make_megatron.py OUT      needs torch 2.11, megatron-core 0.16.1; no GPU
+  python make_megatron.py OUT      needs torch 2.11, megatron-core 0.16 to 0.19; no GPU
 """
 import os
 import shutil

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import socket
+import sys
 import types
 
 import torch
@@ -43,6 +44,14 @@ def _rank(rank, world, port, work, arguments):
     if parallel_state.model_parallel_is_initialized():
         parallel_state.destroy_model_parallel()
     torch.distributed.destroy_process_group()
+
+
+def use(version):
+    """Takes Megatron-Core of that version, "0.16", in a folder of its own, instead of the environment's: in this process and in those of `run`."""
+    folder = os.path.join(sys.prefix, f"megatron-core-{version}")
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(folder)
+    sys.path.insert(0, folder)
 
 
 def run(world, work, *arguments):

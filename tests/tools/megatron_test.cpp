@@ -27,6 +27,9 @@ class Megatron : public CliTest {
  protected:
   // A model of two layers, of two ranks of tensor parallelism, by Megatron-Core 0.16.1.
   static std::string gpt() { return test::data_path("producers/megatron_gpt").native(); }
+  // The same model by 0.19.2, and what its own load gives.
+  static std::string newer_gpt() { return test::data_path("producers/megatron_gpt_0.19").native(); }
+  static std::string newer_truth() { return newer_gpt() + ".pt"; }
 
   CliResult ran(std::vector<std::string> words, const std::vector<std::string>& more = {}) {
     words.insert(words.end(), more.begin(), more.end());
@@ -46,31 +49,103 @@ class Megatron : public CliTest {
     ran({"rename", gpt(), path("renamed"), "--rename", from + "=" + to, "--force"});
     return path("renamed");
   }
-  std::string copied() {
+  std::string copied(const std::string& source = gpt()) {
     const std::string copy = path("copy");
-    std::filesystem::copy(gpt(), copy);
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(source, copy);
     return copy;
+  }
+  // Whether the folder is sound, and has the files of the layout of `like`.
+  void expect_like(const std::string& like, const std::string& folder) {
+    SCOPED_TRACE(folder);
+    EXPECT_EQ(file_bytes(folder + "/metadata.json"), file_bytes(like + "/metadata.json"));
+    EXPECT_EQ(std::filesystem::exists(folder + "/common.pt"), like == gpt());
+    EXPECT_EQ(run_cli({"verify", folder}).status, 0);
+    EXPECT_EQ(formats::open_checkpoint(folder)->description().layout,
+              like == gpt() ? "megatron" : "megatron-0.19");
   }
 };
 
 TEST_F(Megatron, what_is_not_sharded_is_carried_along) {
-  ran({"reshard", gpt(), path("three"), "-w", "3"});
-  ran({"convert", gpt(), path("one"), "--to", "dcp"});
-  ran({"set", gpt(), path("set"), "iteration=9"});
-  for (const std::string name : {"three", "one", "set"}) {
-    EXPECT_EQ(file_bytes(path(name) + "/metadata.json"), file_bytes(gpt() + "/metadata.json"));
-    EXPECT_TRUE(std::filesystem::exists(path(name) + "/common.pt"));
-    EXPECT_EQ(run_cli({"verify", path(name), "--strict"}).status, 0);
-    EXPECT_THAT(ran({"inspect", path(name)}).out, HasSubstr("megatron"));
+  for (const std::string& source : {gpt(), newer_gpt()}) {
+    ran({"reshard", source, path("three"), "-w", "3", "--force"});
+    ran({"convert", source, path("one"), "--to", "dcp", "--force"});
+    ran({"set", source, path("set"), "iteration=9", "--force"});
+    ran({"rename", source, path("named"), "--rename", "iteration=step", "--force"});
+    for (const std::string name : {"three", "one", "set", "named"}) expect_like(source, path(name));
+    ran({"diff", source, path("three")});
+    ran({"diff", source, path("one")});
+    // An object of a rank stays one item under its key, for which Megatron-Core asks.
+    EXPECT_THAT(
+        ran({"inspect", path("one"), "--json"}).out,
+        AllOf(HasSubstr("\"rng_state/shard_0_2\""), Not(HasSubstr("rng_state/shard_0_2.0"))));
+    EXPECT_EQ(ran({"extract", path("set"), "iteration"}).out, "9\n");
+    EXPECT_EQ(ran({"extract", path("named"), "step"}).out, "7\n");
+    // What changed stands with the others, where Megatron-Core looks for it.
+    for (const std::string name : {"set", "named"}) {
+      const auto checkpoint = formats::open_checkpoint(path(name));
+      for (const formats::ValueEntry& value : checkpoint->index().values)
+        EXPECT_EQ(value.member, value.key.find("/shard_") == std::string::npos) << value.key;
+    }
+    const std::string planned = ran({"reshard", source, path("planned"), "-w", "2", "-n"}).out;
+    EXPECT_THAT(planned, HasSubstr("metadata.json"));
+    EXPECT_EQ(planned.find("common.pt") != std::string::npos, source == gpt());
   }
-  ran({"diff", gpt(), path("three")});
-  ran({"diff", gpt(), path("one")});
-  // An object of a rank stays one item under its key, for which Megatron-Core asks.
-  EXPECT_THAT(ran({"inspect", path("one"), "--json"}).out,
-              AllOf(HasSubstr("\"rng_state/shard_0_2\""), Not(HasSubstr("rng_state/shard_0_2.0"))));
-  EXPECT_EQ(ran({"extract", path("set"), "iteration"}).out, "9\n");
-  EXPECT_THAT(ran({"reshard", gpt(), path("planned"), "-w", "2", "-n"}).out,
-              AllOf(HasSubstr("common.pt"), HasSubstr("metadata.json")));
+}
+
+TEST_F(Megatron, the_newest_version_s_folder_holds_what_its_own_load_gives) {
+  EXPECT_EQ(run_cli({"verify", newer_gpt(), "--strict"}).status, 0);
+  const std::vector<std::string> objects = {"--exclude",         "**/shard_*", "--exclude",
+                                            "**_extra_state/**", "--exclude",  "rng_state/**"};
+  ran({"diff", newer_gpt(), newer_truth()}, objects);
+  ran({"consolidate", newer_gpt(), path("full.pt")});
+  ran({"diff", path("full.pt"), newer_truth()}, objects);
+  // And what an earlier version saved of the same model.
+  ran({"diff", gpt(), newer_gpt()});
+  EXPECT_THAT(ran({"inspect", newer_gpt()}).out,
+              AllOf(HasSubstr("megatron-0.19"), HasSubstr("iteration"),
+                    HasSubstr("checkpoint_version"), Not(HasSubstr("common_state"))));
+  EXPECT_THAT(ran({"inspect", newer_gpt(), "--globals"}).out, Not(HasSubstr("error[")));
+}
+
+TEST_F(Megatron, a_version_s_layout_is_written_on_demand) {
+  const std::string file = "torch_dist: as Megatron-Core up to 0.18 writes it, with common.pt";
+  const std::string item = "torch_dist: as Megatron-Core 0.19 writes it";
+  for (const std::string& source : {gpt(), newer_gpt()}) {
+    for (const std::string version : {"", "-0.16", "-0.17", "-0.18", "-0.19"}) {
+      const bool newer = version == "-0.19" || (version.empty() && source == newer_gpt());
+      const CliResult result =
+          ran({"convert", source, path("out"), "--to", "torch_dist" + version, "--force"});
+      EXPECT_THAT(result.out, HasSubstr(newer ? item : file));
+      expect_like(newer ? newer_gpt() : gpt(), path("out"));
+      ran({"diff", source, path("out")});
+    }
+  }
+  EXPECT_THAT(ran({"convert", gpt(), path("json"), "--to", "torch_dist-0.19", "-n", "--json"}).out,
+              HasSubstr("\"layout\": \"megatron-0.19\""));
+  // What is not such a folder becomes one of the newest layout.
+  ran({"convert", newer_gpt(), path("f"), "--to", "fsdp_dtensor"});
+  EXPECT_THAT(ran({"convert", path("f"), path("b"), "--to", "torch_dist"}).out, HasSubstr(item));
+  expect_like(newer_gpt(), path("b"));
+  EXPECT_THAT(ran({"convert", path("f"), path("o"), "--to", "torch_dist-0.17"}).out,
+              HasSubstr(file));
+  expect_like(gpt(), path("o"));
+  ran({"diff", path("b"), path("o")});
+  EXPECT_THAT(run_cli({"convert", gpt(), path("x"), "--to", "torch_dist-0.8"}).err,
+              AllOf(HasSubstr("torch_dist-0.8"), HasSubstr("torch_dist-0.19")));
+}
+
+TEST_F(Megatron, common_values_that_are_dropped_or_taken_stay_in_one_place) {
+  for (const std::string& source : {gpt(), newer_gpt()}) {
+    ran({"set", source, path("less"), "--drop", "num_floating_point_operations_so_far", "--force"});
+    expect_like(source, path("less"));
+    EXPECT_THAT(ran({"inspect", path("less"), "--json"}).out,
+                AllOf(Not(HasSubstr("num_floating")), HasSubstr("checkpoint_version")));
+    ran({"set", path("less"), path("more"), "--take-from", source, "--take", "num_floating*",
+         "--force"});
+    expect_like(source, path("more"));
+    ran({"diff", source, path("more")});
+  }
 }
 
 TEST_F(Megatron, to_fsdp_dtensor_and_back) {
@@ -159,6 +234,22 @@ TEST_F(Megatron, parts_that_are_missing) {
   ran(expert("0"));
 }
 
+TEST_F(Megatron, two_common_states_are_damage) {
+  const std::string source = copied(newer_gpt());
+  std::filesystem::copy(gpt() + "/common.pt", source + "/common.pt");
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("damage[EXTRA_FILE]: common.pt: lies beside the item"));
+  for (const std::string verb : {"convert", "rename"}) {
+    const std::vector<std::string> more =
+        verb == "convert" ? std::vector<std::string>{"--to", "dcp"}
+                          : std::vector<std::string>{"--rename", "output_layer=head"};
+    std::vector<std::string> words = {verb, source, path("out")};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_THAT(refused(words, path("out")), HasSubstr("error[EXTRA_FILE]"));
+  }
+}
+
 TEST_F(Megatron, a_folder_without_common_is_damaged) {
   const std::string source = copied();
   std::filesystem::remove(source + "/common.pt");
@@ -188,6 +279,7 @@ TEST_F(Megatron, forms_follow_layouts) {
   using formats::megatron::Form;
   using formats::megatron::form_of;
   EXPECT_EQ(form_of(formats::open_checkpoint(gpt())->description()), Form::kTorchDist);
+  EXPECT_EQ(form_of(formats::open_checkpoint(newer_gpt())->description()), Form::kTorchDist);
   EXPECT_EQ(form_of(formats::open_checkpoint(golden_path("2.11.0/minimal/ckpt"))->description()),
             Form::kStateDict);
 }
