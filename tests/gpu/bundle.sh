@@ -28,15 +28,20 @@ build() {
     LD_LIBRARY_PATH=$(torch_folders) cmake --build $BUILD -j "$JOBS" --target "${PROGRAMS[@]##*/}"
 }
 # Of PyPI's wheel: its own libraries, and those of CUDA beside it.
-torch_folders() { printf '%s:' "$torch/lib" "$torch"/../nvidia/*/lib; }
+torch_folders() {
+  local folders=("$torch/lib" "$torch"/../nvidia/*/lib) IFS=:
+  echo "${folders[*]}"
+}
 
-# The libraries that neither LibTorch nor a C++ runtime brings.
+# Prints the libraries that the programs name, and that come neither with LibTorch nor with a C++ runtime.
 carried() {
+  local needed
+  needed=$(readelf -d "${PROGRAMS[@]/#/$BUILD/}" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | sort -u |
+    grep -Ev '^(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s)|ld-linux.*)\.so') || return
   LD_LIBRARY_PATH=$(torch_folders) ldd "${PROGRAMS[@]/#/$BUILD/}" | sed -n 's/^\t\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u |
     while read -r name path; do
       case $path in "$torch"/*) continue ;; esac
-      case $name in libc.so* | libm.so* | libdl.so* | librt.so* | libpthread.so* | libstdc++.so* | libgcc_s.so* | ld-linux*) continue ;; esac
-      echo "$path"
+      ! grep -qxF "$name" <<<"$needed" || echo "$path"
     done
 }
 
@@ -46,8 +51,8 @@ pack() {
   for program in "${PROGRAMS[@]}"; do strip -o "$part/bin/${program##*/}" "$BUILD/$program" || return; done
   for library in $(carried); do cp -L "$library" "$part/lib/" || return; done
   # The Python side; its folders are those of this tree.
-  for file in tests/gpu/*.py tests/gpu/run.sh tests/bench/train_step.py tests/bench/make_folder.py tests/bench/by_pytorch.py \
-    tests/parity/gpt_twin.py tests/parity/models.py tests/support/launch.py; do
+  for file in tests/gpu/{run.sh,measure.py,results.py,steps.py,tool_steps.py,fsdp2.py,fill_table.py} \
+    tests/bench/{train_step,make_folder,by_pytorch}.py tests/parity/{gpt_twin,models}.py tests/support/launch.py; do
     mkdir -p "$part/${file%/*}" && cp "$file" "$part/$file" || return
   done
   "$PYTHON" - "$part/bundle.json" "$(git describe --always --dirty 2>/dev/null || echo unknown)" <<'DESCRIBE' || return

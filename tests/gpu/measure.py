@@ -30,20 +30,21 @@ from results import Results
 
 # Step: (what it is, seconds, body), in the order of running.
 STEPS = {
-    "start": ("LibTorch is found, and the programs start", 45, steps.start),
+    "start": ("LibTorch is found, and the programs start", 40, steps.start),
     "a": ("tests on the GPU", 40, steps.tests),
-    "b": ("training, by NCCL and Gloo, beside the CPU and FSDP2", 50, steps.training),
-    "c": ("checkpoints between the GPU, the CPU and PyTorch", 45, steps.checkpoints),
+    "b": ("training, by NCCL and Gloo, beside the CPU and FSDP2", 45, steps.training),
+    "c": ("checkpoints between the GPU, the CPU and PyTorch", 40, steps.checkpoints),
     "d": ("time and memory of steps, beside FSDP1 and FSDP2", 85, steps.benchmarks),
     "e": ("a step in a CUDA graph", 20, steps.graph),
     "f": ("offload, recomputation, mixed precision, hybrid", 25, steps.options),
-    "g": ("compute-sanitizer", 45, steps.sanitizers),
+    "g": ("compute-sanitizer", 40, steps.sanitizers),
     "h": ("a trace of one step", 25, steps.trace),
-    "i": ("fsdp-ckpt in memory", 100, tool_steps.tool),
+    "i": ("fsdp-ckpt in memory", 120, tool_steps.tool),
 }
 MOST_SECONDS = 480
-MOST_LOG = 256 << 10    # bytes of what one process said
+MOST_LOG = 64 << 10     # bytes of what one process said
 MOST_SUMMARY = 10_000   # characters
+MOST_DETAIL = {"failed": 250, "skipped": 120, "passed": 100}
 
 
 def parse(words):
@@ -127,6 +128,8 @@ def summary(results):
     """Returns the tables, and the line that counts."""
     found = fill_table.read(results.path)
     counts = {outcome: sum(part["outcome"] == outcome for part in found["parts"]) for outcome in ("passed", "failed", "skipped")}
+    for part in found["parts"]:
+        part["detail"] = part["detail"][:MOST_DETAIL[part["outcome"]]]
     lines = fill_table.described(found)
     last = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
     room = MOST_SUMMARY - len(last) - 200

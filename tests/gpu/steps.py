@@ -178,8 +178,8 @@ def run_tests(ctx, program, filter):
         return [test for suite in json.load(f)["testsuites"] for test in suite["testsuite"]]
 
 
-def counted(ctx, program, filter="*"):
-    found = run_tests(ctx, program, filter)
+def counted(ctx, found):
+    """Returns how many passed, and the names of others."""
     outcomes = {"passed": [], "failed": [], "skipped": []}
     for test in found:
         status = "failed" if test.get("failures") else "skipped" if test["result"] == "SKIPPED" else "passed"
@@ -195,15 +195,14 @@ def counted(ctx, program, filter="*"):
 
 def tests(ctx):
     for program, filter in {"tests_libfsdp_cuda": "-CapturedStep.*", "tests_libfsdp_gpu": "*"}.items():
-        ctx.part(program, functools.partial(counted, ctx, program, filter))
+        ctx.part(program, lambda: counted(ctx, run_tests(ctx, program, filter)))
 
 
 def graph(ctx):
     def captured():
         os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-        detail = counted(ctx, "tests_libfsdp_cuda", "CapturedStep.*")
-        with open(os.path.join(ctx.work, os.listdir(ctx.work)[0], "report.json")) as f:
-            test = json.load(f)["testsuites"][0]["testsuite"][0]
+        found = run_tests(ctx, "tests_libfsdp_cuda", "CapturedStep.*")
+        detail, test = counted(ctx, found), found[0]
         return (f"{detail}; eager {float(test['eager_ms']):.2f} ms a step, replayed {float(test['replay_ms']):.2f}; "
                 f"losses bit by bit the same: {test['identical']}")
     ctx.part("one step, replayed 20 times", captured)
@@ -346,7 +345,8 @@ def benchmark(ctx, language, world, sizes, losses, seconds):
     for rank in range(world):
         with open(os.path.join(folder, str(rank)), errors="replace") as f:
             said.append(f.read())
-    lines = [[json.loads(line) for line in text.splitlines() if line.startswith('{"rank"')] for text in said]
+    # A last line without an end may have been cut off.
+    lines = [[json.loads(line) for line in text.split("\n")[:-1] if line.startswith('{"rank"')] for text in said]
     for number, (model, kind, settings) in enumerate(runs):
         def row():
             found = [of_rank[number] for of_rank in lines if number < len(of_rank)]
@@ -441,7 +441,7 @@ def trace(ctx):
         ncu = of_cuda("ncu")
         training, folder = short_training(ctx, "ncu")
         report = os.path.join(ctx.out, "step")
-        statuses, said = launch(1, [ncu, "--clock-control", "none", "--launch-skip", 300, "--launch-count", 40, "--force-overwrite", "-o", report,
+        statuses, said = launch(1, [ncu, "--clock-control", "none", "--launch-skip", 150, "--launch-count", 40, "--force-overwrite", "-o", report,
                                     *training], folder=folder, timeout=0.5 * ctx.limit)
         if "ERR_NVGPUCTRPERM" in said[0] or "LibraryNotLoaded" in said[0]:
             raise Skip(f"ncu may not read counters here, so the trace above is all: {said[0][-150:]}")
