@@ -392,7 +392,7 @@ def bundle(tmp, folder):
     tokens = os.path.join(tmp, "tokens.bin")
     with open(tokens, "wb") as f:
         f.write(bytes(2000))
-    ranks = dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    ranks = dict(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
     for words, message in {("train_gpt", "--data", tokens, "--device", "cuda"): "shows no CUDA device",
                            ("bench_train_step", "device=cuda"): "this process sees none"}.items():
         done = subprocess.run([os.path.join(folder, "bin", words[0]), *words[1:]], capture_output=True, text=True,
