@@ -34,16 +34,6 @@ struct GPTImpl : torch::nn::Module {
     head = register_module(
         "head",
         torch::nn::Linear(torch::nn::LinearOptions(sizes.width, sizes.vocabulary).bias(false)));
-    // Overwrites the constructors' random values, which two languages may draw in another order.
-    const torch::NoGradGuard no_grad;
-    torch::manual_seed(1);
-    for (const auto& item : named_parameters()) {
-      if (item.value().dim() > 1) {
-        item.value().normal_(0, 0.02);
-      } else if (item.key().ends_with("bias")) {
-        item.value().zero_();
-      }
-    }
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -58,6 +48,19 @@ struct GPTImpl : torch::nn::Module {
   torch::nn::Linear head;
 };
 TORCH_MODULE(GPT);
+
+// Overwrites the constructors' random values, which two languages may draw in another order.
+inline void initialize(GPTImpl& model) {
+  const torch::NoGradGuard no_grad;
+  torch::manual_seed(1);
+  for (const auto& item : model.named_parameters()) {
+    if (item.value().dim() > 1) {
+      item.value().normal_(0, 0.02);
+    } else if (item.key().ends_with("bias")) {
+      item.value().zero_();
+    }
+  }
+}
 
 // Returns [batch, length + 1] for a step, different on each rank.
 inline at::Tensor tokens(const Sizes& sizes, std::int64_t step, int rank) {

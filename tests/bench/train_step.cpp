@@ -1,32 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank that trains the GPT of gpt.h and times its steps; train.py starts the ranks like
 // torchrun.
-// Run: bench_train_step NAME=VALUE...        see kDefaults
-// Prints one line of JSON for each rank; milliseconds are of a whole step, with the optimizer.
+// Run: bench_train_step NAME=VALUE... [-- NAME=VALUE...]...        see kDefaults
+// Trains once for each group of settings; device and backend are those of the first.
+// Prints one line of JSON for each training and rank; milliseconds are of a whole step, with the
+// optimizer.  A training that fails prints a line with its error, and the next one begins.
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/torch.h>
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/meta_device.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
 #include "tests/bench/gpt.h"
+#include "tests/bench/step_profile.h"
 
 namespace fsdp::bench {
 using namespace internal;
@@ -51,22 +59,27 @@ const Settings kDefaults = {
     {"backward_prefetch", "pre"},
     {"bucket_mib", "4"},
     {"wrap_ends", "0"},  // embeddings and head as separate units
-    {"bf16", "0"},       // 1: parameters and activations in bfloat16
+    {"bf16", "0"},       // 1: parameters and activations in bfloat16; unsharded: autocast
     {"device", "cpu"},   // or cuda, if the program links fsdp::cuda
     {"backend", ""},     // empty: that of the device
+    {"trace", ""},       // the file for a trace of one more step
 };
 
-Settings settings_of(int argc, char** argv) {
-  Settings settings = kDefaults;
+std::vector<Settings> settings_of(int argc, char** argv) {
+  std::vector<Settings> all{kDefaults};
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
+    if (argument == "--") {
+      all.push_back(kDefaults);
+      continue;
+    }
     const auto equals = argument.find('=');
     const std::string name = argument.substr(0, equals);
-    TORCH_CHECK(equals != std::string::npos && settings.contains(name),
+    TORCH_CHECK(equals != std::string::npos && kDefaults.contains(name),
                 "expected NAME=VALUE of a known name, but got '", argument, "'");
-    settings[name] = argument.substr(equals + 1);
+    all.back()[name] = argument.substr(equals + 1);
   }
-  return settings;
+  return all;
 }
 
 FsdpOptions options_of(const Settings& settings, const GPT& model,
@@ -117,17 +130,50 @@ void synchronize(const c10::Device& device) {
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
 }
 
-// Returns the most memory of the device that tensors had at a time.
-double peak_device_mib(const c10::Device& device) {
-  if (device.is_cpu()) return 0;
-  const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
-  const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  return static_cast<double>(stats.allocated_bytes.at(all).peak) / (1 << 20);
-}
+// What the device's allocator did since it was last asked.
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(const c10::Device& device) : device_(device) {}
+
+  // Gives what no tensor uses back to the device.
+  void clear() {
+    if (!device_.is_cpu()) allocator().emptyCache();
+  }
+  void begin() {
+    if (device_.is_cpu()) return;
+    allocator().resetPeakStats(device_.index());
+    allocations_ = stats().allocation.at(kAll).allocated;
+  }
+  // Returns the most memory that tensors had at a time.
+  double peak_mib() {
+    if (device_.is_cpu()) return 0;
+    return static_cast<double>(stats().allocated_bytes.at(kAll).peak) / (1 << 20);
+  }
+  std::int64_t allocations() {
+    if (device_.is_cpu()) return 0;
+    return stats().allocation.at(kAll).allocated - allocations_;
+  }
+
+ private:
+  static constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+  c10::DeviceAllocator& allocator() const { return *c10::getDeviceAllocator(device_.type()); }
+  c10::CachingDeviceAllocator::DeviceStats stats() const {
+    return allocator().getDeviceStats(device_.index());
+  }
+
+  const c10::Device device_;
+  std::int64_t allocations_ = 0;
+};
 
 struct Timing {
   std::vector<double> step_ms;
+  std::vector<double> host_ms;  // until all of a step was issued
   double cpu_ms_per_step = 0;
+  double device_mib = 0;
+  double allocations_per_step = 0;
+  StepProfile profile;
+  int steps = 0;  // with the first ones, and with the one that was profiled
   std::vector<float> losses;
 };
 
@@ -135,16 +181,30 @@ template <typename Forward>
 Timing train(const Settings& settings, const Sizes& sizes,
              const std::shared_ptr<ProcessGroup>& group, torch::optim::Optimizer& optimizer,
              const Forward& forward) {
+  using Milliseconds = std::chrono::duration<double, std::milli>;
   const int warmup = std::stoi(settings.at("warmup"));
   const int steps = std::stoi(settings.at("steps"));
+  const c10::Device device = group->device();
   Timing timing;
+  DeviceMemory memory(device);
   double cpu = 0;
-  for (int step = 0; step < warmup + steps; ++step) {
-    const at::Tensor batch = tokens(sizes, step, group->rank()).to(group->device());
-    synchronize(group->device());
+  std::optional<StepProfiler> profiler;
+  for (int step = 0; step <= warmup + steps; ++step) {
+    const bool timed = step >= warmup && step < warmup + steps;
+    const at::Tensor batch = tokens(sizes, step, group->rank()).to(device);
+    synchronize(device);
     if (step == warmup) {
       barrier(group, "before the first timed step");
+      memory.begin();
       cpu = cpu_ms();
+    }
+    if (step == warmup + steps) {
+      timing.cpu_ms_per_step = (cpu_ms() - cpu) / steps;
+      timing.allocations_per_step = static_cast<double>(memory.allocations()) / steps;
+      timing.device_mib = memory.peak_mib();
+      // One more, with the profiler, where that tells something.
+      if (device.is_cpu() && settings.at("trace").empty()) break;
+      profiler.emplace(device);
     }
     const auto begin = Clock::now();
     const at::Tensor logits = forward(batch.narrow(1, 0, sizes.length));
@@ -153,12 +213,17 @@ Timing train(const Settings& settings, const Sizes& sizes,
     loss.backward();
     optimizer.step();
     optimizer.zero_grad();
-    synchronize(group->device());
-    const std::chrono::duration<double, std::milli> taken = Clock::now() - begin;
-    if (step >= warmup) timing.step_ms.push_back(taken.count());
-    timing.losses.push_back(loss.item<float>());
+    const Milliseconds issued = Clock::now() - begin;
+    synchronize(device);
+    const Milliseconds taken = Clock::now() - begin;
+    ++timing.steps;
+    if (timed) {
+      timing.step_ms.push_back(taken.count());
+      timing.host_ms.push_back(issued.count());
+    }
+    if (!profiler) timing.losses.push_back(loss.item<float>());
   }
-  timing.cpu_ms_per_step = (cpu_ms() - cpu) / steps;
+  if (profiler) timing.profile = profiler->end(settings.at("trace"));
   // Rank 0 serves the store, so it must not leave first.
   barrier(group, "after the last step");
   return timing;
@@ -172,35 +237,65 @@ std::unique_ptr<torch::optim::Optimizer> optimizer_of(const Settings& settings,
                                                torch::optim::AdamWOptions(1e-3));
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 void print(const Timing& timing, const ProcessGroup& group, const std::string& rest) {
-  std::vector<double> sorted = timing.step_ms;
-  std::sort(sorted.begin(), sorted.end());
   std::ostringstream line;
   line.precision(9);
-  line << "{\"rank\": " << group.rank() << ", \"median_ms\": " << sorted[sorted.size() / 2]
-       << ", \"min_ms\": " << sorted.front() << ", \"cpu_ms\": " << timing.cpu_ms_per_step
-       << ", \"peak_mib\": " << peak_mib()
-       << ", \"device_mib\": " << peak_device_mib(group.device())
+  line << "{\"rank\": " << group.rank() << ", \"median_ms\": " << median(timing.step_ms)
+       << ", \"min_ms\": " << *std::min_element(timing.step_ms.begin(), timing.step_ms.end())
+       << ", \"host_ms\": " << median(timing.host_ms) << ", \"cpu_ms\": " << timing.cpu_ms_per_step
+       << ", \"peak_mib\": " << peak_mib() << ", \"device_mib\": " << timing.device_mib
+       << ", \"device_ms\": " << timing.profile.busy_ms
+       << ", \"kernels\": " << timing.profile.kernels
+       << ", \"allocations\": " << timing.allocations_per_step
        << ", \"first_loss\": " << timing.losses.front()
        << ", \"last_loss\": " << timing.losses.back() << rest << "}\n";
   std::cout << line.str() << std::flush;
 }
 
-void run(const Settings& settings) {
+// Prints a message, and its first line as the error of a training.
+void print_error(const std::string& message, const ProcessGroup& group) {
+  std::cerr << message << '\n';
+  std::string text = message.substr(0, message.find('\n'));
+  std::replace(text.begin(), text.end(), '"', '\'');
+  std::replace(text.begin(), text.end(), '\\', '/');
+  std::cout << "{\"rank\": " << group.rank() << ", \"error\": \"" << text << "\"}" << std::endl;
+}
+
+void run_unsharded(const Settings& settings, const Sizes& sizes, GPT& model,
+                   const std::shared_ptr<ProcessGroup>& group) {
+  const auto optimizer = optimizer_of(settings, model->parameters());
+  const c10::DeviceType type = group->device().type();
+  const bool autocast = settings.at("bf16") == "1";
+  if (autocast) at::autocast::set_autocast_dtype(type, at::kBFloat16);
+  const auto forward = [&](const at::Tensor& x) {
+    at::autocast::set_autocast_enabled(type, autocast);
+    const at::Tensor y = model(x);
+    at::autocast::set_autocast_enabled(type, false);
+    at::autocast::clear_cache();
+    return y;
+  };
+  print(train(settings, sizes, group, *optimizer, forward), *group, "");
+}
+
+void run(const Settings& settings, const std::shared_ptr<ProcessGroup>& group) {
   const auto number = [&](const char* name) { return std::stoll(settings.at(name)); };
   const Sizes sizes{number("width"), number("layers"), number("vocabulary"), number("length"),
                     number("batch")};
-  torch::set_num_threads(1);
-  ProcessGroupOptions ranks;
-  ranks.device_id = c10::Device(settings.at("device"));
-  ranks.backend = settings.at("backend");
-  const auto group = init_process_group(ranks);
-  GPT model(sizes);
+  DeviceMemory(group->device()).clear();
+  // Values are drawn where the model computes: billions of them would take long on the CPU.
+  GPT model = [&] {
+    const MetaDevice meta;
+    return GPT(sizes);
+  }();
+  materialize(*model, group->device());
+  initialize(*model);
   if (settings.at("sharded") == "0") {
-    model->to(group->device());
-    const auto optimizer = optimizer_of(settings, model->parameters());
-    print(train(settings, sizes, group, *optimizer, [&](const at::Tensor& x) { return model(x); }),
-          *group, "");
+    run_unsharded(settings, sizes, model, group);
     return;
   }
   FullyShardedDataParallel<GPT> sharded(model, options_of(settings, model, group));
@@ -208,11 +303,30 @@ void run(const Settings& settings) {
   const Timing timing = train(settings, sizes, group, *optimizer,
                               [&](const at::Tensor& x) { return sharded.forward(x); });
   const EngineStats& stats = sharded.engine().stats();
-  const auto all_steps = static_cast<double>(timing.losses.size());
+  const auto all_steps = static_cast<double>(timing.steps);
   std::ostringstream rest;
   rest << ", \"gathers\": " << static_cast<double>(stats.gathers) / all_steps
        << ", \"reductions\": " << static_cast<double>(stats.reductions) / all_steps;
   print(timing, *group, rest.str());
+}
+
+// Returns whether all trainings succeeded.
+bool run_all(const std::vector<Settings>& all) {
+  torch::set_num_threads(1);
+  ProcessGroupOptions ranks;
+  ranks.device_id = c10::Device(all.front().at("device"));
+  ranks.backend = all.front().at("backend");
+  const auto group = init_process_group(ranks);
+  bool good = true;
+  for (const Settings& settings : all) {
+    try {
+      run(settings, group);
+    } catch (const std::exception& error) {
+      good = false;
+      print_error(message_of(error), *group);
+    }
+  }
+  return good;
 }
 
 }  // namespace
@@ -220,10 +334,9 @@ void run(const Settings& settings) {
 
 int main(int argc, char** argv) {
   try {
-    fsdp::bench::run(fsdp::bench::settings_of(argc, argv));
+    if (fsdp::bench::run_all(fsdp::bench::settings_of(argc, argv))) return 0;
   } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
-    return 2;
   }
-  return 0;
+  return 2;
 }

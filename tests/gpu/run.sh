@@ -1,19 +1,31 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds and runs everything that needs a GPU, and fills the table of docs/performance.md.
+# Runs everything that needs a GPU, in at most 8 minutes: tests, training, checkpoints, time and memory of steps (see measure.py).
 #
-#   tests/gpu/run.sh [--no-table] [--steps N]     N timed steps a benchmark (default 50)
+#   tests/gpu/run.sh [--no-table] [OPTION...]            builds a bundle first, and fills the table of docs/performance.md
+#   tests/gpu/run.sh --bundle FOLDER [OPTION...]         runs a bundle that bundle.sh built elsewhere: nothing is installed or fetched
 #
-# Runs the tests with the label gpu, trains on one rank with NCCL and on several with Gloo (which lets ranks share a GPU) or, where
-# there are several GPUs, with NCCL, and measures steps.  What was left out is said, with the reason, here and below the table.
+#   --out FOLDER        where results.jsonl, log.txt, summary.md and traces go (default build/gpu-results)
+#   --only a,d          these steps alone
+#   --timed-steps N     (default 20)
+#   --tool-gb N         the size of the checkpoint for fsdp-ckpt (default 16)
+#   --device cpu        tries the scripts on a machine without a GPU
+#   --limit a=60        another time limit of a step, in seconds
+#
+# The programs use the LibTorch in the folder FSDP_TORCH, else that of the Python FSDP_PYTHON (default python3), which is the Python side.
 # Exit: 0 all that could run passed, 1 something failed, 2 it could not be built or run, 3 this machine shows no GPU.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-TABLE=1 STEPS=50
+TABLE=1 BUNDLE= RESULTS=$ROOT/build/gpu-results DEVICE=cuda
+PYTHON=${FSDP_PYTHON:-python3} words=()
+value() { [ $# -gt 1 ] || { echo "error: $1 needs a value; see the head of tests/gpu/run.sh" >&2; exit 2; }; }
 while [ $# -gt 0 ]; do
   case $1 in
     --no-table) TABLE=0 ;;
-    --steps) STEPS=${2:?steps}; shift ;;
+    --bundle) value "$@"; BUNDLE=$2; shift ;;
+    --out) value "$@"; RESULTS=$2; shift ;;
+    --device) value "$@"; DEVICE=$2; shift ;;
+    --only | --timed-steps | --tool-gb | --limit) value "$@"; words+=("$1" "$2"); shift ;;
     *) echo "error: unknown option '$1'; see the head of tests/gpu/run.sh" >&2; exit 2 ;;
   esac
   shift
@@ -25,31 +37,26 @@ no_gpu() {
   echo "nothing was built, run or measured; docs/performance.md stays as it is" >&2
   exit 3
 }
-command -v nvidia-smi >/dev/null || no_gpu "there is no nvidia-smi, so no driver of NVIDIA"
-gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true
-[ "$gpus" -gt 0 ] || no_gpu "nvidia-smi lists none"
-case ${CUDA_VISIBLE_DEVICES-all} in '' | -1) no_gpu "CUDA_VISIBLE_DEVICES is '$CUDA_VISIBLE_DEVICES'" ;; esac
+if [ "$DEVICE" != cpu ]; then
+  command -v nvidia-smi >/dev/null || no_gpu "there is no nvidia-smi, so no driver of NVIDIA"
+  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ') || true
+  [ "$gpus" -gt 0 ] || no_gpu "nvidia-smi lists none"
+  case ${CUDA_VISIBLE_DEVICES-all} in '' | -1) no_gpu "CUDA_VISIBLE_DEVICES is '$CUDA_VISIBLE_DEVICES'" ;; esac
+fi
 
-. "$ROOT/tests/support/provision.sh"
-cd "$ROOT"
-need_packages tool test torch
-need_cmake
-need_python
-torch=$("$PYTHON" -c 'import torch; print(torch.__path__[0])')
-"$PYTHON" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' ||
-  die "nvidia-smi lists $gpus GPU(s), but PyTorch can use none: its CUDA may be newer than the driver"
-
-FOLDER=build/gpu
-build() {
-  configure release -B $FOLDER -DFSDP_WITH_TORCH=ON -DFSDP_TORCH="$torch" -DFSDP_CUDA_PROGRAMS=ON >/dev/null &&
-    cmake --build $FOLDER -j "$JOBS" --target tests_libfsdp_gpu tests_libfsdp_cuda train_mlp train_gpt bench_train_step
-}
-step "build" build
-rm -f $FOLDER/gpu.xml
-tests() { ctest --test-dir $FOLDER -L '^gpu$' --no-tests=error --output-on-failure --output-junit "$ROOT/$FOLDER/gpu.xml" >&2 || true; }
-step "tests" tests
+if [ -z "$BUNDLE" ]; then
+  BUNDLE=$ROOT/build/gpu-bundle
+  "$ROOT/tests/gpu/bundle.sh" "$BUNDLE"
+  . "$ROOT/tests/support/provision.sh"
+  need_python
+else
+  TABLE=0
+fi
+export PYTHONDONTWRITEBYTECODE=1
+command=("$PYTHON" "$ROOT/tests/gpu/measure.py" --bundle "$BUNDLE" --out "$RESULTS" --device "$DEVICE" ${words[@]+"${words[@]}"})
+[ $TABLE = 1 ] || exec "${command[@]}"
 status=0
-"$PYTHON" tests/gpu/measure.py --build $FOLDER --junit $FOLDER/gpu.xml --steps "$STEPS" --results $FOLDER/results.json || status=$?
-[ $status -le 1 ] || exit 2
-[ $TABLE = 0 ] || "$PYTHON" tests/gpu/fill_table.py $FOLDER/results.json docs/performance.md
+"${command[@]}" || status=$?
+[ $status -le 1 ] || exit $status
+"$PYTHON" "$ROOT/tests/gpu/fill_table.py" "$RESULTS/results.jsonl" "$ROOT/docs/performance.md"
 exit $status

@@ -5,13 +5,13 @@ A training has a kind ("fsdp1", "fsdp2"), a world, Sizes, and optionally another
 """
 from dataclasses import dataclass
 
-import numpy
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import (FullyShardedDataParallel, ShardedOptimStateDictConfig, ShardedStateDictConfig, StateDictType,
                                     fully_shard)
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
@@ -41,10 +41,21 @@ class GPT(nn.Module):
         self.ln, self.head = nn.LayerNorm(sizes.dim), Linear(sizes.dim, sizes.vocab, bias=False)
 
     def forward(self, x):
-        x = self.emb(x) + self.pos(torch.arange(x.shape[1]))
+        x = self.emb(x) + self.pos(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.ln(x))
+
+
+def initialize(model, seed):
+    """Like samples/gpt.h, value by value."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.02)
+            elif name.endswith("bias"):
+                parameter.zero_()
 
 
 def read(folder):
@@ -57,22 +68,27 @@ def read(folder):
 
 
 class Training:
-    def __init__(self, kind, sizes, tokens, use_orig_params=True, build=GPT, unit=Block):
-        """Has its own weights, so that a load must replace them. `unit`: the class of the modules that are sharded separately."""
+    def __init__(self, kind, sizes, tokens, use_orig_params=True, build=GPT, unit=Block, device=torch.device("cpu"), seed=None):
+        """`unit`: the class of the modules that are sharded separately.  `seed`: train_gpt's, for its weights; without it they are others, so
+        that a load must replace them."""
         self.kind, self.sizes, self.step = kind, sizes, 0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self.tokens = torch.from_numpy(numpy.fromfile(tokens, dtype="<u2").astype("int64"))
+        with open(tokens, "rb") as f:
+            self.tokens = torch.frombuffer(bytearray(f.read()), dtype=torch.int16).to(device, torch.int64) & 0xFFFF
         torch.manual_seed(4321)
         model = build(sizes)
+        if seed is not None:
+            initialize(model, seed)
         if kind == "fsdp1":
-            model = FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=use_orig_params,
+            model = FullyShardedDataParallel(model, device_id=device, use_orig_params=use_orig_params,
                                              auto_wrap_policy=ModuleWrapPolicy({unit}))
             FullyShardedDataParallel.set_state_dict_type(model, StateDictType.SHARDED_STATE_DICT, ShardedStateDictConfig(), ShardedOptimStateDictConfig())
         else:
+            mesh = init_device_mesh(device.type, (self.world,))
             for module in list(model.modules()):
                 if isinstance(module, unit):
-                    fully_shard(module)
-            fully_shard(model)
+                    fully_shard(module, mesh=mesh)
+            fully_shard(model, mesh=mesh)
         self.model = model
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=sizes.lr, betas=(0.9, 0.95), eps=1e-8, weight_decay=sizes.weight_decay)
 
