@@ -10,7 +10,8 @@
 #   need_python             sets PYTHON to one with the packages of requirements.txt
 #   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
 #   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt and requirements-models-alone.txt too; beside it
-#                           is the folder torchtitan-0.2 with that of requirements-torchtitan-0.2.txt
+#                           are the folders torchtitan-0.2 and megatron-core-0.16 to -0.18 with those of requirements-torchtitan-0.2.txt and
+#                           requirements-megatron-older.txt
 #   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
@@ -332,10 +333,17 @@ make_models_venv() {
   venv_beside "$base" "$dir" || return
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements-models.txt" || return
-  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
+  # Newer versions ask for Python 3.12, and run with 3.11, too.
+  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --ignore-requires-python --retries 5 --timeout 60 \
     -r "$PROVISION_DIR/requirements-models-alone.txt" || return
   quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
     --target "$dir/torchtitan-0.2" -r "$PROVISION_DIR/requirements-torchtitan-0.2.txt" || return
+  local pin version
+  for pin in $(grep -v '^ *#' "$PROVISION_DIR/requirements-megatron-older.txt"); do
+    version=${pin#*==}
+    quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --ignore-requires-python --retries 5 --timeout 60 \
+      --target "$dir/megatron-core-${version%.*}" "$pin" || return
+  done
   PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import torch, transformers; import megatron.core' || return
   rm -f "$log"
   touch "$dir/.ready"
@@ -344,7 +352,7 @@ make_models_venv() {
 # Needs need_python.
 need_models() {
   local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-models,-models-alone,-torchtitan-0.2}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-models,-models-alone,-torchtitan-0.2,-megatron-older}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
   dir=$FSDP_CACHE/models-$key
   made_once "$dir" "models' environment" make_models_venv "$PYTHON" "$dir"
   MODELS_PYTHON=$dir/bin/python
