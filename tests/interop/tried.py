@@ -53,6 +53,9 @@ CASES = [
     ("", "torch", "values and tensors of every kind"),
 ]
 
+# What does not work with a version: package, version, the layout or the code that was tried, and what happened.  The page lists it with what was tried.
+FAILS = []
+
 
 def version_of(package):
     """Returns the version that this Python has installed, else the one that tests/support/requirements*.txt pin."""
