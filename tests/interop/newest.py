@@ -212,6 +212,9 @@ def environment(python, folder, row, torch):
     seen = run(python, "-c", "import sys; print(*(path for path in sys.path if path.endswith('-packages')), sep='\\n')")[0]
     with open(os.path.join(site, "pinned.pth"), "w", encoding="utf-8") as file:
         file.write(seen)
+    prefix = os.path.dirname(os.path.dirname(python))
+    for name in set(os.listdir(prefix)) - set(os.listdir(folder)):   # such as an older version in a folder of its own
+        os.symlink(os.path.join(prefix, name), os.path.join(folder, name))
     install = [own, "-m", "pip", "install", "-q", "--no-compile", "--no-cache-dir", "--disable-pip-version-check"]
     if row.hidden:   # its Python code alone
         must(*install, "--no-deps", "--only-binary=:all:", "--python-version", LATER_PYTHON, "--target", site, pin)
