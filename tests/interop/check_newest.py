@@ -11,6 +11,9 @@ import sys
 import tempfile
 import types
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../docs"))
+
+import check_compatibility
 import newest
 import tried
 from newest import Producer, Row, Version
@@ -123,6 +126,15 @@ def check_outcome():
     equal(newest.verdict(titan, Version("0.3.0"), 0, []), ("no test ran", True))
 
 
+def check_page():
+    fails = [("torchao", "0.18.0", "`torchtune-llama3-hf`", "cannot be imported")]
+    page = check_compatibility.page_of([{"producer": "torchao", "version": "0.15.0", "layout": "a", "verbs": "map", "what": "b", "ranks": None},
+                                        *check_compatibility.failing(fails)])
+    equal(page.partition("\n## ")[2], "torchao\n\n| version | layout | ranks | verbs | tried |\n|---|---|---|---|---|\n"
+          "| 0.15.0 | a |  | map | b |\n| 0.18.0 | `torchtune-llama3-hf` |  |  | **fails**: cannot be imported |\n")
+    equal([entry for entry in tried.FAILS if len(entry) != 4 or entry[0] not in tried.PRODUCERS], [])
+
+
 def check_settings():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "CMakeCache.txt")
@@ -148,6 +160,7 @@ def main():
     check_index()
     check_table()
     check_outcome()
+    check_page()
     check_settings()
     if "--build" in sys.argv:
         check_patterns(sys.argv[sys.argv.index("--build") + 1])
