@@ -23,6 +23,15 @@ foreach(header csrc/api/include/torch/version.h headeronly/version.h)
   endif()
 endforeach()
 
+# The versions that libfsdp was built and tested with; no other place lists them.
+set(FSDP_TRIED_TORCH 2.11.0 2.15.0)
+list(JOIN FSDP_TRIED_TORCH " and " FSDP_TRIED)
+if(FSDP_TORCH_VERSION IN_LIST FSDP_TRIED_TORCH)
+  message(STATUS "LibTorch ${FSDP_TORCH_VERSION}: libfsdp was tried with ${FSDP_TRIED}")
+else()
+  message(WARNING "FSDP_TORCH (${FSDP_TORCH}) is LibTorch ${FSDP_TORCH_VERSION}; libfsdp was tried with ${FSDP_TRIED}")
+endif()
+
 add_library(fsdp_torch INTERFACE)
 target_include_directories(fsdp_torch SYSTEM INTERFACE
   ${FSDP_TORCH}/include ${FSDP_TORCH}/include/torch/csrc/api/include)

@@ -1,20 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares docs/compatibility.md with what the tests tried: files by tests/interop/tried.py.
+"""Compares docs/compatibility.md with what the tests tried, files by tests/interop/tried.py, and with what is known there to fail.
 
     check_compatibility.py PAGE RECORDED... [--update]     with --update: writes the page
 """
 import difflib
 import json
+import os
 import sys
+
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../interop"))
+
+from tried import FAILS, PRODUCERS
 
 HEAD = """\
 # Compatibility
 
 Whose checkpoints the tests read and write, in which versions, and what they do with them. This page is made of what the tests record while
 they run (`tests/interop/tried.py`); versions are those that `tests/support/requirements*.txt` pin, or those of checkpoints that are kept in `tests/data`.
-Ranks are those of the checkpoint. Older and newer versions of a producer most often write the same layout, but were not tried.
+Ranks are those of the checkpoint. Older and newer versions of a producer most often write the same layout, but were not tried. `tests/newest.sh`
+tries the newest ones; a row that begins with **fails** is a version that a test does not pass with.
 """
+
+
+def failing(fails):
+    """Records of what is known to fail."""
+    return [{"producer": PRODUCERS[package], "version": version, "layout": layout, "verbs": "", "what": f"**fails**: {what}", "ranks": None}
+            for package, version, layout, what in fails]
 
 
 def ranks_of(rows):
@@ -50,7 +62,7 @@ def main():
             lines = file.read().splitlines()
         records += map(json.loads, lines)
         silent += [path] if not lines else []
-    page = page_of(records)
+    page = page_of(records + failing(FAILS))
     if "--update" in sys.argv:
         with open(words[0], "w", encoding="utf-8") as file:
             file.write(page)

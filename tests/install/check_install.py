@@ -6,6 +6,7 @@
                      [--torch TORCH]
 """
 import argparse
+import contextlib
 import glob
 import json
 import os
@@ -25,6 +26,10 @@ SHELL_LINES = [  # the typed words, the words that must be offered
     (["fsdp-ckpt", "verify", "--color", "=", "a"], {"auto", "always"}),
     (["fsdp-ckpt", "verify", "--qui"], {"--quiet"}),
 ]
+
+
+API = "include/torch/csrc/api/include/torch/torch.h"
+VERSIONS = "include/torch/csrc/api/include/torch/version.h", "include/torch/headeronly/version.h"
 
 
 class Checks:
@@ -103,24 +108,57 @@ def check_manual(checks, page, tool):
 
 
 def built_project(checks, arguments, prefix, folder, name, *options):
-    """Returns the program of a project that finds the package in `prefix`; None if that fails."""
+    """Returns the program of a project that finds the package in `prefix`, or None if that fails, and what find_package said."""
     build = os.path.join(folder, name)
-    done = run(arguments.cmake, "-S", os.path.join(HERE, name), "-B", build, "-G", arguments.generator,
-               f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
-               f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug", *options)
+    done = configured(arguments, prefix, name, build, *options)
+    said = " ".join(done.stdout.split())
     checks.that(f"the {name} is configured", done.returncode == 0, done.stdout)
     if done.returncode == 0:
         done = run(arguments.cmake, "--build", build)
         checks.that(f"the {name} is built", done.returncode == 0, done.stdout[-1500:])
     program = os.path.join(build, name)
-    return program if os.path.exists(program) else None
+    return program if os.path.exists(program) else None, said
+
+
+def configured(arguments, prefix, name, build, *options):
+    return run(arguments.cmake, "-S", os.path.join(HERE, name), "-B", build, "-G", arguments.generator,
+               f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={arguments.compiler}",
+               f"-DCMAKE_CXX_FLAGS={arguments.flags}", "-DCMAKE_BUILD_TYPE=Debug", *options)
+
+
+def version_of(torch):
+    """Returns the three numbers of a LibTorch, from the header that has them."""
+    for header in VERSIONS:
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(torch, header), encoding="utf-8") as file:
+            numbers = re.findall(r"^#define TORCH_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", file.read(), re.MULTILINE)
+            if len(numbers) == 3:
+                return numbers
+    raise SystemExit(f"{torch}: no header says the version of LibTorch")
 
 
 def check_trainer(checks, arguments, prefix, folder):
-    program = built_project(checks, arguments, prefix, folder, "trainer", f"-DFSDP_TORCH={arguments.torch}")
+    program, said = built_project(checks, arguments, prefix, folder, "trainer", f"-DFSDP_TORCH={arguments.torch}")
     if program:
         done = run(program)
         checks.that("the trainer trains", done.stdout == "0.5\n", done.stdout)   # 2 - 0.5 * 3
+    with open(os.path.join(HERE, "../../libfsdp/torch.cmake"), encoding="utf-8") as file:
+        tried = re.search(r"^set\(FSDP_TRIED_TORCH ([\d. ]+)\)$", file.read(), re.MULTILINE)[1].split()
+    names = " and ".join(tried)
+    version = ".".join(version_of(arguments.torch))
+    wanted = f"-- LibTorch {version}: libfsdp was tried with {names} " if version in tried else f"is LibTorch {version}; libfsdp was tried with {names} "
+    checks.that("find_package names the LibTorch and those that were tried", wanted in said, said)
+    # Another LibTorch: of one, find_package reads no more than this before it refuses it.
+    other = os.path.join(folder, "other")
+    for header, text in ((API, ""), *((name, "#define TORCH_VERSION_MAJOR 9\n#define TORCH_VERSION_MINOR 8\n#define TORCH_VERSION_PATCH 7\n") for name in VERSIONS)):
+        path = os.path.join(other, header)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+    done = configured(arguments, prefix, "trainer", os.path.join(folder, "refused"), f"-DFSDP_TORCH={other}")
+    said = " ".join(done.stdout.split())
+    checks.that("another LibTorch is refused", done.returncode != 0 and f"libfsdp was built with LibTorch {version}, and" in said, said)
+    checks.that("find_package warns of a LibTorch that was not tried", f"FSDP_TORCH ({other}) is LibTorch 9.8.7; libfsdp was tried with {names} " in said
+                and "CMake Warning" in said, said)
 
 
 def check_headers(checks, include):
@@ -140,7 +178,7 @@ def check_headers(checks, include):
 
 
 def check_consumer(checks, arguments, prefix, folder, golden, tool):
-    program = built_project(checks, arguments, prefix, folder, "consumer")
+    program, _ = built_project(checks, arguments, prefix, folder, "consumer")
     if not program:
         return
     for case in ("2.15.0/fsdp2/ckpt", "2.11.0/nested_pt/full.pt", "2.15.0/hf_safetensors/ckpt"):

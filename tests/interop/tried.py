@@ -53,6 +53,11 @@ CASES = [
     ("", "torch", "values and tensors of every kind"),
 ]
 
+# What does not work with a version: package, version, the layout or the code that was tried, and what happened.  The page lists it with what was tried.
+FAILS = [
+    ("torchao", "0.18.0", "torchtune's checkpoints", "torchtune 0.6.1 imports `torchao.dtypes.nf4tensor`, which this version no longer has"),
+]
+
 
 def version_of(package):
     """Returns the version that this Python has installed, else the one that tests/support/requirements*.txt pin."""

@@ -26,14 +26,14 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "libfsdp/shard_layout.h"
 
-namespace torch::autograd {
-struct Node;
-}
-
 namespace fsdp::internal {
+
+// LibTorch's owning pointer to a node of its graph: std::shared_ptr, since 2.15 c10::intrusive_ptr.
+using NodePtr = decltype(torch::autograd::Edge::function);
 
 class Engine;
 class Gather;
@@ -54,7 +54,7 @@ struct Parameter {
   at::Tensor home;
   // This rank's rows: a view of the unit's local buffer, in the dtype the module was built with.
   at::Tensor shard;
-  std::shared_ptr<torch::autograd::Node> accumulator;  // of full's gradient; null for a frozen one
+  NodePtr accumulator;  // of full's gradient; null for a frozen one
   bool staged = false;  // its gradient lies in the group's staging buffer
 
   // See gradients.h.

@@ -65,7 +65,7 @@ void LoadProblems::check(const std::string& what) const {
 }
 
 std::string name_of(c10::ScalarType dtype) {
-  return c10::getDtypeNames(dtype).first;
+  return std::string(c10::getDtypeNames(dtype).first);
 }
 
 at::Tensor rows_in(const StateValue& value, const std::string& key, const ShardLayout& layout,
