@@ -12,6 +12,7 @@ class Written(Answer):
     path: str
     output: str
     format: str
+    layout: Optional[str]   # of a torch_dist folder: whether the common state is a file or an item
     dry_run: bool
     files: List[File]
     tensors: int
