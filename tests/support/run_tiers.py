@@ -23,7 +23,7 @@ import sys
 TABLE = pathlib.Path(__file__).resolve().parent.parent / "tiers.txt"
 TIERS = ("quick", "default", "all")
 LINES_SHOWN = 40  # of a test that failed, at the end
-ENDED = re.compile(r"^ *\d+/\d+ Test +#\d+: (\S+) [ .]*(Passed|[A-Za-z ]*\*\*\*.*?) +(\d+\.\d+) sec *$")
+ENDED = re.compile(r"^ *\d+/\d+ Test +#\d+: (.+?) \.{3,} *(Passed|[A-Za-z ]*\*\*\*.*?) +(\d+\.\d+) sec *$")
 
 # seconds: of the whole test; sample: of what the default tier runs of it, if that is less.  None: not measured yet.
 Row = collections.namedtuple("Row", "name tier seconds sample samples")
