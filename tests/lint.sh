@@ -40,11 +40,11 @@ tidy() {
     say "clang-tidy 16 is not to be had here"
     exit 77
   fi
-  local changed=()
+  local changed
   if [ -n "${FSDP_TEST_SAMPLE:-}" ] && [ $# = 0 ]; then
-    mapfile -t changed < <(python3 tests/support/tidy.py --changed)
-    [ ${#changed[@]} != 0 ] || { echo "clang-tidy: no folder changed"; return 0; }
-    set -- "${changed[@]}"
+    changed=$(python3 tests/support/tidy.py --changed) || return 2
+    [ -n "$changed" ] || { echo "clang-tidy: no folder changed"; return 0; }
+    set -- $changed
   fi
   need_packages tool torch tidy
   need_cmake
