@@ -12,12 +12,12 @@ cd "$ROOT"
 need_packages tool test rare
 need_cmake
 need_python
-need_frameworks
+need_trainers
 need_corpus
 need_frameworks_corpus
 
 step "configure" configure coverage -DFSDP_TEST_PYTHON="$PYTHON" \
-  -DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
+  -DFSDP_TEST_TRAINERS_PYTHON="$TRAINERS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS" \
   -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS"
 step "build" cmake --build --preset coverage -j "$JOBS"
 find build/coverage -name '*.gcda' -delete

@@ -42,12 +42,10 @@ fi
 
 # What tests compare with.  Making it leaves a processor idle most of the time, and of what is built nothing needs it.
 need_others() {
-  need_frameworks
-  need_models
+  need_trainers
   need_corpus
   need_parity
   [ $TIER = all ] || return 0
-  need_peft
   need_producers
   need_remote
   need_frameworks_corpus
@@ -64,9 +62,9 @@ step "build" cmake --build --preset ci -j "$JOBS"
 
 await "what tests compare with"
 need_others   # all of it is there: this says where
-settings+=(-DFSDP_TEST_FRAMEWORKS_PYTHON="$FRAMEWORKS_PYTHON" -DFSDP_TEST_MODELS_PYTHON="$MODELS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS")
+settings+=(-DFSDP_TEST_TRAINERS_PYTHON="$TRAINERS_PYTHON" -DFSDP_TEST_CORPUS="$CORPUS")
 if [ $TIER = all ]; then
-  settings+=(-DFSDP_TEST_PEFT_PYTHON="$PEFT_PYTHON" -DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_REMOTE_PYTHON="$REMOTE_PYTHON"
+  settings+=(-DFSDP_TEST_PRODUCERS_PYTHON="$PRODUCERS_PYTHON" -DFSDP_TEST_REMOTE_PYTHON="$REMOTE_PYTHON"
     -DFSDP_TEST_FRAMEWORKS_CORPUS="$FRAMEWORKS_CORPUS" -DFSDP_TEST_PACKAGING_PYTHON="$PACKAGING_PYTHON"
     -DFSDP_TEST_RELEASE_PYTHON="$RELEASE_PYTHON" -DFSDP_TEST_ISAL_SOURCE="$ISAL_SOURCE" -DFSDP_TEST_OLD_USERLAND="$OLD_USERLAND")
 fi

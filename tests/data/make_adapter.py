@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes adapters/blocks: what peft saves of a LoRA adapter for two layers of golden/2.15.0/fsdp2.
 
-  python make_adapter.py      with the packages of tests/support/requirements-peft.txt
+  python make_adapter.py      with the packages of tests/support/requirements-trainers.txt
 """
 import os
 import shutil

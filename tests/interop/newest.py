@@ -38,7 +38,7 @@ class Producer:
 
 # The variable of CMake that names the folder, the script that makes it, and the variable of the Python that runs the script.
 CORPORA = {"checkpoints": ("FSDP_TEST_CORPUS", "make_checkpoints.py", "FSDP_TEST_PYTHON"),
-           "frameworks": ("FSDP_TEST_FRAMEWORKS_CORPUS", "make_frameworks.py", "FSDP_TEST_FRAMEWORKS_PYTHON")}
+           "frameworks": ("FSDP_TEST_FRAMEWORKS_CORPUS", "make_frameworks.py", "FSDP_TEST_TRAINERS_PYTHON")}
 
 FRAMEWORKS = ("frameworks",)
 PRODUCERS = [

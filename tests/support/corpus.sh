@@ -19,15 +19,15 @@ need_corpus() {
 make_frameworks_corpus() {
   local dir=$1 work
   work=$(mktemp -d "$FSDP_CACHE/corpus.XXXXXX")
-  quietly "$work/log" "$FRAMEWORKS_PYTHON" "$PROVISION_DIR/../interop/make_frameworks.py" "$work/corpus" || return
+  quietly "$work/log" "$TRAINERS_PYTHON" "$PROVISION_DIR/../interop/make_frameworks.py" "$work/corpus" || return
   rm -rf "$dir" && mv "$work/corpus" "$dir" && rm -rf "$work"
 }
 
-# Sets FRAMEWORKS_CORPUS.  Needs need_frameworks.
+# Sets FRAMEWORKS_CORPUS.  Needs need_trainers.
 need_frameworks_corpus() {
   local interop=$PROVISION_DIR/../interop key
-  key=$({ cat "$interop"/{make_frameworks,make_checkpoints,models,objects}.py "$PROVISION_DIR"/{truth.py,requirements.txt,requirements-frameworks.txt}
-          echo "$FRAMEWORKS_PYTHON"; } | sha256sum | cut -c1-12)
+  key=$({ cat "$interop"/{make_frameworks,make_checkpoints,models,objects}.py "$PROVISION_DIR"/{truth.py,requirements.txt,requirements-trainers.txt}
+          echo "$TRAINERS_PYTHON"; } | sha256sum | cut -c1-12)
   FRAMEWORKS_CORPUS=$FSDP_CACHE/corpus-frameworks-$key
   [ -d "$FRAMEWORKS_CORPUS" ] || step "checkpoints by trainers in $FRAMEWORKS_CORPUS" make_frameworks_corpus "$FRAMEWORKS_CORPUS"
 }

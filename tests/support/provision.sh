@@ -8,11 +8,9 @@
 #   await TITLE             waits for it as a step, shows what it printed, and ends the script if it failed
 #   need_packages GROUP...  installs the missing Debian packages of the groups below
 #   need_python             sets PYTHON to one with the packages of requirements.txt
-#   need_frameworks         sets FRAMEWORKS_PYTHON to one with those of requirements-frameworks.txt too
-#   need_models             sets MODELS_PYTHON to one with those of requirements-models.txt and requirements-models-alone.txt too; beside it
-#                           are the folders torchtitan-0.2 and megatron-core-0.16 to -0.18 with those of requirements-torchtitan-0.2.txt and
+#   need_trainers           sets TRAINERS_PYTHON to one with those of requirements-trainers.txt and requirements-trainers-alone.txt too; beside
+#                           it are the folders torchtitan-0.2 and megatron-core-0.16 to -0.18 with those of requirements-torchtitan-0.2.txt and
 #                           requirements-megatron-older.txt
-#   need_peft               sets PEFT_PYTHON to one with those of requirements-peft.txt too
 #   need_producers          sets PRODUCERS_PYTHON to one with those of requirements-producers.txt too
 #   need_remote             sets REMOTE_PYTHON to one with those of requirements-remote.txt too
 #   need_packaging          sets PACKAGING_PYTHON to one with those of requirements-packaging.txt, and ISAL_SOURCE to isa-l's CRC
@@ -265,28 +263,35 @@ need_python() {
   PYTHON=$dir/bin/python
 }
 
-# A separate environment that sees the packages of PYTHON's: about 140 MB and 45 s.
-make_frameworks_venv() {
-  local base=$1 dir=$2 log=$dir.log
+# A separate environment that sees the packages of PYTHON's: about 300 MB and two minutes.
+make_trainers_venv() {
+  local base=$1 dir=$2 log=$2.log pin version
+  local install=("$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60)
   venv_beside "$base" "$dir" || return
   # DeepSpeed has only a source package, and its build needs the installed torch; without compiled operators it is plain Python.
-  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
-    setuptools==80.9.0 wheel==0.45.1 || return
-  DS_BUILD_OPS=0 quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-build-isolation \
-    --retries 5 --timeout 60 -r "$PROVISION_DIR/requirements-frameworks.txt" || return
+  quietly "$log" "${install[@]}" setuptools==80.9.0 wheel==0.45.1 || return
+  DS_BUILD_OPS=0 quietly "$log" "${install[@]}" --no-build-isolation -r "$PROVISION_DIR/requirements-trainers.txt" || return
+  # Newer versions ask for Python 3.12, and run with 3.11, too.
+  install+=(--no-deps --ignore-requires-python)
+  quietly "$log" "${install[@]}" -r "$PROVISION_DIR/requirements-trainers-alone.txt" || return
+  quietly "$log" "${install[@]}" --target "$dir/torchtitan-0.2" -r "$PROVISION_DIR/requirements-torchtitan-0.2.txt" || return
+  for pin in $(grep -v '^ *#' "$PROVISION_DIR/requirements-megatron-older.txt"); do
+    version=${pin#*==}
+    quietly "$log" "${install[@]}" --target "$dir/megatron-core-${version%.*}" "$pin" || return
+  done
   PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c \
-    'import accelerate, h5py, lightning, torch; import deepspeed.utils.zero_to_fp32' || return
+    'import accelerate, h5py, lightning, peft, torch, transformers; import deepspeed.utils.zero_to_fp32, megatron.core' || return
   rm -f "$log"
   touch "$dir/.ready"
 }
 
 # Needs need_python.
-need_frameworks() {
+need_trainers() {
   local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-frameworks}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
-  dir=$FSDP_CACHE/frameworks-$key
-  made_once "$dir" "trainers' environment" make_frameworks_venv "$PYTHON" "$dir"
-  FRAMEWORKS_PYTHON=$dir/bin/python
+  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-trainers,-trainers-alone,-torchtitan-0.2,-megatron-older}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
+  dir=$FSDP_CACHE/trainers-$key
+  made_once "$dir" "trainers' environment" make_trainers_venv "$PYTHON" "$dir"
+  TRAINERS_PYTHON=$dir/bin/python
 }
 
 # make_bare_venv BASE DIR NAME CODE: an environment that sees the packages of the Python BASE, with those of requirements-NAME.txt, in which CODE runs.
@@ -310,11 +315,6 @@ bare_python() {
   BARE_PYTHON=$dir/bin/python
 }
 
-need_peft() {
-  bare_python peft 'import peft'
-  PEFT_PYTHON=$BARE_PYTHON
-}
-
 # About 100 MB and 15 s.
 need_producers() {
   bare_python producers 'import torchao, torchmetrics, torchvision'
@@ -325,37 +325,6 @@ need_producers() {
 need_remote() {
   bare_python remote 'import boto3, flask, moto.server, s3fs, s3torchconnector.dcp'
   REMOTE_PYTHON=$BARE_PYTHON
-}
-
-# A separate environment that sees the packages of PYTHON's: about 150 MB and a minute.
-make_models_venv() {
-  local base=$1 dir=$2 log=$dir.log
-  venv_beside "$base" "$dir" || return
-  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --retries 5 --timeout 60 \
-    -r "$PROVISION_DIR/requirements-models.txt" || return
-  # Newer versions ask for Python 3.12, and run with 3.11, too.
-  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --ignore-requires-python --retries 5 --timeout 60 \
-    -r "$PROVISION_DIR/requirements-models-alone.txt" || return
-  quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --retries 5 --timeout 60 \
-    --target "$dir/torchtitan-0.2" -r "$PROVISION_DIR/requirements-torchtitan-0.2.txt" || return
-  local pin version
-  for pin in $(grep -v '^ *#' "$PROVISION_DIR/requirements-megatron-older.txt"); do
-    version=${pin#*==}
-    quietly "$log" "$dir/bin/python" -m pip install -q --no-cache-dir --no-compile --no-deps --ignore-requires-python --retries 5 --timeout 60 \
-      --target "$dir/megatron-core-${version%.*}" "$pin" || return
-  done
-  PYTHONDONTWRITEBYTECODE= quietly "$log" "$dir/bin/python" -c 'import torch, transformers; import megatron.core' || return
-  rm -f "$log"
-  touch "$dir/.ready"
-}
-
-# Needs need_python.
-need_models() {
-  local key dir
-  key=$({ grep -hv '^ *#' "$PROVISION_DIR"/requirements{,-models,-models-alone,-torchtitan-0.2,-megatron-older}.txt; echo "$PYTHON"; } | sha256sum | cut -c1-12)
-  dir=$FSDP_CACHE/models-$key
-  made_once "$dir" "models' environment" make_models_venv "$PYTHON" "$dir"
-  MODELS_PYTHON=$dir/bin/python
 }
 
 make_small_venv() {
