@@ -9,12 +9,7 @@ namespace fsdp::cli {
 namespace {
 
 using formats::cat;
-
-std::string joined(const std::vector<std::string>& words, std::string_view between) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : std::string(between)) + word;
-  return text;
-}
+using formats::joined;
 
 // Quotes text for a shell, or for zsh's option specifications, whose special characters are escaped
 // first.

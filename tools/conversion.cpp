@@ -26,18 +26,13 @@
 namespace fsdp::cli {
 namespace {
 
+using formats::joined;
 using formats::Leaf;
 using formats::Value;
 using formats::megatron::Form;
 
 // An alias of hdf5 for --to: the suffix of such files.
 constexpr std::string_view kShortHdf5 = "h5";
-
-std::string joined(const std::vector<std::string>& words, const std::string& between) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
 
 // Returns whether it is an optimizer's step count: a float tensor that is a number, not a weight.
 bool is_step(const Leaf& leaf) {

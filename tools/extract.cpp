@@ -39,7 +39,7 @@ constexpr std::uint64_t kMaxHeld = 1U << 20U;
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 44U;
 // The OUT that is not a file.
 constexpr std::string_view kStandardOutput = "-";
-constexpr std::size_t kValueText = 1U << 20U;
+constexpr std::size_t kWholeValueText = 1U << 20U;
 
 // A key, and the slice behind it.
 struct Wanted {
@@ -336,7 +336,7 @@ class ExtractVerb : public Verb {
       throw Error(ErrorCode::kUnsupported, at + ": is not a tensor; without OUT it is printed");
     const formats::Value value = checkpoint.value(checkpoint.index().values[number]);
     if (!common.json) {
-      streams.out << value_text(value, kValueText) << '\n';
+      streams.out << value_text(value, kWholeValueText) << '\n';
       return;
     }
     Json::Object object;

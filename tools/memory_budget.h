@@ -22,6 +22,10 @@ struct InputSize {
   std::uint64_t metadata_bytes = 0;  // of metadata that are read as a whole
 };
 
+// The share of --max-memory that blocks and copying may use; the rest is for the index, headers and
+// the program itself.
+inline constexpr std::uint64_t kBufferShare = 4;
+
 // Returns the size of the files at these paths, each counted once, folders with their contents;
 // paths that cannot be examined count as nothing.
 InputSize size_of(const std::vector<std::string>& paths);

@@ -13,6 +13,7 @@
 #include "formats/model/check.h"
 #include "formats/open.h"
 #include "tools/agreement.h"
+#include "tools/memory_budget.h"
 #include "tools/remedy.h"
 
 namespace fsdp::cli {
@@ -20,8 +21,6 @@ namespace {
 
 using formats::cat;
 
-// The share of --max-memory that blocks may use; the rest is for the index and the program itself.
-constexpr std::uint64_t kBufferShare = 4;
 // Suggestions consider at most this many keys.
 constexpr std::size_t kMaxCandidates = 20'000;
 

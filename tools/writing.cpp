@@ -15,6 +15,7 @@
 #include "formats/files/new_folders.h"
 #include "formats/names/unsafe_names.h"
 #include "formats/store/store.h"
+#include "tools/memory_budget.h"
 #include "tools/placed.h"
 #include "tools/progress.h"
 
@@ -25,9 +26,6 @@ namespace fs = std::filesystem;
 using formats::cat;
 using formats::OutputPlan;
 
-// The share of --max-memory that copying may use; the rest is for the index, headers and the
-// program itself.
-constexpr std::uint64_t kBufferShare = 4;
 // Files that a dry run lists for people; --json lists all.
 constexpr std::size_t kMaxListed = 100;
 

@@ -29,6 +29,37 @@ void append_hex(std::string& out, char c) {
 
 }  // namespace
 
+TextPart::TextPart(bool is_negative, std::uint64_t number) noexcept {
+  char* begin = buffer_.data();
+  if (is_negative) *begin++ = '-';
+  const auto end = std::to_chars(begin, buffer_.data() + buffer_.size(),
+                                 is_negative ? std::uint64_t{0} - number : number);
+  text_ = {buffer_.data(), end.ptr};
+}
+
+TextPart::TextPart(double number) noexcept {
+  const int length = std::snprintf(buffer_.data(), buffer_.size(), "%g", number);
+  text_ = {buffer_.data(), static_cast<std::size_t>(length)};
+}
+
+std::string joined(std::initializer_list<TextPart> parts) {
+  std::size_t size = 0;
+  for (const TextPart& part : parts) size += part.text().size();
+  std::string text;
+  text.reserve(size);
+  for (const TextPart& part : parts) text += part.text();
+  return text;
+}
+
+std::string joined(std::span<const std::string> words, std::string_view between) {
+  std::string text;
+  for (const std::string& word : words) {
+    if (!text.empty()) text += between;
+    text += word;
+  }
+  return text;
+}
+
 std::string escape(std::string_view text) {
   std::string out;
   out.reserve(text.size());

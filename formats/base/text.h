@@ -2,23 +2,54 @@
 // Text for people: names from files made safe to print, sizes, shapes, natural order.
 #pragma once
 
+#include <array>
+#include <concepts>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace fsdp::formats {
 
-// The arguments streamed one after the other: cat("at byte ", 12) == "at byte 12".
+// Not bool, and not a character.
+template <typename T>
+concept TextNumber = std::integral<T> && sizeof(T) != 1;
+
+// A text, a character or a number in decimal, as an argument of cat().
+class TextPart {
+ public:
+  TextPart(std::string_view text) noexcept : text_(text) {}
+  TextPart(const std::string& text) noexcept : text_(text) {}
+  TextPart(const char* text) noexcept : text_(text) {}
+  TextPart(char character) noexcept : text_(buffer_.data(), 1) { buffer_[0] = character; }
+  TextPart(double number) noexcept;  // with six digits
+  template <TextNumber Number>
+  TextPart(Number number) noexcept
+      : TextPart(std::is_signed_v<Number> && number < 0, static_cast<std::uint64_t>(number)) {}
+  TextPart(const TextPart&) = delete;
+  TextPart& operator=(const TextPart&) = delete;
+
+  std::string_view text() const noexcept { return text_; }
+
+ private:
+  // `number` modulo 2^64.
+  TextPart(bool is_negative, std::uint64_t number) noexcept;
+
+  std::array<char, 24> buffer_;
+  std::string_view text_;
+};
+
+// The parts one after the other: cat("at byte ", 12) == "at byte 12".
+std::string joined(std::initializer_list<TextPart> parts);
 template <typename... Args>
 std::string cat(const Args&... args) {
-  std::ostringstream out;
-  // Otherwise a stream that runs out of memory would return a truncated text.
-  out.exceptions(std::ios::badbit);
-  (out << ... << args);
-  return std::move(out).str();
+  return joined({TextPart(args)...});
 }
+
+// The words one after the other, with `between` them.
+std::string joined(std::span<const std::string> words, std::string_view between);
 
 // Returns `text` without anything that a terminal would act on: control characters, DEL, C1
 // controls and invalid UTF-8 become \xNN, a backslash \\.  Other UTF-8 stays.

@@ -56,10 +56,14 @@ std::string_view class_name(const Value& object) {
   return name == nullptr ? std::string_view() : std::string_view(name->name);
 }
 
+bool is_sequence(const Value& value) {
+  return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple;
+}
+
 std::optional<std::vector<std::int64_t>> integers(const Value& value) {
   if (is_call_of(value, "torch", "Size") && value.as_object()->args.items().size() == 1)
     return integers(value.as_object()->args.items()[0]);
-  if (value.kind() != ValueKind::kTuple && value.kind() != ValueKind::kList) return std::nullopt;
+  if (!is_sequence(value)) return std::nullopt;
   std::vector<std::int64_t> out;
   for (const Value& item : value.items()) {
     const auto number = item.as_int();

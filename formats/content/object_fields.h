@@ -28,6 +28,9 @@ const Value* attribute(const Value& object, std::string_view name);
 // The name of the class that made the object, without its module; empty if it is not an object.
 std::string_view class_name(const Value& object);
 
+// Returns whether it is a list or a tuple.
+bool is_sequence(const Value& value);
+
 // Returns the integers of a tuple, a list, or a torch.Size; nothing if an item is not an integer.
 std::optional<std::vector<std::int64_t>> integers(const Value& value);
 

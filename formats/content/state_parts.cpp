@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "formats/content/object_fields.h"
 #include "formats/content/tensor_value.h"
 
 namespace fsdp::formats {
@@ -13,14 +14,6 @@ namespace {
 
 // Levels of containers that are searched for parts: {"app": {"model": ...}} is one level.
 constexpr std::size_t kMaxLevels = 4;
-
-bool is_tensor(const Value& value) {
-  return dense_tensor(value).has_value() || !special_tensor(value).empty();
-}
-
-bool is_sequence(const Value& value) {
-  return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple;
-}
 
 // State that modules store beside tensors: get_extra_state may return any value.
 bool is_extra_state(std::string_view name) {

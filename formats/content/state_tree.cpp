@@ -10,6 +10,7 @@
 #include "formats/base/text.h"
 #include "formats/content/key_text.h"
 #include "formats/content/mapping_like.h"
+#include "formats/content/object_fields.h"
 #include "formats/content/tensor_value.h"
 #include "formats/pickle/back_reference.h"
 
@@ -22,14 +23,6 @@ constexpr std::uint64_t kMaxLeafBytes = 256U << 20U;
 // List positions of a whole checkpoint that no key names and that are padded with None; real
 // checkpoints have few.
 constexpr std::size_t kMaxPadding = 1'000'000;
-
-bool is_tensor(const Value& value) {
-  return dense_tensor(value).has_value() || !special_tensor(value).empty();
-}
-
-bool is_sequence(const Value& value) {
-  return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple;
-}
 
 // Decides which values are taken apart.  Each shared part is visited once: nested lists can share
 // parts in 2^50 ways.
@@ -169,21 +162,21 @@ class Rebuilder {
 };
 
 // A container under construction.
-struct Node {
+struct Member {
   enum class Kind { kLeaf, kMapping, kList };
   Kind kind = Kind::kLeaf;
   bool set = false;
   Value leaf;
-  std::vector<std::pair<std::string, std::unique_ptr<Node>>> members;
+  std::vector<std::pair<std::string, std::unique_ptr<Member>>> members;
   std::unordered_map<std::string, std::size_t> by_name;
-  std::vector<std::unique_ptr<Node>> items;
+  std::vector<std::unique_ptr<Member>> items;
 };
 
 // Returns the child of `node` that a step leads to, and creates it if it is missing; nullptr if
 // `node` is of another kind.
-Node* child_of(Node& node, const PathStep& step, std::size_t& padding) {
+Member* child_of(Member& node, const PathStep& step, std::size_t& padding) {
   const auto* name = std::get_if<std::string>(&step);
-  const Node::Kind wanted = name != nullptr ? Node::Kind::kMapping : Node::Kind::kList;
+  const Member::Kind wanted = name != nullptr ? Member::Kind::kMapping : Member::Kind::kList;
   if (!node.set) {
     node.set = true;
     node.kind = wanted;
@@ -191,7 +184,7 @@ Node* child_of(Node& node, const PathStep& step, std::size_t& padding) {
   if (node.kind != wanted) return nullptr;
   if (name != nullptr) {
     const auto [at, fresh] = node.by_name.try_emplace(*name, node.members.size());
-    if (fresh) node.members.emplace_back(*name, std::make_unique<Node>());
+    if (fresh) node.members.emplace_back(*name, std::make_unique<Member>());
     return node.members[at->second].second.get();
   }
   const auto index = static_cast<std::size_t>(std::get<std::int64_t>(step));
@@ -202,23 +195,23 @@ Node* child_of(Node& node, const PathStep& step, std::size_t& padding) {
     }
     padding += index - node.items.size();
   }
-  while (node.items.size() <= index) node.items.push_back(std::make_unique<Node>());
+  while (node.items.size() <= index) node.items.push_back(std::make_unique<Member>());
   return node.items[index].get();
 }
 
-Value finished(const Node& node) {
+Value finished(const Member& node) {
   if (!node.set) return {};  // a list position that no path names: None
   switch (node.kind) {
-    case Node::Kind::kLeaf:
+    case Member::Kind::kLeaf:
       return node.leaf;
-    case Node::Kind::kMapping: {
+    case Member::Kind::kMapping: {
       std::vector<Value::Entry> entries;
       entries.reserve(node.members.size());
       for (const auto& [name, child] : node.members)
         entries.emplace_back(Value::string(name), finished(*child));
       return Value::dict(std::move(entries));
     }
-    case Node::Kind::kList: {
+    case Member::Kind::kList: {
       std::vector<Value> items;
       items.reserve(node.items.size());
       for (const auto& child : node.items) items.push_back(finished(*child));
@@ -248,12 +241,12 @@ Value pruned(const Value& root, const std::function<bool(const std::string&)>& k
 
 Value nested(const std::vector<Leaf>& leaves) {
   if (leaves.size() == 1 && leaves[0].path.empty()) return leaves[0].value;
-  Node root;
+  Member root;
   root.set = true;
-  root.kind = Node::Kind::kMapping;
+  root.kind = Member::Kind::kMapping;
   std::size_t padding = 0;
   for (const Leaf& leaf : leaves) {
-    Node* node = &root;
+    Member* node = &root;
     for (const PathStep& step : leaf.path) {
       node = child_of(*node, step, padding);
       if (node == nullptr) break;

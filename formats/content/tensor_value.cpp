@@ -174,6 +174,10 @@ std::optional<TensorValue> dense_tensor(const Value& value) {
   return parse_view(inner);
 }
 
+bool is_tensor(const Value& value) {
+  return dense_tensor(value).has_value() || !special_tensor(value).empty();
+}
+
 std::string special_tensor_text(const Value& value) {
   std::string special = special_tensor(value);
   return special == "subclass" ? "a " + escape(subclass_of(unwrapped(value))->dotted()) : special;

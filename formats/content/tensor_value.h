@@ -34,6 +34,9 @@ std::optional<TensorValue> dense_tensor(const Value& value);
 // "meta", "nested", "sharded" (a rank's part of a DTensor or ShardedTensor), "subclass" (a
 // library's own class).  Empty for dense tensors and for other values.
 std::string special_tensor(const Value& value);
+
+// Returns whether it is a tensor of either kind.
+bool is_tensor(const Value& value);
 // Returns the words for such a tensor in messages: "quantized", "a
 // torchao.optim.subclass_8bit.OptimState8bit".
 std::string special_tensor_text(const Value& value);

@@ -12,7 +12,7 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::string_view kTag = "fsdp_shared";
+constexpr std::string_view kSharedTag = "fsdp_shared";
 // Sixteen hexadecimal digits: a record has the same length on every machine.
 std::string number_text(std::uint64_t number) {
   return hex32(static_cast<std::uint32_t>(number >> 32U)) +
@@ -36,7 +36,7 @@ SharedFile shared_file(std::string name, const File& file) {
 }
 
 std::string shared_text(const std::vector<SharedFile>& files) {
-  CheckedListWriter writer(kTag);
+  CheckedListWriter writer(kSharedTag);
   for (const SharedFile& file : files) {
     writer.add({{"name", file.name},
                 {"bytes", file.bytes},
@@ -49,7 +49,7 @@ std::string shared_text(const std::vector<SharedFile>& files) {
 
 std::vector<SharedFile> read_shared(const File& file) {
   std::vector<SharedFile> files;
-  read_checked_list(kTag, file, [&](const Json& line) {
+  read_checked_list(kSharedTag, file, [&](const Json& line) {
     require_members(line, {"name", "bytes", "inode", "modified_ns", "born_ns"});
     files.push_back({name_member(line), count_member(line, "bytes"), number_member(line, "inode"),
                      static_cast<std::int64_t>(number_member(line, "modified_ns")),

@@ -24,7 +24,7 @@ namespace {
 // Straight runs move in blocks of this size: large enough that the cost of calls is negligible,
 // small enough to stay in a core's second-level cache between the read, the CRC and the write.
 constexpr std::uint64_t kRunBlockBytes = 1U << 20U;
-constexpr std::uint64_t kMinBlockBytes = 64U << 10U;
+constexpr std::uint64_t kLeastBlockBytes = 64U << 10U;
 // Pieces whose chunks interleave are assembled in slabs of at most this size, with scratch of the
 // same size.
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
@@ -166,7 +166,7 @@ class Copying {
     // Little memory does not mean fewer threads, as long as blocks stay worth a call.
     const std::uint64_t share =
         blocks.max_buffer_bytes / (std::uint64_t{4} * std::max(1U, options_.threads));
-    blocks.block_bytes = std::clamp(share, kMinBlockBytes, kRunBlockBytes);
+    blocks.block_bytes = std::clamp(share, kLeastBlockBytes, kRunBlockBytes);
     blocks.max_slab_bytes = kMaxSlabBytes;
     // A single thread has to write its blocks itself.
     blocks.kept_blocks = options_.threads > 1 ? kKeptBlocks : 0;

@@ -14,9 +14,9 @@ namespace fsdp::formats {
 namespace {
 
 // Calls with relevant arguments nest no deeper: function, class, (arguments); getattr on getattr.
-constexpr int kMaxArgumentDepth = 4;
+constexpr int kMaxValueDepth = 4;
 // Arguments that a rule examines.
-constexpr std::size_t kMaxArguments = 8;
+constexpr std::size_t kMaxValueItems = 8;
 
 bool nothing_allowed(const GlobalName& /*name*/) {
   return false;
@@ -26,7 +26,7 @@ std::optional<GlobalName> name_of(const Value& value, int depth);
 
 NameArgument argument_of(const Value& value, int depth) {
   NameArgument argument;
-  if (depth > kMaxArgumentDepth) return argument;
+  if (depth > kMaxValueDepth) return argument;
   if (const std::string* text = value.as_string()) {
     argument.kind = NameArgument::Kind::kText;
     // Longer texts are not names; a tensor's data may be such a text.
@@ -37,7 +37,7 @@ NameArgument argument_of(const Value& value, int depth) {
   } else if (value.kind() == ValueKind::kTuple) {
     argument.kind = NameArgument::Kind::kTuple;
     for (const Value& item : value.items()) {
-      if (argument.items.size() == kMaxArguments) break;
+      if (argument.items.size() == kMaxValueItems) break;
       argument.items.push_back(argument_of(item, depth + 1));
     }
   }
@@ -48,7 +48,7 @@ NameArgument argument_of(const Value& value, int depth) {
 std::optional<GlobalName> name_of(const Value& value, int depth) {
   if (const GlobalName* name = value.as_global()) return python_3_name(name->module, name->name);
   const ObjectData* object = value.as_object();
-  if (object == nullptr || object->by_new || depth > kMaxArgumentDepth) return std::nullopt;
+  if (object == nullptr || object->by_new || depth > kMaxValueDepth) return std::nullopt;
   const GlobalName* callable = object->callable.as_global();
   if (callable == nullptr ||
       python_3_name(callable->module, callable->name).dotted() != "builtins.getattr") {

@@ -10,6 +10,9 @@
 
 namespace fsdp::formats {
 
+// The newest protocol that Python writes.
+inline constexpr unsigned kMaxPickleProtocol = 5;
+
 // The accepted ones: those that Python's pickler and torch.save write for data.
 enum class PickleOp : std::uint8_t {
   kMark = '(',

@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::uint64_t kNoFrame = std::numeric_limits<std::uint64_t>::max();
 constexpr unsigned kMinProtocol = 2;
-constexpr unsigned kMaxProtocol = 5;
 constexpr unsigned kFirstFramedProtocol = 4;
 
 // The slots that were put.  Picklers number them from 0, so that most need no bit of their own.
@@ -117,7 +116,7 @@ class Scanner {
                       ", expected PROTO (0x80) and protocol 2 to 5"));
     }
     protocol_ = reader_.u8();
-    if (protocol_ < kMinProtocol || protocol_ > kMaxProtocol) {
+    if (protocol_ < kMinProtocol || protocol_ > kMaxPickleProtocol) {
       reader_.fail(ErrorCode::kProto, cat("protocol ", protocol_, " is outside 2 to 5"));
     }
   }

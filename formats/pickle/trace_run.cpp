@@ -16,7 +16,6 @@ namespace {
 
 // The most terms on the stack and in the memo, 16 bytes each.
 constexpr std::size_t kMaxTerms = 50'000'000;
-constexpr unsigned kMaxProtocol = 5;
 
 using Kind = Term::Kind;
 
@@ -234,8 +233,8 @@ bool PickleTrace::Run::step() {
       trace_.report_value(pop());
       return false;
     case PickleOp::kProto:
-      if (const unsigned protocol = reader_.u8(); protocol > kMaxProtocol)
-        fail(ErrorCode::kProto, cat("protocol ", protocol, " is beyond ", kMaxProtocol));
+      if (const unsigned protocol = reader_.u8(); protocol > kMaxPickleProtocol)
+        fail(ErrorCode::kProto, cat("protocol ", protocol, " is beyond ", kMaxPickleProtocol));
       return true;
     case PickleOp::kFrame:
       reader_.skip(8);

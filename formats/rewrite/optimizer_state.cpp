@@ -8,22 +8,11 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/content/object_fields.h"
 #include "formats/content/placed_leaves.h"
 
 namespace fsdp::formats {
 namespace {
-
-constexpr std::string_view kState = "state.";
-constexpr std::string_view kGroups = "param_groups.";
-
-const Value* member(const Value& mapping, std::string_view name) {
-  const auto entries = mapping_entries(mapping);
-  if (!entries) return nullptr;
-  for (const auto& [key, value] : *entries) {
-    if (key.as_string() != nullptr && *key.as_string() == name) return &value;
-  }
-  return nullptr;
-}
 
 Error wrong(ErrorCode code, const std::string& what) {
   return Error(code, what);
@@ -85,8 +74,8 @@ class Reader {
     std::unordered_map<std::string, std::vector<Value::Entry>> states;
     for (const auto& [key, value] : members_of(part)) {
       const std::string& text = *key.as_string();
-      const bool is_state = text.starts_with(kState);
-      const std::size_t begin = is_state ? kState.size() : kGroups.size();
+      const bool is_state = text.starts_with(kFlatState);
+      const std::size_t begin = is_state ? kFlatState.size() : kFlatGroups.size();
       const std::size_t dot = text.rfind('.');
       if (dot <= begin)
         throw wrong(ErrorCode::kKey, quote(text, 200) + " names no parameter and no option");
@@ -185,14 +174,14 @@ class Writer {
     std::vector<Value::Entry> entries;
     for (const auto& [key, value] : optimizer_.state) {
       for (const auto& [name, kept] : members_of(value))
-        entries.emplace_back(flat_key(kState, key, name), kept);
+        entries.emplace_back(flat_key(kFlatState, key, name), kept);
     }
     for (const OptimizerState::Group& group : optimizer_.groups) {
       const auto options = options_of(group);
       for (const std::string& param : group.params) {
         for (const auto& [name, option] : options) {
           if (!is_list_of_parameters(name))
-            entries.emplace_back(flat_key(kGroups, param, name), option);
+            entries.emplace_back(flat_key(kFlatGroups, param, name), option);
         }
       }
     }

@@ -11,11 +11,16 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats {
+
+// What the keys of the flattened form begin with.
+inline constexpr std::string_view kFlatState = "state.";
+inline constexpr std::string_view kFlatGroups = "param_groups.";
 
 enum class OptimizerForm { kIds, kNames, kFlattened };
 // "by id", "by name", "flattened".

@@ -16,13 +16,11 @@
 #include "formats/content/placed_leaves.h"
 #include "formats/content/state_parts.h"
 #include "formats/model/select.h"
+#include "formats/rewrite/optimizer_state.h"
 #include "formats/rewrite/rule_scope.h"
 
 namespace fsdp::formats {
 namespace {
-
-constexpr std::string_view kState = "state.";
-constexpr std::string_view kGroups = "param_groups.";
 
 using Read = std::function<Value(const Value&)>;
 
@@ -88,7 +86,8 @@ std::optional<NamePlace> name_in(const PlacedLeaf& leaf, PartKind kind, std::siz
       return NamePlace{part + 1, 0, name->size()};
     }
     case PartKind::kFlattenedOptimizer: {
-      const std::size_t begin = text->starts_with(kState) ? kState.size() : kGroups.size();
+      const std::size_t begin =
+          text->starts_with(kFlatState) ? kFlatState.size() : kFlatGroups.size();
       const std::size_t end = text->rfind('.');
       if (end == std::string::npos || end <= begin) return std::nullopt;
       return NamePlace{part, begin, end - begin};

@@ -14,6 +14,7 @@
 #include "formats/files/file.h"
 #include "formats/safetensors/file.h"
 #include "formats/safetensors/index.h"
+#include "formats/safetensors/rules.h"
 #include "formats/safetensors/tensor_files.h"
 #include "formats/store/place.h"
 
@@ -22,7 +23,6 @@ namespace {
 
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
-constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 // Headers that are read and parsed at once, most of which wait for the disk or the store.
 constexpr std::size_t kHeadersAtOnce = 16;
 

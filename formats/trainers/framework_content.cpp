@@ -30,10 +30,6 @@ const Value& part_at(const Value& root, const KeyPath& path) {
   return *part;
 }
 
-bool is_tensor(const Value& value) {
-  return dense_tensor(value).has_value() || !special_tensor(value).empty();
-}
-
 // Returns whether `value` consists of parts only, such as a list of optimizers.
 bool holds_parts_alone(const Value& root, const std::string& top,
                        const std::vector<StatePart>& parts) {

@@ -69,10 +69,6 @@ std::int64_t need_int(const Value& mapping, std::string_view name) {
   return *found;
 }
 
-bool is_sequence(const Value& value) {
-  return value.kind() == ValueKind::kList || value.kind() == ValueKind::kTuple;
-}
-
 std::span<const Value> need_items(const Value& mapping, std::string_view name) {
   const Value& found = need(mapping, name);
   if (!is_sequence(found)) throw bad(cat(quote(name), " is not a list"));

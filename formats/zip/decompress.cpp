@@ -48,9 +48,9 @@ class Input {
 };
 
 // Passes bytes on and counts them.
-class Output {
+class CountedOutput {
  public:
-  Output(std::uint64_t most, const ByteSink& sink)
+  CountedOutput(std::uint64_t most, const ByteSink& sink)
       : most_(most), sink_(sink), buffer_(kBufferBytes) {}
 
   std::span<std::byte> buffer() { return buffer_; }
@@ -104,7 +104,7 @@ void inflate(const ByteSource& source, std::uint64_t expected_bytes, const ByteS
 
 void unzstd(const ByteSource& source, std::uint64_t max_bytes, const ByteSink& sink) {
   Input input(source);
-  Output output(max_bytes, sink);
+  CountedOutput output(max_bytes, sink);
   const std::unique_ptr<ZSTD_DCtx, ZstdEnd> context(::ZSTD_createDCtx());
   if (!context || ::ZSTD_isError(::ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax,
                                                           kMaxZstdWindowLog)) != 0) {

@@ -41,11 +41,6 @@ struct BelowAutograd {
   at::DisableRecordFunctionGuard no_observers;
 };
 
-// Returns the tensor's elements as bytes, because backends do not support all dtypes.
-at::Tensor as_bytes(const at::Tensor& tensor) {
-  return tensor.view({tensor.numel()}).view(at::kByte);
-}
-
 // Only one collective is issued at a time in the whole process, not just in a group: LibTorch 2.11
 // has one map of all groups (FlightRecorder::all_pg_status_), and changes it without a lock when a
 // group issues its first collective, while others read it.
@@ -153,6 +148,10 @@ void reduce_parts(const at::Tensor& output, const at::Tensor& parts, ReduceOp op
 }
 
 }  // namespace
+
+at::Tensor as_bytes(const at::Tensor& tensor) {
+  return tensor.view({tensor.numel()}).view(at::kByte);
+}
 
 Pending::Pending() = default;
 

@@ -65,6 +65,9 @@ class Pending {
   at::Tensor blocks_WN_;          // what read() reads, unless other ranks have it
 };
 
+// Returns the elements of a contiguous tensor as bytes.
+at::Tensor as_bytes(const at::Tensor& tensor);
+
 // `what` names the collective in errors: "all-gather of blocks.1".  All tensors are contiguous.
 Pending all_gather(const std::shared_ptr<ProcessGroup>& group, at::Tensor output_WN,
                    at::Tensor input_N, std::string what);

@@ -14,10 +14,6 @@ namespace {
 // At 1 GB/s a bunch takes a hundred times as long as ranks need to begin a collective.
 constexpr std::int64_t kLargeBunch = std::int64_t{16} << 20;
 
-at::Tensor as_bytes(const at::Tensor& contiguous) {
-  return contiguous.view({contiguous.numel()}).view(at::kByte);
-}
-
 }  // namespace
 
 Rank0Values::Rank0Values(const Mesh& mesh, std::int64_t most_bytes)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/base/text.h"
 
+#include <cstdint>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -17,8 +20,14 @@ const std::string kUmlaut = "\xC3\xBC";
 const std::string kEuro = "\xE2\x82\xAC";
 const std::string kRocket = "\xF0\x9F\x9A\x80";
 
-TEST(Cat, joins_what_can_be_streamed) {
+TEST(Cat, joins_texts_characters_and_numbers) {
   EXPECT_EQ(cat("at byte ", 12, ' ', 'c', std::string("!")), "at byte 12 c!");
+  EXPECT_EQ(cat(), "");
+  EXPECT_EQ(cat(std::numeric_limits<std::int64_t>::min(), '/',
+                std::numeric_limits<std::uint64_t>::max(), '/', std::int16_t{-1}),
+            "-9223372036854775808/18446744073709551615/-1");
+  EXPECT_EQ(cat(0.1, ' ', 1e100, ' ', -2.0, ' ', 1234567.0), "0.1 1e+100 -2 1.23457e+06");
+  EXPECT_EQ(cat(std::string_view("a\0b", 3)).size(), 3U);
 }
 
 TEST(Escape, leaves_text_that_a_terminal_shows) {
