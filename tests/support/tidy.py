@@ -5,7 +5,7 @@
     tidy.py --build BUILD --tidy CLANG_TIDY --record FOLDER [--jobs N] [--all-checks] [--update] [FOLDER...]
     tidy.py --changed        prints the folders with other files than when all passed
 
-A folder of the tree is one unit, as in a unity build. A unit that passed is not read again until one of the files of the
+The units are those of a unity build, each with files of several folders. A unit that passed is not read again until one of the files of the
 tree that it includes, its command, the checks or clang-tidy change: RECORD holds an empty file for each pass.
 tidied.txt, beside this file, has a digest of each folder's own files; --update writes it after all passed.
 Exit: 0 nothing found, 1 findings.
