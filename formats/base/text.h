@@ -20,13 +20,13 @@ concept TextNumber = std::integral<T> && sizeof(T) != 1;
 // A text, a character or a number in decimal, as an argument of cat().
 class TextPart {
  public:
-  TextPart(std::string_view text) noexcept : text_(text) {}
-  TextPart(const std::string& text) noexcept : text_(text) {}
-  TextPart(const char* text) noexcept : text_(text) {}
-  TextPart(char character) noexcept : text_(buffer_.data(), 1) { buffer_[0] = character; }
-  TextPart(double number) noexcept;  // with six digits
+  explicit TextPart(std::string_view text) noexcept : text_(text) {}
+  explicit TextPart(const std::string& text) noexcept : text_(text) {}
+  explicit TextPart(const char* text) noexcept : text_(text) {}
+  explicit TextPart(char character) noexcept : text_(buffer_.data(), 1) { buffer_[0] = character; }
+  explicit TextPart(double number) noexcept;  // with six digits
   template <TextNumber Number>
-  TextPart(Number number) noexcept
+  explicit TextPart(Number number) noexcept
       : TextPart(std::is_signed_v<Number> && number < 0, static_cast<std::uint64_t>(number)) {}
   TextPart(const TextPart&) = delete;
   TextPart& operator=(const TextPart&) = delete;
