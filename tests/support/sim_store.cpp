@@ -202,7 +202,7 @@ void SimStore::put(const std::string& url, std::span<const std::byte> bytes, boo
 void SimStore::publish(const std::string& url, std::span<const std::byte> bytes, bool only_new) {
   const fs::path path = path_of(url);
   fs::create_directories(path.parent_path());
-  const fs::path temporary = path.parent_path() / cat(".sim-", std::this_thread::get_id());
+  const fs::path temporary = path.parent_path() / cat(".sim-", ::gettid());
   {
     std::ofstream out(temporary, std::ios::binary);
     out.write(reinterpret_cast<const char*>(bytes.data()),
