@@ -97,10 +97,12 @@ class Report:
     """What ended, as it ends."""
 
     def __init__(self, record, tests, known):
-        self.record, self.status, self.seconds = record, dict(known), collections.Counter()
+        self.record, self.status, self.seconds = record, {name: status for name, (status, _) in known.items()}, collections.Counter()
         self.left = collections.Counter(test.family for test in tests if test.name not in known)
         self.family = {test.name: test.family for test in tests}
         self.count = collections.Counter(self.family.values())
+        for name, (_, seconds) in known.items():
+            self.seconds[self.family[name]] += seconds
         self.output = collections.defaultdict(list)
         self.failing = None
 
@@ -128,12 +130,13 @@ class Report:
 
 
 def read_record(path):
+    """Status and seconds of each test whose last run did not fail."""
     known = {}
     if path.exists():
         for line in path.read_text().splitlines():
-            status, _, name = line.split(" ", 2)
-            known[name] = status
-    return {name: status for name, status in known.items() if status != "failed"}
+            status, seconds, name = line.split(" ", 2)
+            known[name] = status, float(seconds)
+    return {name: ended for name, ended in known.items() if ended[0] != "failed"}
 
 
 def run(options, table):
@@ -141,7 +144,7 @@ def run(options, table):
     chosen = [test for test in every if TIERS.index(test.row.tier) <= TIERS.index(options.tier)]
     path = pathlib.Path(options.build, f"tests-{options.tier}.txt")
     names = {test.name for test in chosen}
-    known = {name: status for name, status in (read_record(path) if options.resume else {}).items() if name in names}
+    known = {name: ended for name, ended in (read_record(path) if options.resume else {}).items() if name in names}
     todo = [test for test in chosen if test.name not in known]
     if known:
         print(f"== {len(known)} of {len(chosen)} tests ended before, and are not run again", flush=True)
