@@ -53,9 +53,9 @@ std::string joined(std::initializer_list<TextPart> parts) {
 
 std::string joined(std::span<const std::string> words, std::string_view between) {
   std::string text;
-  for (const std::string& word : words) {
-    if (!text.empty()) text += between;
-    text += word;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (i != 0) text += between;
+    text += words[i];
   }
   return text;
 }

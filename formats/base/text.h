@@ -41,8 +41,10 @@ class TextPart {
   std::string_view text_;
 };
 
-// The parts one after the other: cat("at byte ", 12) == "at byte 12".
+// Returns the parts one after the other.
 std::string joined(std::initializer_list<TextPart> parts);
+
+// The arguments one after the other: cat("at byte ", 12) == "at byte 12".
 template <typename... Args>
 std::string cat(const Args&... args) {
   return joined({TextPart(args)...});

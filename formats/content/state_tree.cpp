@@ -161,7 +161,7 @@ class Rebuilder {
   Leaf at_;
 };
 
-// A container under construction.
+// A leaf or a container under construction.
 struct Member {
   enum class Kind { kLeaf, kMapping, kList };
   Kind kind = Kind::kLeaf;

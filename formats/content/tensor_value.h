@@ -37,6 +37,7 @@ std::string special_tensor(const Value& value);
 
 // Returns whether it is a tensor of either kind.
 bool is_tensor(const Value& value);
+
 // Returns the words for such a tensor in messages: "quantized", "a
 // torchao.optim.subclass_8bit.OptimState8bit".
 std::string special_tensor_text(const Value& value);

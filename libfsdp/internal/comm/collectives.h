@@ -65,7 +65,7 @@ class Pending {
   at::Tensor blocks_WN_;          // what read() reads, unless other ranks have it
 };
 
-// Returns the elements of a contiguous tensor as bytes.
+// Returns the elements of a contiguous tensor as bytes: backends do not support all dtypes.
 at::Tensor as_bytes(const at::Tensor& tensor);
 
 // `what` names the collective in errors: "all-gather of blocks.1".  All tensors are contiguous.

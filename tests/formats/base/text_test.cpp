@@ -30,6 +30,12 @@ TEST(Cat, joins_texts_characters_and_numbers) {
   EXPECT_EQ(cat(std::string_view("a\0b", 3)).size(), 3U);
 }
 
+TEST(Joined, puts_the_separator_between_all_words) {
+  const std::vector<std::string> words = {"", "a", "", "b"};
+  EXPECT_EQ(joined(words, ", "), ", a, , b");
+  EXPECT_EQ(joined(std::vector<std::string>{}, ", "), "");
+}
+
 TEST(Escape, leaves_text_that_a_terminal_shows) {
   for (const std::string& text : {std::string("layers.0.weight"), kUmlaut, kEuro, kRocket}) {
     EXPECT_EQ(escape(text), text);
