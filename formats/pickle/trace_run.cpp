@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stack machine of PickleTrace: the effect of each opcode on the terms of the stack.
+#include <charconv>
 #include <cstddef>
 #include <unordered_map>
 
@@ -80,6 +81,25 @@ class PickleTrace::Run {
   }
   void push(Term term) { stack_.push_back(term); }
   void push_data() { stack_.emplace_back(); }
+  void push_int(std::int64_t value) { push({Kind::kInt, 0, static_cast<std::uint64_t>(value)}); }
+  // Little-endian, in two's complement.
+  void push_long(std::string_view bytes) {
+    if (bytes.size() > 8) return push_data();
+    std::uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~std::uint64_t{0} : 0;
+    for (std::size_t i = bytes.size(); i-- > 0;)
+      value = value << 8U | static_cast<unsigned char>(bytes[i]);
+    push({Kind::kInt, 0, value});
+  }
+  // "-1" or "-1L"; "00" and "01" are bools.
+  void push_decimal(std::string_view line) {
+    if (line.ends_with('L')) line.remove_suffix(1);
+    std::int64_t value = 0;
+    const char* const end = line.data() + line.size();
+    const auto [stop, error] = std::from_chars(line.data(), end, value);
+    const bool is_bool = line == "00" || line == "01";
+    if (is_bool || error != std::errc() || stop != end) return push_data();
+    push_int(value);
+  }
   // Removes the last mark and returns the terms above it.
   std::vector<Term> pop_mark() {
     if (marks_.empty()) fail(ErrorCode::kStack, "there is no MARK on the stack");
@@ -99,7 +119,7 @@ class PickleTrace::Run {
 
   void skip_argument(PickleArgument argument);
   void text(PickleArgument argument) {
-    push({Kind::kText, reader_.opcode_offset()});
+    push({Kind::kText, 0, reader_.opcode_offset()});
     skip_argument(argument);
   }
   void tuple(std::span<const Term> terms, std::size_t removed) {
@@ -145,7 +165,7 @@ class PickleTrace::Run {
     const std::string_view name = reader_.line();
     if (!is_python_utf8(module) || !is_python_utf8(name))
       fail(ErrorCode::kGlobal, "the name is not UTF-8");
-    return {Kind::kName, trace_.number_of(module, name)};
+    return {Kind::kName, 0, trace_.number_of(module, name)};
   }
   void stack_global() {
     const Term name = pop();
@@ -153,7 +173,7 @@ class PickleTrace::Run {
     const auto module_text = trace_.text(module);
     const auto name_text = trace_.text(name);
     if (module_text && name_text)
-      return push({Kind::kName, trace_.number_of(*module_text, *name_text)});
+      return push({Kind::kName, 0, trace_.number_of(*module_text, *name_text)});
     host_.hidden_name(cat(reader_.where(), " takes a name whose text does not stand there"));
     push_data();
   }
@@ -171,10 +191,12 @@ class PickleTrace::Run {
     call(PickleCall::kCalled, terms[0], trace_.tuple(std::span(terms).subspan(1)));
   }
   void build() {
-    trace_.report_value(pop());
+    const Term state = pop();
+    trace_.report_value(state);
     need(1);
     const Term target = stack_.back();
-    if (target.kind == Kind::kName || target.kind == Kind::kObject) host_.state(target);
+    if (target.kind == Kind::kName || target.kind == Kind::kObject)
+      host_.state(trace_, target, state);
   }
   // Legacy torch.save files keep a class as ("module", class, file, source).
   void persistent_id() {
@@ -250,6 +272,21 @@ bool PickleTrace::Run::step() {
     case PickleOp::kBinUnicode8:
       text(argument);
       return true;
+    case PickleOp::kNone:
+      push({Kind::kNone, 0, 0});
+      return true;
+    case PickleOp::kBinInt1:
+      push_int(reader_.u8());
+      return true;
+    case PickleOp::kBinInt2:
+      push_int(reader_.u16());
+      return true;
+    case PickleOp::kBinInt:
+      push_int(static_cast<std::int32_t>(reader_.u32()));
+      return true;
+    case PickleOp::kLong1:
+      push_long(reader_.bytes(reader_.u8()));
+      return true;
     case PickleOp::kTuple: {
       const std::vector<Term> terms = pop_mark();
       tuple(terms, 0);
@@ -323,6 +360,10 @@ bool PickleTrace::Run::step_python(PythonOp op) {
     case PythonOp::kString:
     case PythonOp::kUnicode:
       text(PickleArgument::kLine);
+      return true;
+    case PythonOp::kInt:
+    case PythonOp::kLong:
+      push_decimal(reader_.line());
       return true;
     case PythonOp::kList:
     case PythonOp::kDict:
