@@ -53,7 +53,7 @@ def parse(words):
     parser.add_argument("--out", required=True)
     parser.add_argument("--only", help="the steps to run, of " + ",".join(STEPS))
     parser.add_argument("--timed-steps", type=int, default=20)
-    parser.add_argument("--tool-gb", type=float, default=16)
+    parser.add_argument("--tool-gb", type=float, default=4)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--limit", action="append", default=[], metavar="STEP=SECONDS", help="another limit of a step")
     parser.add_argument("--step", help=argparse.SUPPRESS)
