@@ -7,13 +7,10 @@
 #include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/hf/companions.h"
-#include "formats/hf/completeness.h"
 #include "formats/hf/model_content.h"
 #include "formats/hf/model_output.h"
-#include "formats/map/fitting.h"
 #include "tools/conversion.h"
-#include "tools/map_choice.h"
-#include "tools/map_report.h"
+#include "tools/named_model.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -23,24 +20,9 @@ using formats::cat;
 using formats::Json;
 using formats::Value;
 using formats::hf::Companions;
-using formats::map::BuiltinMap;
 
 // As large as the files of published models.
 constexpr std::uint64_t kMaxShardBytes = 5'000'000'000;
-
-const Json* config_of(const Companions& companions) {
-  return companions.config ? &*companions.config : nullptr;
-}
-
-std::string model_type_of(const Companions& companions) {
-  const Json* type = companions.config ? companions.config->find("model_type") : nullptr;
-  return type == nullptr || type->as_string() == nullptr ? std::string() : *type->as_string();
-}
-
-bool ties(const Companions& companions) {
-  const Json* tied = companions.config ? companions.config->find("tie_word_embeddings") : nullptr;
-  return tied != nullptr && tied->as_bool() != nullptr && *tied->as_bool();
-}
 
 class ExportVerb : public Verb {
  public:
@@ -57,12 +39,12 @@ class ExportVerb : public Verb {
     declare_writing_options(options, conversion_.writing);
     declare_resume(options, conversion_.writing);
     options.choice("--to", to_, {"hf"}, "KIND", "hf: a folder of Hugging Face's layout");
-    options.text("--map", map_, "MAP",
+    options.text("--map", request_.map, "MAP",
                  "A built-in map, a file of rules, or none; by the names of tensors if not given");
-    choice_.declare_parameters(options);
+    request_.choice.declare_parameters(options);
     options.text("--config", config_, "PATH",
                  "The model's config.json, or a folder that has its tokenizer, too: copied");
-    options.text("--model", model_, "KEY", "Which model, where the checkpoint has several");
+    options.text("--model", request_.model, "KEY", "Which model, where the checkpoint has several");
     options.text("--dtype", conversion_.dtype, "DTYPE",
                  "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
     options.size("--max-shard-size", conversion_.max_shard_bytes,
@@ -70,20 +52,21 @@ class ExportVerb : public Verb {
     options.list(
         "--strip-prefix", conversion_.strip_prefixes, "auto|TEXT",
         "Take a prefix off names; auto, for those of FSDP, torch.compile and DDP, if not given");
-    options.flag("--incomplete", incomplete_, "Write a model that lacks tensors");
+    options.flag("--incomplete", request_.incomplete, "Write a model that lacks tensors");
   }
 
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
     Companions companions;
     if (!config_.empty()) companions = formats::hf::open_companions(config_);
-    choice_.config = companions.config_name;
+    request_.choice.config = companions.config_name;
+    request_.dry_run = conversion_.writing.dry_run;
     conversion_.by_module = true;
     conversion_.strip_unasked = conversion_.strip_prefixes.empty();
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
     const auto change = [&](const formats::Checkpoint& source, const Value& content,
                             ReportExtras& extras) {
-      return exported(source, content, companions, extras);
+      return named_model(source, content, companions, request_, extras);
     };
     Prepared prepared = prepare_conversion("safetensors", conversion_, common, change);
     report_companions(prepared, companions);
@@ -99,85 +82,6 @@ class ExportVerb : public Verb {
   }
 
  private:
-  Changed exported(const formats::Checkpoint& source, const Value& content,
-                   const Companions& companions, ReportExtras& extras) const {
-    const formats::hf::FoundModel model = formats::hf::find_model(source, content, model_);
-    extras.lines.push_back(
-        cat("model: ", model.place.empty() ? "the top level" : formats::quote(model.place, 200)));
-    if (model.values != 0)
-      extras.lines.push_back(cat("left out: ", model.values, " values that are not tensors"));
-    extras.members.emplace_back("model", model.place);
-    extras.members.emplace_back("left_out_values", model.values);
-    Changed out = mapped(source, model.tensors, companions, extras);
-    const formats::Checkpoint& own = out.checkpoint == nullptr ? source : *out.checkpoint;
-    check(source, out.content, companions);
-    if (ties(companions)) out.content = formats::hf::without_tied_head(own, out.content);
-    return out;
-  }
-
-  Changed mapped(const formats::Checkpoint& source, const Value& tensors,
-                 const Companions& companions, ReportExtras& extras) const {
-    std::string word = map_;
-    if (word.empty()) word = guessed_map(tensors, companions);
-    const bool guessed = map_.empty();
-    if (word == kNoMap) {
-      extras.lines.emplace_back(guessed ? "map: none, no built-in one takes these names"
-                                        : "map: none");
-      extras.members.emplace_back("map", nullptr);
-      extras.members.emplace_back("guessed", guessed);
-      return {nullptr, tensors};
-    }
-    formats::map::MapOptions options = choice_.options(word, formats::map::Direction::kForward);
-    try {
-      formats::map::Mapped result = formats::map::map_content(source, tensors, options);
-      extras.lines.push_back(cat("map: ", formats::escape(word),
-                                 guessed ? ", the only one that takes these names" : ""));
-      add_map_report(result, options, conversion_.writing.dry_run, extras);
-      extras.members.emplace_back("guessed", guessed);
-      return {std::move(result.checkpoint), std::move(result.content)};
-    } catch (const Error& error) {
-      if (!guessed || error.code() != ErrorCode::kShape) throw;
-      throw Error(error.code(), cat(error.what(),
-                                    "; the map was chosen by names alone, --map none "
-                                    "keeps them as they are"));
-    }
-  }
-
-  static std::string guessed_map(const Value& tensors, const Companions& companions) {
-    const std::vector<std::string> names = formats::hf::names_of(tensors);
-    const std::vector<BuiltinMap> fitting = formats::map::fitting_maps(
-        names, model_type_of(companions), formats::map::Direction::kForward);
-    if (fitting.empty()) return kNoMap;
-    if (fitting.size() == 1) return std::string(fitting[0].name);
-    std::string list;
-    for (const BuiltinMap& map : fitting) list += cat(list.empty() ? "" : ", ", map.name);
-    throw Error(ErrorCode::kUsage,
-                cat("several maps take these names: ", list, "; --map chooses one"));
-  }
-
-  void check(const formats::Checkpoint& source, const Value& tensors,
-             const Companions& companions) const {
-    const std::vector<std::string> names = formats::hf::names_of(tensors);
-    const auto missing = formats::hf::missing_names(names, config_of(companions));
-    if (!missing.empty() && !incomplete_) {
-      std::string list;
-      constexpr std::size_t kMaxListed = 6;
-      for (std::size_t i = 0; i < missing.size() && i < kMaxListed; ++i)
-        list += (i == 0 ? "" : ", ") + formats::quote(missing[i], 200);
-      if (missing.size() > kMaxListed) list += ", ...";
-      throw Error(ErrorCode::kKey,
-                  cat(source.description().path, ": the model is incomplete, it lacks ", list,
-                      "; --incomplete writes it all the same"));
-    }
-    if (!companions.config) return;
-    const std::string wrong =
-        formats::hf::embedding_contradiction(formats::hf::shapes_of(tensors), *companions.config);
-    if (!wrong.empty()) {
-      throw Error(ErrorCode::kShape,
-                  cat(source.description().path, ": ", wrong, " (", companions.config_name, ")"));
-    }
-  }
-
   // Lets config.json name the dtype that is written and whether it is quantized, and says what is
   // copied.
   static void report_companions(Prepared& prepared, Companions& companions) {
@@ -210,12 +114,9 @@ class ExportVerb : public Verb {
   }
 
   ConversionOptions conversion_;
-  MapChoice choice_;
+  ModelRequest request_;
   std::string to_ = "hf";
-  std::string map_;
   std::string config_;
-  std::string model_;
-  bool incomplete_ = false;
 };
 
 }  // namespace

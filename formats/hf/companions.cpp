@@ -19,13 +19,22 @@ constexpr const char* kConfig = "config.json";
 constexpr std::uint64_t kMaxCompanionBytes = 256U << 20U;
 constexpr std::uint64_t kMaxConfigBytes = 16U << 20U;
 
-std::shared_ptr<const File> opened(const fs::path& path, std::uint64_t most) {
-  auto file = File::open(path);
+std::shared_ptr<const File> within(std::shared_ptr<const File> file, std::uint64_t most) {
   if (file->size() > most) {
     throw Error(ErrorCode::kLimitSize,
                 cat(file->name(), ": has ", file->size(), " bytes, at most ", most));
   }
   return file;
+}
+
+// Returns whether a member of `folder` lies in the blobs of the same model of the hub's cache, as
+// snapshots/<revision>/config.json -> ../../blobs/<digest>.
+bool is_blob(const fs::path& folder, const std::string& name) {
+  std::error_code failed;
+  const fs::path place = fs::canonical(folder, failed).parent_path();
+  const fs::path target = fs::canonical(folder / name, failed);
+  return !failed && place.filename() == "snapshots" &&
+         target.parent_path() == place.parent_path() / "blobs";
 }
 
 void read_config(const File& file, Companions& out) {
@@ -59,18 +68,24 @@ bool is_model_companion(std::string_view name) {
 Companions open_companions(const fs::path& path) {
   Companions out;
   if (!is_folder(path)) {
-    out.files.push_back({kConfig, opened(path, kMaxConfigBytes), std::nullopt});
+    out.files.push_back({kConfig, within(File::open(path), kMaxConfigBytes), std::nullopt});
     read_config(*out.files[0].file, out);
     return out;
   }
-  for (const std::string& name : Directory::open(path).list()) {
+  const Directory folder = Directory::open(path);
+  for (const std::string& name : folder.list()) {
     if (is_model_companion(name)) out.files.push_back({name, nullptr, std::nullopt});
   }
   std::sort(out.files.begin(), out.files.end(),
             [](const Companion& a, const Companion& b) { return a.name < b.name; });
   for (Companion& companion : out.files) {
     const bool config = companion.name == kConfig;
-    companion.file = opened(path / companion.name, config ? kMaxConfigBytes : kMaxCompanionBytes);
+    // What a link leads to outside of the folder is not the model's, and would be published with
+    // it.
+    const bool blob = !folder.stored() && is_blob(path, companion.name);
+    companion.file =
+        within(blob ? File::open(path / companion.name) : folder.open_member(companion.name),
+               config ? kMaxConfigBytes : kMaxCompanionBytes);
     if (config) read_config(*companion.file, out);
   }
   if (!out.config)

@@ -33,7 +33,9 @@ struct Companions {
 bool is_model_companion(std::string_view name);
 
 // Opens the companions of a folder; of a file, it is taken for config.json alone.
-// Throws: kNotFound, kJson, kLimitSize for a file that is larger than any such file, kIo.
+// A link in a folder stays in it, except into the blobs of the hub's cache.
+// Throws: kNotFound, kJson, kLimitSize for a file that is larger than any such file, kPathEscape,
+// kIo.
 Companions open_companions(const std::filesystem::path& path);
 
 // Lets config.json name this dtype, in the member that it has for it.  Returns the old name if it

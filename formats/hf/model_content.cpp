@@ -46,6 +46,25 @@ const Value* tensor_named(const Value& tensors, const std::string& name) {
   return nullptr;
 }
 
+FoundModel model_at(const Value& content, const std::vector<StatePart>& parts,
+                    const StatePart& part) {
+  FoundModel found;
+  found.place = joined(part.path);
+  std::vector<Value::Entry> entries;
+  const Value model = part.path.empty() ? content : *at_path(content, part.path);
+  const std::set<std::string> inside = parts_inside(parts, part);
+  for (const auto& [key, value] : members_of(model)) {
+    if (inside.contains(*key.as_string())) continue;
+    if (tensor_number(value)) {
+      entries.emplace_back(key, value);
+    } else {
+      ++found.values;
+    }
+  }
+  found.tensors = Value::dict(std::move(entries));
+  return found;
+}
+
 }  // namespace
 
 FoundModel find_model(const Checkpoint& source, const Value& content, const std::string& place) {
@@ -67,22 +86,24 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
     throw Error(ErrorCode::kUnsupported, cat(source.description().path, ": holds several models, ",
                                              places, "; --model chooses one"));
   }
-  const StatePart& part = *models[0];
-  FoundModel found;
-  found.place = joined(part.path);
-  std::vector<Value::Entry> entries;
-  const Value model = part.path.empty() ? content : *at_path(content, part.path);
-  const std::set<std::string> inside = parts_inside(parts, part);
-  for (const auto& [key, value] : members_of(model)) {
-    if (inside.contains(*key.as_string())) continue;
-    if (tensor_number(value)) {
-      entries.emplace_back(key, value);
-    } else {
-      ++found.values;
-    }
+  return model_at(content, parts, *models[0]);
+}
+
+std::vector<FoundModel> find_models(const Value& content) {
+  const std::vector<StatePart> parts = state_parts_of(content);
+  std::vector<FoundModel> out;
+  for (const StatePart& part : parts) {
+    if (part.kind == PartKind::kModel) out.push_back(model_at(content, parts, part));
   }
-  found.tensors = Value::dict(std::move(entries));
-  return found;
+  return out;
+}
+
+Value renamed_tensors(const Value& tensors,
+                      const std::function<std::string(const std::string&)>& rename) {
+  std::vector<Value::Entry> entries;
+  for (const auto& [key, value] : members_of(tensors))
+    entries.emplace_back(Value::string(rename(*key.as_string())), value);
+  return Value::dict(std::move(entries));
 }
 
 std::vector<std::string> names_of(const Value& tensors) {

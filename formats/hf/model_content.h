@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,7 +26,13 @@ struct FoundModel {
 // Throws: kKey if there is none; kUnsupported if there are several, naming them.
 FoundModel find_model(const Checkpoint& source, const Value& content, const std::string& place);
 
+// Returns all models of `content`; none is no error.
+std::vector<FoundModel> find_models(const Value& content);
+
 std::vector<std::string> names_of(const Value& tensors);
+// Returns the tensors under the names that `rename` gives them.
+Value renamed_tensors(const Value& tensors,
+                      const std::function<std::string(const std::string&)>& rename);
 
 using NamedShapes = std::vector<std::pair<std::string, std::vector<std::int64_t>>>;
 NamedShapes shapes_of(const Value& tensors);

@@ -27,6 +27,8 @@ TEST_F(ExportTest, a_model_becomes_a_folder_with_its_configuration) {
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("model: 'app.model'\n"));
   EXPECT_THAT(result.out, HasSubstr("map: none, no built-in one takes these names\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("compared: layers with each other alone, model_type 'own' is not known\n"));
   EXPECT_THAT(result.out, HasSubstr("config.json: dtype float32 -> bfloat16\n"));
   EXPECT_THAT(result.out, HasSubstr("copied: config.json, tokenizer.json\n"));
   EXPECT_THAT(file_bytes(path("o/config.json")), HasSubstr("bfloat16"));
@@ -75,6 +77,100 @@ TEST_F(ExportTest, a_map_of_ones_own_is_applied) {
   EXPECT_EQ(back.status, 0) << back.err;
   const CliResult diff = run_cli({"diff", path("i"), golden_path(kFolder), "-k", "app.model.**"});
   EXPECT_EQ(diff.status, 0) << diff.out << diff.err;
+}
+
+// Tiny Llama and GPT-2 models, as state_dict() of transformers' classes names them.
+struct TinyModel {
+  std::string header;
+  std::uint64_t bytes = 0;
+
+  void add(const std::string& name, const std::vector<std::int64_t>& shape) {
+    std::uint64_t numel = 1;
+    std::string sizes;
+    for (const std::int64_t size : shape) {
+      numel *= static_cast<std::uint64_t>(size);
+      sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
+    }
+    header += (header.empty() ? "" : ",") +
+              ("\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" + sizes + "],\"data_offsets\":[") +
+              std::to_string(bytes) + "," + std::to_string(bytes + 4 * numel) + "]}";
+    bytes += 4 * numel;
+  }
+  void write(const std::string& path) const {
+    const std::string text = "{" + header + "}";
+    std::string file;
+    for (std::size_t i = 0; i < 8; ++i)
+      file.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xFFU));
+    write_file(path, file + text + std::string(bytes, '\0'));
+  }
+};
+
+TinyModel gpt2(const std::string& front = "", std::int64_t positions = 6) {
+  TinyModel model;
+  model.add(front + "transformer.wte.weight", {10, 8});
+  model.add(front + "transformer.wpe.weight", {positions, 8});
+  const std::string layer = front + "transformer.h.0.";
+  for (const char* norm : {"ln_1.", "ln_2."}) {
+    model.add(layer + norm + "weight", {8});
+    model.add(layer + norm + "bias", {8});
+  }
+  model.add(layer + "attn.c_attn.weight", {8, 24});
+  model.add(layer + "attn.c_attn.bias", {24});
+  model.add(layer + "attn.c_proj.weight", {8, 8});
+  model.add(layer + "attn.c_proj.bias", {8});
+  model.add(layer + "mlp.c_fc.weight", {8, 32});
+  model.add(layer + "mlp.c_fc.bias", {32});
+  model.add(layer + "mlp.c_proj.weight", {32, 8});
+  model.add(layer + "mlp.c_proj.bias", {8});
+  model.add(front + "transformer.ln_f.weight", {8});
+  model.add(front + "transformer.ln_f.bias", {8});
+  return model;
+}
+
+constexpr const char* kGpt2Config =
+    R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 6, "vocab_size": 10})";
+
+TEST_F(ExportTest, the_class_of_the_configuration_decides) {
+  write_file(path("config.json"), kGpt2Config);
+  gpt2().write(path("m.safetensors"));
+  // Its names are those of nanoGPT, too: the shapes tell.
+  const CliResult result =
+      run_cli({"export", path("m.safetensors"), path("o"), "--config", path("config.json")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("map: none, the names are those of GPT2LMHeadModel\n"));
+  EXPECT_THAT(result.out,
+              HasSubstr("compared: 16 tensors with those of GPT2LMHeadModel (transformers "));
+}
+
+TEST_F(ExportTest, a_front_of_all_names_is_taken_off_where_the_class_has_none) {
+  write_file(path("config.json"), kGpt2Config);
+  gpt2("base_model.model.").write(path("m.safetensors"));
+  const CliResult result =
+      run_cli({"export", path("m.safetensors"), path("o"), "--config", path("config.json")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("names: without 'base_model.model.' in front, as GPT2LMHeadModel has them\n"));
+  EXPECT_THAT(run_cli({"inspect", path("o"), "-k", "transformer.wte.weight"}).out,
+              HasSubstr("1 tensor"));
+}
+
+TEST_F(ExportTest, what_the_class_does_not_have_is_refused_by_name) {
+  write_file(path("config.json"), kGpt2Config);
+  TinyModel more = gpt2();
+  more.add("transformer.h.0.attn.q_norm.weight", {4});
+  more.write(path("more.safetensors"));
+  const CliResult result = run_cli({"export", path("more.safetensors"), path("o"), "--config",
+                                    path("config.json"), "--incomplete"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("GPT2LMHeadModel (transformers "));
+  EXPECT_THAT(result.err, HasSubstr("has no 'transformer.h.0.attn.q_norm.weight'"));
+  gpt2("", 7).write(path("long.safetensors"));
+  const CliResult longer =
+      run_cli({"export", path("long.safetensors"), path("o"), "--config", path("config.json")});
+  EXPECT_EQ(longer.status, 2);
+  EXPECT_THAT(longer.err, HasSubstr("error[SHAPE]"));
+  EXPECT_THAT(longer.err, HasSubstr("'transformer.wpe.weight' [7, 8], expected [6, 8]"));
 }
 
 using ImportTest = CliTest;

@@ -36,6 +36,18 @@ TEST_F(CompanionsTest, configuration_tokenizer_and_templates_are_found_and_nothi
   EXPECT_TRUE(found.config);
 }
 
+TEST_F(CompanionsTest, links_stay_in_the_folder_or_lead_to_blobs_of_the_hubs_cache) {
+  write_file(at("secret"), "s");
+  std::filesystem::create_directories(at("m/snapshots/1"));
+  std::filesystem::create_directories(at("m/blobs"));
+  const std::filesystem::path snapshot = at("m/snapshots/1");
+  write_file(at("m/blobs/abc"), "{}");
+  std::filesystem::create_symlink("../../blobs/abc", snapshot / "config.json");
+  EXPECT_TRUE(open_companions(snapshot).config);
+  std::filesystem::create_symlink("../../../secret", snapshot / "tokenizer.json");
+  expect_error(ErrorCode::kPathEscape, "tokenizer.json", [&] { open_companions(snapshot); });
+}
+
 TEST_F(CompanionsTest, a_file_is_the_configuration_alone) {
   write_file(at("my.json"), R"({"vocab_size": 3})");
   write_file(at("tokenizer.json"), "{}");
@@ -85,7 +97,7 @@ TEST_F(CompanionsTest, what_is_no_configuration_is_refused) {
   expect_error(ErrorCode::kLimitSize, "at most", [&] { open_companions(folder()); });
   std::filesystem::remove(at("config.json"));
   std::filesystem::create_directory(at("config.json"));
-  expect_error(ErrorCode::kNotRegular, "config.json", [&] { open_companions(folder()); });
+  expect_error(ErrorCode::kPath, "config.json", [&] { open_companions(folder()); });
 }
 
 }  // namespace

@@ -134,6 +134,7 @@ class Exported(Written):
     left_out_values: int
     map: Optional[str]
     guessed: bool
+    architecture: Optional[str]
     copied: List[str]
     config_dtype: Optional[str]
     parameters: Optional[Dict[str, int]] = None

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors that transformers' own classes have, for a configuration: data that
+// tests/interop/architectures makes of the classes themselves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "formats/base/json.h"
+#include "formats/hf/model_content.h"
+
+namespace fsdp::formats::hf {
+
+struct ExpectedTensor {
+  // Sizes that are not known are -1.  Nothing: the rank is not known either.
+  std::optional<std::vector<std::int64_t>> shape;
+  bool required = true;  // else it may be missing: the configuration does not tell
+};
+
+// Where a model differs from what its class has.
+struct ModelDifferences {
+  std::vector<std::string> missing;
+  std::vector<std::string> unexpected;
+  // Tensors of other shapes: "'lm_head.weight' [32000, 64], expected [32064, 64]".
+  std::vector<std::string> shapes;
+  std::size_t matching = 0;  // names that are expected
+  bool as_files = true;      // compared with the names that its files have, else with its modules'
+
+  std::size_t count() const { return missing.size() + unexpected.size() + shapes.size(); }
+  bool empty() const { return count() == 0; }
+};
+
+// A class of transformers with a configuration.
+class Architecture {
+ public:
+  // Returns the class that `config` names, of its model_type; without `architectures` the usual one
+  // of its type, `assumed`.  Nothing, with the reason in `unknown`, if there are no data of it.
+  // Throws: kLimitNodes if the configuration asks for more tensors than any model has.
+  static std::optional<Architecture> of(const Json& config, std::string& unknown);
+
+  const std::string& name() const { return name_; }          // "LlamaForCausalLM"
+  const std::string& producer() const { return producer_; }  // "transformers 5.24.0"
+  bool assumed() const { return assumed_; }
+  // The front that the names of a model without a head have in one with a head: "model."; may be
+  // empty.
+  const std::string& front() const { return front_; }
+
+  // Compares names and shapes with those of its files, and with those of its modules where these
+  // differ; returns the smaller difference.  Quantized weights are compared by the names of their
+  // modules alone.
+  ModelDifferences differences(const NamedShapes& tensors) const;
+
+ private:
+  using Expected = std::map<std::string, ExpectedTensor>;
+
+  Architecture() = default;
+  ModelDifferences compared(const Expected& expected, const NamedShapes& tensors) const;
+  bool ignores(const std::string& name) const;
+  // Returns the name that a tied tensor is tied to; empty if it is not one.
+  std::string tied_to(const std::string& name) const;
+
+  std::string name_;
+  std::string producer_;
+  std::string front_;
+  bool assumed_ = false;
+  bool quantized_ = false;
+  std::vector<Expected> layouts_;
+  Expected any_;  // patterns whose numbers the configuration does not tell
+  // Names of tied tensors, numbers in them as "{}", and those that they are tied to.
+  std::map<std::string, std::string> tied_;
+  std::vector<std::string> ignored_;  // POSIX expressions
+};
+
+}  // namespace fsdp::formats::hf

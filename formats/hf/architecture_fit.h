@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which names of a checkpoint are those of a class, up to a front that all of them have.
+#pragma once
+
+#include <string>
+
+#include "formats/hf/architecture.h"
+#include "formats/hf/model_content.h"
+
+namespace fsdp::formats::hf {
+
+struct ArchitectureFit {
+  std::string strip;             // the front that names lose, "model."; may be empty
+  std::string add;               // the front that they get
+  ModelDifferences differences;  // with these names
+
+  std::string renamed(const std::string& name) const { return add + name.substr(strip.size()); }
+};
+
+// Returns the fronts with which `tensors` differ least from the class: those that all names have
+// are tried without them, and names without any with the class's own.
+ArchitectureFit fit_to(const Architecture& architecture, const NamedShapes& tensors);
+
+}  // namespace fsdp::formats::hf

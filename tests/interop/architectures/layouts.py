@@ -1,0 +1,129 @@
+"""Samples: the names and shapes that a class of transformers has, for a configuration."""
+import contextlib
+import copy
+import json
+import re
+import warnings
+
+import torch
+import transformers
+from transformers import AutoConfig
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import PrefixChange, revert_weight_conversion
+from transformers.initialization import no_init_weights
+from transformers.models.auto import configuration_auto, modeling_auto
+
+warnings.filterwarnings("ignore")
+transformers.logging.set_verbosity_error()
+torch.set_num_threads(1)
+
+
+def classes():
+    """Returns the classes that the Auto classes know, by model type: [(class name, is the bare model)]."""
+    found = {}
+    for table in sorted(name for name in dir(modeling_auto) if name.endswith("_MAPPING_NAMES")):
+        if table == "CONFIG_MAPPING_NAMES":
+            continue
+        for model_type, names in getattr(modeling_auto, table).items():
+            for name in names if isinstance(names, (tuple, list)) else [names]:
+                found.setdefault(model_type, {}).setdefault(name, table)
+    return found
+
+
+def flat(tree, front=""):
+    """The leaves of a configuration by dotted path; lists of numbers by their elements, too."""
+    out = {}
+    for key, value in tree.items():
+        path = front + str(key)
+        if isinstance(value, dict):
+            out.update(flat(value, path + "."))
+        elif isinstance(value, (list, tuple)):
+            out[path] = list(value)
+            out[path + ".#"] = len(value)
+            if len(value) <= 12:
+                out.update({f"{path}.{i}": one for i, one in enumerate(value) if isinstance(one, (int, float)) and not isinstance(one, bool)})
+        else:
+            out[path] = value
+    return out
+
+
+SKIPPED = re.compile(r"(^|\.)((id2label|label2id)(\..*)?|architectures|transformers_version|dtype|torch_dtype|_name_or_path|model_type|problem_type|"
+                     r".*_token_id|.*token_ids?|rope_parameters\..*|rope_scaling\..*|rope_theta|.*_scale|.*dropout.*|.*_eps|.*epsilon|initializer.*|"
+                     r"task_specific_params\..*|use_cache|output_.*|return_dict|chunk_size_feed_forward|is_encoder_decoder|"
+                     r".*_std|.*_prob|.*_loss.*|.*loss_.*|.*_coef.*|.*_factor|max_length|bos.*|eos.*|pad_token.*|sep_token.*|tokenizer_class|prefix)$")
+
+
+def resolved(config):
+    tree = config.to_dict()
+    values = flat(tree)
+    # to_dict leaves out what equals PretrainedConfig's own default.
+    def add(cfg, front):
+        values.setdefault(front + "num_labels", getattr(cfg, "num_labels", None))
+        values[front + "tie_word_embeddings"] = getattr(cfg, "tie_word_embeddings", None)
+        for name in getattr(cfg, "sub_configs", {}) or {}:
+            sub = getattr(cfg, name, None)
+            if sub is not None and hasattr(sub, "to_dict"):
+                add(sub, f"{front}{name}.")
+    add(config, "")
+    return values
+
+
+def nested(changes):
+    tree = {}
+    for path, value in changes.items():
+        node = tree
+        *parents, last = path.split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return tree
+
+
+def config_of(model_type, changes):
+    return AutoConfig.for_model(model_type, **nested(copy.deepcopy(changes)))
+
+
+class Sample:
+    def __init__(self, values, file, module, tied):
+        self.values, self.file, self.module, self.tied = values, file, module, tied
+
+
+def layouts(name, config):
+    """Returns the names and shapes in files, those of the modules, and the tied ones: {name: that it equals}."""
+    with torch.device("meta"), no_init_weights(), contextlib.redirect_stdout(None):
+        model = getattr(transformers, name)(config)
+    state = {key: value for key, value in model.state_dict().items()}
+    tied = dict(getattr(model, "all_tied_weights_keys", None) or {})
+    tied = {key: value for key, value in tied.items() if key in state and value in state}
+    kept = {key: value for key, value in state.items() if key not in tied}
+    ignored = [re.compile(pattern) for pattern in getattr(model, "_keys_to_ignore_on_save", None) or []]
+    kept = {key: value for key, value in kept.items() if not any(pattern.search(key) for pattern in ignored)}
+    changes = [one for one in get_model_conversion_mapping(model, add_legacy=False) if not isinstance(one, PrefixChange)]
+    file = revert_weight_conversion(model, dict(kept)) if changes else kept
+    shapes = lambda found: {key: tuple(value.shape) for key, value in found.items()}
+    return shapes(file), shapes(kept), tied
+
+
+def sample(model_type, name, changes):
+    config = config_of(model_type, changes)
+    file, module, tied = layouts(name, config)
+    return Sample(resolved(config), file, module, tied)
+
+
+LAYERS = re.compile(r"(^|\.)(num_hidden_layers|n_layers?|num_layers|.*_layers|depth|num_blocks|n_blocks)$")
+EXPERTS = re.compile(r"(^|\.)(num_experts|num_local_experts|n_routed_experts|moe_num_experts|num_routed_experts)$")
+
+
+def small(model_type, name):
+    """Returns changes that make the default configuration small, of which the model can be made."""
+    values = resolved(config_of(model_type, {}))
+    changes = {}
+    for path, value in values.items():
+        if isinstance(value, int) and not isinstance(value, bool) and value > 8 and (LAYERS.search(path) or EXPERTS.search(path)):
+            changes[path] = 8
+    for tried in changes, {}:
+        try:
+            return tried, sample(model_type, name, tried)
+        except Exception as error:
+            last = error
+    raise last

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Packs what make.py found out into the data that fsdp-ckpt is built with (formats/hf/architecture_data.cpp).
+
+    python pack.py FOUND.jsonl formats/hf/architectures.bin
+
+Each line is a model type:
+    type, main (the usual class), sub (types of the configurations inside), defaults and alias (see formats/hf/config_values.h)
+    tails:    [conditions, ranges, sizes, 1 if it may be missing], for several entries each
+    entries:  [name, number of the tail]; a name that begins with ~ has the front of the class
+    classes:  front, file and module (differences of entries' numbers), tied, ignored (names that from_pretrained passes over)
+"""
+import json
+import re
+import sys
+import zlib
+
+import transformers
+
+import layouts
+
+
+def posix(expression):
+    """Returns a Python expression as a POSIX one, or nothing if it cannot be one."""
+    out = expression.replace("(?:", "(").replace(r"\d", "[0-9]").replace(r"\w", "[A-Za-z0-9_]")
+    return None if re.search(r"\(\?|\\[A-Za-z]|\*\?|\+\?", out) else out
+
+
+def ignored_by(name):
+    found = getattr(getattr(transformers, name), "_keys_to_ignore_on_load_unexpected", None) or []
+    return sorted({one for one in map(posix, found) if one})
+
+
+def alias_of(model_type):
+    found = {}
+
+    def walk(config, front):
+        for other, own in (getattr(config, "attribute_map", None) or {}).items():
+            found[front + other] = front + own
+        for name in getattr(config, "sub_configs", None) or {}:
+            one = getattr(config, name, None)
+            if one is not None and hasattr(one, "to_dict"):
+                walk(one, f"{front}{name}.")
+    walk(layouts.config_of(model_type, {}), "")
+    return found
+
+
+def as_json(where):
+    """Python's words for values, as JSON has them."""
+    words = {"True": "true", "False": "false", "None": "null"}
+    return [[one[0], one[1], [words.get(kind, kind) for kind in one[2]]] if one[0] == "is" else one for one in where] if where else where
+
+
+def packed(found):
+    tails, entries, classes, defaults = {}, {}, {}, {}
+    for name, made in found["classes"].items():
+        # Where two classes disagree, nothing is known.
+        for path, value in made["defaults"].items():
+            if isinstance(value, list) and len(value) > 64:
+                value = {"?": 1}
+            defaults[path] = value if defaults.get(path, value) == value else {"?": 1}
+        own = {"front": made["front"] if made["front"] != "." else ""}
+        for which in "file", "module":
+            if which not in made:
+                continue
+            numbers = []
+            for entry in made[which]:
+                ranges = [[count, as_json(where)] for count, where in entry["of"]] if "of" in entry else None
+                tail = json.dumps([entry.get("if"), ranges, entry["shape"], int("maybe" in entry)])
+                front = own["front"]
+                word = "~" + entry["name"][len(front):] if front and entry["name"].startswith(front) else entry["name"]
+                number = tails.setdefault(tail, len(tails))
+                numbers.append(entries.setdefault((word, number), len(entries)))
+            own[which] = [b - a for a, b in zip([0, *numbers], numbers)]
+        own["tied"] = made["tied"]
+        own["ignored"] = ignored_by(name)
+        classes[name] = own
+    alias = {other: own for other, own in alias_of(found["type"]).items() if own in defaults}
+    return {"type": found["type"], "main": found["main"], "sub": found["sub"], "defaults": defaults, "alias": alias,
+            "tails": list(map(json.loads, tails)), "entries": [list(one) for one in entries], "classes": classes}
+
+
+def main(source, target):
+    lines = []
+    with open(source) as file:
+        for line in file:
+            found = json.loads(line)
+            if found["classes"]:
+                lines.append(json.dumps(packed(found), separators=(",", ":")))
+    text = "\n".join([f"transformers {transformers.__version__}", *sorted(lines), ""]).encode()
+    with open(target, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + zlib.compress(text, 9))
+    print(f"{len(lines)} model types, {sum(line.count(chr(34) + 'front' + chr(34)) for line in lines)} classes, {len(text):,} bytes")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

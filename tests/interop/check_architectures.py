@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares what `export` expects of a class of transformers with what the class has, for random configurations.
+
+    check_architectures.py FSDP_CKPT [--count N] [--seed N] [--only CLASS] [--part I/N] [--report FILE]
+
+Of each class: a complete model, under the names of files and, wrapped, under those of modules, is taken; one that lacks a tensor, has one of another
+shape, or one more is refused, by name. Files have no bytes but zeros. --count: so many classes, chosen by the seed; all, if not given.
+"""
+import argparse
+import collections
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "architectures"))
+
+import infer
+import layouts
+
+WRAPPERS = ["", "module.", "_orig_mod.", "base_model.model.", "module._orig_mod.", "_fsdp_wrapped_module."]
+TRIES = 6
+
+
+def write(path, shapes):
+    header, at = {}, 0
+    for name, shape in shapes.items():
+        size = 2
+        for one in shape:
+            size *= one
+        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + at)
+
+
+def random_sample(model_type, name, chance):
+    """Returns the changes and the sample of a configuration near the small one, of which the class can be made."""
+    shrunk, base = layouts.small(model_type, name)
+    words = infer.words_of(name)
+    fields = [path for path in base.values if not layouts.SKIPPED.search(path) and "#" not in path and not re.search(r"\.\d+$", path)]
+    for _ in range(TRIES):
+        changes = dict(shrunk)
+        for path in chance.sample(fields, min(len(fields), chance.randint(0, 4))):
+            options = [one for some in infer.others(path, base.values[path], words, base.values) for one in some]
+            if options:
+                changes[path] = chance.choice(options)
+        try:
+            return changes, layouts.sample(model_type, name, changes)
+        except Exception:   # this class cannot be made so: another configuration is tried
+            continue
+    return shrunk, base
+
+
+class Export:
+    def __init__(self, tool, folder):
+        self.tool, self.folder = tool, folder
+
+    def run(self, shapes):
+        write(os.path.join(self.folder, "model.safetensors"), shapes)
+        done = subprocess.run([self.tool, "export", os.path.join(self.folder, "model.safetensors"), os.path.join(self.folder, "out"), "-n", "--config",
+                               os.path.join(self.folder, "config.json")], capture_output=True, text=True)
+        # A plan says how much there is to write, and fails where the disk is smaller.
+        taken = done.returncode == 0 or (" tensors with those of " in done.stdout and "NO_SPACE" in done.stderr)
+        return 0 if taken else done.returncode, done.stdout + done.stderr
+
+
+def check(tool, folder, model_type, name, chance):
+    """Yields (what was tried, whether it went as it should, detail)."""
+    changes, made = random_sample(model_type, name, chance)
+    config = layouts.config_of(model_type, changes)
+    config.architectures = [name]
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        file.write(config.to_json_string())
+    export = Export(tool, folder)
+    about = f"{model_type} {name} {changes}"
+    status, said = export.run(made.file)
+    if "compared: layers with each other alone" in said:
+        yield "unknown", True, about
+        return
+    yield "complete", status == 0, f"{about}: {said[-400:]}"
+    if status:
+        return
+    wrapper = chance.choice(WRAPPERS)
+    status, said = export.run({wrapper + key: shape for key, shape in made.module.items()})
+    yield "wrapped", status == 0, f"{about} {wrapper}: {said[-400:]}"
+    if len(made.file) < 2:
+        return
+    lost = chance.choice(sorted(made.file))
+    status, said = export.run({key: shape for key, shape in made.file.items() if key != lost})
+    yield "lost", status == 2 and repr(lost)[1:-1] in said, f"{about} without {lost}: {said[-400:]}"
+    grown = chance.choice(sorted(key for key, shape in made.file.items() if shape) or [lost])
+    shape = list(made.file[grown])
+    if shape:
+        shape[chance.randrange(len(shape))] += 1
+        status, said = export.run({**made.file, grown: tuple(shape)})
+        yield "grown", status == 2 and grown in said, f"{about} with {grown} {shape}: {said[-400:]}"
+    status, said = export.run({**made.file, "left.over.weight": (2, 2)})
+    yield "added", status == 2 and "left.over.weight" in said, f"{about}: {said[-400:]}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tool")
+    parser.add_argument("--count", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only")
+    parser.add_argument("--types", help="a file of model types, for these alone")
+    parser.add_argument("--part", default="1/1")
+    parser.add_argument("--report")
+    args = parser.parse_args()
+    chance = random.Random(args.seed)
+    everything = [(model_type, name) for model_type, names in sorted(layouts.classes().items()) for name in sorted(names)]
+    if args.only:
+        everything = [one for one in everything if one[1] == args.only or one[0] == args.only]
+    if args.types:
+        with open(args.types) as file:
+            wanted = set(file.read().split())
+        everything = [one for one in everything if one[0] in wanted]
+    if args.count:
+        everything = chance.sample(everything, args.count)
+    part, parts = map(int, args.part.split("/"))
+    outcomes, wrong, not_made = collections.Counter(), [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for model_type, name in everything[part - 1::parts]:
+            try:
+                layouts.small(model_type, name)
+            except Exception:   # it cannot be made from its default configuration
+                not_made += 1
+                continue
+            try:
+                for what, right, detail in check(args.tool, folder, model_type, name, chance):
+                    outcomes[what, right] += 1
+                    if not right:
+                        wrong.append((what, detail))
+            except (TypeError, ValueError, AttributeError, KeyError) as error:   # its configuration cannot be written
+                outcomes[f"no config.json: {type(error).__name__}", True] += 1
+    if args.report:
+        with open(args.report, "w") as file:
+            file.writelines(json.dumps(one) + "\n" for one in wrong)
+    print(f"seed {args.seed}: {not_made} classes cannot be made; " + ", ".join(f"{what} {'as it should be' if right else 'WRONG'}: {count}"
+                                                                          for (what, right), count in sorted(outcomes.items())))
+    for what, detail in wrong[:20]:
+        print(f"{what}: {detail}")
+    return wrong, outcomes
+
+
+if __name__ == "__main__":
+    found, counts = main()
+    sys.exit(1 if found else 0)

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/named_model.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/hf/architecture_fit.h"
+#include "formats/hf/completeness.h"
+#include "formats/hf/model_content.h"
+#include "formats/map/fitting.h"
+#include "tools/map_report.h"
+
+namespace fsdp::cli {
+namespace {
+
+using formats::cat;
+using formats::Json;
+using formats::Value;
+using formats::hf::Architecture;
+using formats::hf::ArchitectureFit;
+using formats::hf::Companions;
+using formats::hf::FoundModel;
+using formats::hf::ModelDifferences;
+using formats::map::BuiltinMap;
+
+constexpr std::size_t kMostNames = 6;
+constexpr std::size_t kNameBytes = 200;
+
+const Json* config_of(const Companions& companions) {
+  return companions.config ? &*companions.config : nullptr;
+}
+
+std::string model_type_of(const Companions& companions) {
+  const Json* type = companions.config ? companions.config->find("model_type") : nullptr;
+  return type == nullptr || type->as_string() == nullptr ? std::string() : *type->as_string();
+}
+
+bool ties(const Companions& companions) {
+  const Json* tied = companions.config ? companions.config->find("tie_word_embeddings") : nullptr;
+  return tied != nullptr && tied->as_bool() != nullptr && *tied->as_bool();
+}
+
+std::string listed(const std::vector<std::string>& names, bool quoted) {
+  std::string list;
+  for (std::size_t i = 0; i < names.size() && i < kMostNames; ++i)
+    list += (i == 0 ? "" : ", ") + (quoted ? formats::quote(names[i], kNameBytes) : names[i]);
+  if (names.size() > kMostNames) list += cat(", and ", names.size() - kMostNames, " more");
+  return list;
+}
+
+bool is_average(const std::string& place) {
+  return place.find("ema") != std::string::npos || place.find("EMA") != std::string::npos;
+}
+
+class Naming {
+ public:
+  Naming(const formats::Checkpoint& source, const Companions& companions,
+         const ModelRequest& request, ReportExtras& extras)
+      : source_(source), companions_(companions), request_(request), extras_(extras) {
+    if (companions.config) architecture_ = Architecture::of(*companions.config, unknown_);
+  }
+
+  Changed run(const Value& content) {
+    const FoundModel model = chosen(content);
+    extras_.lines.push_back(
+        cat("model: ", model.place.empty() ? "the top level" : formats::quote(model.place, 200)));
+    if (model.values != 0)
+      extras_.lines.push_back(cat("left out: ", model.values, " values that are not tensors"));
+    extras_.members.emplace_back("model", model.place);
+    extras_.members.emplace_back("left_out_values", model.values);
+    Changed out = mapped(model.tensors);
+    const formats::Checkpoint& own = out.checkpoint == nullptr ? source_ : *out.checkpoint;
+    if (architecture_) {
+      compare(out.content);
+    } else {
+      compare_alone(out.content);
+    }
+    if (ties(companions_)) out.content = formats::hf::without_tied_head(own, out.content);
+    return out;
+  }
+
+ private:
+  ArchitectureFit fit(const Value& tensors) const {
+    return formats::hf::fit_to(*architecture_, formats::hf::shapes_of(tensors));
+  }
+
+  // Of several models, the one that has the tensors of the class and is no average of others.
+  FoundModel chosen(const Value& content) const {
+    if (!request_.model.empty() || !architecture_)
+      return formats::hf::find_model(source_, content, request_.model);
+    std::vector<FoundModel> fitting;
+    for (FoundModel& model : formats::hf::find_models(content)) {
+      if (fit(model.tensors).differences.empty()) fitting.push_back(std::move(model));
+    }
+    if (fitting.size() > 1)
+      std::erase_if(fitting, [](const FoundModel& model) { return is_average(model.place); });
+    if (fitting.size() == 1) return std::move(fitting[0]);
+    return formats::hf::find_model(source_, content, "");
+  }
+
+  Changed mapped(const Value& tensors) {
+    std::string word = request_.map;
+    const bool guessed = word.empty();
+    Value own = tensors;
+    std::string why = ", no built-in one takes these names";
+    if (architecture_) {
+      const ArchitectureFit found = fit(tensors);
+      // A front is put right where that helps, and the map does not want the names as they are.
+      if (guessed || word == kNoMap) own = without_front(tensors, found);
+      if (guessed && found.differences.empty()) {
+        why = cat(", the names are those of ", architecture_->name());
+        word = found.differences.as_files ? kNoMap : map_of_files(own);
+      }
+    }
+    if (word.empty() && nearly(own)) {
+      why = cat(", most names are those of ", architecture_->name());
+      word = kNoMap;
+    }
+    if (word.empty()) word = guessed_map(own);
+    if (word == kNoMap) {
+      extras_.lines.emplace_back(guessed ? "map: none" + why : "map: none");
+      extras_.members.emplace_back("map", nullptr);
+      extras_.members.emplace_back("guessed", guessed);
+      return {nullptr, own};
+    }
+    formats::map::MapOptions options =
+        request_.choice.options(word, formats::map::Direction::kForward);
+    try {
+      formats::map::Mapped result = formats::map::map_content(source_, own, options);
+      extras_.lines.push_back(cat("map: ", formats::escape(word),
+                                  guessed ? ", the only one that takes these names" : ""));
+      add_map_report(result, options, request_.dry_run, extras_);
+      extras_.members.emplace_back("guessed", guessed);
+      return {std::move(result.checkpoint), std::move(result.content)};
+    } catch (const Error& error) {
+      if (!guessed || error.code() != ErrorCode::kShape) throw;
+      throw Error(error.code(), cat(error.what(),
+                                    "; the map was chosen by names alone, --map none "
+                                    "keeps them as they are"));
+    }
+  }
+
+  // Returns whether no map is needed, as far as one can tell of a model that is not right: most
+  // names are those of the class, and no map gives all that it has.
+  bool nearly(const Value& tensors) const {
+    if (!architecture_) return false;
+    const formats::hf::NamedShapes shapes = formats::hf::shapes_of(tensors);
+    if (2 * architecture_->differences(shapes).matching < shapes.size()) return false;
+    return proven_maps(tensors, fitting_words(tensors)).empty();
+  }
+
+  Value without_front(const Value& tensors, const ArchitectureFit& found) {
+    if (found.strip.empty() && found.add.empty()) return tensors;
+    extras_.lines.push_back(found.add.empty()
+                                ? cat("names: without ", formats::quote(found.strip, kNameBytes),
+                                      " in front, as ", architecture_->name(), " has them")
+                                : cat("names: with ", formats::quote(found.add, kNameBytes),
+                                      " in front, as ", architecture_->name(), " has them"));
+    return formats::hf::renamed_tensors(
+        tensors, [&](const std::string& name) { return found.renamed(name); });
+  }
+
+  std::vector<std::string> fitting_words(const Value& tensors) const {
+    std::vector<std::string> words;
+    for (const BuiltinMap& map :
+         formats::map::fitting_maps(formats::hf::names_of(tensors), model_type_of(companions_),
+                                    formats::map::Direction::kForward))
+      words.emplace_back(map.name);
+    return words;
+  }
+
+  // Those of the maps whose result has the tensors of the class.
+  std::vector<std::string> proven_maps(const Value& tensors,
+                                       const std::vector<std::string>& words) const {
+    std::vector<std::string> proven;
+    for (const std::string& word : words) {
+      try {
+        const auto result = formats::map::map_content(
+            source_, tensors, request_.choice.options(word, formats::map::Direction::kForward));
+        const ModelDifferences found =
+            architecture_->differences(formats::hf::shapes_of(result.content));
+        if (found.empty()) proven.push_back(word);
+      } catch (const Error&) {
+        // It needs other shapes, or parameters that nobody gave.
+      }
+    }
+    return proven;
+  }
+
+  // The maps that take the names; those of them that are proven, if there are any.
+  std::vector<std::string> maps_of(const Value& tensors) const {
+    std::vector<std::string> words = fitting_words(tensors);
+    if (!architecture_) return words;
+    std::vector<std::string> proven = proven_maps(tensors, words);
+    return proven.empty() ? words : proven;
+  }
+
+  // Of names that are those of the modules: the map to those of files.
+  std::string map_of_files(const Value& tensors) const {
+    const std::vector<std::string> words = maps_of(tensors);
+    return words.size() == 1 ? words[0] : kNoMap;
+  }
+
+  std::string guessed_map(const Value& tensors) const {
+    const std::vector<std::string> words = maps_of(tensors);
+    if (words.empty()) return kNoMap;
+    if (words.size() == 1) return words[0];
+    std::string list;
+    for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
+    throw Error(ErrorCode::kUsage,
+                cat("several maps take these names: ", list, "; --map chooses one"));
+  }
+
+  void compare(const Value& tensors) {
+    const std::vector<std::string> names = formats::hf::names_of(tensors);
+    const ModelDifferences found = architecture_->differences(formats::hf::shapes_of(tensors));
+    const std::string where = cat(source_.description().path, ": ");
+    const std::string what = cat(architecture_->name(), " (", architecture_->producer(), ")");
+    if (!found.unexpected.empty()) {
+      const std::string near = formats::nearest(found.unexpected[0], found.missing);
+      const std::string hint =
+          near.empty() ? "" : cat("; missing is ", formats::quote(near, kNameBytes));
+      throw Error(ErrorCode::kKey, cat(where, what, " has no ", listed(found.unexpected, true),
+                                       hint, "; --exclude leaves tensors out, --map renames"));
+    }
+    if (!found.shapes.empty())
+      throw Error(ErrorCode::kShape, cat(where, listed(found.shapes, false), ", says ",
+                                         companions_.config_name, " for ", what));
+    if (!found.missing.empty() && !request_.incomplete) refuse_incomplete(found.missing);
+    extras_.lines.push_back(
+        cat("compared: ", found.matching, " tensors with those of ", what,
+            architecture_->assumed() ? ", assumed: config.json has no class" : "",
+            found.missing.empty() ? "" : cat(", ", found.missing.size(), " missing")));
+    extras_.members.emplace_back("architecture", architecture_->name());
+  }
+
+  void compare_alone(const Value& tensors) {
+    const std::vector<std::string> names = formats::hf::names_of(tensors);
+    const auto missing = formats::hf::missing_names(names, config_of(companions_));
+    if (!missing.empty() && !request_.incomplete) refuse_incomplete(missing);
+    extras_.members.emplace_back("architecture", nullptr);
+    if (!companions_.config) {
+      extras_.lines.emplace_back("compared: layers with each other alone, without a --config");
+      return;
+    }
+    const std::string wrong =
+        formats::hf::embedding_contradiction(formats::hf::shapes_of(tensors), *companions_.config);
+    if (!wrong.empty()) {
+      throw Error(ErrorCode::kShape,
+                  cat(source_.description().path, ": ", wrong, " (", companions_.config_name, ")"));
+    }
+    extras_.lines.push_back(cat("compared: layers with each other alone, ", unknown_));
+  }
+
+  [[noreturn]] void refuse_incomplete(const std::vector<std::string>& missing) const {
+    throw Error(ErrorCode::kKey,
+                cat(source_.description().path, ": the model is incomplete, it lacks ",
+                    listed(missing, true), "; --incomplete writes it all the same"));
+  }
+
+  const formats::Checkpoint& source_;
+  const Companions& companions_;
+  const ModelRequest& request_;
+  ReportExtras& extras_;
+  std::optional<Architecture> architecture_;
+  std::string unknown_;
+};
+
+}  // namespace
+
+Changed named_model(const formats::Checkpoint& source, const Value& content,
+                    const Companions& companions, const ModelRequest& request,
+                    ReportExtras& extras) {
+  return Naming(source, companions, request, extras).run(content);
+}
+
+}  // namespace fsdp::cli

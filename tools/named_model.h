@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The model of a checkpoint under the names that from_pretrained takes.
+#pragma once
+
+#include <string>
+
+#include "formats/hf/companions.h"
+#include "tools/conversion.h"
+#include "tools/map_choice.h"
+
+namespace fsdp::cli {
+
+struct ModelRequest {
+  std::string model;  // its key; empty: the only one, or the one that fits the configuration
+  std::string map;    // a built-in map, a file of rules, or "none"; empty: by names
+  MapChoice choice;
+  bool incomplete = false;  // tensors may be missing
+  bool dry_run = false;
+};
+
+// Returns the tensors of the model.  Which model it is, which front its names lose and which map
+// they need is compared with the class that the configuration names; where there are no data of it,
+// the names alone decide, and the report says so.
+// Throws: kKey for missing and unexpected names, kShape for other shapes, kUnsupported and kUsage
+// if there are several choices; what maps throw.
+Changed named_model(const formats::Checkpoint& source, const formats::Value& content,
+                    const formats::hf::Companions& companions, const ModelRequest& request,
+                    ReportExtras& extras);
+
+}  // namespace fsdp::cli
