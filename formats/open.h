@@ -28,15 +28,4 @@ struct OpenOptions {
 std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path,
                                             const OpenOptions& options = {});
 
-// Finds the checkpoints below the folder of a run, which is not a checkpoint itself: in it and in
-// folders inside it, three levels deep, links not followed; saves that were interrupted are among
-// them.  In natural order.  Empty for anything else.
-// Throws: kLimitEntries if there are too many files to examine; kIo.
-std::vector<std::filesystem::path> checkpoints_below(const std::filesystem::path& folder);
-
-// Returns the names of folders inside a folder of safetensors files that are checkpoints of their
-// own: opening the folder looks at its files alone.  In natural order.  Empty for anything else.
-// Throws: kIo.
-std::vector<std::string> folders_apart(const std::filesystem::path& folder);
-
 }  // namespace fsdp::formats

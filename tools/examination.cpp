@@ -2,6 +2,8 @@
 #include "tools/examination.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
@@ -10,6 +12,8 @@
 #include "formats/files/no_answer.h"
 #include "formats/model/key_check.h"
 #include "formats/open.h"
+#include "formats/steps.h"
+#include "formats/store/place.h"
 #include "formats/torch/program.h"
 #include "tools/agreement.h"
 #include "tools/progress.h"
@@ -35,6 +39,136 @@ bool is_no_finding(ErrorCode code) {
   }
 }
 
+class Examiner {
+ public:
+  Examiner(const ExaminationOptions& wanted, const std::string& verb, const Streams& streams)
+      : wanted_(wanted), verb_(verb), streams_(streams) {
+    examination_.path = formats::escape(wanted.common.path);
+    options_.fast = wanted.fast;
+    options_.threads = wanted.common.threads;
+    options_.allowed_globals = wanted.common.allowed_globals;
+    options_.cancelled = [] { return formats::interrupted(); };
+    options_.team = wanted.common.team;
+    // Keys are those of the whole, and a team agrees on one checkpoint.
+    whole_ = wanted.common.keys.everything() && wanted.common.team == nullptr;
+  }
+
+  Examination run() {
+    const std::string& path = wanted_.common.path;
+    for (const std::string& part : whole_ ? formats::parts_of_step(path) : no_parts_)
+      read_part(part);
+    if (examination_.parts.empty()) {
+      const std::vector<std::string> files = read(path, "");
+      for (const std::string& part : whole_ ? formats::unread_checkpoints(path, files) : no_parts_)
+        read_part(part);
+      if (!examination_.parts.empty()) examination_.parts.insert(examination_.parts.begin(), "");
+    } else {
+      examination_.format = "step";
+      add(formats::missing_model(examination_.parts), "");
+    }
+    options_.on_progress = {};
+    // If only some keys are checked, most of the data are not needed.
+    options_.fast = wanted_.fast || !wanted_.common.keys.everything();
+    examination_.sealing =
+        check_sealing(path, options_, false, examination_.report.findings);
+    return std::move(examination_);
+  }
+
+ private:
+  // Reads a checkpoint in the folder.
+  void read_part(const std::string& part) {
+    const std::string& folder = wanted_.common.path;
+    try {
+      read((std::filesystem::path(folder) / part).native(), part);
+      examination_.parts.push_back(part);
+    } catch (const Error& error) {
+      // It has the name of a checkpoint, and is none.
+      if (error.code() != ErrorCode::kUnknownFormat && error.code() != ErrorCode::kUnsupported)
+        throw;
+      Finding finding = finding_of(error);
+      finding.severity = Severity::kUnknown;
+      examination_.parts.push_back(part);
+      add({std::move(finding)}, part);
+    }
+  }
+
+  // Reads one checkpoint, and returns the paths below it of the files that it consists of.
+  std::vector<std::string> read(const std::string& path, const std::string& part) {
+    std::vector<std::string> files;
+    formats::VerifyReport report;
+    try {
+      // Other verbs do not accept a program as a checkpoint.
+      auto checkpoint = formats::open_torch_program(path);
+      if (checkpoint == nullptr) {
+        checkpoint =
+            formats::open_checkpoint(path, {wanted_.common.allowed_globals, options_.team});
+      }
+      agree_on_source(wanted_.common, path, *checkpoint);
+      if (part.empty()) examination_.format = checkpoint->description().format;
+      if (!wanted_.common.keys.everything()) {
+        check_selection(wanted_.common.keys, checkpoint->index(), examination_.path);
+        checkpoint->keep([&](const std::string& key) { return wanted_.common.keys.selects(key); });
+      }
+      files = formats::files_below(path, *checkpoint);
+      examination_.files += files.size();
+      formats::Findings named;
+      formats::check_names(checkpoint->index(), named);
+      std::uint64_t total = 0;
+      for (const auto& file : checkpoint->index().files) total += file.bytes.value_or(0);
+      Progress progress(streams_.err, streams_.show_progress, verb_, total);
+      options_.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
+      options_.crcs = formats::find_seal(wanted_.common.path) ? &crcs_ : nullptr;
+      report = checkpoint->verify(options_);
+      add(std::move(report.findings), part);
+      add(std::move(named), part);
+      checkpoint->check_unchanged();
+    } catch (const Error& error) {
+      // That of another member of the team is no finding of this one.
+      if (options_.team != nullptr && options_.team->failed()) throw;
+      // A sealed path was a checkpoint once: its seal shows what has changed.
+      const bool unreadable =
+          error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;
+      const bool sealed = unreadable && formats::find_seal(wanted_.common.path);
+      if (is_no_finding(error.code()) && !sealed) throw;
+      // It could not even be opened: that is the finding.
+      add({finding_of(error)}, part);
+    }
+    examination_.report.items += report.items;
+    examination_.report.bytes_checked += report.bytes_checked;
+    examination_.report.bytes_unchecked += report.bytes_unchecked;
+    return files;
+  }
+
+  static Finding finding_of(const Error& error) {
+    return {.code = error.code(),
+            .message = error.what(),
+            .file = {},
+            .key = {},
+            .bytes = {},
+            .severity = formats::severity_of(error.code()),
+            .hint = error.hint()};
+  }
+
+  // Adds findings; their files get the part in front.
+  void add(formats::Findings findings, const std::string& part) {
+    const bool folder =
+        !part.empty() && formats::is_folder(std::filesystem::path(wanted_.common.path) / part);
+    for (Finding& finding : findings) {
+      if (!part.empty()) finding.file = folder && !finding.file.empty() ? part + "/" + finding.file : part;
+      examination_.report.findings.push_back(std::move(finding));
+    }
+  }
+
+  const ExaminationOptions& wanted_;
+  const std::string& verb_;
+  const Streams& streams_;
+  const std::vector<std::string> no_parts_;
+  formats::VerifyOptions options_;
+  formats::FileCrcs crcs_;
+  bool whole_ = true;
+  Examination examination_;
+};
+
 }  // namespace
 
 void declare_examination(OptionSet& options, ExaminationOptions& examination) {
@@ -49,63 +183,25 @@ void declare_examination(OptionSet& options, ExaminationOptions& examination) {
 
 Examination examine(const ExaminationOptions& wanted, const std::string& verb,
                     const Streams& streams) {
-  Examination examination;
-  examination.path = formats::escape(wanted.common.path);
-  formats::FileCrcs crcs;
-  formats::VerifyOptions options;
-  options.fast = wanted.fast;
-  options.threads = wanted.common.threads;
-  options.allowed_globals = wanted.common.allowed_globals;
-  options.cancelled = [] { return formats::interrupted(); };
-  options.team = wanted.common.team;
-  try {
-    // Other verbs do not accept a program as a checkpoint.
-    auto checkpoint = formats::open_torch_program(wanted.common.path);
-    if (checkpoint == nullptr) {
-      checkpoint = formats::open_checkpoint(wanted.common.path,
-                                            {wanted.common.allowed_globals, options.team});
-    }
-    agree_on_source(wanted.common, wanted.common.path, *checkpoint);
-    examination.format = checkpoint->description().format;
-    if (!wanted.common.keys.everything()) {
-      check_selection(wanted.common.keys, checkpoint->index(), examination.path);
-      checkpoint->keep([&](const std::string& key) { return wanted.common.keys.selects(key); });
-    }
-    examination.files = checkpoint->index().files.size();
-    formats::check_names(checkpoint->index(), examination.report.findings);
-    std::uint64_t total = 0;
-    for (const auto& file : checkpoint->index().files) total += file.bytes.value_or(0);
-    Progress progress(streams.err, streams.show_progress, verb, total);
-    options.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
-    if (formats::find_seal(wanted.common.path)) options.crcs = &crcs;
-    formats::VerifyReport report = checkpoint->verify(options);
-    report.findings.insert(report.findings.end(), examination.report.findings.begin(),
-                           examination.report.findings.end());
-    examination.report = std::move(report);
-    checkpoint->check_unchanged();
-  } catch (const Error& error) {
-    // That of another member of the team is no finding of this one.
-    if (options.team != nullptr && options.team->failed()) throw;
-    // A sealed path was a checkpoint once: its seal shows what has changed.
-    const bool unreadable =
-        error.code() == ErrorCode::kUnknownFormat || error.code() == ErrorCode::kUnsupported;
-    const bool sealed = unreadable && formats::find_seal(wanted.common.path);
-    if (is_no_finding(error.code()) && !sealed) throw;
-    // It could not even be opened: that is the finding.
-    examination.report.findings.push_back({.code = error.code(),
-                                           .message = error.what(),
-                                           .file = {},
-                                           .key = {},
-                                           .bytes = {},
-                                           .severity = formats::severity_of(error.code()),
-                                           .hint = error.hint()});
+  return Examiner(wanted, verb, streams).run();
+}
+
+formats::Findings findings_of_part(const Examination& examination, const std::string& part) {
+  const auto is_of = [](const Finding& finding, const std::string& one) {
+    return finding.file == one || finding.file.starts_with(one + "/");
+  };
+  formats::Findings found;
+  for (const Finding& finding : examination.report.findings) {
+    // Those of the folder's own files are of no other part.
+    const bool of_it = part.empty()
+                           ? std::none_of(examination.parts.begin(), examination.parts.end(),
+                                          [&](const std::string& other) {
+                                            return !other.empty() && is_of(finding, other);
+                                          })
+                           : is_of(finding, part);
+    if (of_it) found.push_back(finding);
   }
-  options.on_progress = {};
-  // If only some keys are checked, most of the data are not needed.
-  options.fast = wanted.fast || !wanted.common.keys.everything();
-  examination.sealing =
-      check_sealing(wanted.common.path, options, false, examination.report.findings);
-  return examination;
+  return found;
 }
 
 bool judge(const ExaminationOptions& options, Examination& examination) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
 #include "tools/common.h"
@@ -27,16 +28,23 @@ void declare_examination(OptionSet& options, ExaminationOptions& examination);
 struct Examination {
   std::string path;    // escaped
   std::string format;  // empty if it could not be opened
+  // If several checkpoints lie in the folder, their paths below it, that of the folder's own files
+  // is empty.  Findings name files below the folder.
+  std::vector<std::string> parts;
   formats::VerifyReport report;
   Sealing sealing;
   std::size_t files = 0;
 };
 
-// Reads the whole checkpoint, or with `fast` its metadata.  `verb`: for the line of progress.
+// Reads the whole checkpoint, or with `fast` its metadata, and every other one in its folder.
+// `verb`: for the line of progress.
 // Throws: what says nothing about the checkpoint itself: kNotFound, kUnknownFormat, kUnsupported,
 // kInterrupted, kIo, ...
 Examination examine(const ExaminationOptions& options, const std::string& verb,
                     const Streams& streams);
+
+// Returns the findings about a part.
+formats::Findings findings_of_part(const Examination& examination, const std::string& part);
 
 // Adds the findings that the options ask for, and returns whether the checkpoint is sound: nothing
 // is damaged or unsafe, with `strict` nothing unknown either.

@@ -156,6 +156,7 @@ std::string format_name(const formats::CheckpointDescription& d) {
   if (d.format == "accelerate") return "Accelerate's FSDP checkpoint (" + d.layout + ")";
   if (d.format == "deepspeed") return "DeepSpeed checkpoint (" + d.layout + ")";
   if (d.format == "trainer") return "Hugging Face Trainer's checkpoint";
+  if (d.format == "step") return "step of several checkpoints";
   if (d.format == "per-rank") {
     if (d.layout == "fairscale") return "FairScale's shards of each rank";
     return d.layout == "one-rank" ? "torch.save file of one rank" : "torch.save files of each rank";
@@ -259,6 +260,7 @@ int inspect(const InspectOptions& options, const Streams& streams) {
       }
     }
   }
+  note_unread(options.common.path, *checkpoint, options.common, streams);
   for (const formats::Finding& finding : checkpoint->findings()) {
     if (options.common.quiet) break;
     streams.err << "fsdp-ckpt: warning[" << code_name(finding.code)
@@ -302,12 +304,9 @@ class InspectVerb : public Verb {
     options_.common = common;
     if (depth_) options_.depth = static_cast<std::size_t>(*depth_);
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
-    const auto listed =
-        options_.html.empty() ? listed_checkpoints(common.path, more_) : std::vector<std::string>{};
-    if (!listed.empty()) return inspect_run(options_, listed, streams);
-    const int status = inspect(options_, streams);
-    note_folders_apart(common.path, common, streams);
-    return status;
+    const auto listed = options_.html.empty() ? listed_steps(common.path, more_)
+                                              : std::vector<formats::Step>{};
+    return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
   }
 
  private:

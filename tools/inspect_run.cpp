@@ -7,10 +7,10 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
+#include "formats/files/step_names.h"
 #include "formats/open.h"
 #include "tools/reading.h"
 #include "tools/remedy.h"
-#include "tools/runs.h"
 #include "tools/table.h"
 
 namespace fsdp::cli {
@@ -45,7 +45,7 @@ Listed look_at(const std::string& path, const CommonOptions& common) {
 }
 
 Json listed_json(const Listed& listed) {
-  const auto step = step_of(listed.path);
+  const auto step = formats::step_of(listed.path);
   Json::Object object;
   object.emplace_back("path", listed.path);
   object.emplace_back("step", step ? Json(*step) : Json());
@@ -73,7 +73,7 @@ void print_json(const std::string& path, const std::vector<Listed>& all, std::os
 void print_text(const std::vector<Listed>& all, const Streams& streams) {
   Table table({Column::kName, Column::kNumber, Column::kNumber, Column::kNumber, Column::kText});
   for (const Listed& listed : all) {
-    const auto step = step_of(listed.path);
+    const auto step = formats::step_of(listed.path);
     const std::string name = formats::escape(listed.path);
     const std::string number = step ? cat("step ", *step) : "";
     if (!listed.description) {
@@ -92,12 +92,12 @@ void print_text(const std::vector<Listed>& all, const Streams& streams) {
 
 }  // namespace
 
-int inspect_run(const InspectOptions& options, const std::vector<std::string>& paths,
+int inspect_run(const InspectOptions& options, const std::vector<formats::Step>& steps,
                 const Streams& streams) {
   std::vector<Listed> all;
   int status = 0;
-  for (const std::string& path : paths) {
-    all.push_back(look_at(path, options.common));
+  for (const formats::Step& step : steps) {
+    all.push_back(look_at(step.path, options.common));
     if (!all.back().description) status = 2;
   }
   if (options.common.json) {

@@ -2,9 +2,9 @@
 // `inspect` for several checkpoints, or for a run's folder: one line each.
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "formats/steps.h"
 #include "tools/inspect.h"
 
 namespace fsdp::cli {
@@ -12,7 +12,7 @@ namespace fsdp::cli {
 // Lists the checkpoints with step, size, tensors and format; reads only metadata.  One that cannot
 // be opened is an error on its line, and the others are still listed.
 // Returns 0, or 2 if one could not be opened.
-int inspect_run(const InspectOptions& options, const std::vector<std::string>& paths,
+int inspect_run(const InspectOptions& options, const std::vector<formats::Step>& steps,
                 const Streams& streams);
 
 }  // namespace fsdp::cli

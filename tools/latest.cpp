@@ -4,6 +4,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/step_names.h"
 #include "tools/sound_search.h"
 #include "tools/verbs.h"
 
@@ -23,11 +24,17 @@ class LatestVerb : public Verb {
 
   int run(const CommonOptions& common, const Streams& streams) override {
     examined_.common = common;
-    const auto paths = run_checkpoints(common);
+    const auto steps = run_steps(common);
     const SoundCheckpoints found = find_sound(
-        paths, 1, [](const std::string&) { return true; }, examined_, name(), streams);
+        steps, 1, [](const std::string&) { return true; }, examined_, name(), streams);
     note_passed_over(found.passed, common, streams);
     const bool any = !found.sound.empty();
+    if (any && steps.size() > 1 && !formats::certain_step_of(found.sound.front())) {
+      throw Error(ErrorCode::kUnsupported,
+                  formats::escape(found.sound.front()) +
+                      ": is sound, and its name does not tell its step for certain: which one is "
+                      "the newest is not known");
+    }
     if (common.json) {
       formats::Json::Object object;
       object.emplace_back("schema", "fsdp-ckpt/latest/1");
@@ -43,7 +50,7 @@ class LatestVerb : public Verb {
       streams.out << (streams.columns == 0 ? path : formats::escape(path)) << '\n';
     } else if (!common.quiet) {
       streams.err << "fsdp-ckpt: note: " << formats::escape(common.path)
-                  << (paths.empty() ? ": holds no checkpoint" : ": no checkpoint is sound") << '\n';
+                  << (steps.empty() ? ": holds no checkpoint" : ": no checkpoint is sound") << '\n';
     }
     return any ? 0 : 1;
   }

@@ -2,7 +2,9 @@
 // fsdp-ckpt prune: the old checkpoints of a run go.
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <ostream>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -13,11 +15,12 @@
 #include "formats/files/no_answer.h"
 #include "formats/files/removal.h"
 #include "formats/files/seal.h"
+#include "formats/files/step_names.h"
+#include "formats/store/place.h"
 #include "tools/placed.h"
 #include "tools/pruning.h"
 #include "tools/reading.h"
 #include "tools/remedy.h"
-#include "tools/runs.h"
 #include "tools/sound_search.h"
 #include "tools/verbs.h"
 
@@ -58,18 +61,19 @@ class PruneVerb : public Verb {
                       ": is a URL; checkpoints in a store are not removed, only local ones");
     }
     examined_.common = common;
-    const auto listed = run_checkpoints(common);
-    if (listed.empty()) return report(common, streams, {}, {}, {}, 0);
+    const auto steps = run_steps(common);
+    if (steps.empty()) return report(common, streams, {}, {}, {}, 0);
     // The state comes first: a checkpoint that is written to from here on is not removed.
     const formats::RunFolder folder(common.path);
-    const std::vector<RunMember> members = members_of(common, folder, listed);
-    const SoundCheckpoints found = find(members, streams);
+    const std::vector<RunMember> members = members_of(common, folder, steps);
+    const SoundCheckpoints found = find(steps, streams);
     if (found.sound.empty()) return report(common, streams, {}, found, {}, 1);
     std::vector<PruneVerdict> verdicts;
     if (found.sound.size() == static_cast<std::size_t>(*keep_)) {
       verdicts = prune_verdicts(common.path, members, found.sound, whole_folders_);
       // The oldest first: what an interrupted run leaves is then the newest.
       std::reverse(verdicts.begin(), verdicts.end());
+      remove_leftovers(common, folder, verdicts, streams);
       if (!dry_run_) remove(folder, verdicts);
     }
     const bool in_the_way = std::any_of(verdicts.begin(), verdicts.end(),
@@ -80,12 +84,12 @@ class PruneVerb : public Verb {
  private:
   static std::vector<RunMember> members_of(const CommonOptions& common,
                                            const formats::RunFolder& folder,
-                                           const std::vector<std::string>& paths) {
+                                           const std::vector<formats::Step>& steps) {
     std::vector<RunMember> members;
-    for (const std::string& path : paths) {
+    for (const formats::Step& step : steps) {
       RunMember member;
-      member.path = path;
-      member.below = fs::path(path).lexically_relative(common.path).native();
+      member.path = step.path;
+      member.below = step.path.lexically_relative(common.path).native();
       try {
         member.state = folder.state(member.below);
       } catch (const Error& error) {
@@ -98,44 +102,64 @@ class PruneVerb : public Verb {
   }
 
   // The newest sound one of all, then the next ones of its series.
-  SoundCheckpoints find(const std::vector<RunMember>& members, const Streams& streams) const {
-    std::vector<std::string> paths;
-    for (const RunMember& member : members) paths.push_back(member.path);
+  SoundCheckpoints find(const std::vector<formats::Step>& steps, const Streams& streams) const {
     const auto all = [](const std::string&) { return true; };
-    SoundCheckpoints found = find_sound(paths, 1, all, examined_, name(), streams);
+    SoundCheckpoints found = find_sound(steps, 1, all, examined_, name(), streams);
     if (found.sound.empty()) return found;
     const std::string newest = found.sound.front();
-    if (!certain_step_of(newest)) {
+    if (!formats::certain_step_of(newest)) {
       throw Error(ErrorCode::kUnsupported,
                   formats::escape(newest) +
                       ": is the newest sound one, and its name does not tell "
                       "its step for certain; nothing is removed");
     }
-    const auto at = std::find(paths.begin(), paths.end(), newest);
-    const auto below_of = [&](const std::string& path) {
-      return members[static_cast<std::size_t>(std::find(paths.begin(), paths.end(), path) -
-                                              paths.begin())]
-          .below;
+    const std::string series = formats::series_of(newest);
+    bool older = false;
+    const auto counts = [&](const std::string& path) {
+      const bool after = std::exchange(older, older || path == newest);
+      return after && formats::certain_step_of(path) && formats::series_of(path) == series;
     };
-    const std::string series = series_of(below_of(newest));
-    const auto in_series = [&](const std::string& path) {
-      return certain_step_of(path) && series_of(below_of(path)) == series;
-    };
-    const std::vector<std::string> older(at + 1, paths.end());
-    const SoundCheckpoints next = find_sound(older, static_cast<std::size_t>(*keep_) - 1, in_series,
+    const SoundCheckpoints next = find_sound(steps, static_cast<std::size_t>(*keep_) - 1, counts,
                                              examined_, name(), streams);
     found.sound.insert(found.sound.end(), next.sound.begin(), next.sound.end());
     found.passed.insert(found.passed.end(), next.passed.begin(), next.passed.end());
     return found;
   }
 
-  static void remove(const formats::RunFolder& folder, std::vector<PruneVerdict>& verdicts) {
+  // What a killed run of this verb had begun to remove.
+  void remove_leftovers(const CommonOptions& common, const formats::RunFolder& folder,
+                        const std::vector<PruneVerdict>& verdicts, const Streams& streams) const {
+    std::set<fs::path> leftovers;
     for (const PruneVerdict& verdict : verdicts) {
-      if (verdict.of_series) folder.remove_leftovers_beside(verdict.member->below);
+      if (!verdict.of_series) continue;
+      for (fs::path& one : folder.leftovers_beside(verdict.member->below))
+        leftovers.insert(std::move(one));
     }
+    for (const fs::path& leftover : leftovers) {
+      if (!dry_run_) folder.remove_leftover(leftover);
+      if (common.quiet) continue;
+      streams.err << "fsdp-ckpt: note: " << (dry_run_ ? "would remove " : "removed ")
+                  << formats::escape((fs::path(common.path) / leftover).native())
+                  << ", which another prune had begun to remove\n";
+    }
+  }
+
+  // Throws: kChanged: one of those that stay, and were found sound, is not as it was.
+  static void check_kept(const formats::RunFolder& folder,
+                         const std::vector<PruneVerdict>& verdicts) {
+    for (const PruneVerdict& verdict : verdicts) {
+      if (verdict.sound && folder.state(verdict.member->below) != verdict.member->state) {
+        throw Error(ErrorCode::kChanged, formats::escape(verdict.member->path) +
+                                             ": was sound, and changed meanwhile; no more is removed");
+      }
+    }
+  }
+
+  static void remove(const formats::RunFolder& folder, std::vector<PruneVerdict>& verdicts) {
     std::size_t removed = 0;
     for (PruneVerdict& verdict : verdicts) {
       if (!verdict.removed) continue;
+      check_kept(folder, verdicts);
       try {
         formats::throw_if_interrupted();
         // Memory may run out once it is removed.
@@ -162,7 +186,7 @@ class PruneVerb : public Verb {
     if (member.state.front().is_folder) return;
     const fs::path below = member.below;
     const fs::path seal = below.parent_path() / formats::sidecar_name(below.filename().native());
-    if (!formats::exists_at(fs::path(member.path).parent_path() / seal.filename())) return;
+    if (!formats::is_regular(fs::path(member.path).parent_path() / seal.filename())) return;
     folder.remove(seal, folder.state(seal));
   }
 
@@ -233,6 +257,13 @@ class PruneVerb : public Verb {
       }
     }
     if (common.quiet) return;
+    std::map<std::string, std::size_t> others;
+    for (const PruneVerdict& verdict : verdicts) {
+      if (!verdict.of_series) ++others[formats::series_of(verdict.member->below)];
+    }
+    for (const auto& [series, number] : others)
+      streams.out << "kept " << counted(number, "checkpoint") << " of another series, "
+                  << formats::escape(series) << '\n';
     std::string text = formats::escape(common.path) + ": ";
     if (found.sound.empty()) {
       text += members.empty() && found.passed.empty()

@@ -10,17 +10,13 @@
 #include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
 #include "formats/files/seal.h"
-#include "formats/open.h"
-#include "tools/runs.h"
+#include "formats/files/step_names.h"
 
 namespace fsdp::cli {
 namespace {
 
 namespace fs = std::filesystem;
 using formats::cat;
-
-// Levels of folders of a run in which links to its checkpoints are looked for, as for checkpoints.
-constexpr int kLinkLevels = 3;
 
 // Returns where a path leads, without links; empty where it leads nowhere.
 // Throws: kIo: that cannot be told.
@@ -37,15 +33,15 @@ fs::path target_of(const fs::path& path) {
 
 // The targets of symbolic links in the folders of a run; those that lead nowhere are left out.
 // Throws: kIo: a link that is not seen would not protect its target.
-void add_link_targets(const fs::path& folder, int levels, std::vector<fs::path>& targets) {
+void add_link_targets(const fs::path& folder, std::vector<fs::path>& targets) {
   for (const std::string& name : formats::Directory::open(folder).list()) {
     const fs::path inner = folder / name;
     const fs::file_type type = fs::symlink_status(inner).type();
     if (type == fs::file_type::symlink) {
       fs::path target = target_of(inner);
       if (!target.empty()) targets.push_back(std::move(target));
-    } else if (type == fs::file_type::directory && levels > 1) {
-      add_link_targets(inner, levels - 1, targets);
+    } else if (type == fs::file_type::directory) {
+      add_link_targets(inner, targets);
     }
   }
 }
@@ -57,23 +53,25 @@ bool is_within(const fs::path& inner, const fs::path& outer) {
 // Returns what lies in the checkpoint's folder and is no part of a checkpoint; empty if nothing.
 std::string foreign_member(const RunMember& member) {
   for (const formats::RemovableMember& one : member.state) {
-    if (one.is_folder || one.name.empty()) continue;
+    if (one.name.empty()) continue;
     const std::string name = fs::path(one.name).filename();
-    const bool known = formats::is_member_name(name) || formats::is_checkpoint_name(name) ||
-                       formats::is_seal_name(name);
-    if (!one.is_regular || !known) return one.name;
+    const bool known = one.is_folder
+                           ? !formats::is_seal_name(name)
+                           : one.is_regular && (formats::is_member_name(name) ||
+                                                formats::is_checkpoint_name(name) ||
+                                                formats::is_seal_name(name));
+    if (!known) return one.name;
   }
   return {};
 }
 
-// Returns a checkpoint inside the checkpoint's folder; empty if there is none.
-std::string inner_checkpoint(const RunMember& member) {
-  const std::vector<std::string> apart = formats::folders_apart(member.path);
-  if (!apart.empty()) return apart.front();
-  const std::string own = series_of(fs::path(member.below).filename());
+// Returns the folder of another step inside the checkpoint's folder; empty if there is none.
+std::string inner_step(const RunMember& member) {
+  const auto own = formats::certain_step_of(member.below);
   for (const formats::RemovableMember& one : member.state) {
-    if (one.is_folder && !one.name.empty() && series_of(fs::path(one.name).filename()) == own)
-      return one.name;
+    if (!one.is_folder || one.name.empty()) continue;
+    const std::string name = fs::path(one.name).filename();
+    if (formats::tells_step(name) && formats::certain_step_of(name) != own) return one.name;
   }
   return {};
 }
@@ -86,42 +84,30 @@ std::uint64_t RunMember::bytes() const {
   return sum;
 }
 
-std::string series_of(const std::string& below) {
-  std::string series;
-  for (const char c : below) {
-    const bool digit = c >= '0' && c <= '9';
-    if (!digit) {
-      series += c;
-    } else if (series.empty() || series.back() != '#') {
-      series += '#';
-    }
-  }
-  return series;
-}
-
 std::vector<PruneVerdict> prune_verdicts(const std::string& run,
                                          const std::vector<RunMember>& members,
                                          const std::vector<std::string>& kept, bool whole_folders) {
   std::vector<fs::path> targets;
-  add_link_targets(run, kLinkLevels, targets);
+  add_link_targets(run, targets);
   const auto below_of = [&](const std::string& path) {
     return std::find_if(members.begin(), members.end(),
                         [&](const RunMember& member) { return member.path == path; })
         ->below;
   };
-  const std::string series = series_of(below_of(kept.front()));
-  const std::uint64_t last = *certain_step_of(kept.back());
+  const std::string series = formats::series_of(below_of(kept.front()));
+  const std::uint64_t last = *formats::certain_step_of(kept.back());
   std::vector<PruneVerdict> verdicts;
   for (const RunMember& member : members) {
     PruneVerdict verdict;
     verdict.member = &member;
-    verdict.of_series = series_of(member.below) == series;
-    const auto step = certain_step_of(member.path);
+    verdict.of_series = formats::series_of(member.below) == series;
+    verdict.sound = std::find(kept.begin(), kept.end(), member.path) != kept.end();
+    const auto step = formats::certain_step_of(member.path);
     const fs::path own = target_of(member.path);
     const auto leads_to = [&](const fs::path& target) { return is_within(target, own); };
     if (member.path == kept.front()) {
       verdict.reason = "the newest sound one";
-    } else if (std::find(kept.begin(), kept.end(), member.path) != kept.end()) {
+    } else if (verdict.sound) {
       verdict.reason = "sound";
     } else if (!verdict.of_series) {
       verdict.reason = "another series of names";
@@ -133,8 +119,8 @@ std::vector<PruneVerdict> prune_verdicts(const std::string& run,
       verdict.reason = "it went away meanwhile";
     } else if (std::any_of(targets.begin(), targets.end(), leads_to)) {
       verdict.reason = "a link leads to it";
-    } else if (const std::string inner = inner_checkpoint(member); !inner.empty()) {
-      verdict.reason = cat("holds another checkpoint, ", formats::quote(inner, 200));
+    } else if (const std::string inner = inner_step(member); !inner.empty()) {
+      verdict.reason = cat("holds another step, ", formats::quote(inner, 200));
       verdict.in_the_way = true;
     } else if (const std::string foreign = foreign_member(member);
                !foreign.empty() && !whole_folders) {

@@ -22,6 +22,7 @@ struct RunMember {
 struct PruneVerdict {
   const RunMember* member = nullptr;
   bool of_series = false;  // that of the newest sound one
+  bool sound = false;      // was examined, and stays
   bool removed = false;
   bool in_the_way = false;  // it would go, but for what the reason says
   std::string reason;       // it stays
@@ -32,13 +33,10 @@ struct PruneVerdict {
 // - at least `keep` sound ones of its series are newer: the sound ones that were found stay, and
 //   so does everything that is newer than the last of them, sound or not: it may be a save that
 //   goes on;
-// - it is of their series: its path below the run differs from theirs only in numbers;
+// - it is of their series (formats/files/step_names.h);
 // - its name tells its step for certain, and the step is smaller than the last one kept;
 // - no symbolic link of the run leads to it ("latest -> step-400");
-// - it holds nothing but files of checkpoints, and no other checkpoint.
-
-// Returns the path with every number replaced: "step-#/model.pt".
-std::string series_of(const std::string& below);
+// - it holds nothing but files of checkpoints, and no other step.
 
 // Judges every member.  `kept`: the sound ones that stay, by their paths, the newest first.
 // `whole_folders`: what else lies in a checkpoint's folder goes with it.

@@ -2,108 +2,79 @@
 #include "tools/runs.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
-#include <filesystem>
+#include <iterator>
 #include <ostream>
-#include <string_view>
 
 #include "formats/base/text.h"
-#include "formats/open.h"
+#include "formats/files/step_names.h"
+#include "formats/store/place.h"
 
 namespace fsdp::cli {
 namespace {
 
-constexpr std::string_view kDecimalDigits = "0123456789";
-// The words behind which a name tells its place in a run; the first one that a name has counts.
-constexpr std::array<std::string_view, 3> kCounters = {"step", "iter", "epoch"};
-
-// Returns the number at the start of `text`, after at most one separator.
-std::optional<std::uint64_t> leading_number(std::string_view text) {
-  if (!text.empty() && std::string_view("-_=.").find(text[0]) != std::string_view::npos)
-    text.remove_prefix(1);
-  std::uint64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data()) return std::nullopt;
-  return number;
-}
-
-// Returns the name without folders and suffix.
-std::string stem_of(const std::string& path) {
-  std::string text = path;
-  while (text.size() > 1 && text.back() == '/') text.pop_back();
-  return std::filesystem::path(text).stem();
-}
-
-// Returns the number behind one of the words.
-std::optional<std::uint64_t> counted_number(std::string_view name) {
-  for (const std::string_view word : kCounters) {
-    for (std::size_t at = name.find(word); at != name.npos; at = name.find(word, at + 1)) {
-      std::string_view rest = name.substr(at + word.size());
-      if (word == "iter" && rest.starts_with("ation")) rest.remove_prefix(5);
-      if (const auto number = leading_number(rest)) return number;
-    }
-  }
-  return std::nullopt;
-}
+using formats::cat;
+using formats::Step;
 
 }  // namespace
 
-std::optional<std::uint64_t> step_of(const std::string& path) {
-  const std::string name = stem_of(path);
-  const std::string_view view = name;
-  if (const auto number = counted_number(view)) return number;
-  const std::size_t last = view.find_last_of(kDecimalDigits);
-  if (last == view.npos) return std::nullopt;
-  const std::size_t before = view.find_last_not_of(kDecimalDigits, last);
-  return leading_number(view.substr(before == view.npos ? 0 : before + 1));
-}
-
-std::optional<std::uint64_t> certain_step_of(const std::string& path) {
-  const std::string name = stem_of(path);
-  if (const auto number = counted_number(name)) return number;
-  // Of several numbers, none is known to count.
-  const std::size_t begin = name.find_first_of(kDecimalDigits);
-  if (begin == name.npos) return std::nullopt;
-  const std::size_t end = name.find_first_not_of(kDecimalDigits, begin);
-  if (end != name.npos && name.find_first_of(kDecimalDigits, end) != name.npos) return std::nullopt;
-  return step_of(path);
-}
-
-std::vector<std::string> newest_first(std::vector<std::string> paths) {
-  std::reverse(paths.begin(), paths.end());
-  std::stable_sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
-    return step_of(a).value_or(0) > step_of(b).value_or(0);
+std::vector<Step> newest_first(std::vector<Step> steps) {
+  std::reverse(steps.begin(), steps.end());
+  std::stable_sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) {
+    return formats::step_of(a.path).value_or(0) > formats::step_of(b.path).value_or(0);
   });
-  return paths;
+  return steps;
 }
 
-std::vector<std::string> listed_checkpoints(const std::string& path,
-                                            const std::vector<std::string>& more) {
+std::vector<Step> listed_steps(const std::string& path, const std::vector<std::string>& more) {
   std::vector<std::string> paths = {path};
   paths.insert(paths.end(), more.begin(), more.end());
-  std::vector<std::string> listed;
+  std::vector<Step> listed;
   for (const std::string& one : paths) {
-    const auto below = formats::checkpoints_below(one);
-    for (const auto& found : below) listed.push_back(found.native());
-    if (below.empty() && !more.empty()) listed.push_back(one);
+    formats::RunView view;
+    if (formats::is_folder(one)) view = formats::look_through(one);
+    if (!view.is_step && !view.steps.empty()) {
+      std::move(view.steps.begin(), view.steps.end(), std::back_inserter(listed));
+    } else if (!more.empty()) {
+      listed.push_back({one, {}, {}});
+    }
   }
   return listed;
 }
 
-void note_folders_apart(const std::string& path, const CommonOptions& common,
-                        const Streams& streams) {
+std::string lacking(const Step& step, const std::vector<Step>& steps) {
+  const auto number = formats::certain_step_of(step.path);
+  if (!number) return {};
+  const std::string series = formats::series_of(step.path);
+  const Step* before = nullptr;
+  for (const Step& other : steps) {
+    const auto older = formats::certain_step_of(other.path);
+    if (older && *older < *number && formats::series_of(other.path) == series &&
+        (before == nullptr || *older > *formats::certain_step_of(before->path)))
+      before = &other;
+  }
+  if (before == nullptr) return {};
+  std::vector<std::string> lost;
+  std::set_difference(before->shape.begin(), before->shape.end(), step.shape.begin(),
+                      step.shape.end(), std::back_inserter(lost));
+  if (lost.empty()) return {};
+  return cat("lacks ", formats::escape(formats::joined(lost, ", ")), ", which ",
+             formats::escape(before->path.native()), " has");
+}
+
+void note_unread(const std::string& path, const formats::Checkpoint& checkpoint,
+                 const CommonOptions& common, const Streams& streams) {
   if (common.quiet || common.json) return;
-  constexpr std::size_t kMostFolders = 5;
-  const std::vector<std::string> apart = formats::folders_apart(path);
-  if (apart.empty()) return;
-  std::string names;
-  for (std::size_t i = 0; i < apart.size() && i < kMostFolders; ++i)
-    names += (i == 0 ? "" : ", ") + formats::escape(apart[i]);
-  if (apart.size() > kMostFolders)
-    names += formats::cat(" and ", apart.size() - kMostFolders, " more");
-  streams.err << "fsdp-ckpt: note: " << formats::escape(path) << ": only its own files were read; "
-              << "folders inside are checkpoints too: " << names << '\n';
+  constexpr std::size_t kMostNames = 5;
+  std::vector<std::string> unread =
+      formats::unread_checkpoints(path, formats::files_below(path, checkpoint));
+  if (unread.empty()) return;
+  const std::size_t more = unread.size() - std::min(unread.size(), kMostNames);
+  unread.resize(unread.size() - more);
+  streams.err << "fsdp-ckpt: note: " << formats::escape(path)
+              << ": checkpoints inside are no part of what was read: "
+              << formats::escape(formats::joined(unread, ", "));
+  if (more != 0) streams.err << " and " << more << " more";
+  streams.err << '\n';
 }
 
 }  // namespace fsdp::cli

@@ -2,11 +2,13 @@
 #include "tools/sound_search.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <map>
 #include <ostream>
+#include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/files/step_names.h"
 #include "formats/open.h"
 #include "formats/store/place.h"
 #include "tools/finding_report.h"
@@ -47,43 +49,67 @@ PassedOver passed_over_for(const std::string& path, const formats::Findings& fin
   return passed;
 }
 
-}  // namespace
-
-std::vector<std::string> run_checkpoints(const CommonOptions& common) {
-  std::vector<std::string> paths;
-  for (const auto& found : formats::checkpoints_below(common.path)) paths.push_back(found.native());
-  if (!paths.empty()) return newest_first(std::move(paths));
-  const std::string shown = formats::escape(common.path);
-  try {
-    formats::open_checkpoint(common.path, {common.allowed_globals});
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kUnknownFormat && formats::is_folder(common.path)) {
-      return paths;
+// Throws: kUnsupported: a name does not tell the step for what it is.
+void check_names_of(const std::vector<formats::Step>& steps) {
+  std::map<std::string, std::string> series;  // by the same without names of parts
+  for (const formats::Step& step : steps) {
+    const std::string name = formats::name_of_place(step.path);
+    if (formats::tells_step(name) && !formats::step_of(name)) {
+      throw Error(ErrorCode::kUnsupported, formats::escape(step.path.native()) +
+                                               ": the number in its name has more than 64 bits");
     }
-    throw;
+    const std::string own = formats::series_of(step.path);
+    const auto [known, added] = series.emplace(formats::without_part_names(own), own);
+    if (!added && known->second != own) {
+      throw Error(ErrorCode::kUnsupported,
+                  cat(formats::escape(own), " and ", formats::escape(known->second),
+                      ": look like parts of the same steps that lie in no folder of their own; "
+                      "which is the step is not known"));
+    }
   }
-  throw Error(ErrorCode::kUsage,
-              shown +
-                  ": is one checkpoint, not the folder of a run; verify says whether it is "
-                  "sound");
 }
 
-SoundCheckpoints find_sound(const std::vector<std::string>& paths, std::size_t wanted,
+}  // namespace
+
+std::vector<formats::Step> run_steps(const CommonOptions& common) {
+  const std::string shown = formats::escape(common.path);
+  formats::RunView view;
+  if (formats::is_folder(common.path)) {
+    view = formats::look_through(common.path);
+  } else {
+    formats::open_checkpoint(common.path, {common.allowed_globals});
+    view.is_step = true;
+  }
+  if (view.is_step) {
+    throw Error(ErrorCode::kUsage,
+                shown +
+                    ": is one checkpoint, not the folder of a run; verify says whether it is "
+                    "sound");
+  }
+  check_names_of(view.steps);
+  return newest_first(std::move(view.steps));
+}
+
+SoundCheckpoints find_sound(const std::vector<formats::Step>& steps, std::size_t wanted,
                             const std::function<bool(const std::string& path)>& counts,
                             ExaminationOptions options, const std::string& verb,
                             const Streams& streams) {
   SoundCheckpoints found;
-  for (const std::string& path : paths) {
+  for (const formats::Step& step : steps) {
+    const std::string path = step.path;
     if (found.sound.size() == wanted) break;
     if (!counts(path)) continue;
     options.common.path = path;
     try {
       Examination examination = examine(options, verb, streams);
       throw_if_unread(examination.report.findings, examination.path, nullptr);
-      if (judge(options, examination)) {
-        found.sound.push_back(path);
-      } else {
+      std::string lost = lacking(step, steps);
+      if (!judge(options, examination)) {
         found.passed.push_back(passed_over_for(path, examination.report.findings));
+      } else if (!lost.empty()) {
+        found.passed.push_back({path, std::string(code_name(ErrorCode::kShardMissing)), lost, 0});
+      } else {
+        found.sound.push_back(path);
       }
     } catch (const Error& error) {
       if (!is_passed_over(error.code())) throw;
@@ -108,7 +134,7 @@ void note_passed_over(const std::vector<PassedOver>& passed, const CommonOptions
 }
 
 formats::Json step_json(const std::string& path) {
-  const auto step = step_of(path);
+  const auto step = formats::step_of(path);
   return step ? formats::Json(*step) : formats::Json();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/base/json.h"
+#include "formats/steps.h"
 #include "tools/common.h"
 #include "tools/examination.h"
 
@@ -26,16 +27,18 @@ struct SoundCheckpoints {
   std::vector<PassedOver> passed;  // examined, and not sound; the newest first
 };
 
-// Returns the checkpoints below the folder of a run, the newest first; empty if it holds none.
-// Throws: kNotFound (no such folder); kUsage if it is not a folder, or is a checkpoint itself; what
-// formats::checkpoints_below throws.
-std::vector<std::string> run_checkpoints(const CommonOptions& common);
+// Returns the steps of a run, the newest first; empty if it holds none.
+// Throws: kNotFound (no such folder); kUsage if it is not a folder, or is one step itself;
+// kUnsupported if names do not tell which files are one step, or a number has more than 64 bits;
+// what formats::look_through throws.
+std::vector<formats::Step> run_steps(const CommonOptions& common);
 
-// Examines `paths` in their order until `wanted` of those that `counts` accepts are sound.
+// Examines `steps` in their order until `wanted` of those that `counts` accepts are sound and lack
+// nothing that an older one has.
 // What is no checkpoint after all, went away, or is being written meanwhile is passed over.
 // Throws: what says nothing about a checkpoint (kIo, kOutOfMemory, ...): an older one must not take
 // the place of one that could not be read; kInterrupted.
-SoundCheckpoints find_sound(const std::vector<std::string>& paths, std::size_t wanted,
+SoundCheckpoints find_sound(const std::vector<formats::Step>& steps, std::size_t wanted,
                             const std::function<bool(const std::string& path)>& counts,
                             ExaminationOptions options, const std::string& verb,
                             const Streams& streams);

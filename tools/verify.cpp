@@ -24,6 +24,7 @@ using Severity = formats::Finding::Severity;
 struct VerifyCommand {
   ExaminationOptions examined;
   std::size_t limit = 20;  // most findings listed for people
+  std::string lost;        // what older steps of the run have, and this one lacks; empty: nothing
 };
 
 // The worst of the findings; warnings leave a checkpoint sound.
@@ -56,6 +57,12 @@ formats::Json::Object outcome_json(const Examination& outcome, bool answer) {
   object.emplace_back("bytes_unchecked", outcome.report.bytes_unchecked);
   object.emplace_back("seal", sealing_json(outcome.sealing.seal));
   object.emplace_back("integrity", sealing_json(outcome.sealing.integrity));
+  formats::Json::Array parts;
+  for (const std::string& part : outcome.parts) {
+    parts.emplace_back(formats::Json::Object{
+        {"path", part}, {"verdict", verdict_of(findings_of_part(outcome, part)).word}});
+  }
+  object.emplace_back("parts", std::move(parts));
   object.emplace_back("findings", std::move(findings));
   return object;
 }
@@ -126,6 +133,11 @@ void print_text(const VerifyCommand& command, const Examination& outcome, bool a
   if (more != 0)
     streams.out << "and " << formats::group_digits(more) << " more; --limit shows more\n";
   if (answer && command.examined.common.quiet) return;
+  for (const std::string& part : outcome.parts) {
+    const Verdict verdict = verdict_of(findings_of_part(outcome, part));
+    streams.out << "part " << (part.empty() ? "." : formats::escape(part)) << ": "
+                << coloured(verdict.sentence, verdict.colour, streams.color) << '\n';
+  }
   streams.out << wrapped(summary(command, outcome, streams.color), streams.columns) << '\n';
 }
 
@@ -135,6 +147,14 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
   Examination outcome = examine(command.examined, "verify", streams);
   throw_if_unread(outcome.report.findings, outcome.path,
                   command.examined.common.json ? nullptr : &streams);
+  if (!command.lost.empty()) {
+    outcome.report.findings.push_back({.code = ErrorCode::kShardMissing,
+                                       .message = command.lost,
+                                       .file = {},
+                                       .key = {},
+                                       .bytes = {},
+                                       .severity = Severity::kWarning});
+  }
   const bool answer = judge(command.examined, outcome);
   if (command.examined.common.json) {
     json = outcome_json(outcome, answer);
@@ -157,15 +177,17 @@ formats::Json::Object unverified_json(const std::string& path, const Error& erro
 // Verifies one after another, and reports which are sound.  One that cannot be verified is an
 // error, and the others are still checked.  Returns the worst result of `verify`, 2 if one could
 // not be verified.
-int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
+int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
                const Streams& streams) {
   const std::string named = command.examined.common.path;
   std::array<std::size_t, 3> counts{};  // by exit status
   int worst = 0;
-  std::vector<std::string> sound;
+  std::vector<formats::Step> sound;
   formats::Json::Array checkpoints;
-  for (const std::string& path : paths) {
+  for (const formats::Step& step : steps) {
+    const std::string path = step.path;
     command.examined.common.path = path;
+    command.lost = lacking(step, steps);
     formats::Json::Object json;
     int status = 2;
     try {
@@ -180,10 +202,10 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     }
     worst = std::max(worst, status);
     ++counts.at(static_cast<std::size_t>(status));
-    sound.insert(sound.end(), status == 0 ? 1 : 0, path);
+    sound.insert(sound.end(), status == 0 ? 1 : 0, step);
     checkpoints.emplace_back(std::move(json));
   }
-  const std::string newest = sound.empty() ? std::string() : newest_first(std::move(sound)).front();
+  const std::string newest = sound.empty() ? std::string() : newest_first(std::move(sound)).front().path.native();
   if (command.examined.common.json) {
     formats::Json::Object object;
     object.emplace_back("schema", "fsdp-ckpt/verify-run/1");
@@ -193,7 +215,7 @@ int verify_run(VerifyCommand command, const std::vector<std::string>& paths,
     object.emplace_back("checkpoints", std::move(checkpoints));
     print_json(std::move(object), streams.out);
   } else if (!command.examined.common.quiet || worst != 0) {
-    std::string text = cat(counts[0], " of ", paths.size(), " checkpoints sound");
+    std::string text = cat(counts[0], " of ", steps.size(), " checkpoints sound");
     if (counts[1] != 0) text += cat(", ", counts[1], " not sound");
     if (counts[2] != 0) text += cat(", ", counts[2], " not verified");
     if (!newest.empty()) text += "; the newest sound one is " + formats::escape(newest);
@@ -221,12 +243,11 @@ class VerifyVerb : public Verb {
   int run(const CommonOptions& common, const Streams& streams) override {
     command_.examined.common = common;
     if (limit_) command_.limit = static_cast<std::size_t>(*limit_);
-    const auto listed = listed_checkpoints(common.path, more_);
+    const auto listed = listed_steps(common.path, more_);
     if (!listed.empty() && !formats::find_seal(common.path))
       return verify_run(command_, listed, streams);
     formats::Json::Object json;
     const int status = verify(command_, streams, json);
-    note_folders_apart(common.path, common, streams);
     if (common.json) print_json(std::move(json), streams.out);
     return status;
   }

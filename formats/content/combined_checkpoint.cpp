@@ -238,6 +238,18 @@ class JoinedCheckpoint : public Checkpoint, public TensorObjects {
 
 }  // namespace
 
+bool is_below(const Checkpoint& checkpoint, std::string_view name) {
+  const auto under = [&](const KeyPath& path) {
+    const auto* step = path.size() < 2 ? nullptr : std::get_if<std::string>(&path[0]);
+    return step != nullptr && *step == name;
+  };
+  const Index& index = checkpoint.index();
+  return std::all_of(index.tensors.begin(), index.tensors.end(),
+                     [&](const TensorEntry& tensor) { return under(tensor.path); }) &&
+         std::all_of(index.values.begin(), index.values.end(),
+                     [&](const ValueEntry& value) { return under(value.path); });
+}
+
 std::unique_ptr<Checkpoint> combine_checkpoints(std::vector<CheckpointPart> parts,
                                                 CheckpointDescription description,
                                                 Findings findings) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/checkpoint/checkpoint.h"
@@ -17,6 +18,9 @@ struct CheckpointPart {
   bool one_value = false;  // its content is one value; it has a tree, and no tensor is listed
   std::string folder;      // of its files within the whole, "" or with a slash at the end
 };
+
+// Returns whether everything is below the one top-level key `name`: {"model": ...}.
+bool is_below(const Checkpoint& checkpoint, std::string_view name);
 
 // `description` is of the whole; the number of ranks is the largest of the parts'.
 // Throws: kKey if two parts have the same key.

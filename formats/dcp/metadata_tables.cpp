@@ -46,8 +46,10 @@ std::optional<MetadataClass> known_class(std::string_view module, std::string_vi
       module == "torch.distributed._shard.checkpoint.metadata") {
     return record_class(name);
   }
+  // OLMo-core's own class has the same fields.
   if (module == "torch.distributed.checkpoint.filesystem" ||
-      module == "torch.distributed._shard.checkpoint.filesystem") {
+      module == "torch.distributed._shard.checkpoint.filesystem" ||
+      module == "olmo_core.distributed.checkpoint.filesystem") {
     if (name == "_StorageInfo") return MetadataClass::kStorageInfo;
   }
   if (module == "torch.distributed.checkpoint.planner") {

@@ -30,6 +30,13 @@ bool is_companion_name(std::string_view name) {
   return ends_with_any(name, kEndings);
 }
 
+bool is_description_name(std::string_view name) {
+  constexpr std::array<std::string_view, 12> kEndings = {".json", ".jsonl", ".txt",  ".md",
+                                                         ".py",   ".model", ".yaml", ".yml",
+                                                         ".toml", ".jinja", ".log",  "latest"};
+  return ends_with_any(name, kEndings) || name == "training_args.bin";
+}
+
 bool is_member_name(std::string_view name) {
   constexpr std::array<std::string_view, 3> kEndings = {".safetensors", ".distcp", ".metadata"};
   return ends_with_any(name, kEndings) || is_companion_name(name);

@@ -15,6 +15,10 @@ bool is_checkpoint_name(std::string_view name);
 // Returns whether a file of that name is one that trainers put beside the data of a checkpoint.
 bool is_companion_name(std::string_view name);
 
+// Returns whether a file of that name describes a model or a run and holds no state: "config.json",
+// "tokenizer.model", "training_args.bin", "latest".
+bool is_description_name(std::string_view name);
+
 // Returns whether a file of that name belongs to the folder of a checkpoint, as data, metadata or
 // companion, so that replacing the checkpoint may remove it.
 bool is_member_name(std::string_view name);

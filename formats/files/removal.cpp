@@ -183,11 +183,19 @@ void RunFolder::remove(const std::filesystem::path& below, const RemovableState&
   }
 }
 
-void RunFolder::remove_leftovers_beside(const std::filesystem::path& below) const {
+std::vector<std::filesystem::path> RunFolder::leftovers_beside(
+    const std::filesystem::path& below) const {
   const FileDescriptor parent = open_parent(below);
+  std::vector<std::filesystem::path> leftovers;
   for (const std::string& name : names_in(parent.get(), shown(below))) {
-    if (is_removed_name(name)) remove_tree(parent.get(), name, shown(below), 0);
+    if (is_removed_name(name)) leftovers.push_back(below.parent_path() / name);
   }
+  return leftovers;
+}
+
+void RunFolder::remove_leftover(const std::filesystem::path& leftover) const {
+  const FileDescriptor parent = open_parent(leftover);
+  remove_tree(parent.get(), leftover.filename(), shown(leftover), 0);
 }
 
 }  // namespace fsdp::formats

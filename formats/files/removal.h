@@ -48,8 +48,11 @@ class RunFolder {
   // Throws: kChanged if the state is another one: it is as it was; kExists if a file is in the way;
   // kIo, naming what is left.
   void remove(const std::filesystem::path& below, const RemovableState& state) const;
-  // Removes what killed runs left in the folder that holds `below`.  Throws: kIo.
-  void remove_leftovers_beside(const std::filesystem::path& below) const;
+  // Returns what killed runs left in the folder that holds `below`, as paths below the run.
+  // Throws: kIo.
+  std::vector<std::filesystem::path> leftovers_beside(const std::filesystem::path& below) const;
+  // Removes one of them.  Throws: kIo.
+  void remove_leftover(const std::filesystem::path& leftover) const;
 
  private:
   FileDescriptor open_parent(const std::filesystem::path& below) const;

@@ -22,6 +22,9 @@ constexpr std::size_t kOpenedAtOnce = 16;
 constexpr std::uint64_t kTailBytes = 64U << 10U;
 constexpr std::uint64_t kStoredEndBytes = 256U << 10U;
 
+// Of each of two parts that are compared, at a time.
+constexpr std::uint64_t kSlabBytes = 4U << 20U;
+
 // Entry `entry` of the archive of file `file`.
 struct EntryRef {
   std::uint32_t file;
@@ -122,8 +125,52 @@ void TorchFileSet::add_value(KeyPath path, Value value, std::uint32_t file) {
   index_.add(ValueEntry{std::move(key), std::move(path), {file, 0, 0, 0}});
 }
 
+bool TorchFileSet::are_equal(const Part& a, const Part& b) const {
+  const auto crc = [&](const Part& part) -> std::optional<std::uint32_t> {
+    const TorchFile& torch = torch_[part.file];
+    const StorageRecord& record = torch.records.at(part.storage.key);
+    const bool alone = part.view.strides == row_major_strides(part.box.size) &&
+                       volume(part.box.view()) * item_bytes(part.view.dtype) == record.bytes;
+    return alone && !torch.big_endian && !torch.without_crcs ? record.crc : std::nullopt;
+  };
+  const bool alike = a.view.conjugate == b.view.conjugate && a.view.negate == b.view.negate;
+  if (const auto one = crc(a), other = crc(b); alike && one && other) return *one == *other;
+  // Otherwise in slabs of the first dimension.
+  const ChunkData first = data_of(a);
+  const ChunkData second = data_of(b);
+  std::vector<std::int64_t> size = a.box.size;
+  const std::int64_t rows = size.empty() ? 1 : size[0];
+  const std::uint64_t bytes = volume(a.box.view()) * item_bytes(a.view.dtype);
+  if (bytes == 0) return true;
+  const std::uint64_t row = bytes / static_cast<std::uint64_t>(rows);
+  const auto most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kSlabBytes / row));
+  std::vector<std::int64_t> begin(size.size(), 0);
+  std::vector<std::byte> scratch(kSlabBytes);
+  std::vector<std::byte> left;
+  std::vector<std::byte> right;
+  for (std::int64_t at = 0; at < rows; at += most) {
+    const std::int64_t count = std::min(most, rows - at);
+    if (!size.empty()) {
+      begin[0] = at;
+      size[0] = count;
+    }
+    const auto read = [&](const ChunkData& data, std::vector<std::byte>& out) {
+      out.resize(row * static_cast<std::uint64_t>(count));
+      gather(data, a.box.size, begin, size, out, row_major_strides(size), scratch);
+      transform_elements(data, out);
+    };
+    read(first, left);
+    read(second, right);
+    if (left != right) return false;
+  }
+  return true;
+}
+
 ChunkData TorchFileSet::chunk(const TensorEntry& tensor, std::size_t chunk) const {
-  const Part& part = parts_.at(tensor.key).at(chunk);
+  return data_of(parts_.at(tensor.key).at(chunk));
+}
+
+ChunkData TorchFileSet::data_of(const Part& part) const {
   TensorValue view = part.view;
   view.storage = &part.storage;
   check_headers(torch_[part.file], *pool_.get(part.file));

@@ -62,10 +62,14 @@ class TorchFileSet : public Checkpoint {
   // Throws: kKey if there is an entry with that key.
   void add_tensor(KeyPath path, DType dtype, std::vector<std::int64_t> shape,
                   std::vector<Part> parts);
+  // Compares two parts of the same box, by the checksums of their storages where these are of
+  // nothing else, else by their bytes.  Throws: what reading throws.
+  bool are_equal(const Part& a, const Part& b) const;
   void add_value(KeyPath path, Value value, std::uint32_t file);
 
  private:
   std::string fresh_key(const KeyPath& path) const;
+  ChunkData data_of(const Part& part) const;
   StreamPlace place(std::uint32_t file) const;
 
   Directory folder_;

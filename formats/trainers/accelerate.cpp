@@ -13,7 +13,6 @@
 #include "formats/content/combined_checkpoint.h"
 #include "formats/dcp/checkpoint.h"
 #include "formats/files/file.h"
-#include "formats/torch/checkpoint.h"
 #include "formats/trainers/per_rank.h"
 #include "formats/trainers/trainer_files.h"
 
@@ -103,27 +102,13 @@ std::vector<Member> members_of(const fs::path& path, std::vector<std::string>* o
   return members;
 }
 
-// Returns whether everything is below one key: {"model": ...}, as in all but very old releases.
-bool is_wrapped(const Checkpoint& checkpoint, std::string_view name) {
-  const auto under = [&](const KeyPath& path) {
-    const auto* step = path.size() < 2 ? nullptr : std::get_if<std::string>(&path[0]);
-    return step != nullptr && *step == name;
-  };
-  const Index& index = checkpoint.index();
-  return std::all_of(index.tensors.begin(), index.tensors.end(),
-                     [&](const TensorEntry& tensor) { return under(tensor.path); }) &&
-         std::all_of(index.values.begin(), index.values.end(),
-                     [&](const ValueEntry& value) { return under(value.path); });
-}
-
 }  // namespace
 
 bool is_accelerate_folder(const fs::path& folder) {
   const std::vector<Member> members = members_of(folder);
-  // optimizer.bin alone means nothing: many programs use that name.
-  return std::any_of(members.begin(), members.end(), [](const Member& member) {
-    return !member.optimizer || !member.folder.empty();
-  });
+  // "optimizer" alone means nothing: many programs use that name.
+  return std::any_of(members.begin(), members.end(),
+                     [](const Member& member) { return !member.optimizer; });
 }
 
 std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
@@ -139,13 +124,13 @@ std::unique_ptr<Checkpoint> open_accelerate(const fs::path& path,
     if (!member.folder.empty()) {
       part.checkpoint = dcp::open_dcp(path / member.folder, allowed_globals);
       part.folder = member.folder + "/";
-      part.unwrap = is_wrapped(*part.checkpoint, base);
+      part.unwrap = is_below(*part.checkpoint, base);
       layout = "sharded";
     } else if (member.ranks) {
       part.checkpoint = open_rank_files(path, *member.ranks);
       if (layout.empty()) layout = "per-rank";
     } else {
-      part.checkpoint = open_torch_save(path / member.file);
+      part.checkpoint = open_saved_file(path / member.file);
       if (layout.empty()) layout = "full";
     }
     trees = trees && part.checkpoint->tree().has_value();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -10,7 +11,10 @@
 #include "formats/base/text.h"
 #include "formats/content/combined_checkpoint.h"
 #include "formats/content/state_tree.h"
+#include "formats/content/tensor_value.h"
 #include "formats/files/no_answer.h"
+#include "formats/store/place.h"
+#include "formats/torch/checkpoint.h"
 #include "formats/torch/file_set.h"
 #include "formats/torch/stored_file.h"
 #include "formats/trainers/sharded_value.h"
@@ -47,6 +51,8 @@ class PerRankCheckpoint : public TorchFileSet {
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
+    if (const auto torn = torn_.find(tensor.key); torn != torn_.end())
+      throw Error(ErrorCode::kMismatch, cat(description_.path, ": ", quote(tensor.key, 200), ": ", torn->second));
     if (flat_.contains(tensor.key)) {
       throw Error(ErrorCode::kUnsupported,
                   cat(description_.path, ": ", quote(tensor.key, 200),
@@ -70,7 +76,9 @@ class PerRankCheckpoint : public TorchFileSet {
     DType dtype = DType::kFloat32;
     std::vector<std::int64_t> shape;
     std::vector<Part> parts;
-    std::set<std::vector<std::int64_t>> places;  // places of the parts: replicas hold the same
+    // The part at each place, by its position in `parts`; replicas have to be equal to it.
+    std::map<std::vector<std::int64_t>, std::size_t> places;
+    std::string torn;  // what two ranks hold otherwise; empty: nothing
     Value value;
     std::uint32_t file = 0;
   };
@@ -133,8 +141,11 @@ class PerRankCheckpoint : public TorchFileSet {
     } else if (entries_[at->second].file == file) {
       throw Error(ErrorCode::kKey, "two entries have this name");
     }
-    if (!sharded) return;
     Entry& entry = entries_[at->second];
+    if (!sharded) {
+      if (!fresh) compare_whole(file, leaf, entry);
+      return;
+    }
     if (!entry.sharded || entry.dtype != sharded->dtype || entry.shape != sharded->shape) {
       throw Error(
           entry.dtype != sharded->dtype ? ErrorCode::kDtype : ErrorCode::kShape,
@@ -145,9 +156,34 @@ class PerRankCheckpoint : public TorchFileSet {
     for (const ShardedValue::Local& local : sharded->locals) {
       std::vector<std::int64_t> place = local.box.offset;
       place.insert(place.end(), local.box.size.begin(), local.box.size.end());
-      if (entry.places.insert(std::move(place)).second)
-        entry.parts.push_back(part_of(local.box, file, local.tensor));
+      Part part = part_of(local.box, file, local.tensor);
+      const auto [known, first] = entry.places.try_emplace(std::move(place), entry.parts.size());
+      if (first) {
+        entry.parts.push_back(std::move(part));
+      } else if (const Part& other = entry.parts[known->second];
+                 entry.torn.empty() && !are_equal(other, part)) {
+        entry.torn = cat(index_.files[other.file].name, " and ", index_.files[file].name,
+                         " hold ", box_text(part.box.view()),
+                         " with other bytes: replicas that differ, or tensors of several groups "
+                         "of ranks (experts) under one name");
+      }
     }
+  }
+
+  // A tensor that is whole on every rank is taken from the first one.
+  void compare_whole(std::uint32_t file, const Leaf& leaf, const Entry& entry) {
+    const auto tensor = dense_tensor(leaf.value);
+    if (!tensor || !entry.tensor || entry.sharded || !is_differentiable(entry.dtype)) return;
+    const bool alike = tensor->dtype == entry.dtype && tensor->shape == entry.shape;
+    if (alike && are_equal(entry.parts[0], part_of(whole_box(tensor->shape), file, *tensor))) return;
+    if (!unlike_.insert(leaf.key).second) return;
+    findings_.push_back({.code = ErrorCode::kMismatch,
+                         .message = cat("is another tensor than in ",
+                                        index_.files[entry.file].name, ", which is taken"),
+                         .file = index_.files[file].name,
+                         .key = leaf.key,
+                         .bytes = {},
+                         .severity = Finding::Severity::kWarning});
   }
 
   void add(Entry& entry) {
@@ -157,6 +193,14 @@ class PerRankCheckpoint : public TorchFileSet {
     }
     add_tensor(std::move(entry.path), entry.dtype, std::move(entry.shape), std::move(entry.parts));
     const std::string& key = index_.tensors.back().key;
+    if (!entry.torn.empty()) {
+      findings_.push_back({.code = ErrorCode::kMismatch,
+                           .message = entry.torn,
+                           .file = {},
+                           .key = key,
+                           .bytes = {}});
+      torn_.emplace(key, std::move(entry.torn));
+    }
     if (entry.sharded && is_flat_parameter(key)) flat_.insert(key);
   }
 
@@ -184,6 +228,8 @@ class PerRankCheckpoint : public TorchFileSet {
   std::vector<Entry> entries_;  // while opening
   std::unordered_map<std::string, std::size_t> by_key_;
   std::set<std::string> flat_;
+  std::map<std::string, std::string> torn_;  // by key, what two ranks hold otherwise
+  std::set<std::string> unlike_;             // keys of whole tensors that differ between ranks
   bool same_keys_ = true;
   std::int64_t ranks_ = 1;
 };
@@ -277,6 +323,19 @@ std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
 std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
                                             const RankFiles& set, const PartFinder& find) {
   return std::make_unique<PerRankCheckpoint>(Directory::open(folder), set, find);
+}
+
+std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path) {
+  auto checkpoint = open_torch_save(path);
+  const auto& values = checkpoint->index().values;
+  const bool sharded = std::any_of(values.begin(), values.end(), [&](const ValueEntry& value) {
+    return special_tensor(checkpoint->value(value)) == "sharded";
+  });
+  if (!sharded) return checkpoint;
+  const std::string name = path.filename();
+  RankFiles one{name, {{0, name}}};
+  for (const RankFiles& set : rank_files({name})) one.files[0].first = set.files[0].first;
+  return open_rank_files(folder_of_place(path), one);
 }
 
 bool is_rank_folder(const std::filesystem::path& folder) {

@@ -48,6 +48,10 @@ using PartFinder = std::function<std::optional<ShardedValue>(std::int64_t rank, 
 std::unique_ptr<Checkpoint> open_rank_files(const std::filesystem::path& folder,
                                             const RankFiles& set, const PartFinder& find);
 
+// Opens a torch.save file.  One that a rank saved on its own shows which part of each tensor it
+// holds: the other parts are holes.
+std::unique_ptr<Checkpoint> open_saved_file(const std::filesystem::path& path);
+
 // Opens the sets of a folder, each under its name if there are several.
 // Requires: at least one holds sharded tensors.
 std::unique_ptr<Checkpoint> open_rank_folder(const std::filesystem::path& folder);

@@ -10,6 +10,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/torch_globals.h"
+#include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
 #include "formats/files/no_answer.h"
 #include "formats/store/place.h"
@@ -60,7 +61,8 @@ bool is_trainer_file(const std::string& name) {
 Findings left_out_finding(const std::vector<std::string>& names) {
   std::string text;
   for (const std::string& name : names) {
-    if (!name.starts_with('.')) text += (text.empty() ? "" : ", ") + escape(name);
+    if (!name.starts_with('.') && !is_description_name(name))
+      text += (text.empty() ? "" : ", ") + escape(name);
   }
   if (text.empty()) return {};
   return {{.code = ErrorCode::kExtraFile,

@@ -23,12 +23,13 @@ struct TrainerFiles {
 
 // Reads those of `names` that are torch.save files of plain values.  With `one_value` each is one
 // value.  A file with such a name that cannot be read is damage: trainers write nothing else under
-// it.  A warning lists the other names, unless they are hidden.  Throws: kIo, kOutOfMemory,
+// it.  A warning lists the other names, as left_out_finding does.  Throws: kIo, kOutOfMemory,
 // kInterrupted.
 TrainerFiles trainer_files(const std::filesystem::path& folder,
                            const std::vector<std::string>& names, bool one_value);
 
-// Returns a warning that lists files that are not read; none if these are only hidden files.
+// Returns a warning that lists files that are not read; none if these are only hidden ones and
+// descriptions (checkpoint_names.h).
 Findings left_out_finding(const std::vector<std::string>& names);
 
 }  // namespace fsdp::formats

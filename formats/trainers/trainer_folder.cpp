@@ -18,6 +18,7 @@
 #include "formats/torch/checkpoint.h"
 #include "formats/torch/index.h"
 #include "formats/torch/stream.h"
+#include "formats/trainers/per_rank.h"
 #include "formats/trainers/trainer_files.h"
 
 namespace fsdp::formats::trainer {
@@ -84,13 +85,13 @@ std::unique_ptr<Checkpoint> open_trainer_folder(const fs::path& folder) {
     std::erase(names, index);
   } else {
     const std::string file = *model_of(names, folder);
-    model.checkpoint = open_torch_save(folder / file);
+    model.checkpoint = open_saved_file(folder / file);
     std::erase(names, file);
   }
   parts.push_back(std::move(model));
   if (const auto file = optimizer_of(names, folder)) {
     parts.push_back(
-        {.checkpoint = open_torch_save(folder / *file), .name = "optimizer", .folder = {}});
+        {.checkpoint = open_saved_file(folder / *file), .name = "optimizer", .folder = {}});
     std::erase(names, *file);
   }
   TrainerFiles beside = trainer_files(folder, names, false);

@@ -79,6 +79,35 @@ void check_torch_archive(const ZipDirectory& directory, const std::vector<ZipLoc
   }
 }
 
+bool has_capitals(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
+}
+
+// Throws: kZipDuplicate: two names are equal but for case.  PyTorch looks for records without regard
+// to case, and so may find the other one.
+void check_names_apart(const std::vector<ZipEntry>& entries) {
+  if (entries.empty()) return;
+  // Most often one folder holds everything, in small letters.
+  const std::string& first = entries.front().name;
+  const std::string_view folder = std::string_view(first).substr(0, first.find('/') + 1);
+  const bool plain = std::all_of(entries.begin(), entries.end(), [&](const ZipEntry& entry) {
+    return entry.name.starts_with(folder) &&
+           !has_capitals(std::string_view(entry.name).substr(folder.size()));
+  });
+  std::vector<std::string> lower;
+  for (const ZipEntry& entry : entries) {
+    if (plain) break;
+    lower.push_back(entry.name);
+    for (char& c : lower.back()) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  std::sort(lower.begin(), lower.end());
+  const auto twice = std::adjacent_find(lower.begin(), lower.end());
+  if (twice != lower.end()) {
+    throw zip_error(ErrorCode::kZipDuplicate, "two entries are called ", quote(*twice),
+                    " in letters of other case, between which PyTorch does not tell");
+  }
+}
+
 }  // namespace
 
 ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits,
@@ -96,6 +125,7 @@ ZipReader::ZipReader(const ByteSource& source, const ZipLimits& limits,
     throw zip_error(ErrorCode::kZipDuplicate, "entry ", quote(name(*twice)),
                     " is in the directory twice");
   }
+  check_names_apart(directory.entries);
   unread_headers_ = reading.later && foretell_payloads(directory);
   if (!unread_headers_) {
     const std::vector<ZipLocalFacts> facts =

@@ -143,7 +143,7 @@ TEST_F(PruneTest, other_series_links_and_foreign_files_stay) {
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.out, HasSubstr("kept " + step(2) + ": a link leads to it\n"));
   EXPECT_THAT(result.out, HasSubstr("kept " + step(10) + ": holds 'notes.txt'"));
-  EXPECT_THAT(result.out, HasSubstr("kept " + step(20) + ": holds another checkpoint, 'step-99'"));
+  EXPECT_THAT(result.out, HasSubstr("kept " + step(20) + ": holds another step, 'step-99'"));
   EXPECT_EQ(left().size(), 7U);
   EXPECT_TRUE(std::filesystem::exists(run_ + "/deep/step-1"));
   EXPECT_EQ(run_cli({"prune", run_, "--keep", "1", "--whole-folders"}).status, 1);
@@ -182,6 +182,14 @@ TEST_F(PruneTest, the_rest_of_a_killed_run_is_no_checkpoint_and_goes) {
   EXPECT_THAT(left(), UnorderedElementsAre("step-10", "step-20", "step-30"));
 }
 
+TEST_F(PruneTest, what_is_removed_of_a_killed_run_is_said) {
+  std::filesystem::rename(step(2), run_ + "/.step-2.fsdp-removed");
+  const std::string rest = run_ + "/.step-2.fsdp-removed";
+  EXPECT_THAT(run_cli({"prune", run_, "--keep", "3", "-n"}).err, HasSubstr("would remove " + rest));
+  EXPECT_TRUE(std::filesystem::exists(rest));
+  EXPECT_THAT(run_cli({"prune", run_, "--keep", "3"}).err, HasSubstr("removed " + rest));
+}
+
 TEST_F(PruneTest, names_with_control_characters_are_shown_escaped) {
   copy_of(kSmall, "run/\x1b[31mstep-1");
   copy_of(kSmall, "run/\x1b[31mstep-90");
@@ -201,9 +209,131 @@ TEST_F(PruneTest, words_are_checked) {
   EXPECT_EQ(left().size(), 4U);
 }
 
-TEST(Pruning, a_series_is_a_path_without_its_numbers) {
-  EXPECT_EQ(series_of("deep/step-0400/model.pt"), "deep/step-#/model.pt");
-  EXPECT_EQ(series_of("epoch=1-step=20.ckpt"), "epoch=#-step=#.ckpt");
+// Other numbers in a name are of another model, or another run.
+TEST_F(PruneTest, only_names_that_differ_in_the_step_are_compared) {
+  for (const char* name : {"exp1/step-100", "exp2/step-50", "exp1/step-20"}) {
+    std::filesystem::create_directories(std::filesystem::path(path("runs/" + std::string(name))).parent_path());
+    copy_of(kSmall, "runs/" + std::string(name));
+  }
+  const CliResult result = run_cli({"prune", path("runs"), "--keep", "1"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_FALSE(std::filesystem::exists(path("runs/exp1/step-20")));
+  EXPECT_TRUE(std::filesystem::exists(path("runs/exp2/step-50")));
+  EXPECT_THAT(result.out, HasSubstr("kept 1 checkpoint of another series, exp2/step-#\n"));
+  for (const char* name : {"model_7B_step100.pt", "model_13B_step50.pt"}) {
+    std::filesystem::create_directory(path("files"));
+    copy_of("2.11.0/zip_pt/full.pt", "files/" + std::string(name));
+  }
+  EXPECT_EQ(run_cli({"prune", path("files"), "--keep", "1"}).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(path("files/model_13B_step50.pt")));
+}
+
+// Two folders inside each step; nothing in their names but "optimizer" is known to a layout.
+class StepPartsTest : public PruneTest {
+ protected:
+  void SetUp() override {
+    for (const int number : {10, 20, 30}) make_parts(number);
+  }
+  void make_parts(int number) const {
+    for (const char* part : {"weights", "optimizer"}) {
+      std::filesystem::create_directories(step(number) + "/policy");
+      copy_of(kSmall, "run/step-" + std::to_string(number) + "/policy/" + part);
+    }
+  }
+  std::string weights(int number) const { return step(number) + "/policy/weights"; }
+};
+
+TEST_F(StepPartsTest, a_step_is_sound_if_every_part_is) {
+  std::filesystem::remove(weights(30) + "/__0_0.distcp");
+  const CliResult verified = run_cli({"verify", step(30)});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_THAT(verified.out, HasSubstr("part policy/optimizer: sound\n"));
+  EXPECT_THAT(verified.out, HasSubstr("part policy/weights: damaged\n"));
+  EXPECT_THAT(verified.out, HasSubstr("damage[SHARD_MISSING]: policy/weights/__0_0.distcp"));
+  const formats::Json json = formats::parse_json(run_cli({"verify", step(30), "--json"}).out);
+  ASSERT_EQ(json.find("parts")->as_array()->size(), 2U);
+  EXPECT_EQ(*json.find("parts")->as_array()->at(1).find("verdict")->as_string(), "damaged");
+  EXPECT_EQ(run_cli({"latest", run_}).out, step(20) + "\n");
+  EXPECT_EQ(run_cli({"prune", run_, "--keep", "1"}).status, 0);
+  EXPECT_THAT(left(), UnorderedElementsAre("step-20", "step-30"));
+}
+
+TEST_F(StepPartsTest, a_step_that_lost_a_part_is_not_the_one_to_keep) {
+  std::filesystem::remove_all(step(30) + "/policy/optimizer");
+  EXPECT_EQ(run_cli({"latest", run_}).out, step(20) + "\n");
+  EXPECT_EQ(run_cli({"verify", step(30)}).status, 0) << "nothing in it tells of another part";
+  EXPECT_THAT(run_cli({"verify", run_}).out,
+              HasSubstr("warning[SHARD_MISSING]: lacks policy/optimizer, which " + step(20) +
+                        " has"));
+  EXPECT_EQ(run_cli({"prune", run_, "--keep", "1"}).status, 0);
+  EXPECT_THAT(left(), UnorderedElementsAre("step-20", "step-30"));
+}
+
+TEST_F(StepPartsTest, an_optimizer_alone_is_no_model) {
+  for (const int number : {10, 20, 30}) std::filesystem::remove_all(weights(number));
+  const CliResult verified = run_cli({"verify", step(30)});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_THAT(verified.out, HasSubstr("damage[SHARD_MISSING]: holds policy/optimizer, and no "
+                                      "model"));
+  EXPECT_EQ(run_cli({"latest", run_}).status, 1);
+}
+
+TEST_F(StepPartsTest, every_part_is_in_the_output) {
+  ASSERT_EQ(run_cli({"consolidate", step(30), path("one.pt")}).status, 0);
+  const CliResult shown = run_cli({"inspect", path("one.pt"), "--json"});
+  EXPECT_THAT(shown.out, HasSubstr("\"weights."));
+  EXPECT_THAT(shown.out, HasSubstr("\"optimizer."));
+  const CliResult one = run_cli({"latest", step(30)});
+  EXPECT_EQ(one.status, 2);
+  EXPECT_THAT(one.err, HasSubstr("is one checkpoint, not the folder of a run"));
+}
+
+TEST_F(PruneTest, parts_that_lie_in_no_folder_of_their_own_are_refused) {
+  std::filesystem::remove_all(run_);
+  std::filesystem::create_directory(run_);
+  for (const char* name : {"model_step10.pt", "optim_step10.pt", "model_step20.pt"})
+    copy_of("2.11.0/zip_pt/full.pt", std::string("run/") + name);
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"latest", run_}, {"prune", run_, "--keep", "1"}}) {
+    const CliResult result = run_cli(words);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.err, HasSubstr("look like parts of the same steps"));
+  }
+  EXPECT_EQ(left().size(), 3U);
+}
+
+TEST_F(PruneTest, a_number_that_nothing_can_hold_is_refused) {
+  copy_of(kSmall, "run/step-99999999999999999999");
+  const CliResult result = run_cli({"prune", run_, "--keep", "1"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("the number in its name has more than 64 bits"));
+  EXPECT_EQ(left().size(), 5U);
+}
+
+TEST_F(PruneTest, links_protect_however_deep_they_lie) {
+  std::filesystem::create_directories(run_ + "/a/b/c/d/e/f");
+  std::filesystem::create_directory_symlink(step(2), run_ + "/a/b/c/d/e/f/best");
+  EXPECT_EQ(run_cli({"prune", run_, "--keep", "1"}).status, 0);
+  EXPECT_TRUE(std::filesystem::exists(step(2)));
+  EXPECT_FALSE(std::filesystem::exists(step(10)));
+}
+
+TEST_F(PruneTest, a_folder_with_the_name_of_a_seal_is_foreign) {
+  std::filesystem::create_directory(step(2) + "/mine.fsdp_seal.json");
+  const CliResult result = run_cli({"prune", run_, "--keep", "1"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("kept " + step(2) + ": holds 'mine.fsdp_seal.json'"));
+}
+
+TEST_F(LatestTest, names_that_tell_no_step_have_no_newest) {
+  std::filesystem::remove_all(run_);
+  std::filesystem::create_directory(run_);
+  copy_of("2.11.0/zip_pt/full.pt", "run/bert.pt");
+  EXPECT_EQ(run_cli({"latest", run_}).out, run_ + "/bert.pt\n");
+  copy_of("2.11.0/zip_pt/full.pt", "run/llama.pt");
+  const CliResult result = run_cli({"latest", run_});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("does not tell its step for certain"));
 }
 
 TEST_F(PruneTest, checkpoints_in_a_store_stay) {

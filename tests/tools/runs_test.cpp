@@ -15,34 +15,16 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(Runs, a_name_tells_the_step) {
-  EXPECT_EQ(step_of("run/step-400"), 400U);
-  EXPECT_EQ(step_of("run/step-400/"), 400U);
-  EXPECT_EQ(step_of("epoch=3-step=1200.ckpt"), 1200U);
-  EXPECT_EQ(step_of("step1000_of_9"), 1000U);
-  EXPECT_EQ(step_of("checkpoint_1000"), 1000U);
-  EXPECT_EQ(step_of("epoch=3-val_loss=0.25.ckpt"), 3U);
-  EXPECT_EQ(step_of("iteration_7_of_9"), 7U);
-  EXPECT_EQ(step_of("00000250"), 250U);
-  EXPECT_EQ(step_of("footsteps/7.pt"), 7U);
-  EXPECT_EQ(step_of("step-400/last"), std::nullopt);
-  EXPECT_EQ(step_of("model.safetensors"), std::nullopt);
-  EXPECT_EQ(step_of("step-99999999999999999999999"), std::nullopt);
-  EXPECT_EQ(step_of(""), std::nullopt);
-}
-
-TEST(Runs, some_names_leave_no_doubt) {
-  EXPECT_EQ(certain_step_of("epoch=3-step=1200.ckpt"), 1200U);
-  EXPECT_EQ(certain_step_of("checkpoint_1000"), 1000U);
-  EXPECT_EQ(certain_step_of("iter_0000500"), 500U);
-  EXPECT_EQ(certain_step_of("v2-loss7"), std::nullopt);
-  EXPECT_EQ(certain_step_of("last.ckpt"), std::nullopt);
-  EXPECT_EQ(certain_step_of("step-99999999999999999999999"), std::nullopt);
+std::vector<std::string> paths_of(const std::vector<formats::Step>& steps) {
+  std::vector<std::string> paths;
+  for (const formats::Step& step : steps) paths.push_back(step.path);
+  return paths;
 }
 
 TEST(Runs, the_newest_comes_first_and_later_ones_of_a_step_before) {
-  EXPECT_THAT(newest_first({"last", "step-2", "step-10", "step-10.pt"}),
-              ElementsAre("step-10.pt", "step-10", "step-2", "last"));
+  EXPECT_THAT(
+      paths_of(newest_first({{"last", {}, {}}, {"step-2", {}, {}}, {"step-10", {}, {}}, {"step-10.pt", {}, {}}})),
+      ElementsAre("step-10.pt", "step-10", "step-2", "last"));
 }
 
 class RunsTest : public CliTest {
@@ -62,13 +44,13 @@ class RunsTest : public CliTest {
 
 TEST_F(RunsTest, checkpoints_below_a_folder_are_found_in_natural_order) {
   const std::string folder = run();
-  EXPECT_THAT(listed_checkpoints(folder, {}),
+  EXPECT_THAT(paths_of(listed_steps(folder, {})),
               ElementsAre(folder + "/deep/step-5", folder + "/step-2", folder + "/step-10",
                           folder + "/step-20"));
-  EXPECT_TRUE(listed_checkpoints(folder + "/step-2", {}).empty());
-  EXPECT_TRUE(listed_checkpoints(folder + "/logs", {}).empty());
-  EXPECT_TRUE(listed_checkpoints(path("nowhere"), {}).empty());
-  EXPECT_THAT(listed_checkpoints(folder + "/step-2", {path("nowhere")}),
+  EXPECT_TRUE(listed_steps(folder + "/step-2", {}).empty());
+  EXPECT_TRUE(listed_steps(folder + "/logs", {}).empty());
+  EXPECT_TRUE(listed_steps(path("nowhere"), {}).empty());
+  EXPECT_THAT(paths_of(listed_steps(folder + "/step-2", {path("nowhere")})),
               ElementsAre(folder + "/step-2", path("nowhere")));
 }
 
@@ -145,15 +127,21 @@ TEST_F(RunsTest, files_without_their_content_are_errors_and_not_left_out) {
   EXPECT_EQ(run_cli({"verify", folder}).status, 0);
 }
 
-// safetensors files make the folder itself a checkpoint, which is read without those inside.
-TEST_F(RunsTest, verify_tells_of_checkpoints_that_it_did_not_look_at) {
+// safetensors files make the folder itself a checkpoint, with others inside.
+TEST_F(RunsTest, verify_reads_every_checkpoint_inside_and_inspect_tells_of_them) {
   const std::string folder = run();
   std::filesystem::copy(golden_path("2.11.0/hf_plain/ckpt"), folder,
                         std::filesystem::copy_options::recursive);
   const CliResult result = run_cli({"verify", folder});
-  EXPECT_THAT(result.err,
-              HasSubstr("folders inside are checkpoints too: step-2, step-10, step-20"));
-  EXPECT_EQ(run_cli({"verify", folder, "-q"}).err, "");
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out, HasSubstr("part .: sound\n"));
+  EXPECT_THAT(result.out, HasSubstr("part step-10: sound\n"));
+  EXPECT_THAT(result.out, HasSubstr("part step-20: damaged\n"));
+  EXPECT_THAT(result.out, HasSubstr("damage[SHARD_MISSING]: step-20/__0_0.distcp"));
+  const CliResult shown = run_cli({"inspect", folder});
+  EXPECT_THAT(shown.err, HasSubstr("no part of what was read: deep/step-5, step-2, step-10, "
+                                   "step-20"));
+  EXPECT_EQ(run_cli({"inspect", folder, "-q"}).err, "");
 }
 
 TEST_F(RunsTest, an_interrupted_save_in_a_run_is_damaged) {

@@ -100,7 +100,9 @@ TEST_F(RemovalTest, a_rest_of_a_killed_run_is_in_the_way_until_it_is_removed) {
   const RemovableState state = run.state("deep/step-1");
   EXPECT_EQ(code_of_removal(run, state), ErrorCode::kExists);
   EXPECT_TRUE(fs::exists(at("deep/step-1/inner/b")));
-  run.remove_leftovers_beside("deep/step-1");
+  const auto leftovers = run.leftovers_beside("deep/step-1");
+  EXPECT_EQ(leftovers, std::vector<fs::path>{"deep/.step-1.fsdp-removed"});
+  run.remove_leftover(leftovers.at(0));
   EXPECT_FALSE(fs::exists(at("deep/.step-1.fsdp-removed")));
   EXPECT_TRUE(fs::exists(at("deep/.fsdp-removed")));
   run.remove("deep/step-1", state);

@@ -342,14 +342,23 @@ TEST(ZipDamage, unsafe_and_repeated_names_are_refused) {
                  {"NUL", [](Archive& a) { a.rename(1, std::string_view("archive/\0mpty", 13)); },
                   ErrorCode::kZipName, "contains a NUL byte"},
              });
-  ZipWriter writer("archive");
-  for (const std::string_view name : {"a", "b", "a"}) writer.add(name, 0);
-  Bytes twice(writer.archive_bytes());
-  writer.write_structure([&](std::uint64_t offset, std::span<const std::byte> piece) {
-    std::copy(piece.begin(), piece.end(), twice.begin() + static_cast<std::ptrdiff_t>(offset));
-  });
+}
+
+TEST(ZipDamage, names_that_are_equal_but_for_case_are_one_name) {
+  const auto written = [](std::initializer_list<std::string_view> names) {
+    ZipWriter writer("archive");
+    for (const std::string_view name : names) writer.add(name, 0);
+    Bytes bytes(writer.archive_bytes());
+    writer.write_structure([&](std::uint64_t offset, std::span<const std::byte> piece) {
+      std::copy(piece.begin(), piece.end(), bytes.begin() + static_cast<std::ptrdiff_t>(offset));
+    });
+    return bytes;
+  };
   test::expect_error(ErrorCode::kZipDuplicate, "entry 'archive/a' is in the directory twice",
-                     [&] { ZipReader(MemorySource(twice)); });
+                     [&] { ZipReader(MemorySource(written({"a", "b", "a"}))); });
+  test::expect_error(ErrorCode::kZipDuplicate, "two entries are called 'archive/data.pkl'",
+                     [&] { ZipReader(MemorySource(written({"DATA.PKL", "data.pkl", "data/0"}))); });
+  EXPECT_NO_THROW(ZipReader(MemorySource(written({"DATA.PKL", "data/0"}))));
 }
 
 TEST(ZipDamage, dots_inside_names_are_no_harm) {

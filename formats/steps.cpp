@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "formats/steps.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/files/checkpoint_names.h"
+#include "formats/files/file.h"
+#include "formats/files/step_names.h"
+#include "formats/layout.h"
+#include "formats/store/place.h"
+
+namespace fsdp::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Levels of folders, and how much is looked at in all.
+constexpr int kMaxLevels = 8;
+constexpr std::size_t kMaxLooked = 20'000;
+
+struct Child;
+
+// What lies below a folder, or what a file is.
+struct Contents {
+  enum class Kind { kNothing, kCheckpoint, kFolder } kind = Kind::kNothing;
+  std::vector<Child> children;  // of a folder without a layout: those that hold a checkpoint
+};
+
+struct Child {
+  std::string name;
+  Contents contents;
+};
+
+class Walk {
+ public:
+  explicit Walk(fs::path root) : root_(std::move(root)) {}
+
+  Contents folder(const fs::path& path, int levels, bool inside_layout = false) {
+    Contents contents;
+    if (!inside_layout && (layout_of_folder(path) != Layout::kNothing || is_interrupted(path))) {
+      contents.kind = Contents::Kind::kCheckpoint;
+      return contents;
+    }
+    std::vector<std::string> names = Directory::open(path).list();
+    std::sort(names.begin(), names.end(), natural_less);
+    for (const std::string& name : names) {
+      if (++looked_ > kMaxLooked) {
+        throw Error(ErrorCode::kLimitEntries, cat(escape(root_.native()), ": more than ",
+                                                  kMaxLooked, " files and folders to look through"));
+      }
+      if (name.starts_with('.')) continue;  // also what an output is while it is written
+      Child child{name, {}};
+      const fs::path inner = path / name;
+      const PlaceKind kind = kind_of_place_itself(inner);
+      // Beside the files of a layout, names have to do: there may be one for each rank.
+      const bool counts = kind == PlaceKind::kFile && !is_description_name(name) &&
+                          (inside_layout ? is_checkpoint_name(name) : was_checkpoint_file(inner));
+      if (counts) {
+        child.contents.kind = Contents::Kind::kCheckpoint;
+      } else if (kind == PlaceKind::kFolder) {
+        if (levels == 0) {
+          throw Error(ErrorCode::kLimitEntries,
+                      cat(escape(root_.native()), ": folders more than ", kMaxLevels,
+                          " deep to look through"));
+        }
+        child.contents = folder(inner, levels - 1);
+      }
+      if (child.contents.kind != Contents::Kind::kNothing)
+        contents.children.push_back(std::move(child));
+    }
+    if (!contents.children.empty()) contents.kind = Contents::Kind::kFolder;
+    return contents;
+  }
+
+ private:
+  fs::path root_;
+  std::size_t looked_ = 0;
+};
+
+bool is_run(const std::string& name, const Contents& contents);
+
+// Returns the children that are steps of the folder as a run.
+std::vector<bool> steps_among(const std::string& name, const Contents& contents) {
+  std::map<std::string, std::size_t> alike;
+  for (const Child& child : contents.children) ++alike[series_of(child.name)];
+  const bool own = tells_step(name);
+  std::vector<bool> are;
+  for (const Child& child : contents.children) {
+    const bool several = !own && alike[series_of(child.name)] > 1;
+    are.push_back(tells_step(child.name) || several || is_run(child.name, child.contents));
+  }
+  return are;
+}
+
+bool is_run(const std::string& name, const Contents& contents) {
+  if (contents.kind != Contents::Kind::kFolder) return false;
+  const std::vector<bool> are = steps_among(name, contents);
+  return std::find(are.begin(), are.end(), true) != are.end();
+}
+
+void add_parts(const Contents& contents, const std::string& below,
+               std::vector<std::string>& parts) {
+  for (const Child& child : contents.children) {
+    const std::string path = below + child.name;
+    if (child.contents.kind == Contents::Kind::kCheckpoint) {
+      parts.push_back(path);
+    } else {
+      add_parts(child.contents, path + "/", parts);
+    }
+  }
+}
+
+bool is_step(const std::string& name, const Contents& contents,
+             const std::vector<std::string>& parts) {
+  return tells_step(name) ||
+         (parts.size() > 1 &&
+          std::any_of(contents.children.begin(), contents.children.end(),
+                      [](const Child& child) { return is_part_name(child.name); }));
+}
+
+// The names in the folder of a step.
+std::set<std::string> shape_of(const Contents& contents) {
+  std::vector<std::string> parts;
+  add_parts(contents, "", parts);
+  std::set<std::string> shape;
+  for (const std::string& part : parts) shape.insert(without_numbers(part));
+  return shape;
+}
+
+class Sorter {
+ public:
+  explicit Sorter(Walk& walk) : walk_(walk) {}
+
+  void add(const fs::path& path, const Contents& contents, RunView& view) {
+    if (contents.kind == Contents::Kind::kCheckpoint) {
+      view.steps.push_back({path, {}, shape_inside(path)});
+      return;
+    }
+    const std::string name = name_of_place(path);
+    if (!is_run(name, contents)) {
+      std::vector<std::string> parts;
+      add_parts(contents, "", parts);
+      if (is_step(name, contents, parts)) {
+        view.steps.push_back({path, std::move(parts), shape_of(contents)});
+        return;
+      }
+    }
+    for (const Child& child : contents.children) add(path / child.name, child.contents, view);
+  }
+
+ private:
+  std::set<std::string> shape_inside(const fs::path& path) {
+    if (kind_of_place_itself(path) != PlaceKind::kFolder) return {};
+    return shape_of(walk_.folder(path, kMaxLevels, true));
+  }
+
+  Walk& walk_;
+};
+
+}  // namespace
+
+RunView look_through(const fs::path& folder) {
+  RunView view;
+  Walk walk(folder);
+  Sorter sorter(walk);
+  const Contents contents = walk.folder(folder, kMaxLevels);
+  if (contents.kind == Contents::Kind::kNothing) return view;
+  sorter.add(folder, contents, view);
+  view.is_step = view.steps.size() == 1 && view.steps.front().path == folder;
+  return view;
+}
+
+std::vector<std::string> parts_of_step(const fs::path& path) {
+  if (!is_folder(path) || layout_of_folder(path) != Layout::kNothing || is_interrupted(path))
+    return {};
+  RunView view = look_through(path);
+  return view.is_step ? std::move(view.steps.front().parts) : std::vector<std::string>();
+}
+
+std::vector<std::string> part_names(const std::vector<std::string>& paths) {
+  const auto stem = [](const std::string& path) { return fs::path(path).stem().native(); };
+  std::map<std::string, std::size_t> alike;
+  for (const std::string& path : paths) ++alike[stem(path)];
+  std::vector<std::string> names;
+  for (const std::string& path : paths) {
+    names.push_back(stem(path));
+    if (alike[names.back()] == 1) continue;
+    names.back() = path;
+    std::replace(names.back().begin(), names.back().end(), '/', '.');
+  }
+  return names;
+}
+
+Findings missing_model(const std::vector<std::string>& paths) {
+  const auto any = [&](PartRole role) {
+    return std::any_of(paths.begin(), paths.end(),
+                       [&](const std::string& path) { return has_role(path, role); });
+  };
+  const bool understood = std::all_of(paths.begin(), paths.end(), is_part_name);
+  if (!understood || !any(PartRole::kOptimizer) || any(PartRole::kModel)) return {};
+  return {{.code = ErrorCode::kShardMissing,
+           .message = cat("holds ", joined(paths, ", "), ", and no model"),
+           .file = {},
+           .key = {},
+           .bytes = {}}};
+}
+
+std::vector<std::string> files_below(const fs::path& path, const Checkpoint& checkpoint) {
+  // The checkpoint may lie in a folder inside.
+  const fs::path own = checkpoint.description().path;
+  const fs::path inner = own.lexically_relative(escape(path.native()));
+  const bool below = !inner.empty() && inner != "." && *inner.begin() != "..";
+  std::vector<std::string> files;
+  for (const FileEntry& file : checkpoint.index().files)
+    files.push_back(below ? (inner / file.name).native() : file.name);
+  return files;
+}
+
+std::vector<std::string> unread_checkpoints(const fs::path& folder,
+                                            const std::vector<std::string>& files) {
+  std::vector<std::string> unread;
+  if (!is_folder(folder)) return unread;
+  try {
+    add_parts(Walk(folder).folder(folder, kMaxLevels, true), "", unread);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported || !in_store(folder)) throw;
+  }
+  std::erase_if(unread, [&](const std::string& path) {
+    return std::any_of(files.begin(), files.end(), [&](const std::string& file) {
+      return file == path || file.starts_with(path + "/");
+    });
+  });
+  return unread;
+}
+
+}  // namespace fsdp::formats
