@@ -31,7 +31,38 @@ std::optional<bool> truth_in(std::string_view text) {
   return std::nullopt;
 }
 
-// The texts of items between brackets; nothing if brackets are missing.  Items have no commas.
+// Returns the place behind a quoted text that begins at `at`; nothing if it does not end.
+std::optional<std::size_t> behind_quotes(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  for (++at; at < text.size(); ++at) {
+    if (text[at] == '\\') {
+      ++at;
+    } else if (text[at] == quote) {
+      return at + 1;
+    }
+  }
+  return std::nullopt;
+}
+
+bool is_quote(char c) {
+  return c == '\'' || c == '"';
+}
+
+// Returns a text of a sequence as Python writes it, or as it is if it has no quotes.  Of escapes it
+// knows those of the backslash and of quotes; nothing for others.
+std::optional<std::string> unquoted(std::string_view text) {
+  if (text.empty() || !is_quote(text.front())) return std::string(text);
+  if (behind_quotes(text, 0) != text.size()) return std::nullopt;
+  std::string plain;
+  for (std::size_t i = 1; i + 1 < text.size(); ++i) {
+    if (text[i] == '\\' && text[++i] != '\\' && !is_quote(text[i])) return std::nullopt;
+    plain += text[i];
+  }
+  return plain;
+}
+
+// The texts of items between brackets; nothing if brackets are missing, or quotes do not end.
+// Items without quotes have no commas.
 std::optional<std::vector<std::string_view>> items_in(std::string_view text, char open,
                                                       char close) {
   if (text.size() < 2 || text.front() != open || text.back() != close) return std::nullopt;
@@ -41,7 +72,14 @@ std::optional<std::vector<std::string_view>> items_in(std::string_view text, cha
   std::vector<std::string_view> items;
   if (text.empty()) return items;
   for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
+    std::size_t begin = at;
+    while (begin < text.size() && text[begin] == ' ') ++begin;
+    if (begin < text.size() && is_quote(text[begin])) {
+      const auto behind = behind_quotes(text, begin);
+      if (!behind) return std::nullopt;
+      begin = *behind;
+    }
+    const std::size_t end = std::min(text.find(',', begin), text.size());
     items.push_back(trimmed(text.substr(at, end - at)));
     at = end + 1;
   }
@@ -56,7 +94,10 @@ std::optional<Value> sequence_like(const Value& like, std::string_view text) {
   std::vector<Value> items;
   for (std::size_t i = 0; i < old.size(); ++i) {
     const bool nested = !old[i].items().empty();
-    auto item = nested ? std::nullopt : value_like(old[i], (*texts)[i]);
+    const auto text_of_item = old[i].kind() == ValueKind::kString
+                                  ? unquoted((*texts)[i])
+                                  : std::optional(std::string((*texts)[i]));
+    auto item = nested || !text_of_item ? std::nullopt : value_like(old[i], *text_of_item);
     if (!item) return std::nullopt;
     items.push_back(std::move(*item));
   }

@@ -13,7 +13,8 @@ namespace fsdp::formats {
 //   bool: True, False, true, false       int: a decimal number within 64 bits
 //   float: a number, whole ones too, inf, -inf, nan       str: the text itself
 //   None: None
-//   a list or tuple: the same number of such items between its brackets, "(0.9, 0.95)"
+//   a list or tuple: the same number of such items between its brackets, "(0.9, 0.95)", in which a
+//   str may stand in quotes, "['a, b', c]"
 // Other types: nothing.
 std::optional<Value> value_like(const Value& like, std::string_view text);
 

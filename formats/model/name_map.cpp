@@ -12,8 +12,8 @@
 namespace fsdp::formats {
 namespace {
 
-constexpr std::array<std::string_view, 3> kWrappers = {"_orig_mod", "_fsdp_wrapped_module",
-                                                       "_checkpoint_wrapped_module"};
+constexpr std::array<std::string_view, 4> kWrappers = {
+    "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module"};
 constexpr std::string_view kModule = "module";
 
 // Returns the part of a name after a leading component; nothing if the name begins otherwise.

@@ -49,6 +49,9 @@ TEST(Escape, shows_what_a_terminal_would_act_on) {
   EXPECT_EQ(escape("\x7F"), "\\x7f");
   EXPECT_EQ(escape("\xC2\x9B"), "\\xc2\\x9b") << "U+009B, a control sequence introducer";
   EXPECT_EQ(escape("a\\b"), "a\\\\b");
+  EXPECT_EQ(escape("::error::x"), "\\x3a:error::x") << "a command of GitHub's workflows";
+  EXPECT_EQ(escape("  ##vso[x]"), "  \\x23#vso[x]") << "a command of Azure's pipelines";
+  EXPECT_EQ(escape("a::b ##"), "a::b ##");
 }
 
 TEST(Escape, shows_what_nobody_would_see) {

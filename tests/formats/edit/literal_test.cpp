@@ -51,6 +51,17 @@ TEST(Literal, sequences_keep_their_kind_length_and_types) {
   EXPECT_FALSE(value_like(nested, "[[1]]"));
 }
 
+TEST(Literal, texts_in_sequences_may_have_quotes) {
+  const Value three = Value::list({Value::integer(1), Value::floating(2), Value::string("a")});
+  for (const char* text : {"[3, 1.5, 'q']", "[3,1.5,\"q\"]", "[3, 1.5, q]"})
+    EXPECT_EQ(*value_like(three, text)->items()[2].as_string(), "q") << text;
+  EXPECT_EQ(*value_like(three, "[3, 1.5, 'a, b']")->items()[2].as_string(), "a, b");
+  EXPECT_EQ(*value_like(three, "[3, 1.5, 'it\\'s']")->items()[2].as_string(), "it's");
+  EXPECT_EQ(*value_like(three, "[3, 1.5, it's]")->items()[2].as_string(), "it's");
+  for (const char* text : {"[3, 1.5, 'q]", "[3, 1.5, 'q' r]", "[3, 1.5, 'q\\n']", "['3', 1.5, 'q']"})
+    EXPECT_FALSE(value_like(three, text)) << text;
+}
+
 TEST(Literal, text_says_its_type_by_itself) {
   EXPECT_EQ(value_of_text("3").as_int(), 3);
   EXPECT_EQ(value_of_text("3.0").as_float(), 3.0);

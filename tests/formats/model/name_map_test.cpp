@@ -27,6 +27,7 @@ TEST(NameMap, wrappers_go_wherever_they_stand) {
                               "l1._checkpoint_wrapped_module._fsdp_wrapped_module.b"}),
               ElementsAre("l0.w", "l1.b"));
   EXPECT_THAT(renamed(rules, {"a.w"}), ElementsAre("a.w"));
+  EXPECT_THAT(renamed(rules, {"_forward_module.l0.w"}), ElementsAre("l0.w"));
   EXPECT_THAT(renamed(rules, {"my_orig_mod.w", "_orig_mods.w"}),
               ElementsAre("my_orig_mod.w", "_orig_mods.w"));
 }
