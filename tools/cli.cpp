@@ -31,6 +31,7 @@
 #include "tools/placed.h"
 #include "tools/process.h"
 #include "tools/remedy.h"
+#include "tools/typed_words.h"
 #include "tools/verbs.h"
 #include "tools/word_order.h"
 
@@ -158,6 +159,8 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
     return formats::escape(error.what()) + help;
   const std::vector<std::string> extras = app.remaining(true);
   const std::string extra = extras.empty() ? args.back() : extras.front();
+  if (const std::string_view meant = meant_option(extra); !meant.empty())
+    return formats::cat("unknown option ", formats::quote(extra), ": ", meant);
   if (!extra.starts_with('-')) return "unexpected argument " + formats::quote(extra) + help;
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options()) {
@@ -176,13 +179,9 @@ void check_verb(const std::string& word, const std::vector<std::unique_ptr<Verb>
     if (!verb->alias().empty()) names.push_back(verb->alias());
   }
   if (std::find(names.begin(), names.end(), word) != names.end()) return;
-  // A user who wants to delete is not directed to a verb that only reads.
-  constexpr std::string_view kDeleting[] = {"rm",    "del",   "delete", "erase", "remove",
-                                            "clean", "purge", "rmdir",  "unlink"};
-  if (std::find(std::begin(kDeleting), std::end(kDeleting), word) != std::end(kDeleting)) {
-    throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
-                                       ": prune removes the old checkpoints of a run, and "
-                                       "rename --drop GLOB writes one without some keys");
+  if (const std::string_view meant = meant_verb(word); !meant.empty()) {
+    throw Error(ErrorCode::kUsage,
+                formats::cat("unknown verb ", formats::quote(word), ": ", meant));
   }
   const std::string near = formats::nearest(word, names);
   throw Error(ErrorCode::kUsage, "unknown verb " + formats::quote(word) +
@@ -292,6 +291,12 @@ int run_within_budget(Verb& verb, const CLI::App& words, const TypedCommon& type
   try {
     const formats::BudgetScope scope(budget);
     return verb.run(common, streams_for(common, out, err));
+  } catch (const Error& error) {
+    const std::string path = formats::escape(common.path);
+    const bool own = std::string_view(error.what()).starts_with(path + ": no such file");
+    const std::string meant = own ? meant_path(common.path) : std::string();
+    if (meant.empty()) throw;
+    throw Error(error.code(), error.what() + meant);
   } catch (const formats::OverWork& error) {
     throw Error(ErrorCode::kLimitRatio, formats::escape(common.path) + ": " + error.what());
   } catch (const formats::OverBudget&) {

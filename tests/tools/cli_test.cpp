@@ -29,6 +29,12 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
            {{"frobnicate"}, "unknown verb 'frobnicate'"},
            {{"rm", good}, "unknown verb 'rm': prune removes the old checkpoints of a run"},
            {{"delete", good}, "prune removes the old checkpoints of a run"},
+           {{"unshard", good}, "unknown verb 'unshard': consolidate makes one file"},
+           {{"to-hf", good}, "unknown verb 'to-hf': export writes a model"},
+           {{"info", good}, "unknown verb 'info': inspect shows"},
+           {{"repair", good}, "unknown verb 'repair': verify names every damage"},
+           {{"reshard", good, path("out"), "--nproc=4"}, "'--nproc=4': --world-size N says"},
+           {{"consolidate", good, "-o", path("out.pt")}, "unknown option '-o': the output is"},
            {{"mr", good}, "unknown verb 'mr'; fsdp-ckpt --help lists them"},
            {{"inspect"}, "PATH is required"},
            {{"inspect", good, "--nope"}, "--nope"},
@@ -54,6 +60,14 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
     EXPECT_EQ(result.out, "");
   }
   EXPECT_TRUE(names().empty());
+}
+
+TEST_F(CliTest, a_path_that_is_none_here_is_told_from_other_mistakes) {
+  EXPECT_THAT(run_cli({"inspect", "~/runs/step-4"}).err,
+              HasSubstr("~/runs/step-4: no such file or folder; a shell expands ~ only"));
+  EXPECT_THAT(run_cli({"verify", "meta-llama/Llama-3.2-1B"}).err,
+              HasSubstr("; hf://meta-llama/Llama-3.2-1B is the repository of that name on the hub"));
+  EXPECT_THAT(run_cli({"verify", "./runs"}).err, testing::Not(HasSubstr("hf://")));
 }
 
 TEST_F(CliTest, help_and_version_are_results) {
