@@ -21,6 +21,7 @@
 #include "tools/dtype_word.h"
 #include "tools/name_report.h"
 #include "tools/producer_note.h"
+#include "tools/runs.h"
 #include "tools/selection.h"
 
 namespace fsdp::cli {
@@ -245,6 +246,7 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
                        const ContentChange& change) {
   const std::string format = output_format_of(conversion);
   Prepared prepared = prepare_conversion(format, conversion, common, change);
+  note_unread(common.path, *prepared.source, common, streams);
   return write_converted(verb, *prepared.source, prepared.content, format, conversion, common,
                          streams, std::move(prepared.extras), prepared.layout);
 }

@@ -2,6 +2,8 @@
 // fsdp-ckpt rekey: optimizer states by parameter name or by id.
 #include "formats/rewrite/rekey.h"
 
+#include <map>
+
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
@@ -64,7 +66,7 @@ class RekeyVerb : public Verb {
     options.flag("--flatten", flatten_,
                  "With --to name: state.NAME.exp_avg, param_groups.NAME.lr, as torchtitan has it");
     options.text("--names", names_, "FILE",
-                 "Names in the order of model.parameters(): one a line, or a JSON list");
+                 "Names in the order of the numbers: one a line, or a JSON list");
     options.text("--model", model_, "PATH",
                  "A checkpoint of the model, for names, order and shapes");
   }
@@ -121,32 +123,47 @@ class RekeyVerb : public Verb {
     if (to_.empty()) throw Error(ErrorCode::kUsage, "--to name or --to id is required");
     if (flatten_ && to_ == "id")
       throw Error(ErrorCode::kUsage, "--flatten goes with --to name: flattened keys hold names");
-    if (!names_.empty() && !model_.empty())
-      throw Error(ErrorCode::kUsage, "--names and --model both give the order; choose one");
   }
 
   std::optional<ParameterOrder> given_order(const CommonOptions& common) const {
-    if (!names_.empty()) {
-      try {
-        ParameterOrder order;
-        order.origin = formats::escape(names_);
-        order.for_ids = true;
-        for (std::string& name : parse_names(read_text_file(names_)))
-          order.parameters.push_back({std::move(name), std::nullopt});
-        if (order.parameters.empty()) throw Error(ErrorCode::kEmpty, "holds no name");
-        return order;
-      } catch (const Error& error) {
-        throw error.in(formats::escape(names_));
+    std::optional<ParameterOrder> of_model;
+    if (!model_.empty()) {
+      const auto model = formats::open_checkpoint(model_, {common.allowed_globals});
+      of_model = formats::model_order(*model, formats::content_of(*model), formats::escape(model_));
+      if (!of_model) {
+        throw Error(ErrorCode::kKey,
+                    formats::escape(model_) + ": holds no model's state dict, or several");
       }
     }
-    if (model_.empty()) return std::nullopt;
-    const auto model = formats::open_checkpoint(model_, {common.allowed_globals});
-    auto order = formats::model_order(*model, formats::content_of(*model), formats::escape(model_));
-    if (!order) {
-      throw Error(ErrorCode::kKey,
-                  formats::escape(model_) + ": holds no model's state dict, or several");
+    if (names_.empty()) return of_model;
+    try {
+      ParameterOrder order;
+      order.origin = formats::escape(names_);
+      order.for_ids = true;
+      for (std::string& name : parse_names(read_text_file(names_)))
+        order.parameters.push_back({std::move(name), std::nullopt});
+      if (order.parameters.empty()) throw Error(ErrorCode::kEmpty, "holds no name");
+      if (of_model) add_shapes(*of_model, order);
+      return order;
+    } catch (const Error& error) {
+      throw error.in(formats::escape(names_));
     }
-    return order;
+  }
+
+  // With both, names give the numbers and the model the shapes.
+  static void add_shapes(const ParameterOrder& model, ParameterOrder& order) {
+    std::map<std::string, const formats::ModelParameter*> known;
+    for (const auto* parameters : {&model.parameters, &model.tied}) {
+      for (const formats::ModelParameter& one : *parameters) known.emplace(one.name, &one);
+    }
+    for (formats::ModelParameter& one : order.parameters) {
+      const auto found = known.find(one.name);
+      if (found == known.end()) {
+        throw Error(ErrorCode::kKey, cat(formats::quote(one.name, 200), " is not a parameter of ",
+                                         model.origin));
+      }
+      one.shape = found->second->shape;
+    }
   }
 
   std::string line_of(const RekeyedOptimizer& optimizer) const {

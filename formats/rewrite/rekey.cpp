@@ -81,6 +81,7 @@ class Rekeying {
     std::map<std::string, std::string> names;  // names of the keys
     if (optimizer.form == OptimizerForm::kIds) {
       const auto& order = options_.order ? options_.order : model_;
+      if (options_.order && !model_) check_order(optimizer, *options_.order);
       names = names_of_ids(optimizer, order);
       const bool own = !optimizer.groups.empty() && !optimizer.groups[0].param_names.empty();
       report.order = own ? "param_names" : order ? order->origin : "";
@@ -99,6 +100,25 @@ class Rekeying {
     report.order = options_.order ? options_.order->origin : "the groups of the optimizer";
     note_keys(optimizer, ids, report);
     return write_optimizer(optimizer, options_.to, ids);
+  }
+
+  // PyTorch counts through the groups, so parameter i of the model is number i only if there is one
+  // group.  Throws: kRekeyAmbiguous: a list of names has nothing to be compared with.
+  static void check_order(const OptimizerState& optimizer, const ParameterOrder& order) {
+    const bool named = !optimizer.groups.empty() && !optimizer.groups[0].param_names.empty();
+    const bool shapes = std::any_of(order.parameters.begin(), order.parameters.end(),
+                                    [](const ModelParameter& one) { return one.shape.has_value(); });
+    std::uint64_t next = 0;
+    bool counted = true;
+    for (const auto& group : optimizer.groups) {
+      for (const std::string& id : group.params) counted = counted && id == std::to_string(next++);
+    }
+    if (named || shapes || !counted || optimizer.groups.size() < 2) return;
+    throw Error(ErrorCode::kRekeyAmbiguous,
+                cat("its numbers count through ", optimizer.groups.size(),
+                    " groups, in which the order of ", order.origin,
+                    " may be another, and nothing here has shapes to compare; --model PATH beside "
+                    "--names has them"));
   }
 
   static void note_keys(const OptimizerState& optimizer,
