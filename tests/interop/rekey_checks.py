@@ -166,6 +166,27 @@ def uncertain(tmp):
     refused("REKEY_AMBIGUOUS", "rekey", pt + ".lost.pt", out + "2.pt", "--to", "id", words=["sorted", "'b.weight'", "'c.weight'"])
     write("rekey", pt + ".lost.pt", out + "2.pt", "--to", "id", "--names", names)
     check([g["params"] for g in load(out + "2.pt")["optimizer"]["param_groups"]] == [[0, 1], [2]], "the order of --names comes back")
+    # Numbers count through groups: without shapes, names in the model's order would give a bias the state of a weight.
+    model = torch.nn.Sequential(torch.nn.Linear(7, 7), torch.nn.Linear(7, 7))
+    opt = torch.optim.AdamW([{"params": [p for p in model.parameters() if p.dim() > 1]}, {"params": [p for p in model.parameters() if p.dim() == 1]}])
+    model(torch.randn(2, 7)).sum().backward()
+    opt.step()
+    torch.save(opt.state_dict(), pt + ".groups.pt")
+    torch.save(model.state_dict(), pt + ".model.pt")
+    in_model = [n for n, _ in model.named_parameters()]
+    in_groups = [n for n in in_model if n.endswith("weight")] + [n for n in in_model if n.endswith("bias")]
+    words = ["rekey", pt + ".groups.pt", out + "5.pt", "--to", "name", "--names", names]
+    for order, code in ((in_model, "SHAPE"), (in_groups, None)):
+        with open(names, "w", encoding="utf-8") as f:
+            json.dump(order, f)
+        refused("REKEY_AMBIGUOUS", *words, words=["2 groups", "--model PATH"])
+        if code:
+            refused(code, *words, "--model", pt + ".model.pt", words=["parameter 1", "'0.bias'"])
+    write(*words, "--model", pt + ".model.pt")
+    by_name = load(out + "5.pt")["state"]
+    check(all(torch.equal(by_name[n]["exp_avg"], opt.state_dict()["state"][i]["exp_avg"]) for i, n in enumerate(in_groups)), "several groups")
+    with open(names, "w", encoding="utf-8") as f:
+        json.dump(["c.weight", "b.weight", "a.weight"], f)
     # A list for another optimizer.
     with open(names, "w", encoding="utf-8") as f:
         f.write("c.weight\nb.weight\n")
@@ -180,4 +201,4 @@ def uncertain(tmp):
     # Names that occur twice in JSON maps, and invalid text.
     with open(names, "w", encoding="utf-8") as f:
         f.write('["a", 3]')
-    refused("JSON", "rekey", pt, out + "5.pt", "--to", "name", "--names", names, words=["name 2"])
+    refused("JSON", "rekey", pt, out + "6.pt", "--to", "name", "--names", names, words=["name 2"])

@@ -176,9 +176,6 @@ TEST_F(RenameTest, what_rekey_cannot_do_is_refused) {
   EXPECT_THAT(refused({"rekey", source, path("o")}), HasSubstr("--to"));
   EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--flatten"}),
               HasSubstr("error[USAGE]"));
-  EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--names", path("empty"),
-                       "--model", source}),
-              HasSubstr("choose one"));
   EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--names", path("empty")}),
               HasSubstr("error[EMPTY]"));
   EXPECT_THAT(refused({"rekey", source, path("o"), "--to", "id", "--names", path("list.json")}),
