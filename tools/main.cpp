@@ -11,12 +11,13 @@
 
 int main(int argc, char** argv) {
   fsdp::cli::prepare_process();
-  int status = 0;
-  try {
-    fsdp::formats::register_remote_stores();
-    status = fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
-  } catch (const std::bad_alloc&) {
-    status = fsdp::cli::report_no_memory();
-  }
+  const int status = fsdp::cli::run_with_stack([&] {
+    try {
+      fsdp::formats::register_remote_stores();
+      return fsdp::cli::run(std::vector<std::string>(argv + 1, argv + argc), std::cout, std::cerr);
+    } catch (const std::bad_alloc&) {
+      return fsdp::cli::report_no_memory();
+    }
+  });
   return fsdp::cli::finish_process(status);
 }

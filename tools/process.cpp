@@ -118,6 +118,23 @@ void prepare_process() {
   }
 }
 
+int run_with_stack(const std::function<int()>& run) {
+  constexpr rlim_t kNeeded = rlim_t{1} << 20U;
+  constexpr std::size_t kGiven = std::size_t{8} << 20U;
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kNeeded) return run();
+  pthread_attr_t attributes;
+  if (::pthread_attr_init(&attributes) != 0) return run();
+  // Those of std::thread as well.
+  const bool set = ::pthread_attr_setstacksize(&attributes, kGiven) == 0 &&
+                   ::pthread_setattr_default_np(&attributes) == 0;
+  ::pthread_attr_destroy(&attributes);
+  if (!set) return run();
+  int status = 0;
+  std::thread([&] { status = run(); }).join();
+  return status;
+}
+
 void speak_when_stopped(bool speaks) noexcept {
   speaks_when_stopped = speaks;
 }

@@ -2,6 +2,8 @@
 // Duties of a command-line process: signals, closed streams, a reader that went away.
 #pragma once
 
+#include <functional>
+
 namespace fsdp::cli {
 
 // Stores SIGINT, SIGTERM and SIGHUP as a request to stop (formats/base/interrupt.h), except those
@@ -10,6 +12,10 @@ namespace fsdp::cli {
 // descriptors 0 to 2, so that no file of ours becomes standard output; raises the limit on open
 // files as far as this user is allowed.
 void prepare_process();
+
+// Returns what `run` returns.  Where the limit on stacks is lower than libraries need (ulimit -s),
+// it runs on a stack of its own, and so do the threads that it starts.
+int run_with_stack(const std::function<int()>& run);
 
 // Sets whether this process reports that it was asked to stop if no loop has noticed; at first it
 // does.  If not, because another one does or all has been said, it also ends later.

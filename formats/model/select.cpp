@@ -48,12 +48,23 @@ Glob::Glob(std::string_view text) : text_(text) {
       tokens_.push_back(parse_set(text, at));
     } else if (c == '*') {
       const bool twice = at + 1 < text.size() && text[at + 1] == '*';
-      tokens_.push_back({twice ? Token::Kind::kAny : Token::Kind::kWithinDots, 0, {}});
+      add_star(twice ? Token::Kind::kAny : Token::Kind::kWithinDots);
       at += twice ? 2 : 1;
     } else {
       tokens_.push_back({c == '?' ? Token::Kind::kOne : Token::Kind::kLiteral, c, {}});
       ++at;
     }
+  }
+}
+
+// Stars behind each other are one.
+void Glob::add_star(Token::Kind kind) {
+  const bool star = !tokens_.empty() && (tokens_.back().kind == Token::Kind::kAny ||
+                                         tokens_.back().kind == Token::Kind::kWithinDots);
+  if (!star) {
+    tokens_.push_back({kind, 0, {}});
+  } else if (kind == Token::Kind::kAny) {
+    tokens_.back().kind = kind;
   }
 }
 

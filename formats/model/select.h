@@ -25,6 +25,7 @@ class Glob {
     std::string set;  // every character that matches
   };
   static Token parse_set(std::string_view text, std::size_t& at);
+  void add_star(Token::Kind kind);
   // Marks the position, and those behind it that can be reached without a character.
   void reach(std::vector<char>& states, std::size_t position) const;
 

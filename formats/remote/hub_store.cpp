@@ -2,11 +2,11 @@
 #include "formats/remote/hub_store.h"
 
 #include <array>
-#include <fstream>
 #include <utility>
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
+#include "formats/base/small_file.h"
 #include "formats/base/text.h"
 #include "formats/http/encoding.h"
 #include "formats/http/secret.h"
@@ -75,10 +75,7 @@ Secret read_hub_token() {
     std::string home = environment_value("HF_HOME");
     if (home.empty()) home = environment_value("HOME") + "/.cache/huggingface";
     if (file.empty()) file = home + "/token";
-    std::ifstream in(file, std::ios::binary);
-    token.resize(kMostHubToken);
-    in.read(token.data(), static_cast<std::streamsize>(token.size()));
-    token.resize(static_cast<std::size_t>(in.gcount()));
+    token = read_small_file(file, kMostHubToken).value_or("");
   }
   token.erase(token.find_last_not_of(" \t\r\n") + 1);
   if (token.find_first_of("\r\n") != std::string::npos) {

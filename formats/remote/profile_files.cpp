@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "formats/base/error.h"
+#include "formats/base/small_file.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
@@ -59,20 +59,12 @@ fs::path file_of(const char* variable, const char* name) {
 }
 
 Secret text_of_file(const fs::path& path) {
-  std::error_code error;
-  if (path.empty() || !fs::exists(path, error)) return {};
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad() || !file.is_open()) {
-    throw Error(ErrorCode::kIo, escape(path.native()) + ": could not be read");
-  }
-  const auto size = static_cast<std::size_t>(file.gcount());
-  if (size > kMostFileBytes) {
+  if (path.empty()) return {};
+  std::string text = read_small_file(path, kMostFileBytes + 1).value_or("");
+  if (text.size() > kMostFileBytes) {
     throw Error(ErrorCode::kUsage, cat(escape(path.native()), ": has more than ",
                                        human_bytes(kMostFileBytes), ": no file of profiles"));
   }
-  text.resize(size);
   return Secret(std::move(text));
 }
 

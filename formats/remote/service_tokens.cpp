@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <utility>
 
+#include "formats/base/small_file.h"
 #include "formats/base/text.h"
 #include "formats/http/times.h"
 
@@ -19,13 +19,9 @@ constexpr std::size_t kMostToken = std::size_t{64} << 10U;
 
 // The text of a file with a token, without the end of its line.
 Secret read_token(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMostToken, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!file.is_open() || file.bad()) {
-    throw Error(ErrorCode::kAccess, escape(path) + ": the file of a token could not be read");
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  auto read = read_small_file(path, kMostToken);
+  if (!read) throw Error(ErrorCode::kAccess, escape(path) + ": the file of a token could not be read: it is not there");
+  std::string text = std::move(*read);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty() || text.size() == kMostToken ||
       !std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c < 0x7F; })) {
