@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -80,6 +81,23 @@ void occupy(int fd) {
   }
 }
 
+// Returns whether the stack of this process may be smaller than libraries need.
+bool is_stack_small() {
+  constexpr rlim_t kNeeded = rlim_t{1} << 20U;
+  rlimit stack{};
+  return ::getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur < kNeeded;
+}
+
+// Threads otherwise get stacks of the size of the limit.
+void give_threads_stacks() {
+  constexpr std::size_t kGiven = std::size_t{8} << 20U;
+  pthread_attr_t attributes;
+  if (::pthread_attr_init(&attributes) != 0) return;
+  if (::pthread_attr_setstacksize(&attributes, kGiven) == 0)
+    (void)::pthread_setattr_default_np(&attributes);
+  ::pthread_attr_destroy(&attributes);
+}
+
 void start_waiting_for_signals() {
   if (::sem_init(&asked_to_stop, 0, 0) != 0) return;
   try {
@@ -95,6 +113,7 @@ void prepare_process() {
   for (int fd = 0; fd <= 2; ++fd) {
     if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF) occupy(fd);
   }
+  if (is_stack_small()) give_threads_stacks();
   start_waiting_for_signals();
   struct sigaction action {};
   ::sigemptyset(&action.sa_mask);
@@ -119,17 +138,7 @@ void prepare_process() {
 }
 
 int run_with_stack(const std::function<int()>& run) {
-  constexpr rlim_t kNeeded = rlim_t{1} << 20U;
-  constexpr std::size_t kGiven = std::size_t{8} << 20U;
-  rlimit stack{};
-  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kNeeded) return run();
-  pthread_attr_t attributes;
-  if (::pthread_attr_init(&attributes) != 0) return run();
-  // Those of std::thread as well.
-  const bool set = ::pthread_attr_setstacksize(&attributes, kGiven) == 0 &&
-                   ::pthread_setattr_default_np(&attributes) == 0;
-  ::pthread_attr_destroy(&attributes);
-  if (!set) return run();
+  if (!is_stack_small()) return run();
   int status = 0;
   std::thread([&] { status = run(); }).join();
   return status;
