@@ -35,6 +35,8 @@ TEST(Glob, matches_as_documented) {
            {"a", "ab", false},
            {"*", "", true},
            {"*.*.*", "a.b.c", true},
+           {"a****.w", "a.b.w", true},
+           {"a*.w", "a.b.w", false},
        }) {
     EXPECT_EQ(Glob(c.glob).matches(c.key), c.matches) << c.glob << " on " << c.key;
   }
@@ -55,6 +57,8 @@ TEST(Glob, no_pattern_is_exponential) {
   std::string glob;
   for (int i = 0; i < 40; ++i) glob += "**a";
   EXPECT_FALSE(Glob(glob + "b").matches(std::string(2000, 'a')));
+  // Nor quadratic: each key would take this many steps squared.
+  EXPECT_FALSE(Glob(std::string(1'000'000, '*') + "b").matches("a"));
 }
 
 TEST(KeySelection, excluded_beats_included) {

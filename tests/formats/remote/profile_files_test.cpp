@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/remote/profile_files.h"
 
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
 
 #include "tests/support/expect_error.h"
@@ -78,6 +80,17 @@ TEST(ProfileFiles, KeysOfTheFileOfCredentialsCountFirst) {
   EXPECT_EQ(profile.find("region"), "r");
   const test::Environment other("AWS_PROFILE", "nobody");
   test::expect_error(ErrorCode::kUsage, "AWS_PROFILE is 'nobody', and neither",
+                     [] { chosen_profile(); });
+}
+
+// Reading one would wait for somebody to write.
+TEST(ProfileFiles, PipesAreRefused) {
+  const test::TempDir folder;
+  const std::string pipe = (folder / "pipe").native();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const test::Environment environment(test::store_environment(
+      {{"AWS_CONFIG_FILE", ""}, {"AWS_SHARED_CREDENTIALS_FILE", pipe}}));
+  test::expect_error(ErrorCode::kNotRegular, "pipe: is not a regular file",
                      [] { chosen_profile(); });
 }
 

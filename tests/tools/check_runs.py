@@ -25,6 +25,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+import sample  # noqa: E402
+
 # Of the steps of a series: the number goes in.
 NAMES = ["step_{n}", "step-{n}", "global_step{n}", "checkpoint-{n}", "iter_{n:07d}", "{n:08d}", "epoch_{n}", "ep{n}-ba{n}", "run7_step{n}",
          "model-{n}", "ckpt_{n}", "seed3-step{n}", "weird{n}x"]
@@ -219,7 +222,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--tool", required=True)
     parser.add_argument("--data", type=pathlib.Path, required=True)
-    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--count", type=int, default=sample.count(400))
     parser.add_argument("--seconds", type=float, default=0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
