@@ -10,7 +10,7 @@
 #include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
-#include "formats/files/step_names.h"
+#include "formats/step_names.h"
 #include "formats/layout.h"
 #include "formats/store/place.h"
 

@@ -7,7 +7,7 @@
 #include "formats/base/error.h"
 #include "formats/base/json.h"
 #include "formats/base/text.h"
-#include "formats/files/step_names.h"
+#include "formats/step_names.h"
 #include "formats/open.h"
 #include "tools/reading.h"
 #include "tools/remedy.h"

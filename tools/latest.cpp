@@ -4,7 +4,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/files/step_names.h"
+#include "formats/step_names.h"
 #include "tools/sound_search.h"
 #include "tools/verbs.h"
 

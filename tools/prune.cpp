@@ -15,7 +15,7 @@
 #include "formats/files/no_answer.h"
 #include "formats/files/removal.h"
 #include "formats/files/seal.h"
-#include "formats/files/step_names.h"
+#include "formats/step_names.h"
 #include "formats/store/place.h"
 #include "tools/placed.h"
 #include "tools/pruning.h"

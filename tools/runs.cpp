@@ -6,7 +6,7 @@
 #include <ostream>
 
 #include "formats/base/text.h"
-#include "formats/files/step_names.h"
+#include "formats/step_names.h"
 #include "formats/store/place.h"
 
 namespace fsdp::cli {

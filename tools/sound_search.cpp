@@ -8,7 +8,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/files/step_names.h"
+#include "formats/step_names.h"
 #include "formats/open.h"
 #include "formats/store/place.h"
 #include "tools/finding_report.h"

@@ -6,7 +6,7 @@
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
-#include "formats/base/small_file.h"
+#include "formats/store/small_file.h"
 #include "formats/base/text.h"
 #include "formats/http/encoding.h"
 #include "formats/http/secret.h"

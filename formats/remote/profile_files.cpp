@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/base/small_file.h"
+#include "formats/store/small_file.h"
 #include "formats/base/text.h"
 
 namespace fsdp::formats {

@@ -5,7 +5,7 @@
 #include <array>
 #include <utility>
 
-#include "formats/base/small_file.h"
+#include "formats/store/small_file.h"
 #include "formats/base/text.h"
 #include "formats/http/times.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/files/step_names.h"
+#include "formats/step_names.h"
 
 #include <algorithm>
 #include <array>

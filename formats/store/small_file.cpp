@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "formats/base/small_file.h"
+#include "formats/store/small_file.h"
 
 #include <cerrno>
 #include <system_error>
