@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cctype>
+#include <charconv>
 #include <filesystem>
 #include <vector>
 
@@ -13,22 +13,22 @@ namespace {
 
 // The words behind which a name tells its place in a run; of those in a name, the first one here
 // counts.
-constexpr std::array<std::string_view, 7> kCounters = {"step",  "iter",  "iteration", "batch",
-                                                       "ba",    "epoch", "ep"};
+constexpr std::array<std::string_view, 7> kCounters = {"step", "iter",  "iteration", "batch",
+                                                       "ba",   "epoch", "ep"};
 // Words before a number that tells the same, if no counter is there.
 constexpr std::array<std::string_view, 2> kSaves = {"checkpoint", "ckpt"};
 
 // Words that names of parts consist of: of models, of optimizers, and of what else is saved.
 constexpr std::array<std::string_view, 20> kModelWords = {
-    "model",  "models",    "weight",  "weights", "params",  "module", "policy",
-    "actor",  "critic",    "value",   "reward",  "ref",     "reference", "teacher",
-    "student", "generator", "adapter", "lora",    "net",     "ema"};
+    "model",   "models",    "weight",  "weights", "params", "module",    "policy",
+    "actor",   "critic",    "value",   "reward",  "ref",    "reference", "teacher",
+    "student", "generator", "adapter", "lora",    "net",    "ema"};
 constexpr std::array<std::string_view, 5> kOptimizerWords = {"optimizer", "optimizers", "optim",
                                                              "optims", "opt"};
 constexpr std::array<std::string_view, 21> kOtherWords = {
-    "scheduler", "schedulers", "lr",       "scaler",  "sampler", "data",  "dataloader",
-    "loader",    "dataset",    "rng",      "random",  "train",   "training", "trainer",
-    "state",     "states",     "extra",    "dist",    "and",     "pytorch", "dict"};
+    "scheduler", "schedulers", "lr",    "scaler", "sampler", "data",     "dataloader",
+    "loader",    "dataset",    "rng",   "random", "train",   "training", "trainer",
+    "state",     "states",     "extra", "dist",   "and",     "pytorch",  "dict"};
 
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
@@ -61,8 +61,8 @@ std::string_view stem_of(std::string_view name) {
 struct Number {
   std::size_t begin = 0;
   std::size_t end = 0;
-  std::string_view word;   // the letters before it, one separator between; may be empty
-  bool assigned = false;   // a "=" stands before it, or before the whole part of its fraction
+  std::string_view word;  // the letters before it, one separator between; may be empty
+  bool assigned = false;  // a "=" stands before it, or before the whole part of its fraction
 };
 
 std::vector<Number> numbers_of(std::string_view name) {

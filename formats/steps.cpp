@@ -10,8 +10,8 @@
 #include "formats/base/text.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/files/file.h"
-#include "formats/step_names.h"
 #include "formats/layout.h"
+#include "formats/step_names.h"
 #include "formats/store/place.h"
 
 namespace fsdp::formats {
@@ -50,8 +50,9 @@ class Walk {
     std::sort(names.begin(), names.end(), natural_less);
     for (const std::string& name : names) {
       if (++looked_ > kMaxLooked) {
-        throw Error(ErrorCode::kLimitEntries, cat(escape(root_.native()), ": more than ",
-                                                  kMaxLooked, " files and folders to look through"));
+        throw Error(ErrorCode::kLimitEntries,
+                    cat(escape(root_.native()), ": more than ", kMaxLooked,
+                        " files and folders to look through"));
       }
       if (name.starts_with('.')) continue;  // also what an output is while it is written
       Child child{name, {}};
@@ -64,9 +65,8 @@ class Walk {
         child.contents.kind = Contents::Kind::kCheckpoint;
       } else if (kind == PlaceKind::kFolder) {
         if (levels == 0) {
-          throw Error(ErrorCode::kLimitEntries,
-                      cat(escape(root_.native()), ": folders more than ", kMaxLevels,
-                          " deep to look through"));
+          throw Error(ErrorCode::kLimitEntries, cat(escape(root_.native()), ": folders more than ",
+                                                    kMaxLevels, " deep to look through"));
         }
         child.contents = folder(inner, levels - 1);
       }

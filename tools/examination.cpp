@@ -69,8 +69,7 @@ class Examiner {
     options_.on_progress = {};
     // If only some keys are checked, most of the data are not needed.
     options_.fast = wanted_.fast || !wanted_.common.keys.everything();
-    examination_.sealing =
-        check_sealing(path, options_, false, examination_.report.findings);
+    examination_.sealing = check_sealing(path, options_, false, examination_.report.findings);
     return std::move(examination_);
   }
 
@@ -154,7 +153,8 @@ class Examiner {
     const bool folder =
         !part.empty() && formats::is_folder(std::filesystem::path(wanted_.common.path) / part);
     for (Finding& finding : findings) {
-      if (!part.empty()) finding.file = folder && !finding.file.empty() ? part + "/" + finding.file : part;
+      if (!part.empty())
+        finding.file = folder && !finding.file.empty() ? part + "/" + finding.file : part;
       examination_.report.findings.push_back(std::move(finding));
     }
   }

@@ -304,8 +304,8 @@ class InspectVerb : public Verb {
     options_.common = common;
     if (depth_) options_.depth = static_cast<std::size_t>(*depth_);
     if (values_ != "auto") options_.values = values_ == "always" ? When::kAlways : When::kNever;
-    const auto listed = options_.html.empty() ? listed_steps(common.path, more_)
-                                              : std::vector<formats::Step>{};
+    const auto listed =
+        options_.html.empty() ? listed_steps(common.path, more_) : std::vector<formats::Step>{};
     return listed.empty() ? inspect(options_, streams) : inspect_run(options_, listed, streams);
   }
 

@@ -119,8 +119,8 @@ class PruneVerb : public Verb {
       const bool after = std::exchange(older, older || path == newest);
       return after && formats::certain_step_of(path) && formats::series_of(path) == series;
     };
-    const SoundCheckpoints next = find_sound(steps, static_cast<std::size_t>(*keep_) - 1, counts,
-                                             examined_, name(), streams);
+    const SoundCheckpoints next =
+        find_sound(steps, static_cast<std::size_t>(*keep_) - 1, counts, examined_, name(), streams);
     found.sound.insert(found.sound.end(), next.sound.begin(), next.sound.end());
     found.passed.insert(found.passed.end(), next.passed.begin(), next.passed.end());
     return found;
@@ -149,8 +149,9 @@ class PruneVerb : public Verb {
                          const std::vector<PruneVerdict>& verdicts) {
     for (const PruneVerdict& verdict : verdicts) {
       if (verdict.sound && folder.state(verdict.member->below) != verdict.member->state) {
-        throw Error(ErrorCode::kChanged, formats::escape(verdict.member->path) +
-                                             ": was sound, and changed meanwhile; no more is removed");
+        throw Error(ErrorCode::kChanged,
+                    formats::escape(verdict.member->path) +
+                        ": was sound, and changed meanwhile; no more is removed");
       }
     }
   }

@@ -55,11 +55,10 @@ std::string foreign_member(const RunMember& member) {
   for (const formats::RemovableMember& one : member.state) {
     if (one.name.empty()) continue;
     const std::string name = fs::path(one.name).filename();
-    const bool known = one.is_folder
-                           ? !formats::is_seal_name(name)
-                           : one.is_regular && (formats::is_member_name(name) ||
-                                                formats::is_checkpoint_name(name) ||
-                                                formats::is_seal_name(name));
+    const bool known = one.is_folder ? !formats::is_seal_name(name)
+                                     : one.is_regular && (formats::is_member_name(name) ||
+                                                          formats::is_checkpoint_name(name) ||
+                                                          formats::is_seal_name(name));
     if (!known) return one.name;
   }
   return {};

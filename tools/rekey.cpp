@@ -159,8 +159,8 @@ class RekeyVerb : public Verb {
     for (formats::ModelParameter& one : order.parameters) {
       const auto found = known.find(one.name);
       if (found == known.end()) {
-        throw Error(ErrorCode::kKey, cat(formats::quote(one.name, 200), " is not a parameter of ",
-                                         model.origin));
+        throw Error(ErrorCode::kKey,
+                    cat(formats::quote(one.name, 200), " is not a parameter of ", model.origin));
       }
       one.shape = found->second->shape;
     }

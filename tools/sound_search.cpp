@@ -8,8 +8,8 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/step_names.h"
 #include "formats/open.h"
+#include "formats/step_names.h"
 #include "formats/store/place.h"
 #include "tools/finding_report.h"
 #include "tools/remedy.h"

@@ -33,18 +33,41 @@ constexpr std::string_view kRepair =
     "leaves out the rest";
 
 constexpr Meant kVerbs[] = {
-    {"unshard", kConsolidate},  {"merge", kConsolidate},     {"combine", kConsolidate},
-    {"join", kConsolidate},     {"gather", kConsolidate},    {"unify", kConsolidate},
-    {"info", kInspect},         {"show", kInspect},          {"list", kInspect},
-    {"print", kInspect},        {"summary", kInspect},       {"describe", kInspect},
-    {"to-hf", kExport},         {"to_hf", kExport},          {"hf", kExport},
-    {"publish", kExport},       {"check", kVerify},          {"validate", kVerify},
-    {"test", kVerify},          {"scan", kVerify},           {"repair", kRepair},
-    {"fix", kRepair},           {"recover", kRepair},        {"rescue", kRepair},
-    {"split", kShard},          {"partition", kShard},       {"resize", kReshard},
-    {"redistribute", kReshard}, {"rank", kReshard},          {"rename-keys", kRename},
-    {"remap", kMap},            {"translate", kMap},         {"cast", kConvert},
-    {"to-safetensors", kConvert}, {"from-hf", "import reads the files of a published model"},
+    {"unshard", kConsolidate},
+    {"merge", kConsolidate},
+    {"combine", kConsolidate},
+    {"join", kConsolidate},
+    {"gather", kConsolidate},
+    {"unify", kConsolidate},
+    {"info", kInspect},
+    {"show", kInspect},
+    {"list", kInspect},
+    {"print", kInspect},
+    {"summary", kInspect},
+    {"describe", kInspect},
+    {"to-hf", kExport},
+    {"to_hf", kExport},
+    {"hf", kExport},
+    {"publish", kExport},
+    {"check", kVerify},
+    {"validate", kVerify},
+    {"test", kVerify},
+    {"scan", kVerify},
+    {"repair", kRepair},
+    {"fix", kRepair},
+    {"recover", kRepair},
+    {"rescue", kRepair},
+    {"split", kShard},
+    {"partition", kShard},
+    {"resize", kReshard},
+    {"redistribute", kReshard},
+    {"rank", kReshard},
+    {"rename-keys", kRename},
+    {"remap", kMap},
+    {"translate", kMap},
+    {"cast", kConvert},
+    {"to-safetensors", kConvert},
+    {"from-hf", "import reads the files of a published model"},
     {"load", "import reads the files of a published model"},
     {"compare", "diff compares two checkpoints"},
     {"cmp", "diff compares two checkpoints"},
@@ -57,9 +80,15 @@ constexpr Meant kVerbs[] = {
     {"soup", "average takes the mean of several checkpoints"},
     {"mean", "average takes the mean of several checkpoints"},
     {"lora", "merge-lora adds an adapter to its model, extract-lora makes one"},
-    {"rm", kRemove},            {"del", kRemove},            {"delete", kRemove},
-    {"erase", kRemove},         {"remove", kRemove},         {"clean", kRemove},
-    {"purge", kRemove},         {"rmdir", kRemove},          {"unlink", kRemove},
+    {"rm", kRemove},
+    {"del", kRemove},
+    {"delete", kRemove},
+    {"erase", kRemove},
+    {"remove", kRemove},
+    {"clean", kRemove},
+    {"purge", kRemove},
+    {"rmdir", kRemove},
+    {"unlink", kRemove},
 };
 
 constexpr std::string_view kOut = "the output is the argument OUT, behind PATH";
@@ -67,11 +96,24 @@ constexpr std::string_view kRanks = "--world-size N says for how many ranks";
 constexpr std::string_view kThreads = "--threads N says how many threads";
 
 constexpr Meant kOptions[] = {
-    {"-o", kOut},           {"--output", kOut},     {"--out", kOut},         {"--output-dir", kOut},
-    {"--output_dir", kOut}, {"--dst", kOut},        {"--nproc", kRanks},     {"--nprocs", kRanks},
-    {"--nproc-per-node", kRanks}, {"--nproc_per_node", kRanks}, {"--ranks", kRanks},
-    {"--num-ranks", kRanks}, {"--gpus", kRanks},    {"--num-gpus", kRanks},  {"-j", kThreads},
-    {"--jobs", kThreads},   {"--num-threads", kThreads}, {"--workers", kThreads},
+    {"-o", kOut},
+    {"--output", kOut},
+    {"--out", kOut},
+    {"--output-dir", kOut},
+    {"--output_dir", kOut},
+    {"--dst", kOut},
+    {"--nproc", kRanks},
+    {"--nprocs", kRanks},
+    {"--nproc-per-node", kRanks},
+    {"--nproc_per_node", kRanks},
+    {"--ranks", kRanks},
+    {"--num-ranks", kRanks},
+    {"--gpus", kRanks},
+    {"--num-gpus", kRanks},
+    {"-j", kThreads},
+    {"--jobs", kThreads},
+    {"--num-threads", kThreads},
+    {"--workers", kThreads},
     {"-f", "--force replaces what is there"},
     {"--overwrite", "--force replaces what is there"},
     {"--format", "--to names the format"},
@@ -108,7 +150,8 @@ std::string_view meant_option(std::string_view word) {
 }
 
 std::string meant_path(const std::string& path) {
-  if (path.starts_with("~")) return "; a shell expands ~ only where it begins a word without quotes";
+  if (path.starts_with("~"))
+    return "; a shell expands ~ only where it begins a word without quotes";
   if (formats::is_url(path) || !is_hub_name(path)) return {};
   return "; hf://" + formats::escape(path) + " is the repository of that name on the hub";
 }

@@ -205,7 +205,8 @@ int verify_run(VerifyCommand command, const std::vector<formats::Step>& steps,
     sound.insert(sound.end(), status == 0 ? 1 : 0, step);
     checkpoints.emplace_back(std::move(json));
   }
-  const std::string newest = sound.empty() ? std::string() : newest_first(std::move(sound)).front().path.native();
+  const std::string newest =
+      sound.empty() ? std::string() : newest_first(std::move(sound)).front().path.native();
   if (command.examined.common.json) {
     formats::Json::Object object;
     object.emplace_back("schema", "fsdp-ckpt/verify-run/1");

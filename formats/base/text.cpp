@@ -66,7 +66,8 @@ std::string escape(std::string_view text) {
   std::size_t at = std::min(text.find_first_not_of(' '), text.size());
   out.append(at, ' ');
   // At the start of a line, services that run builds take these as commands.
-  if (text.substr(at).starts_with("::") || text.substr(at).starts_with("##")) append_hex(out, text[at++]);
+  if (text.substr(at).starts_with("::") || text.substr(at).starts_with("##"))
+    append_hex(out, text[at++]);
   while (at < text.size()) {
     const auto [code, found] = character_at(text, at);
     const std::size_t length = std::max<std::size_t>(found, 1);

@@ -53,9 +53,9 @@ std::string cat(const Args&... args) {
 // The words one after the other, with `between` them.
 std::string joined(std::span<const std::string> words, std::string_view between);
 
-// Returns `text` without anything that a terminal or a service that runs builds would act on: a line
-// of it begins with neither "::" nor "##"; control characters, DEL, C1
-// controls and invalid UTF-8 become \xNN, a backslash \\.  Other UTF-8 stays.
+// Returns `text` without anything that a terminal or a service that runs builds would act on: a
+// line of it begins with neither "::" nor "##"; control characters, DEL, C1 controls and invalid
+// UTF-8 become \xNN, a backslash \\.  Other UTF-8 stays.
 std::string escape(std::string_view text);
 
 // 'text', escaped, and cut after `limit` characters with "..." at the end: for untrusted names in

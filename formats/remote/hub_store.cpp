@@ -6,12 +6,12 @@
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
-#include "formats/store/small_file.h"
 #include "formats/base/text.h"
 #include "formats/http/encoding.h"
 #include "formats/http/secret.h"
 #include "formats/remote/profile_files.h"
 #include "formats/remote/web_store.h"
+#include "formats/store/small_file.h"
 
 namespace fsdp::formats {
 namespace {

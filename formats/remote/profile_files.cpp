@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "formats/base/error.h"
-#include "formats/store/small_file.h"
 #include "formats/base/text.h"
+#include "formats/store/small_file.h"
 
 namespace fsdp::formats {
 namespace {

@@ -5,9 +5,9 @@
 #include <array>
 #include <utility>
 
-#include "formats/store/small_file.h"
 #include "formats/base/text.h"
 #include "formats/http/times.h"
+#include "formats/store/small_file.h"
 
 namespace fsdp::formats {
 namespace {
@@ -20,7 +20,9 @@ constexpr std::size_t kMostToken = std::size_t{64} << 10U;
 // The text of a file with a token, without the end of its line.
 Secret read_token(const std::string& path) {
   auto read = read_small_file(path, kMostToken);
-  if (!read) throw Error(ErrorCode::kAccess, escape(path) + ": the file of a token could not be read: it is not there");
+  if (!read)
+    throw Error(ErrorCode::kAccess,
+                escape(path) + ": the file of a token could not be read: it is not there");
   std::string text = std::move(*read);
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty() || text.size() == kMostToken ||

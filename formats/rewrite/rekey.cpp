@@ -106,8 +106,9 @@ class Rekeying {
   // group.  Throws: kRekeyAmbiguous: a list of names has nothing to be compared with.
   static void check_order(const OptimizerState& optimizer, const ParameterOrder& order) {
     const bool named = !optimizer.groups.empty() && !optimizer.groups[0].param_names.empty();
-    const bool shapes = std::any_of(order.parameters.begin(), order.parameters.end(),
-                                    [](const ModelParameter& one) { return one.shape.has_value(); });
+    const bool shapes =
+        std::any_of(order.parameters.begin(), order.parameters.end(),
+                    [](const ModelParameter& one) { return one.shape.has_value(); });
     std::uint64_t next = 0;
     bool counted = true;
     for (const auto& group : optimizer.groups) {

@@ -52,7 +52,8 @@ class PerRankCheckpoint : public TorchFileSet {
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
     if (const auto torn = torn_.find(tensor.key); torn != torn_.end())
-      throw Error(ErrorCode::kMismatch, cat(description_.path, ": ", quote(tensor.key, 200), ": ", torn->second));
+      throw Error(ErrorCode::kMismatch,
+                  cat(description_.path, ": ", quote(tensor.key, 200), ": ", torn->second));
     if (flat_.contains(tensor.key)) {
       throw Error(ErrorCode::kUnsupported,
                   cat(description_.path, ": ", quote(tensor.key, 200),
@@ -162,8 +163,8 @@ class PerRankCheckpoint : public TorchFileSet {
         entry.parts.push_back(std::move(part));
       } else if (const Part& other = entry.parts[known->second];
                  entry.torn.empty() && !are_equal(other, part)) {
-        entry.torn = cat(index_.files[other.file].name, " and ", index_.files[file].name,
-                         " hold ", box_text(part.box.view()),
+        entry.torn = cat(index_.files[other.file].name, " and ", index_.files[file].name, " hold ",
+                         box_text(part.box.view()),
                          " with other bytes: replicas that differ, or tensors of several groups "
                          "of ranks (experts) under one name");
       }
@@ -175,11 +176,12 @@ class PerRankCheckpoint : public TorchFileSet {
     const auto tensor = dense_tensor(leaf.value);
     if (!tensor || !entry.tensor || entry.sharded || !is_differentiable(entry.dtype)) return;
     const bool alike = tensor->dtype == entry.dtype && tensor->shape == entry.shape;
-    if (alike && are_equal(entry.parts[0], part_of(whole_box(tensor->shape), file, *tensor))) return;
+    if (alike && are_equal(entry.parts[0], part_of(whole_box(tensor->shape), file, *tensor)))
+      return;
     if (!unlike_.insert(leaf.key).second) return;
     findings_.push_back({.code = ErrorCode::kMismatch,
-                         .message = cat("is another tensor than in ",
-                                        index_.files[entry.file].name, ", which is taken"),
+                         .message = cat("is another tensor than in ", index_.files[entry.file].name,
+                                        ", which is taken"),
                          .file = index_.files[file].name,
                          .key = leaf.key,
                          .bytes = {},

@@ -83,8 +83,8 @@ bool has_capitals(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) { return c >= 'A' && c <= 'Z'; });
 }
 
-// Throws: kZipDuplicate: two names are equal but for case.  PyTorch looks for records without regard
-// to case, and so may find the other one.
+// Throws: kZipDuplicate: two names are equal but for case.  PyTorch looks for records without
+// regard to case, and so may find the other one.
 void check_names_apart(const std::vector<ZipEntry>& entries) {
   if (entries.empty()) return;
   // Most often one folder holds everything, in small letters.

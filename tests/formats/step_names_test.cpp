@@ -37,8 +37,8 @@ TEST(StepNames, words_and_bare_numbers_say_that_a_name_is_one_of_many) {
   for (const char* name : {"step_20", "global_step500", "checkpoint-3", "epoch=1-step=2.ckpt",
                            "iter_0000007", "00000250", "ep0-ba4", "ckpt12.pt"})
     EXPECT_TRUE(tells_step(name)) << name;
-  for (const char* name : {"model", "rank1.pt", "optimizer_0", "mp_rank_00", "v2-loss7", "7B",
-                           "version_3", "stepper"})
+  for (const char* name :
+       {"model", "rank1.pt", "optimizer_0", "mp_rank_00", "v2-loss7", "7B", "version_3", "stepper"})
     EXPECT_FALSE(tells_step(name)) << name;
 }
 

@@ -27,8 +27,9 @@ class StepsTest : public testing::Test {
     const fs::path to = folder_ / name;
     const bool folder = name.ends_with('/');
     fs::create_directories(folder ? to : to.parent_path());
-    fs::copy(test::data_path(folder ? "golden/2.11.0/minimal/ckpt" : "golden/2.11.0/zip_pt/full.pt"),
-             to, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    fs::copy(
+        test::data_path(folder ? "golden/2.11.0/minimal/ckpt" : "golden/2.11.0/zip_pt/full.pt"), to,
+        fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   }
   // Each step: "path" or "path: part, part".
   std::vector<std::string> steps(const std::string& below = "") const {
@@ -94,9 +95,11 @@ TEST_F(StepsTest, all_parts_are_read_as_one_checkpoint) {
   for (const TensorEntry& tensor : alone->index().tensors) {
     for (const char* part : {"weights.", "optimizer."}) {
       const auto& tensors = checkpoint->index().tensors;
-      EXPECT_TRUE(std::any_of(tensors.begin(), tensors.end(), [&](const TensorEntry& one) {
-        return one.key == part + tensor.key && one.shape == tensor.shape;
-      })) << part << tensor.key;
+      EXPECT_TRUE(std::any_of(tensors.begin(), tensors.end(),
+                              [&](const TensorEntry& one) {
+                                return one.key == part + tensor.key && one.shape == tensor.shape;
+                              }))
+          << part << tensor.key;
     }
   }
   EXPECT_THAT(checkpoint->verify({}).findings, IsEmpty());

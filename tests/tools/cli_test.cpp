@@ -65,8 +65,9 @@ TEST_F(CliTest, wrong_use_is_status_2_and_one_line_that_says_what_is_wrong) {
 TEST_F(CliTest, a_path_that_is_none_here_is_told_from_other_mistakes) {
   EXPECT_THAT(run_cli({"inspect", "~/runs/step-4"}).err,
               HasSubstr("~/runs/step-4: no such file or folder; a shell expands ~ only"));
-  EXPECT_THAT(run_cli({"verify", "meta-llama/Llama-3.2-1B"}).err,
-              HasSubstr("; hf://meta-llama/Llama-3.2-1B is the repository of that name on the hub"));
+  EXPECT_THAT(
+      run_cli({"verify", "meta-llama/Llama-3.2-1B"}).err,
+      HasSubstr("; hf://meta-llama/Llama-3.2-1B is the repository of that name on the hub"));
   EXPECT_THAT(run_cli({"verify", "./runs"}).err, testing::Not(HasSubstr("hf://")));
 }
 

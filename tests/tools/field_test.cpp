@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs laid out as in public reports (tests/data/field), each with what its producer's code reads.
+// Inputs laid out as in public reports (tests/data/field), each with what its producer's code
+// reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +44,10 @@ TEST_F(Field, a_step_of_nemo_rl_is_one_unit) {
   EXPECT_TRUE(std::filesystem::exists(run + "/step_20/policy/weights/.metadata"));
   EXPECT_FALSE(std::filesystem::exists(run + "/step_10"));
   ASSERT_EQ(run_cli({"consolidate", run + "/step_20", path("one.pt")}).status, 0);
-  EXPECT_EQ(run_cli({"diff", path("one.pt"), field("nemo-rl-steps/truth/step_20.pt"), "-k", "weights.**"}).status, 0)
+  EXPECT_EQ(
+      run_cli({"diff", path("one.pt"), field("nemo-rl-steps/truth/step_20.pt"), "-k", "weights.**"})
+          .status,
+      0)
       << run_cli({"diff", path("one.pt"), field("nemo-rl-steps/truth/step_20.pt")}).out;
 }
 
@@ -54,7 +58,10 @@ TEST_F(Field, a_step_of_olmo_core_is_read_and_named) {
   EXPECT_THAT(verified.out, HasSubstr("part model_and_optim: sound\n"));
   EXPECT_EQ(run_cli({"latest", run}).out, run + "/step100\n");
   ASSERT_EQ(run_cli({"consolidate", run + "/step100/model_and_optim", path("one.pt")}).status, 0);
-  EXPECT_EQ(run_cli({"diff", path("one.pt"), field("olmo-core-step/truth/model.pt"), "-k", "model.**"}).status, 0)
+  EXPECT_EQ(
+      run_cli({"diff", path("one.pt"), field("olmo-core-step/truth/model.pt"), "-k", "model.**"})
+          .status,
+      0)
       << run_cli({"diff", path("one.pt"), field("olmo-core-step/truth/model.pt")}).out;
 }
 

@@ -212,7 +212,8 @@ TEST_F(PruneTest, words_are_checked) {
 // Other numbers in a name are of another model, or another run.
 TEST_F(PruneTest, only_names_that_differ_in_the_step_are_compared) {
   for (const char* name : {"exp1/step-100", "exp2/step-50", "exp1/step-20"}) {
-    std::filesystem::create_directories(std::filesystem::path(path("runs/" + std::string(name))).parent_path());
+    std::filesystem::create_directories(
+        std::filesystem::path(path("runs/" + std::string(name))).parent_path());
     copy_of(kSmall, "runs/" + std::string(name));
   }
   const CliResult result = run_cli({"prune", path("runs"), "--keep", "1"});
@@ -262,9 +263,9 @@ TEST_F(StepPartsTest, a_step_that_lost_a_part_is_not_the_one_to_keep) {
   std::filesystem::remove_all(step(30) + "/policy/optimizer");
   EXPECT_EQ(run_cli({"latest", run_}).out, step(20) + "\n");
   EXPECT_EQ(run_cli({"verify", step(30)}).status, 0) << "nothing in it tells of another part";
-  EXPECT_THAT(run_cli({"verify", run_}).out,
-              HasSubstr("warning[SHARD_MISSING]: lacks policy/optimizer, which " + step(20) +
-                        " has"));
+  EXPECT_THAT(
+      run_cli({"verify", run_}).out,
+      HasSubstr("warning[SHARD_MISSING]: lacks policy/optimizer, which " + step(20) + " has"));
   EXPECT_EQ(run_cli({"prune", run_, "--keep", "1"}).status, 0);
   EXPECT_THAT(left(), UnorderedElementsAre("step-20", "step-30"));
 }

@@ -23,7 +23,8 @@ std::vector<std::string> paths_of(const std::vector<formats::Step>& steps) {
 
 TEST(Runs, the_newest_comes_first_and_later_ones_of_a_step_before) {
   EXPECT_THAT(
-      paths_of(newest_first({{"last", {}, {}}, {"step-2", {}, {}}, {"step-10", {}, {}}, {"step-10.pt", {}, {}}})),
+      paths_of(newest_first(
+          {{"last", {}, {}}, {"step-2", {}, {}}, {"step-10", {}, {}}, {"step-10.pt", {}, {}}})),
       ElementsAre("step-10.pt", "step-10", "step-2", "last"));
 }
 

@@ -58,7 +58,8 @@ TEST(Literal, texts_in_sequences_may_have_quotes) {
   EXPECT_EQ(*value_like(three, "[3, 1.5, 'a, b']")->items()[2].as_string(), "a, b");
   EXPECT_EQ(*value_like(three, "[3, 1.5, 'it\\'s']")->items()[2].as_string(), "it's");
   EXPECT_EQ(*value_like(three, "[3, 1.5, it's]")->items()[2].as_string(), "it's");
-  for (const char* text : {"[3, 1.5, 'q]", "[3, 1.5, 'q' r]", "[3, 1.5, 'q\\n']", "['3', 1.5, 'q']"})
+  for (const char* text :
+       {"[3, 1.5, 'q]", "[3, 1.5, 'q' r]", "[3, 1.5, 'q\\n']", "['3', 1.5, 'q']"})
     EXPECT_FALSE(value_like(three, text)) << text;
 }
 

@@ -88,8 +88,8 @@ TEST(ProfileFiles, PipesAreRefused) {
   const test::TempDir folder;
   const std::string pipe = (folder / "pipe").native();
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const test::Environment environment(test::store_environment(
-      {{"AWS_CONFIG_FILE", ""}, {"AWS_SHARED_CREDENTIALS_FILE", pipe}}));
+  const test::Environment environment(
+      test::store_environment({{"AWS_CONFIG_FILE", ""}, {"AWS_SHARED_CREDENTIALS_FILE", pipe}}));
   test::expect_error(ErrorCode::kNotRegular, "pipe: is not a regular file",
                      [] { chosen_profile(); });
 }

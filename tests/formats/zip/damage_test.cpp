@@ -354,10 +354,12 @@ TEST(ZipDamage, names_that_are_equal_but_for_case_are_one_name) {
     });
     return bytes;
   };
-  test::expect_error(ErrorCode::kZipDuplicate, "entry 'archive/a' is in the directory twice",
-                     [&] { ZipReader(MemorySource(written({"a", "b", "a"}))); });
-  test::expect_error(ErrorCode::kZipDuplicate, "two entries are called 'archive/data.pkl'",
-                     [&] { ZipReader(MemorySource(written({"DATA.PKL", "data.pkl", "data/0"}))); });
+  test::expect_error(ErrorCode::kZipDuplicate, "entry 'archive/a' is in the directory twice", [&] {
+    ZipReader(MemorySource(written({"a", "b", "a"})));
+  });
+  test::expect_error(ErrorCode::kZipDuplicate, "two entries are called 'archive/data.pkl'", [&] {
+    ZipReader(MemorySource(written({"DATA.PKL", "data.pkl", "data/0"})));
+  });
   EXPECT_NO_THROW(ZipReader(MemorySource(written({"DATA.PKL", "data/0"}))));
 }
 
