@@ -13,7 +13,7 @@ constexpr int kMaxArgumentDepth = 2;
 // More reasons than this add no information.
 constexpr std::size_t kMaxHidden = 100;
 // Arguments that a rule examines.
-constexpr std::size_t kMaxArguments = 8;
+constexpr std::size_t kMaxArguments = 10;
 
 NameArgument argument_of(const PickleTrace& trace, Term term, int depth) {
   NameArgument argument;
@@ -35,6 +35,13 @@ NameArgument argument_of(const PickleTrace& trace, Term term, int depth) {
         if (argument.items.size() == kMaxArguments) break;
         argument.items.push_back(argument_of(trace, item, depth + 1));
       }
+      break;
+    case Kind::kInt:
+      argument.kind = NameArgument::Kind::kInt;
+      argument.number = static_cast<std::int64_t>(term.at);
+      break;
+    case Kind::kNone:
+      argument.kind = NameArgument::Kind::kNone;
       break;
     default:
       break;
@@ -82,10 +89,9 @@ Term NameScanner::call(PickleTrace& trace, PickleCall how, Term callable, Term a
   }
   use(callable.at, how == PickleCall::kNew ? NameUse::kNew : NameUse::kCall);
   const State state = states_[callable.at];
-  if (how == PickleCall::kCalled && state.uses.has_argument_rule() && !state.allowed)
-    return ruled_call(trace, callable, args);
+  if (state.uses.has_argument_rule() && !state.allowed) return ruled_call(trace, callable, args);
   trace.report_value(args);
-  return {Kind::kObject, callable.at};
+  return {Kind::kObject, 0, callable.at};
 }
 
 Term NameScanner::ruled_call(PickleTrace& trace, Term callable, Term args) {
@@ -99,10 +105,10 @@ Term NameScanner::ruled_call(PickleTrace& trace, Term callable, Term args) {
   for (std::size_t i = takes_function ? 1 : 0; i < terms.size(); ++i) trace.report_value(terms[i]);
   for (const GlobalName& unsafe : judgement.unsafe) mark_unsafe(unsafe);
   if (judgement.name)
-    return {Kind::kName, trace.number_of(judgement.name->module, judgement.name->name)};
+    return {Kind::kName, 0, trace.number_of(judgement.name->module, judgement.name->name)};
   if (judgement.cls)
-    return {Kind::kObject, trace.number_of(judgement.cls->module, judgement.cls->name)};
-  return {Kind::kObject, callable.at};
+    return {Kind::kObject, 0, trace.number_of(judgement.cls->module, judgement.cls->name)};
+  return {Kind::kObject, judgement.mark, callable.at};
 }
 
 void NameScanner::value(std::uint64_t name) {
@@ -114,9 +120,13 @@ void NameScanner::items(Term target) {
   use(target.at, NameUse::kItems);
 }
 
-void NameScanner::state(Term target) {
+void NameScanner::state(PickleTrace& trace, Term target, Term state) {
   if (target.kind == Kind::kName) return mark_unsafe(name_of(target));
   use(target.at, NameUse::kState);
+  const State& of = states_[target.at];
+  if (!of.uses.has_argument_rule() || of.allowed) return;
+  const NameArgument argument = argument_of(trace, state, 0);
+  if (!is_plain_state(name_of(target), target.mark, argument.items)) mark_unsafe(name_of(target));
 }
 
 void NameScanner::hidden_name(const std::string& what) {

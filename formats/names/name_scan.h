@@ -51,7 +51,7 @@ class NameScanner : private PickleTraceHost {
   Term call(PickleTrace& trace, PickleCall how, Term callable, Term args) override;
   void value(std::uint64_t name) override;
   void items(Term target) override;
-  void state(Term target) override;
+  void state(PickleTrace& trace, Term target, Term state) override;
   void hidden_name(const std::string& what) override;
 
   void use(std::uint64_t name, NameUse use);

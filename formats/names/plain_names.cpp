@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <span>
 #include <unordered_map>
 
@@ -68,7 +69,7 @@ constexpr std::array kGroups = {
           "per_channel_affine_float_qparams contiguous_format preserve_format channels_last "
           "channels_last_3d"},
     Group{kFunction, "torch.serialization", "_get_layout"},
-    Group{kCalled | kNew | kState, "torch.torch_version", "TorchVersion"},
+    Group{kCalled | kNew | kRuled, "torch.torch_version", "TorchVersion"},
     Group{kRebuilder, "torch._utils",
           "_rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter "
           "_rebuild_parameter_with_state _rebuild_qtensor _rebuild_sparse_tensor "
@@ -149,7 +150,7 @@ constexpr std::array kGroups = {
     Group{kFunction, "numpy._core.multiarray", "scalar"},
     Group{kFunction | kRuled, "numpy.core.multiarray", "_reconstruct"},
     Group{kFunction | kRuled, "numpy._core.multiarray", "_reconstruct"},
-    Group{kCalled | kState, "numpy", "dtype"},
+    Group{kCalled | kState | kRuled, "numpy", "dtype"},
     Group{kType | kState, "numpy", "ndarray"},
     Group{kCalled, "numpy.dtypes",
           "BoolDType Int8DType UInt8DType Int16DType UInt16DType Int32DType UInt32DType Int64DType "
@@ -281,6 +282,72 @@ CallJudgement judge_encode(const GlobalName& callable, const std::vector<NameArg
   return is_sound ? CallJudgement() : unsound(callable);
 }
 
+// TorchVersion('2.11.0'): it makes a text of anything else, by a method of it.
+CallJudgement judge_torch_version(const GlobalName& callable,
+                                  const std::vector<NameArgument>& args) {
+  const bool is_sound = args.size() == 1 && args[0].kind == Kind::kText;
+  return is_sound ? CallJudgement() : unsound(callable);
+}
+
+// Kinds of dtypes, as far as their states differ, in the upper bits of a mark; below stands the
+// number in the name of S, U and V.
+enum class DTypeKind : std::uint32_t { kOther, kFixed, kObject, kTime, kBytes, kText, kVoid };
+constexpr unsigned kDTypeShift = 28;
+
+// dtype('f4', False, True): text of a type without fields.
+CallJudgement judge_dtype(const std::vector<NameArgument>& args) {
+  CallJudgement judgement;
+  if (args.empty() || args[0].kind != Kind::kText) return judgement;
+  std::string_view text = args[0].text;
+  if (!text.empty() && std::string_view("<>=|").find(text[0]) != text.npos) text.remove_prefix(1);
+  if (text.empty()) return judgement;
+  std::uint32_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + 1, end, number);
+  const bool has_number = text.size() > 1 && error == std::errc() && stop == end;
+  auto kind = DTypeKind::kOther;
+  if (std::string_view("biufc").find(text[0]) != text.npos && has_number) kind = DTypeKind::kFixed;
+  if (text == "O8" || text == "O4" || text == "O") kind = DTypeKind::kObject;
+  if (text == "M8" || text == "m8") kind = DTypeKind::kTime;
+  if (has_number && number < 1U << kDTypeShift) {
+    if (text[0] == 'S') kind = DTypeKind::kBytes;
+    if (text[0] == 'U') kind = DTypeKind::kText;
+    if (text[0] == 'V') kind = DTypeKind::kVoid;
+  }
+  const bool counts = kind >= DTypeKind::kBytes;
+  judgement.mark = static_cast<std::uint32_t>(kind) << kDTypeShift | (counts ? number : 0);
+  return judgement;
+}
+
+// (3, '<', None, None, None, itemsize, alignment, flags); of times version 4 and their unit.
+bool is_plain_dtype_state(std::uint32_t mark, const std::vector<NameArgument>& items) {
+  const auto kind = static_cast<DTypeKind>(mark >> kDTypeShift);
+  const auto count = std::int64_t{mark & ((1U << kDTypeShift) - 1)};
+  const std::size_t size = kind == DTypeKind::kTime ? 9 : 8;
+  if (kind == DTypeKind::kOther || items.size() != size) return false;
+  const auto is = [&](std::size_t item, std::initializer_list<std::int64_t> numbers) {
+    return items[item].kind == Kind::kInt &&
+           std::find(numbers.begin(), numbers.end(), items[item].number) != numbers.end();
+  };
+  const bool order =
+      items[1].kind == Kind::kText && (items[1].text == "<" || items[1].text == ">" ||
+                                       items[1].text == "|" || items[1].text == "=");
+  const bool no_parts = std::all_of(items.begin() + 2, items.begin() + 5,
+                                    [](const auto& item) { return item.kind == Kind::kNone; });
+  if (!is(0, {3, 4}) || !order || !no_parts) return false;
+  switch (kind) {
+    case DTypeKind::kBytes:
+    case DTypeKind::kVoid:
+      return is(5, {count}) && is(6, {1}) && is(7, {0});
+    case DTypeKind::kText:
+      return is(5, {4 * count}) && is(6, {4}) && is(7, {0, 8});
+    case DTypeKind::kObject:
+      return is(5, {-1}) && is(6, {-1}) && is(7, {63});
+    default:
+      return is(5, {-1}) && is(6, {-1}) && is(7, {0});
+  }
+}
+
 // _reconstruct(ndarray, shape, type).
 CallJudgement judge_reconstruct(const GlobalName& callable, const std::vector<NameArgument>& args,
                                 const IsAllowed& is_allowed) {
@@ -323,7 +390,14 @@ CallJudgement judge_call(const GlobalName& callable, const std::vector<NameArgum
     return judge_wrapper(callable, args, is_allowed);
   if (callable.name == "defaultdict") return judge_defaultdict(args, is_allowed);
   if (callable.name == "encode") return judge_encode(callable, args);
+  if (callable.name == "TorchVersion") return judge_torch_version(callable, args);
+  if (callable.name == "dtype") return judge_dtype(args);
   return judge_reconstruct(callable, args, is_allowed);
+}
+
+bool is_plain_state(const GlobalName& name, std::uint32_t mark,
+                    const std::vector<NameArgument>& items) {
+  return name.name != "dtype" || is_plain_dtype_state(mark, items);
 }
 
 }  // namespace fsdp::formats

@@ -54,9 +54,10 @@ PlainUses plain_uses(const GlobalName& name);
 
 // An argument of a call, as far as names go.
 struct NameArgument {
-  enum class Kind : std::uint8_t { kData, kText, kName, kTuple };
+  enum class Kind : std::uint8_t { kData, kText, kName, kTuple, kInt, kNone };
   Kind kind = Kind::kData;
-  std::string text;  // kText
+  std::string text;         // kText
+  std::int64_t number = 0;  // kInt
   GlobalName name;   // kName
   std::vector<NameArgument> items;
 };
@@ -69,10 +70,17 @@ struct CallJudgement {
   std::optional<GlobalName> name;
   // The class of the result, if it is not the callable (copyreg._reconstructor).
   std::optional<GlobalName> cls;
+  std::uint32_t mark = 0;  // what is_plain_state has to know of the result
 };
 
 // Requires: has_argument_rule.  `is_allowed`: names that the caller permits, which may be anything.
 CallJudgement judge_call(const GlobalName& callable, const std::vector<NameArgument>& args,
                          const std::function<bool(const GlobalName&)>& is_allowed);
+
+// Returns whether a state may be set on the result of a call of such a name.  NumPy takes the state
+// of a dtype as it is: with wrong sizes, flags or fields it reads pointers from data.
+// `items`: of the state, if it is a tuple.
+bool is_plain_state(const GlobalName& name, std::uint32_t mark,
+                    const std::vector<NameArgument>& items);
 
 }  // namespace fsdp::formats

@@ -88,7 +88,7 @@ std::span<const Term> PickleTrace::items(Term term) const {
 
 Term PickleTrace::tuple(std::span<const Term> terms) {
   const bool plain = std::all_of(terms.begin(), terms.end(), [](const Term& term) {
-    return term.kind == Kind::kData || term.kind == Kind::kObject;
+    return term.kind != Kind::kText && term.kind != Kind::kName && term.kind != Kind::kTuple;
   });
   if (plain) return {};
   if (tuple_items_.size() > kMaxTupleTerms) {
@@ -96,7 +96,7 @@ Term PickleTrace::tuple(std::span<const Term> terms) {
   }
   tuples_.push_back({tuple_items_.size(), terms.size(), false});
   tuple_items_.insert(tuple_items_.end(), terms.begin(), terms.end());
-  return {Kind::kTuple, tuples_.size() - 1};
+  return {Kind::kTuple, 0, tuples_.size() - 1};
 }
 
 void PickleTrace::report_value(Term term) {

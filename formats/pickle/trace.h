@@ -25,9 +25,13 @@ struct Term {
     kName,    // a name
     kObject,  // the result of calling a name
     kTuple,   // of terms, with a text, name or tuple among them
+    kInt,     // an int of up to 64 bits
+    kNone,
   };
   Kind kind = Kind::kData;
-  std::uint64_t at = 0;  // kText: its byte; kName, kObject: number of the name; kTuple: its number
+  std::uint32_t mark = 0;  // kObject: what the host noted of the call
+  // kText: its byte; kName, kObject: number of the name; kTuple: its number; kInt: its value
+  std::uint64_t at = 0;
 };
 
 // The use of a callable.
@@ -50,9 +54,9 @@ class PickleTraceHost {
   virtual Term call(PickleTrace& trace, PickleCall how, Term callable, Term args) = 0;
   // The name is used as a value: in a container, a key, a state, or as the whole.
   virtual void value(std::uint64_t name) = 0;
-  // Items are put into `target`, or it gets a state: a kName or kObject.
+  // Items are put into `target`, or it gets `state`: a kName or kObject.
   virtual void items(Term target) = 0;
-  virtual void state(Term target) = 0;
+  virtual void state(PickleTrace& trace, Term target, Term state) = 0;
   // The stream takes a name whose text it does not contain, or one from the registry of extensions.
   // `what` says which.
   virtual void hidden_name(const std::string& what) = 0;

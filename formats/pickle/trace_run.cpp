@@ -80,6 +80,7 @@ class PickleTrace::Run {
   }
   void push(Term term) { stack_.push_back(term); }
   void push_data() { stack_.emplace_back(); }
+  void push_int(std::int64_t value) { push({Kind::kInt, 0, static_cast<std::uint64_t>(value)}); }
   // Removes the last mark and returns the terms above it.
   std::vector<Term> pop_mark() {
     if (marks_.empty()) fail(ErrorCode::kStack, "there is no MARK on the stack");
@@ -99,7 +100,7 @@ class PickleTrace::Run {
 
   void skip_argument(PickleArgument argument);
   void text(PickleArgument argument) {
-    push({Kind::kText, reader_.opcode_offset()});
+    push({Kind::kText, 0, reader_.opcode_offset()});
     skip_argument(argument);
   }
   void tuple(std::span<const Term> terms, std::size_t removed) {
@@ -145,7 +146,7 @@ class PickleTrace::Run {
     const std::string_view name = reader_.line();
     if (!is_python_utf8(module) || !is_python_utf8(name))
       fail(ErrorCode::kGlobal, "the name is not UTF-8");
-    return {Kind::kName, trace_.number_of(module, name)};
+    return {Kind::kName, 0, trace_.number_of(module, name)};
   }
   void stack_global() {
     const Term name = pop();
@@ -153,7 +154,7 @@ class PickleTrace::Run {
     const auto module_text = trace_.text(module);
     const auto name_text = trace_.text(name);
     if (module_text && name_text)
-      return push({Kind::kName, trace_.number_of(*module_text, *name_text)});
+      return push({Kind::kName, 0, trace_.number_of(*module_text, *name_text)});
     host_.hidden_name(cat(reader_.where(), " takes a name whose text does not stand there"));
     push_data();
   }
@@ -171,10 +172,12 @@ class PickleTrace::Run {
     call(PickleCall::kCalled, terms[0], trace_.tuple(std::span(terms).subspan(1)));
   }
   void build() {
-    trace_.report_value(pop());
+    const Term state = pop();
+    trace_.report_value(state);
     need(1);
     const Term target = stack_.back();
-    if (target.kind == Kind::kName || target.kind == Kind::kObject) host_.state(target);
+    if (target.kind == Kind::kName || target.kind == Kind::kObject)
+      host_.state(trace_, target, state);
   }
   // Legacy torch.save files keep a class as ("module", class, file, source).
   void persistent_id() {
@@ -249,6 +252,18 @@ bool PickleTrace::Run::step() {
     case PickleOp::kBinUnicode:
     case PickleOp::kBinUnicode8:
       text(argument);
+      return true;
+    case PickleOp::kNone:
+      push({Kind::kNone, 0, 0});
+      return true;
+    case PickleOp::kBinInt1:
+      push_int(reader_.u8());
+      return true;
+    case PickleOp::kBinInt2:
+      push_int(reader_.u16());
+      return true;
+    case PickleOp::kBinInt:
+      push_int(static_cast<std::int32_t>(reader_.u32()));
       return true;
     case PickleOp::kTuple: {
       const std::vector<Term> terms = pop_mark();
