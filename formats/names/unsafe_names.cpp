@@ -16,7 +16,7 @@ namespace {
 // Calls with relevant arguments nest no deeper: function, class, (arguments); getattr on getattr.
 constexpr int kMaxValueDepth = 4;
 // Arguments that a rule examines.
-constexpr std::size_t kMaxValueItems = 8;
+constexpr std::size_t kMaxValueItems = 10;
 
 bool nothing_allowed(const GlobalName& /*name*/) {
   return false;
@@ -34,6 +34,11 @@ NameArgument argument_of(const Value& value, int depth) {
   } else if (auto name = name_of(value, depth)) {
     argument.kind = NameArgument::Kind::kName;
     argument.name = *std::move(name);
+  } else if (const auto number = value.as_int()) {
+    argument.kind = NameArgument::Kind::kInt;
+    argument.number = *number;
+  } else if (value.is_none()) {
+    argument.kind = NameArgument::Kind::kNone;
   } else if (value.kind() == ValueKind::kTuple) {
     argument.kind = NameArgument::Kind::kTuple;
     for (const Value& item : value.items()) {
@@ -96,15 +101,17 @@ class Visitor {
     const ObjectData& object = *value.as_object();
     const auto name = name_of(object.callable, 0);
     bool judged = false;  // argument 0 is a function, which the rule of the call covers
+    std::uint32_t mark = 0;
     GlobalName cls = name.value_or(GlobalName());
     if (name) {
       use(*name, object.by_new ? NameUse::kNew : NameUse::kCall);
       const PlainUses uses = plain_uses(*name);
-      if (!object.by_new && uses.has_argument_rule()) {
+      if (uses.has_argument_rule()) {
         const CallJudgement judgement =
             judge_call(*name, argument_of(object.args, 0).items, nothing_allowed);
         for (const GlobalName& unsafe : judgement.unsafe) unsafe_.insert(unsafe.dotted());
         if (judgement.cls) cls = *judgement.cls;
+        mark = judgement.mark;
         judged = uses.takes_function();
       }
     } else if (const ObjectData* made = object.callable.as_object()) {
@@ -112,7 +119,12 @@ class Visitor {
       unsafe_.insert(
           name_of(made->callable, 0).value_or(GlobalName{"builtins", "getattr"}).dotted());
     }
-    if (object.built) use(cls, NameUse::kState);
+    if (object.built) {
+      use(cls, NameUse::kState);
+      const bool ruled = plain_uses(cls).has_argument_rule();
+      if (ruled && !is_plain_state(cls, mark, argument_of(object.state, 0).items))
+        unsafe_.insert(cls.dotted());
+    }
     if (!object.list_items.empty() || !object.dict_items.empty()) use(cls, NameUse::kItems);
     for_each_part(value, [&](const Value& part) {
       if (&part == &object.callable) return open_.push_back({part, Place::kCallable});

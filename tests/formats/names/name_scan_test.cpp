@@ -66,6 +66,18 @@ std::vector<Use> uses() {
                                     test::numbers({1}),    "\x89",     hooks};
   };
   const std::string system = global("os", "system");
+  const auto dtype = [](std::string_view name, std::vector<std::string> state) {
+    return call(global("numpy", "dtype"), {text(name), "\x89", "\x88"}) + tuple_of(state) + "b";
+  };
+  const auto state = [](std::string_view order, int size, int alignment, int flags) {
+    return std::vector<std::string>{
+        integer(3),    text(order),        none(),        none(), none(),
+        integer(size), integer(alignment), integer(flags)};
+  };
+  std::vector<std::string> with_fields = state("|", 8, 1, 0);
+  with_fields[3] = tuple_of({text("a")});
+  with_fields[4] =
+      dict_of({{text("a"), tuple_of({dtype("O8", state("|", -1, -1, 63)), integer(0)})}});
   return {
       // Sound ones.
       {"a tensor", call(rebuild, tensor_args(kOrdered)), ""},
@@ -95,6 +107,28 @@ std::vector<Use> uses() {
             {global("numpy", "ndarray"), tuple_of({integer(0)}), text("b")}) +
            tuple_of({integer(1)}) + "b",
        ""},
+      {"dtypes of NumPy",
+       list_of({dtype("f8", state("<", -1, -1, 0)), dtype("O8", state("|", -1, -1, 63)),
+                dtype("S5", state("|", 5, 1, 0)), dtype("U5", state("<", 20, 4, 8)),
+                dtype("V8", state("|", 8, 1, 0))}),
+       ""},
+      {"a version of torch", call(global("torch.torch_version", "TorchVersion"), {text("2.11.0")}),
+       ""},
+      {"a new version of torch",
+       global("torch.torch_version", "TorchVersion") + tuple_of({text("2.11.0")}) + "\x81", ""},
+      // Values that NumPy and PyTorch take for pointers, or call.
+      {"a dtype with fields", dtype("V8", with_fields), "numpy.dtype"},
+      {"a dtype of another size", dtype("V8", state("|", 9, 1, 0)), "numpy.dtype"},
+      {"a dtype of no size", dtype("S5", state("|", -1, -1, 0)), "numpy.dtype"},
+      {"a dtype with the flags of objects", dtype("V8", state("|", 8, 1, 63)), "numpy.dtype"},
+      {"an object without its flags", dtype("O8", state("|", -1, -1, 0)), "numpy.dtype"},
+      {"a dtype with another state", dtype("f8", {integer(3)}), "numpy.dtype"},
+      {"a version of something else",
+       call(global("torch.torch_version", "TorchVersion"), {tuple_of({text("a")})}),
+       "torch.torch_version.TorchVersion"},
+      {"a new version of something else",
+       global("torch.torch_version", "TorchVersion") + tuple_of({integer(2)}) + "\x81",
+       "torch.torch_version.TorchVersion"},
       // Places where a name can hide.
       {"a value", dict_of({{text("a"), system}}), "os.system"},
       {"a key", dict_of({{tuple_of({integer(1), system}), integer(1)}}), "os.system"},
