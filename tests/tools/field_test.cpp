@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "formats/base/json.h"
+#include "tests/support/torch_zip_builder.h"
 #include "tests/tools/run_cli.h"
 
 namespace fsdp::cli {
@@ -27,6 +28,26 @@ class Field : public CliTest {
     return path("copy");
   }
 };
+
+TEST_F(Field, a_healthy_trainers_folder_is_sound_and_a_trap_in_it_is_not) {
+  for (const char* name : {"frameworks/trainer_safetensors/ckpt", "frameworks/trainer_bin/ckpt"}) {
+    const CliResult strict = run_cli({"verify", golden_path(name), "--strict"});
+    EXPECT_EQ(strict.status, 0) << strict.out;
+  }
+  test::TorchZip trap;
+  trap.root = test::call(test::global("os", "system"), {test::text("true")});
+  for (const char* name : {"scheduler.pt", "rng_state_1.pth", "optimizer.pt"}) {
+    const std::string folder = copy_of("frameworks/trainer_safetensors/ckpt", "folder");
+    write_file(folder + "/" + name, trap.bytes());
+    const CliResult alone = run_cli({"verify", folder + "/" + name});
+    const CliResult whole = run_cli({"verify", folder});
+    EXPECT_THAT(alone.out, HasSubstr(": unsafe, 1 finding")) << name;
+    EXPECT_EQ(whole.status, 1) << name;
+    EXPECT_THAT(whole.out, AllOf(HasSubstr("unsafe[GLOBAL]: "), HasSubstr(": unsafe, 1 finding")))
+        << name;
+    std::filesystem::remove_all(folder);
+  }
+}
 
 // policy/weights and policy/optimizer inside each step; only step_30 has an optimizer.
 TEST_F(Field, a_step_of_nemo_rl_is_one_unit) {
