@@ -82,24 +82,25 @@ class Walk {
   std::size_t looked_ = 0;
 };
 
-bool is_run(const std::string& name, const Contents& contents);
+bool is_run(const std::string& name, const Contents& contents, bool in_step);
 
-// Returns the children that are steps of the folder as a run.
-std::vector<bool> steps_among(const std::string& name, const Contents& contents) {
+// Returns the children that are steps of the folder as a run.  `in_step`: a folder around it tells
+// a step, so that equal names with other numbers are parts.
+std::vector<bool> steps_among(const std::string& name, const Contents& contents, bool in_step) {
   std::map<std::string, std::size_t> alike;
   for (const Child& child : contents.children) ++alike[series_of(child.name)];
-  const bool own = tells_step(name);
+  const bool own = in_step || tells_step(name);
   std::vector<bool> are;
   for (const Child& child : contents.children) {
     const bool several = !own && alike[series_of(child.name)] > 1;
-    are.push_back(tells_step(child.name) || several || is_run(child.name, child.contents));
+    are.push_back(tells_step(child.name) || several || is_run(child.name, child.contents, own));
   }
   return are;
 }
 
-bool is_run(const std::string& name, const Contents& contents) {
+bool is_run(const std::string& name, const Contents& contents, bool in_step) {
   if (contents.kind != Contents::Kind::kFolder) return false;
-  const std::vector<bool> are = steps_among(name, contents);
+  const std::vector<bool> are = steps_among(name, contents, in_step);
   return std::find(are.begin(), are.end(), true) != are.end();
 }
 
@@ -123,12 +124,19 @@ bool is_step(const std::string& name, const Contents& contents,
                       [](const Child& child) { return is_part_name(child.name); }));
 }
 
-// The names in the folder of a step.
+// The names in the folder of a step; another step in it is none of them.
 std::set<std::string> shape_of(const Contents& contents) {
-  std::vector<std::string> parts;
-  add_parts(contents, "", parts);
   std::set<std::string> shape;
-  for (const std::string& part : parts) shape.insert(without_numbers(part));
+  for (const Child& child : contents.children) {
+    if (tells_step(child.name)) continue;
+    std::vector<std::string> parts;
+    if (child.contents.kind == Contents::Kind::kCheckpoint) {
+      parts.push_back(child.name);
+    } else {
+      add_parts(child.contents, child.name + "/", parts);
+    }
+    for (const std::string& part : parts) shape.insert(without_numbers(part));
+  }
   return shape;
 }
 
@@ -142,7 +150,7 @@ class Sorter {
       return;
     }
     const std::string name = name_of_place(path);
-    if (!is_run(name, contents)) {
+    if (!is_run(name, contents, false)) {
       std::vector<std::string> parts;
       add_parts(contents, "", parts);
       if (is_step(name, contents, parts)) {

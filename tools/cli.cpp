@@ -155,12 +155,16 @@ std::string parse_message(const CLI::ParseError& error, const CLI::App& app,
   if (chosen.empty()) return "no verb was given; fsdp-ckpt --help lists them";
   const CLI::App& verb = *chosen.front();
   const std::string help = "; see fsdp-ckpt " + verb.get_name() + " --help";
+  for (const std::string& arg : args) {
+    const std::string name = arg.substr(0, arg.find('='));
+    const std::string_view meant = meant_option(name);
+    if (!meant.empty() && verb.get_option_no_throw(name) == nullptr)
+      return formats::cat("unknown option ", formats::quote(arg), ": ", meant);
+  }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr)
     return formats::escape(error.what()) + help;
   const std::vector<std::string> extras = app.remaining(true);
   const std::string extra = extras.empty() ? args.back() : extras.front();
-  if (const std::string_view meant = meant_option(extra); !meant.empty())
-    return formats::cat("unknown option ", formats::quote(extra), ": ", meant);
   if (!extra.starts_with('-')) return "unexpected argument " + formats::quote(extra) + help;
   std::vector<std::string> names;
   for (const CLI::Option* option : verb.get_options()) {

@@ -60,15 +60,12 @@ std::string joined(std::span<const std::string> words, std::string_view between)
   return text;
 }
 
-std::string escape(std::string_view text) {
+namespace {
+
+std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  std::size_t at = std::min(text.find_first_not_of(' '), text.size());
-  out.append(at, ' ');
-  // At the start of a line, services that run builds take these as commands.
-  if (text.substr(at).starts_with("::") || text.substr(at).starts_with("##"))
-    append_hex(out, text[at++]);
-  while (at < text.size()) {
+  for (std::size_t at = 0; at < text.size();) {
     const auto [code, found] = character_at(text, at);
     const std::size_t length = std::max<std::size_t>(found, 1);
     if (found == 0 || is_control(code)) {
@@ -85,6 +82,18 @@ std::string escape(std::string_view text) {
   return out;
 }
 
+}  // namespace
+
+std::string escape(std::string_view text) {
+  // At the start of a line, services that run builds take these as commands.
+  const std::size_t at = std::min(text.find_first_not_of(' '), text.size());
+  const std::string_view word = text.substr(at);
+  if (!word.starts_with("::") && !word.starts_with("##")) return escaped(text);
+  std::string out(at, ' ');
+  append_hex(out, word[0]);
+  return out + escaped(word.substr(1));
+}
+
 std::string quote(std::string_view text, std::size_t limit) {
   std::size_t end = 0;
   std::size_t count = 0;
@@ -92,7 +101,7 @@ std::string quote(std::string_view text, std::size_t limit) {
     end += std::max<std::size_t>(1, character_at(text, end).length);
     ++count;
   }
-  return "'" + escape(text.substr(0, end)) + (end < text.size() ? "..." : "") + "'";
+  return "'" + escaped(text.substr(0, end)) + (end < text.size() ? "..." : "") + "'";
 }
 
 std::string human_bytes(std::uint64_t bytes) {
