@@ -18,6 +18,10 @@ constexpr std::array<std::string_view, 7> kCounters = {"step", "iter",  "iterati
 // Words before a number that tells the same, if no counter is there.
 constexpr std::array<std::string_view, 2> kSaves = {"checkpoint", "ckpt"};
 
+// Words before the number of a process.
+constexpr std::array<std::string_view, 6> kProcesses = {"rank",    "shard", "worker",
+                                                        "process", "node",  "gpu"};
+
 // Words that names of parts consist of: of models, of optimizers, and of what else is saved.
 constexpr std::array<std::string_view, 20> kModelWords = {
     "model",   "models",    "weight",  "weights", "params", "module",    "policy",
@@ -183,6 +187,11 @@ bool tells_step(std::string_view name) {
     return counts(number) || rank_among(kSaves, number.word) != kSaves.size() ||
            (number.begin == 0 && number.end == stem.size());
   });
+}
+
+bool tells_rank(std::string_view name) {
+  const std::vector<Number> numbers = numbers_of(stem_of(name));
+  return !numbers.empty() && rank_among(kProcesses, numbers.back().word) != kProcesses.size();
 }
 
 std::string series_of(const std::string& path) {

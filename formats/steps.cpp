@@ -92,7 +92,7 @@ std::vector<bool> steps_among(const std::string& name, const Contents& contents,
   const bool own = in_step || tells_step(name);
   std::vector<bool> are;
   for (const Child& child : contents.children) {
-    const bool several = !own && alike[series_of(child.name)] > 1;
+    const bool several = !own && alike[series_of(child.name)] > 1 && !tells_rank(child.name);
     are.push_back(tells_step(child.name) || several || is_run(child.name, child.contents, own));
   }
   return are;
@@ -140,25 +140,43 @@ std::set<std::string> shape_of(const Contents& contents) {
   return shape;
 }
 
+// Returns whether another folder beside it has a name that differs in one number alone.
+bool has_sibling(const fs::path& folder) {
+  const std::string name = name_of_place(folder);
+  const std::string series = series_of(name);
+  if (in_store(folder) || series == name || tells_rank(name)) return false;
+  const Directory parent =
+      Directory::open(folder_of_place(fs::absolute(folder).lexically_normal()));
+  const std::vector<std::string> names = parent.list();
+  return std::any_of(names.begin(), names.end(), [&](const std::string& other) {
+    return other != name && series_of(other) == series && parent.is_directory(other);
+  });
+}
+
 class Sorter {
  public:
   explicit Sorter(Walk& walk) : walk_(walk) {}
 
-  void add(const fs::path& path, const Contents& contents, RunView& view) {
+  // `one_of_many`: its name differs from others' in one number.
+  void add(const fs::path& path, const Contents& contents, bool one_of_many, RunView& view) {
     if (contents.kind == Contents::Kind::kCheckpoint) {
       view.steps.push_back({path, {}, shape_inside(path)});
       return;
     }
     const std::string name = name_of_place(path);
-    if (!is_run(name, contents, false)) {
+    const std::vector<bool> are = steps_among(name, contents, false);
+    if (std::find(are.begin(), are.end(), true) == are.end()) {
       std::vector<std::string> parts;
       add_parts(contents, "", parts);
-      if (is_step(name, contents, parts)) {
+      if (one_of_many || is_step(name, contents, parts)) {
         view.steps.push_back({path, std::move(parts), shape_of(contents)});
         return;
       }
     }
-    for (const Child& child : contents.children) add(path / child.name, child.contents, view);
+    for (std::size_t i = 0; i < are.size(); ++i) {
+      const Child& child = contents.children[i];
+      add(path / child.name, child.contents, are[i], view);
+    }
   }
 
  private:
@@ -178,7 +196,7 @@ RunView look_through(const fs::path& folder) {
   Sorter sorter(walk);
   const Contents contents = walk.folder(folder, kMaxLevels);
   if (contents.kind == Contents::Kind::kNothing) return view;
-  sorter.add(folder, contents, view);
+  sorter.add(folder, contents, has_sibling(folder), view);
   view.is_step = view.steps.size() == 1 && view.steps.front().path == folder;
   return view;
 }

@@ -35,11 +35,12 @@ struct RunView {
 // A folder that has a layout of its own (layout.h) is a step.  Of any other folder, those inside
 // decide that hold a checkpoint somewhere below them:
 // - If one of them tells its step by its name ("step_20", "0000400"), or is a run itself, or two of
-//   them have names that differ in one number alone ("model-7.pt", "model-8.pt"), the folder is a
-//   run: each of them is a step, and those of runs inside.
-// - Otherwise, if its own name tells a step, or it holds several and one has a name that only a
-//   part has ("optimizer"), it is a step, and they are its parts.  In such a folder equal names
-//   with other numbers are parts too ("model_0", "model_1").
+//   them have names that differ in one number alone ("model-7", "model-8"; not "rank0", "rank1"),
+//   the folder is a run: each of them is a step, and those of runs inside.
+// - Otherwise it is a step, and they are its parts, if its own name tells a step or differs in one
+//   number from that of a folder beside it, or if it holds several and one has a name that only a
+//   part has ("optimizer").  In a folder whose name tells a step, equal names with other numbers
+//   are parts too ("model_0", "model_1").
 // - Otherwise it is a collection, seen as a run in which each of them is a step.
 // What holds no checkpoint does not count.  Links are not followed; hidden names are left out.
 

@@ -42,6 +42,13 @@ TEST(StepNames, words_and_bare_numbers_say_that_a_name_is_one_of_many) {
     EXPECT_FALSE(tells_step(name)) << name;
 }
 
+TEST(StepNames, numbers_of_processes_are_none_of_steps) {
+  for (const char* name : {"rank1.pt", "mp_rank_00", "extra_rank_3.pt", "worker-2"})
+    EXPECT_TRUE(tells_rank(name)) << name;
+  for (const char* name : {"rank", "step_20", "frank_2_of_3", "model-7"})
+    EXPECT_FALSE(tells_rank(name)) << name;
+}
+
 // Other numbers tell models, sizes and seeds apart.
 TEST(StepNames, a_series_differs_in_the_numbers_of_its_steps_alone) {
   EXPECT_EQ(series_of("deep/step-0400"), "deep/step-#");

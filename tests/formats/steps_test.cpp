@@ -67,13 +67,16 @@ TEST_F(StepsTest, parts_may_lie_deeper_and_be_numbered) {
                                    "rank/r1.pt, rank/r2.pt"));
 }
 
-// Nothing in the names is known; their numbers and their number are.
+// Nothing in the names is known; that they differ in one number alone is.
 TEST_F(StepsTest, equal_names_with_other_numbers_are_steps) {
   for (const char* name : {"foo7/a/", "foo7/b/", "foo8/a/", "foo8/b/", "best/"}) make(name);
-  EXPECT_THAT(steps(), ElementsAre("best", "foo7/a", "foo7/b", "foo8/a", "foo8/b"));
-  make("foo7/optimizer/");
-  make("foo8/optimizer/");
-  EXPECT_THAT(steps(), ElementsAre("best", "foo7: a, b, optimizer", "foo8: a, b, optimizer"));
+  EXPECT_THAT(steps(), ElementsAre("best", "foo7: a, b", "foo8: a, b"));
+  EXPECT_THAT(parts_of_step(folder_ / "foo7"), ElementsAre("a", "b"));
+}
+
+TEST_F(StepsTest, ranks_are_no_steps) {
+  for (const char* name : {"foo7/state/rank0.pt", "foo7/state/rank1.pt", "foo7/model/"}) make(name);
+  EXPECT_THAT(steps(), ElementsAre("foo7: model, state/rank0.pt, state/rank1.pt"));
 }
 
 TEST_F(StepsTest, a_folder_of_models_is_a_collection) {
