@@ -189,8 +189,8 @@ bool tells_step(std::string_view name) {
   });
 }
 
-bool tells_rank(std::string_view name) {
-  const std::vector<Number> numbers = numbers_of(stem_of(name));
+bool tells_rank(std::string_view path) {
+  const std::vector<Number> numbers = numbers_of(stem_of(last_name(path)));
   return !numbers.empty() && rank_among(kProcesses, numbers.back().word) != kProcesses.size();
 }
 

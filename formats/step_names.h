@@ -22,8 +22,8 @@ std::optional<std::uint64_t> certain_step_of(const std::string& path);
 // "checkpoint" or "ckpt" and a number behind it, or is a number.
 bool tells_step(std::string_view name);
 
-// Returns whether the last number of the name is that of a process: "rank1.pt", "mp_rank_00".
-bool tells_rank(std::string_view name);
+// Returns whether the last number of a path's name is that of a process: "rank1.pt", "mp_rank_00".
+bool tells_rank(std::string_view path);
 
 // Returns the path with "#" for the numbers of its last name that count from step to step: those
 // behind the words and behind "=", else the only one.  Two paths are of the same series if that is

@@ -125,7 +125,7 @@ bool is_step(const std::string& name, const Contents& contents,
 }
 
 // The names in the folder of a step; another step in it is none of them.
-std::set<std::string> shape_of(const Contents& contents) {
+std::set<std::string> shape_of(const Contents& contents, bool in_layout) {
   std::set<std::string> shape;
   for (const Child& child : contents.children) {
     if (tells_step(child.name)) continue;
@@ -135,7 +135,9 @@ std::set<std::string> shape_of(const Contents& contents) {
     } else {
       add_parts(child.contents, child.name + "/", parts);
     }
-    for (const std::string& part : parts) shape.insert(without_numbers(part));
+    // Files of processes that are no checkpoint together are told apart.
+    for (const std::string& part : parts)
+      shape.insert(tells_rank(part) && !in_layout ? part : without_numbers(part));
   }
   return shape;
 }
@@ -169,7 +171,7 @@ class Sorter {
       std::vector<std::string> parts;
       add_parts(contents, "", parts);
       if (one_of_many || is_step(name, contents, parts)) {
-        view.steps.push_back({path, std::move(parts), shape_of(contents)});
+        view.steps.push_back({path, std::move(parts), shape_of(contents, false)});
         return;
       }
     }
@@ -182,7 +184,7 @@ class Sorter {
  private:
   std::set<std::string> shape_inside(const fs::path& path) {
     if (kind_of_place_itself(path) != PlaceKind::kFolder) return {};
-    return shape_of(walk_.folder(path, kMaxLevels, true));
+    return shape_of(walk_.folder(path, kMaxLevels, true), true);
   }
 
   Walk& walk_;

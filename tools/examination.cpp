@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "formats/base/error.h"
@@ -58,8 +59,10 @@ class Examiner {
     for (const std::string& part : whole_ ? formats::parts_of_step(path) : no_parts_)
       read_part(part);
     if (examination_.parts.empty()) {
-      const std::vector<std::string> files = read(path, "");
-      for (const std::string& part : whole_ ? formats::unread_checkpoints(path, files) : no_parts_)
+      // Of what could not be opened it is not known which files are its own.
+      const auto files = read(path, "");
+      for (const std::string& part :
+           whole_ && files ? formats::unread_checkpoints(path, *files) : no_parts_)
         read_part(part);
       if (!examination_.parts.empty()) examination_.parts.insert(examination_.parts.begin(), "");
     } else {
@@ -91,9 +94,10 @@ class Examiner {
     }
   }
 
-  // Reads one checkpoint, and returns the paths below it of the files that it consists of.
-  std::vector<std::string> read(const std::string& path, const std::string& part) {
-    std::vector<std::string> files;
+  // Reads one checkpoint, and returns the paths below it of the files that it consists of; nothing
+  // if it could not be opened.
+  std::optional<std::vector<std::string>> read(const std::string& path, const std::string& part) {
+    std::optional<std::vector<std::string>> files;
     formats::VerifyReport report;
     try {
       // Other verbs do not accept a program as a checkpoint.
@@ -109,7 +113,7 @@ class Examiner {
         checkpoint->keep([&](const std::string& key) { return wanted_.common.keys.selects(key); });
       }
       files = formats::files_below(path, *checkpoint);
-      examination_.files += files.size();
+      examination_.files += files->size();
       formats::Findings named;
       formats::check_names(checkpoint->index(), named);
       std::uint64_t total = 0;
