@@ -19,7 +19,7 @@ namespace {
 // Files whose ends are fetched at once, while most wait for the disk or the store, and how much of
 // each: the pickle stands in front, the directory at the end.  A request is worth more than a read.
 constexpr std::size_t kOpenedAtOnce = 16;
-constexpr std::uint64_t kTailBytes = 64U << 10U;
+constexpr std::uint64_t kRanksTailBytes = 64U << 10U;
 constexpr std::uint64_t kStoredEndBytes = 256U << 10U;
 
 // Of each of two parts that are compared, at a time.
@@ -48,7 +48,7 @@ void TorchFileSet::expect_files(std::span<const std::string> names) const {
       const auto file = folder_.open_member_if_present(names[i]);
       if (!file) return;
       const std::uint64_t bytes =
-          std::min(file->size(), folder_.stored() ? kStoredEndBytes : kTailBytes);
+          std::min(file->size(), folder_.stored() ? kStoredEndBytes : kRanksTailBytes);
       file->will_read(0, bytes);
       file->will_read(file->size() - bytes, bytes);
     } catch (const Error&) {
