@@ -61,7 +61,7 @@ class PruneVerb : public Verb {
                       ": is a URL; checkpoints in a store are not removed, only local ones");
     }
     examined_.common = common;
-    const auto steps = run_steps(common);
+    auto steps = run_steps(common);
     if (steps.empty()) return report(common, streams, {}, {}, {}, 0);
     // The state comes first: a checkpoint that is written to from here on is not removed.
     const formats::RunFolder folder(common.path);
@@ -82,11 +82,12 @@ class PruneVerb : public Verb {
   }
 
  private:
+  // Takes those away that went away meanwhile.
   static std::vector<RunMember> members_of(const CommonOptions& common,
                                            const formats::RunFolder& folder,
-                                           const std::vector<formats::Step>& steps) {
+                                           std::vector<formats::Step>& steps) {
     std::vector<RunMember> members;
-    for (const formats::Step& step : steps) {
+    std::erase_if(steps, [&](const formats::Step& step) {
       RunMember member;
       member.path = step.path;
       member.below = step.path.lexically_relative(common.path).native();
@@ -94,10 +95,11 @@ class PruneVerb : public Verb {
         member.state = folder.state(member.below);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kNotFound) throw;
-        continue;  // it went away meanwhile
+        return true;
       }
       members.push_back(std::move(member));
-    }
+      return false;
+    });
     return members;
   }
 
