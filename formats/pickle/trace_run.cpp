@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stack machine of PickleTrace: the effect of each opcode on the terms of the stack.
+#include <charconv>
 #include <cstddef>
 #include <unordered_map>
 
@@ -81,6 +82,24 @@ class PickleTrace::Run {
   void push(Term term) { stack_.push_back(term); }
   void push_data() { stack_.emplace_back(); }
   void push_int(std::int64_t value) { push({Kind::kInt, 0, static_cast<std::uint64_t>(value)}); }
+  // Little-endian, in two's complement.
+  void push_long(std::string_view bytes) {
+    if (bytes.size() > 8) return push_data();
+    std::uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~std::uint64_t{0} : 0;
+    for (std::size_t i = bytes.size(); i-- > 0;)
+      value = value << 8U | static_cast<unsigned char>(bytes[i]);
+    push({Kind::kInt, 0, value});
+  }
+  // "-1" or "-1L"; "00" and "01" are bools.
+  void push_decimal(std::string_view line) {
+    if (line.ends_with('L')) line.remove_suffix(1);
+    std::int64_t value = 0;
+    const char* const end = line.data() + line.size();
+    const auto [stop, error] = std::from_chars(line.data(), end, value);
+    const bool is_bool = line == "00" || line == "01";
+    if (is_bool || error != std::errc() || stop != end) return push_data();
+    push_int(value);
+  }
   // Removes the last mark and returns the terms above it.
   std::vector<Term> pop_mark() {
     if (marks_.empty()) fail(ErrorCode::kStack, "there is no MARK on the stack");
@@ -265,6 +284,9 @@ bool PickleTrace::Run::step() {
     case PickleOp::kBinInt:
       push_int(static_cast<std::int32_t>(reader_.u32()));
       return true;
+    case PickleOp::kLong1:
+      push_long(reader_.bytes(reader_.u8()));
+      return true;
     case PickleOp::kTuple: {
       const std::vector<Term> terms = pop_mark();
       tuple(terms, 0);
@@ -338,6 +360,10 @@ bool PickleTrace::Run::step_python(PythonOp op) {
     case PythonOp::kString:
     case PythonOp::kUnicode:
       text(PickleArgument::kLine);
+      return true;
+    case PythonOp::kInt:
+    case PythonOp::kLong:
+      push_decimal(reader_.line());
       return true;
     case PythonOp::kList:
     case PythonOp::kDict:

@@ -218,12 +218,12 @@ TEST(Frameworks, a_universal_state_that_is_missing_is_a_finding_and_a_hole) {
 
 TEST(Frameworks, what_lies_in_a_universal_folder_is_read_or_named) {
   const Copy copy("deepspeed_universal2_w2");
-  for (const char* name : {"zero/notes.txt", "zero/inp.bias/exp_avg.bak", "more.pt"})
+  for (const char* name : {"zero/notes.dat", "zero/inp.bias/exp_avg.bak", "more.pt"})
     std::ofstream(copy / name) << "x";
   fs::copy_file(copy / "mp_rank_00_model_states.pt", copy / "mp_rank_01_model_states.pt");
   const auto checkpoint = open_checkpoint(copy.path());
   for (const char* name :
-       {"zero/notes.txt", "zero/inp.bias/exp_avg.bak", "more.pt", "mp_rank_01_model_states.pt"})
+       {"zero/notes.dat", "zero/inp.bias/exp_avg.bak", "more.pt", "mp_rank_01_model_states.pt"})
     EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr(name));
 }
 
@@ -458,12 +458,13 @@ TEST(Frameworks, what_a_trainer_saves_beside_deepspeeds_folder_is_read_or_named)
   EXPECT_THAT(open_checkpoint(copy.path())->findings(), testing::IsEmpty());
   fs::copy_file(golden("trainer_bin") / "scheduler.pt", copy / "scheduler.pt");
   fs::copy_file(golden("trainer_bin") / "rng_state.pth", copy / "rng_state_0.pth");
-  fs::copy_file(golden("trainer_bin") / "training_args.bin", copy / "training_args.bin");
+  // Holds a class that only the trainer knows.
+  fs::copy_file(golden("trainer_bin") / "training_args.bin", copy / "sampler.pt");
   const auto checkpoint = open_checkpoint(copy.path());
   EXPECT_EQ(checkpoint->description().layout, "zero-2");
   EXPECT_THAT(top_keys(*checkpoint), testing::IsSupersetOf({"model", "optimizer", "global_steps",
                                                             "rng_state_0", "scheduler"}));
-  EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("in no output: training_args.bin"));
+  EXPECT_THAT(text_of(checkpoint->findings()), HasSubstr("in no output: sampler.pt"));
   check_before_copy(*checkpoint, content_of(*checkpoint), {});
 }
 
