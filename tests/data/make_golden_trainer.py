@@ -49,7 +49,7 @@ def main():
         read = lambda file: torch.load(os.path.join(folder, "ckpt", file), weights_only=False)  # noqa: E731
         model = load_file(os.path.join(folder, "ckpt", "model.safetensors")) if safetensors else read("pytorch_model.bin")
         write_truth(folder, {"model": model, "optimizer": read("optimizer.pt"), "rng_state": read("rng_state.pth"), "scheduler": read("scheduler.pt")},
-                    weights_only=False, warnings=["EXTRA_FILE"])
+                    weights_only=False)
         compact(folder)
     sums()
 
