@@ -20,8 +20,8 @@ struct Step {
   // Of a folder that is not one checkpoint by itself: the paths below it of those inside, in
   // natural order.
   std::vector<std::string> parts;
-  // Names of the checkpoints in the folder, without numbers but those of processes: steps of one run
-  // have the same.
+  // Names of the checkpoints in the folder, without numbers but those of processes: steps of one
+  // run have the same.
   std::set<std::string> shape;
 };
 

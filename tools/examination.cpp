@@ -62,7 +62,7 @@ class Examiner {
       // Of what could not be opened it is not known which files are its own.
       const auto files = read(path, "");
       for (const std::string& part :
-           whole_ && files ? formats::unread_checkpoints(path, *files) : no_parts_)
+           whole_&& files ? formats::unread_checkpoints(path, *files) : no_parts_)
         read_part(part);
       if (!examination_.parts.empty()) examination_.parts.insert(examination_.parts.begin(), "");
     } else {

@@ -58,7 +58,7 @@ struct NameArgument {
   Kind kind = Kind::kData;
   std::string text;         // kText
   std::int64_t number = 0;  // kInt
-  GlobalName name;   // kName
+  GlobalName name;          // kName
   std::vector<NameArgument> items;
 };
 
