@@ -131,6 +131,15 @@ TEST_F(PruneTest, with_fewer_sound_ones_nothing_goes) {
   EXPECT_EQ(left().size(), 4U);
 }
 
+// Nor what is older than all of them and not sound.
+TEST_F(PruneTest, with_one_sound_one_too_few_nothing_goes) {
+  flip(2);
+  EXPECT_EQ(run_cli({"prune", run_, "--keep", "4"}).status, 0);
+  EXPECT_EQ(left().size(), 4U);
+  EXPECT_EQ(run_cli({"prune", run_, "--keep", "3"}).status, 0);
+  EXPECT_THAT(left(), UnorderedElementsAre("step-10", "step-20", "step-30"));
+}
+
 TEST_F(PruneTest, other_series_links_and_foreign_files_stay) {
   copy_of("2.11.0/zip_pt/full.pt", "run/init-1.pt");
   std::filesystem::create_directory(run_ + "/deep");
