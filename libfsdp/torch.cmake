@@ -24,7 +24,7 @@ foreach(header csrc/api/include/torch/version.h headeronly/version.h)
 endforeach()
 
 # The versions that libfsdp was built and tested with; no other place lists them.
-set(FSDP_TRIED_TORCH 2.11.0)
+set(FSDP_TRIED_TORCH 2.11.0 2.15.0)
 list(JOIN FSDP_TRIED_TORCH " and " FSDP_TRIED)
 if(FSDP_TORCH_VERSION IN_LIST FSDP_TRIED_TORCH)
   message(STATUS "LibTorch ${FSDP_TORCH_VERSION}: libfsdp was tried with ${FSDP_TRIED}")
