@@ -40,17 +40,20 @@ class Walk {
  public:
   explicit Walk(fs::path root) : root_(std::move(root)) {}
 
-  Contents folder(const fs::path& path, int levels, bool inside_layout = false) {
+  Contents folder(const fs::path& path, int levels) {
+    if (is_checkpoint_folder(path)) return {Contents::Kind::kCheckpoint, {}};
+    return inside(path, levels, nullptr);
+  }
+
+  // Looks only at what lies in the folder.  `own`: what the folder's layout has read there, by its
+  // first names; null: there is no layout.
+  Contents inside(const fs::path& path, int levels, const std::set<std::string>* own) {
     Contents contents;
-    if (!inside_layout && (layout_of_folder(path) != Layout::kNothing || is_interrupted(path))) {
-      contents.kind = Contents::Kind::kCheckpoint;
-      return contents;
-    }
     std::vector<std::string> names = Directory::open(path).list();
     std::sort(names.begin(), names.end(), natural_less);
     for (const std::string& name : names) {
-      // A folder may have one for each of a hundred thousand ranks.
-      if (inside_layout && name.ends_with(".distcp")) continue;
+      // A layout may have a hundred thousand files.
+      if (own != nullptr && (own->contains(name) || name.ends_with(".distcp"))) continue;
       if (++looked_ > kMaxLooked) {
         throw Error(ErrorCode::kLimitEntries,
                     cat(escape(root_.native()), ": more than ", kMaxLooked,
@@ -60,9 +63,8 @@ class Walk {
       Child child{name, {}};
       const fs::path inner = path / name;
       const PlaceKind kind = kind_of_place_itself(inner);
-      // Beside the files of a layout, names have to do: there may be one for each rank.
       const bool counts = kind == PlaceKind::kFile && !is_description_name(name) &&
-                          (inside_layout ? is_checkpoint_name(name) : was_checkpoint_file(inner));
+                          (own != nullptr ? is_checkpoint_name(name) : was_checkpoint_file(inner));
       if (counts) {
         child.contents.kind = Contents::Kind::kCheckpoint;
       } else if (kind == PlaceKind::kFolder) {
@@ -80,6 +82,10 @@ class Walk {
   }
 
  private:
+  static bool is_checkpoint_folder(const fs::path& path) {
+    return layout_of_folder(path) != Layout::kNothing || is_interrupted(path);
+  }
+
   fs::path root_;
   std::size_t looked_ = 0;
 };
@@ -126,20 +132,25 @@ bool is_step(const std::string& name, const Contents& contents,
                       [](const Child& child) { return is_part_name(child.name); }));
 }
 
-// The names in the folder of a step; another step in it is none of them.
-std::set<std::string> shape_of(const Contents& contents, bool in_layout) {
+// The names in the folder of a step.
+std::set<std::string> shape_of(const std::vector<std::string>& parts) {
   std::set<std::string> shape;
-  for (const Child& child : contents.children) {
-    if (tells_step(child.name)) continue;
-    std::vector<std::string> parts;
-    if (child.contents.kind == Contents::Kind::kCheckpoint) {
-      parts.push_back(child.name);
-    } else {
-      add_parts(child.contents, child.name + "/", parts);
-    }
-    // Files of processes that are no checkpoint together are told apart.
-    for (const std::string& part : parts)
-      shape.insert(tells_rank(part) && !in_layout ? part : without_numbers(part));
+  // Files of processes that are no checkpoint together are told apart.
+  for (const std::string& part : parts)
+    shape.insert(tells_rank(part) ? part : without_numbers(part));
+  return shape;
+}
+
+// The names in a folder with a layout, which knows itself how many files it has; another step in it
+// is none of them.
+std::set<std::string> shape_in_layout(const fs::path& path) {
+  if (kind_of_place_itself(path) != PlaceKind::kFolder) return {};
+  std::set<std::string> shape;
+  for (const std::string& name : Directory::open(path).list()) {
+    if (tells_step(name) || name.starts_with('.') || is_description_name(name)) continue;
+    if (is_checkpoint_name(name) ||
+        (!name.ends_with(".distcp") && is_folder(path / name) && opens(path / name)))
+      shape.insert(without_numbers(name));
   }
   return shape;
 }
@@ -157,50 +168,35 @@ bool has_sibling(const fs::path& folder) {
   });
 }
 
-class Sorter {
- public:
-  explicit Sorter(Walk& walk) : walk_(walk) {}
-
-  // `one_of_many`: its name differs from others' in one number.
-  void add(const fs::path& path, const Contents& contents, bool one_of_many, RunView& view) {
-    if (contents.kind == Contents::Kind::kCheckpoint) {
-      view.steps.push_back({path, {}, shape_inside(path)});
+// Adds the steps of a folder or file.  `one_of_many`: its name differs from others' in one number.
+void add_steps(const fs::path& path, const Contents& contents, bool one_of_many, RunView& view) {
+  if (contents.kind == Contents::Kind::kCheckpoint) {
+    view.steps.push_back({path, {}, shape_in_layout(path)});
+    return;
+  }
+  const std::string name = name_of_place(path);
+  const std::vector<bool> are = steps_among(name, contents, false);
+  if (std::find(are.begin(), are.end(), true) == are.end()) {
+    std::vector<std::string> parts;
+    add_parts(contents, "", parts);
+    if (one_of_many || is_step(name, contents, parts)) {
+      view.steps.push_back({path, parts, shape_of(parts)});
       return;
     }
-    const std::string name = name_of_place(path);
-    const std::vector<bool> are = steps_among(name, contents, false);
-    if (std::find(are.begin(), are.end(), true) == are.end()) {
-      std::vector<std::string> parts;
-      add_parts(contents, "", parts);
-      if (one_of_many || is_step(name, contents, parts)) {
-        view.steps.push_back({path, std::move(parts), shape_of(contents, false)});
-        return;
-      }
-    }
-    for (std::size_t i = 0; i < are.size(); ++i) {
-      const Child& child = contents.children[i];
-      add(path / child.name, child.contents, are[i], view);
-    }
   }
-
- private:
-  std::set<std::string> shape_inside(const fs::path& path) {
-    if (kind_of_place_itself(path) != PlaceKind::kFolder) return {};
-    return shape_of(walk_.folder(path, kMaxLevels, true), true);
+  for (std::size_t i = 0; i < are.size(); ++i) {
+    const Child& child = contents.children[i];
+    add_steps(path / child.name, child.contents, are[i], view);
   }
-
-  Walk& walk_;
-};
+}
 
 }  // namespace
 
 RunView look_through(const fs::path& folder) {
   RunView view;
-  Walk walk(folder);
-  Sorter sorter(walk);
-  const Contents contents = walk.folder(folder, kMaxLevels);
+  const Contents contents = Walk(folder).folder(folder, kMaxLevels);
   if (contents.kind == Contents::Kind::kNothing) return view;
-  sorter.add(folder, contents, has_sibling(folder), view);
+  add_steps(folder, contents, has_sibling(folder), view);
   view.is_step = view.steps.size() == 1 && view.steps.front().path == folder;
   return view;
 }
@@ -255,16 +251,13 @@ std::vector<std::string> unread_checkpoints(const fs::path& folder,
                                             const std::vector<std::string>& files) {
   std::vector<std::string> unread;
   if (!is_folder(folder)) return unread;
+  std::set<std::string> own;
+  for (const std::string& file : files) own.insert(file.substr(0, file.find('/')));
   try {
-    add_parts(Walk(folder).folder(folder, kMaxLevels, true), "", unread);
+    add_parts(Walk(folder).inside(folder, kMaxLevels, &own), "", unread);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported || !in_store(folder)) throw;
   }
-  std::erase_if(unread, [&](const std::string& path) {
-    return std::any_of(files.begin(), files.end(), [&](const std::string& file) {
-      return file == path || file.starts_with(path + "/");
-    });
-  });
   return unread;
 }
 

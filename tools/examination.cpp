@@ -61,9 +61,9 @@ class Examiner {
     if (examination_.parts.empty()) {
       // Of what could not be opened it is not known which files are its own.
       const auto files = read(path, "");
-      for (const std::string& part :
-           whole_&& files ? formats::unread_checkpoints(path, *files) : no_parts_)
-        read_part(part);
+      if (whole_ && files) {
+        for (const std::string& part : unread_beside(*files)) read_part(part);
+      }
       if (!examination_.parts.empty()) examination_.parts.insert(examination_.parts.begin(), "");
     } else {
       examination_.format = "step";
@@ -77,6 +77,19 @@ class Examiner {
   }
 
  private:
+  // Returns the checkpoints in the folder that none of `files` is a part of.
+  std::vector<std::string> unread_beside(const std::vector<std::string>& files) {
+    try {
+      return formats::unread_checkpoints(wanted_.common.path, files);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kLimitEntries) throw;
+      Finding finding = finding_of(error);
+      finding.severity = Severity::kWarning;
+      add({std::move(finding)}, "");
+      return {};
+    }
+  }
+
   // Reads a checkpoint in the folder.
   void read_part(const std::string& part) {
     const std::string& folder = wanted_.common.path;

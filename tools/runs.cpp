@@ -5,6 +5,7 @@
 #include <iterator>
 #include <ostream>
 
+#include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/step_names.h"
 #include "formats/store/place.h"
@@ -65,8 +66,13 @@ void note_unread(const std::string& path, const formats::Checkpoint& checkpoint,
                  const CommonOptions& common, const Streams& streams) {
   if (common.quiet || common.json) return;
   constexpr std::size_t kMostNames = 5;
-  std::vector<std::string> unread =
-      formats::unread_checkpoints(path, formats::files_below(path, checkpoint));
+  std::vector<std::string> unread;
+  try {
+    unread = formats::unread_checkpoints(path, formats::files_below(path, checkpoint));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kLimitEntries) throw;
+    streams.err << "fsdp-ckpt: note: " << error.what() << '\n';
+  }
   if (unread.empty()) return;
   const std::size_t more = unread.size() - std::min(unread.size(), kMostNames);
   unread.resize(unread.size() - more);
