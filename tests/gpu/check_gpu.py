@@ -405,6 +405,7 @@ CHECKS = {check.__name__: check for check in (no_gpu, table, steps, failures, li
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in CHECKS or len(sys.argv) != 2 + (sys.argv[1] == "bundle"):
         sys.exit(__doc__.strip())
-    with tempfile.TemporaryDirectory() as folder:
+    # What a run that was killed had started may still be writing.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         CHECKS[sys.argv[1]](folder, *sys.argv[2:])
     print(f"{sys.argv[1]}: as it should be")
