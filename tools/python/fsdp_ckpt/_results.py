@@ -140,6 +140,13 @@ class SealState:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One of several checkpoints in a folder; path is below it, empty for the folder's own files."""
+    path: str
+    verdict: str     # damaged, unsafe, unknown or sound
+
+
+@dataclass(frozen=True)
 class Verification(Answer):
     path: str
     format: Optional[str]
@@ -150,6 +157,7 @@ class Verification(Answer):
     bytes_unchecked: int
     seal: Optional[SealState]
     integrity: Optional[SealState]
+    parts: List[Part]
     findings: List[Finding]
 
 
@@ -165,6 +173,7 @@ class Verified:
     bytes_unchecked: Optional[int] = None
     seal: Optional[SealState] = None
     integrity: Optional[SealState] = None
+    parts: Optional[List[Part]] = None
     findings: Optional[List[Finding]] = None
     code: Optional[str] = None
     message: Optional[str] = None
