@@ -42,18 +42,20 @@ class Walk {
 
   Contents folder(const fs::path& path, int levels) {
     if (is_checkpoint_folder(path)) return {Contents::Kind::kCheckpoint, {}};
-    return inside(path, levels, nullptr);
+    return inside(path, levels, nullptr, {});
   }
 
-  // Looks only at what lies in the folder.  `own`: what the folder's layout has read there, by its
-  // first names; null: there is no layout.
-  Contents inside(const fs::path& path, int levels, const std::set<std::string>* own) {
+  // Looks only at what lies in the folder.  `own`: paths of the files that a layout has read, from
+  // its folder on, in which this one is `below` ("" or with a slash at the end); null: there is no
+  // layout.
+  Contents inside(const fs::path& path, int levels, const std::set<std::string>* own,
+                  const std::string& below) {
     Contents contents;
     std::vector<std::string> names = Directory::open(path).list();
     std::sort(names.begin(), names.end(), natural_less);
     for (const std::string& name : names) {
       // A layout may have a hundred thousand files.
-      if (own != nullptr && (own->contains(name) || name.ends_with(".distcp"))) continue;
+      if (own != nullptr && (own->contains(below + name) || name.ends_with(".distcp"))) continue;
       if (++looked_ > kMaxLooked) {
         throw Error(ErrorCode::kLimitEntries,
                     cat(escape(root_.native()), ": more than ", kMaxLooked,
@@ -72,7 +74,9 @@ class Walk {
           throw Error(ErrorCode::kLimitEntries, cat(escape(root_.native()), ": folders more than ",
                                                     kMaxLevels, " deep to look through"));
         }
-        child.contents = folder(inner, levels - 1);
+        const std::string start = below + name + "/";
+        const bool read = own != nullptr && has_prefix(*own, start);
+        child.contents = read ? inside(inner, levels - 1, own, start) : folder(inner, levels - 1);
       }
       if (child.contents.kind != Contents::Kind::kNothing)
         contents.children.push_back(std::move(child));
@@ -82,6 +86,11 @@ class Walk {
   }
 
  private:
+  static bool has_prefix(const std::set<std::string>& paths, const std::string& start) {
+    const auto first = paths.lower_bound(start);
+    return first != paths.end() && first->starts_with(start);
+  }
+
   static bool is_checkpoint_folder(const fs::path& path) {
     return layout_of_folder(path) != Layout::kNothing || is_interrupted(path);
   }
@@ -251,10 +260,9 @@ std::vector<std::string> unread_checkpoints(const fs::path& folder,
                                             const std::vector<std::string>& files) {
   std::vector<std::string> unread;
   if (!is_folder(folder)) return unread;
-  std::set<std::string> own;
-  for (const std::string& file : files) own.insert(file.substr(0, file.find('/')));
+  const std::set<std::string> own(files.begin(), files.end());
   try {
-    add_parts(Walk(folder).inside(folder, kMaxLevels, &own), "", unread);
+    add_parts(Walk(folder).inside(folder, kMaxLevels, &own, {}), "", unread);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported || !in_store(folder)) throw;
   }

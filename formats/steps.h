@@ -64,8 +64,8 @@ Findings missing_model(const std::vector<std::string>& paths);
 std::vector<std::string> files_below(const std::filesystem::path& path,
                                      const Checkpoint& checkpoint);
 
-// Returns the paths below a folder of checkpoints in it that none of `files`, which are below it
-// too, is a part of: those that opening the folder as one checkpoint did not read.
+// Returns the paths below a folder of checkpoints in it that none of `files` belongs to, which are
+// paths below it too: those that opening the folder as one checkpoint did not read.
 // Empty for a file, and for a folder of a store that cannot list.
 // Throws: like look_through.
 std::vector<std::string> unread_checkpoints(const std::filesystem::path& folder,

@@ -66,9 +66,9 @@ class RuleTable {
 //
 // A prefix, rule or glob applies to names if it matches any of them, and to whole keys if it
 // matches none.  Globs see the original names, renames the stripped ones.  Stripping wrappers
-// removes the components _orig_mod (torch.compile), _fsdp_wrapped_module and
-// _checkpoint_wrapped_module anywhere, and `module` (DistributedDataParallel) if every name of
-// `leading` begins with it.
+// removes the components _orig_mod (torch.compile), _fsdp_wrapped_module,
+// _checkpoint_wrapped_module and _forward_module (Lightning) anywhere, and `module`
+// (DistributedDataParallel) if every name of `leading` begins with it.
 class NameMap {
  public:
   // `names`: all names; `leading`: those of the model, or of the optimizer if there is no model.

@@ -13,7 +13,7 @@
 
 namespace fsdp::formats::accelerate {
 
-// Returns whether the folder holds pytorch_model_fsdp_0/, optimizer_0/, pytorch_model_fsdp.bin or
+// Returns whether the folder holds a model: pytorch_model_fsdp_0/, pytorch_model_fsdp.bin or
 // pytorch_model_fsdp*_rank0.bin, or the same with other numbers.
 bool is_accelerate_folder(const std::filesystem::path& folder);
 

@@ -126,6 +126,13 @@ TEST_F(StepsTest, checkpoints_that_a_layout_does_not_read_are_named) {
   const auto checkpoint = open_checkpoint(folder_ / "step-1");
   EXPECT_THAT(unread_checkpoints(folder_ / "step-1", files_below(folder_ / "step-1", *checkpoint)),
               ElementsAre("extra.pt", "original"));
+  // Also in a folder that the layout reads.
+  make("step-2/pytorch_model_fsdp_0/");
+  make("step-2/pytorch_model_fsdp_0/other/");
+  const auto deep = open_checkpoint(folder_ / "step-2");
+  EXPECT_EQ(deep->description().format, "accelerate");
+  EXPECT_THAT(unread_checkpoints(folder_ / "step-2", files_below(folder_ / "step-2", *deep)),
+              ElementsAre("pytorch_model_fsdp_0/other"));
 }
 
 TEST_F(StepsTest, too_many_files_are_an_error) {
