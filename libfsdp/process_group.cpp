@@ -199,8 +199,8 @@ void Group::wait_for_readers() noexcept {
   }
 }
 
-// A backend's destructor waits for its threads, and those wait for ranks that may be stopped.  In
-// that case the backend is leaked until the process ends.
+// A backend's end waits for its threads, and those wait for ranks that may be stopped.  In that
+// case the backend is leaked until the process ends.
 void Group::leave_backend() noexcept {
   if (!backend_) return;
   const auto deadline = Clock::now() + kGrace;
@@ -209,7 +209,15 @@ void Group::leave_backend() noexcept {
                        [](const auto& work) { return !work->isCompleted(); });
   };
   while (busy() && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
-  if (!busy()) return;
+  if (!busy()) {
+    try {
+      // NCCL's destructor would do the same, and warn that nobody did.
+      backend_->shutdown();
+    } catch (const std::exception&) {
+      // Its destructor ends what is left.
+    }
+    return;
+  }
   static std::mutex mutex;
   // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): without memory the program may end here
   static auto* const left = new std::vector<c10::intrusive_ptr<c10d::Backend>>;

@@ -75,9 +75,11 @@ def of_tools(tools):
 def described(results):
     """The lines between the markers."""
     lines = [of_machine(results["machine"]), "", *of_steps(results["rows"]), *of_tools(results["tools"]), "| step | part | outcome | |", "|---|---|---|---|"]
-    # What failed and what was left out comes first.
+    # What failed and what was left out comes first.  Measurements that went well have rows above.
     order = {"failed": 0, "skipped": 1, "passed": 2}
     for part in sorted(results["parts"], key=lambda part: order[part["outcome"]]):
+        if part["outcome"] == "passed" and part["step"] in ("start", "d"):
+            continue
         lines.append(f"| {part['step']} | {cell(part['name'])} | {part['outcome']} | {cell(part['detail'])} |")
     return lines
 

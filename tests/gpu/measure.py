@@ -30,15 +30,15 @@ from results import Results
 
 # Step: (what it is, seconds, body), in the order of running.
 STEPS = {
-    "start": ("LibTorch is found, and the programs start", 40, steps.start),
-    "a": ("tests on the GPU", 40, steps.tests),
-    "b": ("training, by NCCL and Gloo, beside the CPU and FSDP2", 45, steps.training),
+    "start": ("LibTorch is found, and the programs start", 30, steps.start),
+    "a": ("tests on the GPU", 25, steps.tests),
+    "b": ("training, by NCCL and Gloo, beside the CPU and FSDP2", 35, steps.training),
     "c": ("checkpoints between the GPU, the CPU and PyTorch", 40, steps.checkpoints),
-    "d": ("time and memory of steps, beside FSDP1 and FSDP2", 85, steps.benchmarks),
-    "e": ("a step in a CUDA graph", 20, steps.graph),
-    "f": ("offload, recomputation, mixed precision, hybrid", 25, steps.options),
-    "g": ("compute-sanitizer", 40, steps.sanitizers),
-    "h": ("a trace of one step", 25, steps.trace),
+    "d": ("time and memory of steps, beside FSDP1 and FSDP2", 80, steps.benchmarks),
+    "e": ("a step in a CUDA graph", 15, steps.graph),
+    "f": ("offload, recomputation, mixed precision, hybrid", 20, steps.options),
+    "g": ("compute-sanitizer", 75, steps.sanitizers),
+    "h": ("a trace of one step", 40, steps.trace),
     "i": ("fsdp-ckpt in memory", 120, tool_steps.tool),
 }
 MOST_SECONDS = 480
@@ -53,7 +53,7 @@ def parse(words):
     parser.add_argument("--out", required=True)
     parser.add_argument("--only", help="the steps to run, of " + ",".join(STEPS))
     parser.add_argument("--timed-steps", type=int, default=20)
-    parser.add_argument("--tool-gb", type=float, default=16)
+    parser.add_argument("--tool-gb", type=float, default=4)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--limit", action="append", default=[], metavar="STEP=SECONDS", help="another limit of a step")
     parser.add_argument("--step", help=argparse.SUPPRESS)

@@ -8,7 +8,7 @@
 #   --out FOLDER        where results.jsonl, log.txt, summary.md and traces go (default build/gpu-results)
 #   --only a,d          these steps alone
 #   --timed-steps N     (default 20)
-#   --tool-gb N         the size of the checkpoint for fsdp-ckpt (default 16)
+#   --tool-gb N         the size of the checkpoint for fsdp-ckpt (default 4)
 #   --device cpu        tries the scripts on a machine without a GPU
 #   --limit a=60        another time limit of a step, in seconds
 #

@@ -39,12 +39,12 @@ class Measurements:
     def __init__(self, ctx, folder, until):
         self.ctx, self.folder, self.until = ctx, folder, until
         self.source, self.small, self.out = (os.path.join(folder, name) for name in ("source", "small", "out"))
-        self.rates = {}      # bytes a second and thread, of the last run of a command
+        self.rates = {}      # bytes a second, of the last run of a command
         self.left_out = []
 
     def make(self):
         script = os.path.join(TESTS, "bench", "make_folder.py")
-        ranks = str(max(2, min(16, os.cpu_count())))
+        ranks = str(max(2, min(8, os.cpu_count())))
         gb = self.ctx.args.tool_gb
         begin = time.monotonic()
         # Both at a time: starting Python takes as long as making the small one.
@@ -64,7 +64,7 @@ class Measurements:
     def once(self, name, threads, read, command, inner=False):
         """Runs the command, and records it.  `inner`: it prints the seconds of the work itself.  Returns whether there was time."""
         left = self.until - time.monotonic()
-        if left < 1.5 * read / (self.rates[name] * threads if name in self.rates else 20e9):
+        if left < 1.2 * read / self.rates.get(name, 20e9):
             self.left_out.append(f"{name}, {threads} threads")
             return False
         begin = time.monotonic()
@@ -79,7 +79,7 @@ class Measurements:
         if done.returncode:
             raise RuntimeError(f"{name}: exit {done.returncode}: {(done.stdout + done.stderr)[-250:]}")
         seconds = float(done.stdout.split()[-1]) if inner else seconds
-        self.rates[name] = read / seconds / threads
+        self.rates[name] = read / seconds
         self.ctx.results.add({"kind": "tool", "step": self.ctx.step, "command": name, "threads": threads, "gb": read / 1e9, "seconds": seconds})
         return True
 
