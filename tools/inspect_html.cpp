@@ -28,7 +28,7 @@ constexpr std::size_t kMaxColumns = 64;
 constexpr std::size_t kMaxRuns = 1'000'000;
 // Boxes are written up to this many chunks.
 constexpr std::size_t kMaxChunks = 50'000;
-constexpr std::size_t kValueWidth = 200;
+constexpr std::size_t kPageValueWidth = 200;
 constexpr std::size_t kBufferBytes = 1U << 20U;
 
 // A page as it grows, in blocks.
@@ -246,7 +246,7 @@ class PageData {
       for (const formats::ValueEntry& entry : index_.values) {
         const formats::Value value = read_value(checkpoint_, entry);
         json_.begin_array().text(shown_key(entry.key, entry.path)).text(type_name(value));
-        json_.text(value_text(value, kValueWidth)).end_array();
+        json_.text(value_text(value, kPageValueWidth)).end_array();
       }
     }
     json_.end_array();
