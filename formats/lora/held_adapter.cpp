@@ -22,6 +22,21 @@ std::string model_prefix(const std::string& key) {
   return begins ? key.substr(0, at) : "";
 }
 
+// The prefix without what wraps the whole model: "app.model._orig_mod." is "app.model.".
+std::string without_outer_wrappers(std::string prefix) {
+  constexpr std::string_view kOuter[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module.",
+                                         "_checkpoint_wrapped_module.", "_forward_module."};
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view word : kOuter) {
+      if (prefix != word && !prefix.ends_with("." + std::string(word))) continue;
+      prefix.resize(prefix.size() - word.size());
+      again = true;
+    }
+  }
+  return prefix;
+}
+
 // Names of parts of optimizers may hold "lora_A" as well.
 bool mentions_adapter(std::string_view key) {
   return key.find("lora_") != key.npos || key.find("modules_to_save.") != key.npos;
@@ -82,6 +97,7 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
   }
   HeldAdapter held;
   held.prefix = *fronts.begin();
+  const std::string outer = without_outer_wrappers(held.prefix);
   std::vector<Leaf> kept;
   std::set<std::string> names;
   for (Leaf& leaf : leaves) {
@@ -97,8 +113,8 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
     }
     if (number && inside) {
       const std::string name = name_without_peft(leaf.key.substr(held.prefix.size()));
-      leaf.path = renamed_path(leaf, held.prefix, name);
-      leaf.key = held.prefix + name;
+      leaf.path = renamed_path(leaf, outer, name);
+      leaf.key = outer + name;
       ++held.tensors;
       if (!names.insert(leaf.key).second) {
         throw Error(

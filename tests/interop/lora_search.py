@@ -199,7 +199,7 @@ def held_case(tool, folder, rng, wrapped, before, want):
     """The state dict of a model of peft, as trainers save it: base and adapter in one."""
     import torch.distributed.checkpoint as dcp
 
-    adapter, held, out = (os.path.join(folder, part) for part in ("adapter", "held", "held.pt"))
+    adapter, held, out = (os.path.join(folder, part) for part in ("adapter", "held", "out-held.pt"))
     front = rng.choice(["", "module.", "_orig_mod."])
     state = {front + key: tensor.clone() for key, tensor in wrapped.state_dict().items()}
     level = rng.choice([[], ["model"], ["app", "model"]])
