@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt merge-lora: LoRA adapters become part of the weights that they were trained for.
 #include <filesystem>
+#include <limits>
 
 #include "formats/base/error.h"
 #include "formats/base/interrupt.h"
@@ -9,6 +10,8 @@
 #include "formats/content/content.h"
 #include "formats/content/values_apart.h"
 #include "formats/files/no_answer.h"
+#include "formats/hf/model_output.h"
+#include "formats/lora/held_adapter.h"
 #include "formats/lora/merge.h"
 #include "formats/model/shard_spec.h"
 #include "formats/open.h"
@@ -26,34 +29,31 @@ namespace fs = std::filesystem;
 using formats::cat;
 
 constexpr const char* kConfigName = "adapter_config.json";
+constexpr const char* kMetaName = "lora_train_meta.json";
+constexpr const char* kModelConfig = "config.json";
 constexpr const char* kTensorNames[] = {"adapter_model.safetensors", "adapter_model.bin"};
 
-formats::LoraAdapter open_adapter(const std::string& path, const CommonOptions& common) {
-  formats::LoraAdapter adapter;
-  adapter.path = formats::escape(path);
-  const fs::path config = fs::path(path) / kConfigName;
-  if (!formats::exists_at(config)) {
-    throw Error(ErrorCode::kNotFound,
-                adapter.path +
-                    ": holds no adapter_config.json; an adapter is the folder that "
-                    "peft's save_pretrained wrote");
-  }
+formats::AdapterConfig config_in(const fs::path& path) {
   try {
-    adapter.config = formats::parse_adapter_config(read_text_file(config.native()));
+    const std::string text = read_text_file(path.native());
+    return path.filename() == kMetaName ? formats::parse_lora_meta(text)
+                                        : formats::parse_adapter_config(text);
   } catch (const Error& error) {
-    throw error.in(formats::escape(config.native()));
+    throw error.in(formats::escape(path.native()));
   }
-  for (const char* const name : kTensorNames) {
-    const fs::path tensors = fs::path(path) / name;
-    if (!formats::exists_at(tensors)) continue;
-    adapter.tensors = formats::open_checkpoint(tensors, {common.allowed_globals});
-    formats::check_before_copy(*adapter.tensors, formats::content_of(*adapter.tensors),
-                               [] { return formats::interrupted(); });
-    return adapter;
+}
+
+// The file that says how the matrices of an adapter are meant: peft's, or verl's, in its folder or
+// the one around it.  Empty if there is none.
+fs::path find_config(const std::string& path) {
+  const fs::path own(path);
+  const fs::path around = fs::absolute(own).lexically_normal().parent_path();
+  for (const char* const name : {kConfigName, kMetaName}) {
+    for (const fs::path& folder : {own, around}) {
+      if (formats::exists_at(folder / name)) return folder / name;
+    }
   }
-  throw Error(ErrorCode::kNotFound, adapter.path +
-                                        ": holds neither adapter_model.safetensors nor "
-                                        "adapter_model.bin");
+  return {};
 }
 
 class MergeLoraVerb : public Verb {
@@ -64,12 +64,27 @@ class MergeLoraVerb : public Verb {
   }
   std::vector<std::string> examples() const override {
     return {"fsdp-ckpt merge-lora model.safetensors adapter merged.safetensors",
+            "fsdp-ckpt merge-lora step-400-with-lora merged.safetensors",
+            "fsdp-ckpt merge-lora step-400-with-lora adapter --adapter-only",
             "fsdp-ckpt merge-lora step-400 adapter-a adapter-b merged --max-shard-size 5GB"};
   }
   void declare(OptionSet& options) override {
-    options.more("MORE", more_,
-                 "Folders of adapters, in their order, and last OUT, the file or folder to write");
+    options.more(
+        "MORE", more_,
+        "Adapters, in their order (none if PATH holds one), and last OUT, the file or folder "
+        "to write");
     options.required();
+    options.text("--config", config_, "FILE",
+                 "The model's config.json, which says what is tied; that beside PATH if not given");
+    options.flag("--untied", untied_,
+                 "Let each weight change alone: an embedding and a head that are equal are two");
+    options.text("--adapter-config", adapter_config_, "FILE",
+                 "adapter_config.json (or verl's lora_train_meta.json); that beside the adapter if "
+                 "not given");
+    options.number("--alpha", alpha_, "A",
+                   "lora_alpha, where no file tells it; the rank is that of the matrices");
+    options.flag("--adapter-only", adapter_only_,
+                 "Write the adapter that PATH holds as a folder of peft, and merge nothing");
     declare_conversion_options(options, conversion_, output_formats());
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
@@ -79,17 +94,35 @@ class MergeLoraVerb : public Verb {
 
   int run(const CommonOptions& common, const Streams& streams) override {
     const std::vector<std::string> paths = take_words();
-    const std::string format = output_format_of(conversion_);
-    std::optional<formats::DType> dtype;
-    if (!conversion_.dtype.empty()) dtype = floating_dtype(conversion_.dtype);
     check_apart(common.path, conversion_.writing.destination);
     for (const std::string& path : paths) check_apart(path, conversion_.writing.destination);
+    if (adapter_only_) return write_adapter(common, streams);
+    const std::string format = output_format_of(conversion_);
+    formats::LoraMergeOptions options;
+    if (!conversion_.dtype.empty()) options.dtype = floating_dtype(conversion_.dtype);
     std::shared_ptr<const formats::Checkpoint> base = open_base(common, format);
-    const formats::Value content = selected_content(*base, common);
+    formats::Value content = selected_content(*base, common);
     formats::check_before_copy(*base, content, [] { return formats::interrupted(); });
     std::vector<formats::LoraAdapter> adapters;
+    std::size_t dropped = 0;
+    if (paths.empty() || formats::holds_adapter(content)) {
+      formats::HeldAdapter held = formats::held_adapter(base->description().path, content);
+      if (held.tensors == 0) {
+        throw Error(ErrorCode::kMismatch,
+                    cat(base->description().path, ": holds an adapter alone, without its base"));
+      }
+      adapters.push_back(
+          {base->description().path, config_of(common.path).first, base, held.names});
+      content = std::move(held.base);
+      dropped = held.dropped;
+    }
     for (const std::string& path : paths) adapters.push_back(open_adapter(path, common));
-    formats::LoraMerge merge = formats::merge_lora(base, content, std::move(adapters), dtype);
+    options.facts = facts_of(common, *base);
+    formats::LoraMerge merge = formats::merge_lora(base, content, std::move(adapters), options);
+    if (dropped != 0) {
+      merge.notes.push_back(
+          cat("left out: ", counted(dropped, "state"), " of optimizers that the adapter has"));
+    }
     formats::Value whole = formats::with_values(*merge.checkpoint, merge.content);
     whole = formats::with_integer_ids(*merge.checkpoint, whole);
     return write_converted(name(), *merge.checkpoint, whole, format, conversion_, common, streams,
@@ -99,13 +132,115 @@ class MergeLoraVerb : public Verb {
  private:
   // The last word is OUT.
   std::vector<std::string> take_words() {
-    if (more_.size() < 2) {
-      throw Error(ErrorCode::kUsage,
-                  "needs an adapter at least, and OUT behind it; see fsdp-ckpt merge-lora --help");
-    }
     conversion_.writing.destination = more_.back();
     conversion_.world_size = world_size_.value_or(1);
     return {more_.begin(), more_.end() - 1};
+  }
+
+  // The configuration of an adapter, and the file that it comes from, if any.
+  std::pair<formats::AdapterConfig, fs::path> config_of(const std::string& path) const {
+    if (!adapter_config_.empty()) return {config_in(adapter_config_), adapter_config_};
+    if (alpha_) {
+      formats::AdapterConfig config;
+      config.alpha = *alpha_;
+      return {config, {}};
+    }
+    const fs::path found = find_config(path);
+    if (!found.empty()) return {config_in(found), found};
+    throw Error(ErrorCode::kNotFound,
+                formats::escape(path) +
+                    ": holds no adapter_config.json, nor does the folder around it, nor "
+                    "lora_train_meta.json: nothing tells lora_alpha; give the file with "
+                    "--adapter-config, or --alpha");
+  }
+
+  formats::LoraAdapter open_adapter(const std::string& path, const CommonOptions& common) const {
+    formats::LoraAdapter adapter;
+    adapter.path = formats::escape(path);
+    adapter.config = config_of(path).first;
+    fs::path file(path);
+    for (const char* const name : kTensorNames) {
+      if (file != path || !formats::exists_at(fs::path(path) / name)) continue;
+      file = fs::path(path) / name;
+    }
+    try {
+      adapter.tensors = formats::open_checkpoint(file, {common.allowed_globals});
+    } catch (const Error& error) {
+      if (file != path || !formats::exists_at(fs::path(path) / kConfigName)) throw;
+      throw Error(error.code(), cat(adapter.path,
+                                    ": holds neither adapter_model.safetensors nor "
+                                    "adapter_model.bin, and is not a checkpoint: ",
+                                    error.what()));
+    }
+    const formats::Value content = formats::content_of(*adapter.tensors);
+    formats::check_before_copy(*adapter.tensors, content, [] { return formats::interrupted(); });
+    if (file == path) {
+      adapter.names = formats::held_adapter(adapter.path, content).names;
+      return adapter;
+    }
+    const auto& entries = adapter.tensors->index().tensors;
+    for (std::size_t t = 0; t < entries.size(); ++t) adapter.names.push_back({entries[t].key, t});
+    return adapter;
+  }
+
+  // Writes the adapter that PATH holds as peft's folder.
+  int write_adapter(const CommonOptions& common, const Streams& streams) {
+    if (more_.size() != 1)
+      throw Error(ErrorCode::kUsage, "--adapter-only takes the adapter of PATH, and no other");
+    const std::shared_ptr<const formats::Checkpoint> source = open_source(common);
+    const formats::Value content = selected_content(*source, common);
+    formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
+    const std::string& path = source->description().path;
+    const formats::HeldAdapter held = formats::held_adapter(path, content);
+    const formats::AdapterParts parts = formats::adapter_parts(path, source->index(), held.names);
+    auto [config, file] = config_of(common.path);
+    std::vector<formats::Value::Entry> entries;
+    for (const formats::AdapterTensor& tensor : formats::peft_tensors(parts)) {
+      entries.emplace_back(formats::Value::string(tensor.key),
+                           formats::tensor_reference(*source, tensor.number));
+    }
+    const std::size_t count = entries.size();
+    std::string text = file.filename() == kConfigName || !adapter_config_.empty()
+                           ? read_text_file(file.native())
+                           : made_config(path, *source, parts, config);
+    formats::OutputOptions options = conversion_.writing.output(common);
+    options.replaced = [](std::string_view name) {
+      return name == kTensorNames[0] || name == kConfigName || name == "README.md";
+    };
+    const formats::Value tensors = formats::Value::dict(std::move(entries));
+    const auto output =
+        formats::hf::plan_model_output(*source, tensors, conversion_.writing.destination, options,
+                                       std::numeric_limits<std::uint64_t>::max(),
+                                       {{kConfigName, nullptr, std::move(text)}}, kTensorNames[0]);
+    formats::LoraMerge merge;
+    ReportExtras extras = extras_of({}, merge);
+    extras.lines = {cat("adapter of ", counted(parts.pairs.size(), "module"), ": ",
+                        counted(count, "tensor"), ", for peft")};
+    return write_output(name(), *source, *output, conversion_.writing, common, streams,
+                        std::move(extras));
+  }
+
+  // peft takes the names of modules, and ranks that differ by name.
+  static std::string made_config(const std::string& path, const formats::Checkpoint& source,
+                                 const formats::AdapterParts& parts,
+                                 formats::AdapterConfig config) {
+    formats::AdapterModules modules;
+    for (const formats::AdapterPair& pair : parts.pairs) {
+      const std::int64_t rank = source.index().tensors[*pair.a].shape.at(0);
+      if (config.rank == 0) config.rank = rank;
+      if (rank != config.rank || pair.magnitude || pair.bias || pair.depth != 0) {
+        throw Error(ErrorCode::kUnsupported,
+                    cat(path, ": ", formats::quote(pair.module, 200),
+                        " needs more than r and lora_alpha: give its adapter_config.json with "
+                        "--adapter-config"));
+      }
+      modules.targets.push_back(pair.module);
+    }
+    for (const auto& [name, whole] : parts.whole) {
+      const std::string module = name.substr(0, name.rfind('.'));
+      if (modules.whole.empty() || modules.whole.back() != module) modules.whole.push_back(module);
+    }
+    return formats::adapter_config_text(config, modules);
   }
 
   static std::shared_ptr<const formats::Checkpoint> open_base(const CommonOptions& common,
@@ -119,28 +254,58 @@ class MergeLoraVerb : public Verb {
                                       {.wanted = selected, .only_with_tensors = true});
   }
 
+  formats::BaseFacts facts_of(const CommonOptions& common, const formats::Checkpoint& base) const {
+    formats::BaseFacts facts;
+    facts.apart = untied_;
+    facts.omits_tied = base.description().format == "safetensors";
+    const fs::path path(common.path);
+    const fs::path config =
+        !config_.empty() ? fs::path(config_)
+                         : (fs::is_directory(path) ? path : path.parent_path()) / kModelConfig;
+    if (config_.empty() && !formats::exists_at(config)) return facts;
+    try {
+      formats::read_base_facts(formats::parse_json(read_text_file(config.native())), facts);
+    } catch (const Error& error) {
+      throw error.in(formats::escape(config.native()));
+    }
+    return facts;
+  }
+
   static ReportExtras extras_of(const std::vector<std::string>& paths,
                                 const formats::LoraMerge& merge) {
     ReportExtras extras;
     std::string line =
         cat("merged ", counted(paths.size(), "adapter"), ": ", counted(merge.merged, "weight"),
             " with ", counted(merge.updates, "update"));
+    for (const std::string& note : merge.notes) extras.lines.push_back(note);
     if (merge.replaced != 0) line += cat(", ", counted(merge.replaced, "tensor"), " replaced");
+    if (merge.added != 0) line += cat(", ", counted(merge.added, "tensor"), " added");
     if (!merge.prefix.empty()) line += cat(", below ", formats::quote(merge.prefix, 200));
     extras.lines.push_back(std::move(line));
+    if (merge.untied) {
+      extras.lines.push_back(
+          "an embedding and a head that were tied are two tensors now: config.json of the result "
+          "needs \"tie_word_embeddings\": false");
+    }
     formats::Json::Array names;
     for (const std::string& path : paths) names.emplace_back(path);
-    extras.members = {{"adapters", std::move(names)},
-                      {"prefix", merge.prefix},
-                      {"merged", merge.merged},
-                      {"updates", merge.updates},
-                      {"replaced", merge.replaced}};
+    formats::Json::Array notes;
+    for (const std::string& note : merge.notes) notes.emplace_back(note);
+    extras.members = {{"adapters", std::move(names)}, {"prefix", merge.prefix},
+                      {"merged", merge.merged},       {"updates", merge.updates},
+                      {"replaced", merge.replaced},   {"added", merge.added},
+                      {"untied", merge.untied},       {"notes", std::move(notes)}};
     return extras;
   }
 
   std::vector<std::string> more_;
   ConversionOptions conversion_;
   std::optional<std::int64_t> world_size_;
+  std::string config_;
+  bool untied_ = false;
+  std::string adapter_config_;
+  std::optional<double> alpha_;
+  bool adapter_only_ = false;
 };
 
 }  // namespace

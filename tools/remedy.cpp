@@ -52,6 +52,8 @@ std::string remedy_text(const Hint& hint) {
           "; choose those that have it with --keys, or take it away where it stands with "
           "fsdp-ckpt rename --rename ",
           escape(hint.subject));
+    case Remedy::kModelConfig:
+      return "; give the model's config.json with --config";
   }
   return {};
 }

@@ -18,7 +18,8 @@ constexpr std::size_t kMostOpen = 4;
 class ComputedCheckpoint : public Checkpoint, public TensorObjects {
  public:
   ComputedCheckpoint(std::shared_ptr<const Checkpoint> base, std::string path,
-                     std::map<std::size_t, ComputedTensor> computed, std::function<void()> finish)
+                     std::map<std::size_t, ComputedTensor> computed, std::function<void()> finish,
+                     std::vector<AddedTensor> added)
       : base_(std::move(base)), computed_(std::move(computed)), finish_(std::move(finish)) {
     description_ = base_->description();
     description_.path = std::move(path);
@@ -38,12 +39,13 @@ class ComputedCheckpoint : public Checkpoint, public TensorObjects {
         index_.add(own);
         continue;
       }
-      const ComputedTensor& tensor = found->second;
-      TensorEntry entry{own.key, own.path, tensor.dtype, tensor.shape,
-                        ChunkList(tensor.shape.size())};
-      const Box whole = whole_box(entry.shape);
-      entry.chunks.add(whole.offset, whole.size, {});
-      index_.add(std::move(entry));
+      index_.add(entry_of(own.key, own.path, found->second));
+    }
+    for (AddedTensor& one : added) {
+      const std::size_t position = index_.tensors.size();
+      positions_.emplace(std::pair(one.key, one.path), position);
+      index_.add(entry_of(one.key, one.path, one.tensor));
+      computed_.emplace(position, std::move(one.tensor));
     }
   }
 
@@ -86,6 +88,14 @@ class ComputedCheckpoint : public Checkpoint, public TensorObjects {
   }
 
  private:
+  static TensorEntry entry_of(const std::string& key, const KeyPath& path,
+                              const ComputedTensor& tensor) {
+    TensorEntry entry{key, path, tensor.dtype, tensor.shape, ChunkList(tensor.shape.size())};
+    const Box whole = whole_box(entry.shape);
+    entry.chunks.add(whole.offset, whole.size, {});
+    return entry;
+  }
+
   ComputedElements opened(std::size_t position) const {
     const std::lock_guard lock(mutex_);
     for (auto at = open_.begin(); at != open_.end(); ++at) {
@@ -111,9 +121,10 @@ class ComputedCheckpoint : public Checkpoint, public TensorObjects {
 std::unique_ptr<Checkpoint> with_computed_tensors(std::shared_ptr<const Checkpoint> base,
                                                   std::string path,
                                                   std::map<std::size_t, ComputedTensor> computed,
-                                                  std::function<void()> finish) {
+                                                  std::function<void()> finish,
+                                                  std::vector<AddedTensor> added) {
   return std::make_unique<ComputedCheckpoint>(std::move(base), std::move(path), std::move(computed),
-                                              std::move(finish));
+                                              std::move(finish), std::move(added));
 }
 
 }  // namespace fsdp::formats

@@ -29,14 +29,23 @@ struct ComputedTensor {
   std::function<ComputedElements()> open;
 };
 
+// A computed tensor that has no place in the base.
+struct AddedTensor {
+  std::string key;
+  KeyPath path;
+  ComputedTensor tensor;
+};
+
 // `base` with these tensors, by their positions in its index, in the places of its own.  Its trees
 // and tensor objects know nothing of them: content is edited instead (tensor_reference).
+// `added`: follow the base's in the index.  Requires: their keys and paths are new.
 // `finish` is called by check_unchanged, before an output is committed: it compares the checksums
 // that are still open.
 // `path`: of the whole, for messages.
 std::unique_ptr<Checkpoint> with_computed_tensors(std::shared_ptr<const Checkpoint> base,
                                                   std::string path,
                                                   std::map<std::size_t, ComputedTensor> computed,
-                                                  std::function<void()> finish);
+                                                  std::function<void()> finish,
+                                                  std::vector<AddedTensor> added = {});
 
 }  // namespace fsdp::formats

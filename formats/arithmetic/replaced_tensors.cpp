@@ -1,13 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/arithmetic/replaced_tensors.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
+#include "formats/content/key_text.h"
+#include "formats/content/mapping_like.h"
 
 namespace fsdp::formats {
+namespace {
+
+// Returns the mapping with `leaf` at the steps of `path` from `depth` on.
+Value with_member(const Value& mapping, const KeyPath& path, std::size_t depth, const Value& leaf) {
+  if (depth == path.size()) return leaf;
+  const std::string& step = std::get<std::string>(path[depth]);
+  const auto own = mapping_entries(mapping);
+  if (!own) {
+    if (!mapping.is_none()) {
+      throw Error(ErrorCode::kKey, cat(quote(step, 200),
+                                       " cannot be added to a value that is not "
+                                       "a mapping"));
+    }
+    return Value::dict({{Value::string(step), with_member({}, path, depth + 1, leaf)}});
+  }
+  std::vector<Value::Entry> entries(own->begin(), own->end());
+  const auto at = std::find_if(entries.begin(), entries.end(), [&](const Value::Entry& entry) {
+    return key_text(entry.first) == step;
+  });
+  if (at != entries.end()) {
+    at->second = with_member(at->second, path, depth + 1, leaf);
+  } else {
+    entries.emplace_back(Value::string(step), with_member({}, path, depth + 1, leaf));
+  }
+  return mapping_like(mapping, std::move(entries));
+}
+
+}  // namespace
 
 ReplacedTensors::ReplacedTensors(std::shared_ptr<const Checkpoint> source)
     : source_(std::move(source)) {
@@ -29,10 +60,37 @@ std::size_t ReplacedTensors::replace(const Leaf& leaf, ComputedTensor tensor) {
                                         ": two entries have this name"));
 }
 
+void ReplacedTensors::add(const Leaf& beside, const std::string& key, ComputedTensor tensor) {
+  std::size_t depth = 0;
+  std::size_t shared = 0;  // characters of the key that `depth` steps stand for
+  std::string front;
+  for (std::size_t d = 0; d + 1 < beside.path.size(); ++d) {
+    const std::string* const step = std::get_if<std::string>(&beside.path[d]);
+    if (step == nullptr) break;
+    front += *step + ".";
+    if (!key.starts_with(front)) break;
+    depth = d + 1;
+    shared = front.size();
+  }
+  KeyPath path(beside.path.begin(), beside.path.begin() + static_cast<std::ptrdiff_t>(depth));
+  const auto* next =
+      depth < beside.path.size() ? std::get_if<std::string>(&beside.path[depth]) : nullptr;
+  std::string rest = key.substr(shared);
+  if (next == nullptr || next->find('.') == next->npos) {
+    for (std::size_t dot = rest.find('.'); dot != rest.npos; dot = rest.find('.')) {
+      path.emplace_back(rest.substr(0, dot));
+      rest.erase(0, dot + 1);
+    }
+  }
+  path.emplace_back(std::move(rest));
+  added_.push_back({key, std::move(path), std::move(tensor)});
+}
+
 ReplacedTensors::Result ReplacedTensors::finish(const Value& content, std::string path,
                                                 std::function<void()> finish) {
   Result result;
-  result.checkpoint = with_computed_tensors(source_, std::move(path), computed_, std::move(finish));
+  result.checkpoint =
+      with_computed_tensors(source_, std::move(path), computed_, std::move(finish), added_);
   std::map<std::size_t, Value> made;
   const auto reference = [&](std::size_t position) {
     const auto [at, fresh] = made.try_emplace(position);
@@ -47,6 +105,11 @@ ReplacedTensors::Result ReplacedTensors::finish(const Value& content, std::strin
     if (!number || !computed_.contains(*number)) return leaf.value;
     return reference(kept.try_emplace(*number, own_position(leaf)).first->second);
   });
+  std::size_t position = source_->index().tensors.size();
+  for (const AddedTensor& one : added_) {
+    result.content =
+        with_member(result.content, one.path, 0, tensor_reference(*result.checkpoint, position++));
+  }
   return result;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "formats/arithmetic/computed_checkpoint.h"
 #include "formats/checkpoint/checkpoint.h"
@@ -27,6 +28,10 @@ class ReplacedTensors {
   std::size_t replace(const Leaf& leaf, ComputedTensor tensor);
   // Makes the leaf one with another that was replaced.
   void tie(const Leaf& leaf, std::size_t position) { replaced_[leaf.key] = position; }
+  // Adds a tensor under a key that the content lacks.  It stands in the container of `beside` that
+  // both keys have in common; the rest of the key is one step where names of `beside` have dots
+  // inside, else one for each component.
+  void add(const Leaf& beside, const std::string& key, ComputedTensor tensor);
   bool empty() const { return computed_.empty(); }
   std::size_t size() const { return computed_.size(); }
 
@@ -44,6 +49,7 @@ class ReplacedTensors {
   std::map<std::pair<std::string, KeyPath>, std::size_t> positions_;  // of tensors in the index
   std::map<std::size_t, ComputedTensor> computed_;
   std::map<std::string, std::size_t> replaced_;  // key -> position
+  std::vector<AddedTensor> added_;
 };
 
 }  // namespace fsdp::formats

@@ -149,6 +149,7 @@ enum class Remedy {
   kDropOptimizer,  // leave optimizer states out
   kStartAnew,      // remove what an earlier run left, and write all of it
   kMovePrefix,     // subject: "prefix=what stays of it", taken from the keys that have it
+  kModelConfig,    // give the model's config.json
 };
 
 struct Hint {

@@ -13,9 +13,10 @@
 namespace fsdp::formats {
 namespace {
 
-// Settings that say which modules an adapter has, where it comes from and how it was trained: the
-// matrices in the file tell the same, or they do not change what merging computes.
-constexpr std::array<std::string_view, 30> kWithoutEffect = {"auto_mapping",
+// Settings that are read below, that say which modules an adapter has, where it comes from and how
+// it was trained: the matrices in the file tell the same, or they do not change what merging
+// computes.
+constexpr std::array<std::string_view, 35> kWithoutEffect = {"auto_mapping",
                                                              "base_model_name_or_path",
                                                              "bias",
                                                              "corda_config",
@@ -44,7 +45,12 @@ constexpr std::array<std::string_view, 30> kWithoutEffect = {"auto_mapping",
                                                              "rank_pattern",
                                                              "alpha_pattern",
                                                              "init_lora_weights",
-                                                             "runtime_config"};
+                                                             "runtime_config",
+                                                             "lora_bias",
+                                                             "use_dora",
+                                                             "target_parameters",
+                                                             "trainable_token_indices",
+                                                             "velora_config"};
 
 // First values of the matrices that leave the weights of the base as they are.
 constexpr std::array<std::string_view, 3> kInitial = {"gaussian", "eva", "orthogonal"};
@@ -89,40 +95,57 @@ bool flag_of(const Json& root, std::string_view name) {
   return *json->as_bool();
 }
 
-// peft takes these names for regular expressions.
-void check_name(const std::string& setting, const std::string& name) {
-  const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.';
-  });
-  if (plain) return;
-  throw Error(ErrorCode::kUnsupported, cat(quote(setting), " has ", quote(name, 200),
-                                           ", a pattern; only names of modules are read"));
-}
-
 template <typename Number, typename Parse>
-std::vector<std::pair<std::string, Number>> pattern_of(const Json& root, const std::string& name,
-                                                       const Parse& parse) {
-  std::vector<std::pair<std::string, Number>> pattern;
+std::vector<PatternNumber<Number>> pattern_of(const Json& root, const std::string& name,
+                                              const Parse& parse) {
+  std::vector<PatternNumber<Number>> patterns;
   const Json* const json = root.find(name);
-  if (json == nullptr || is_off(*json)) return pattern;
+  if (json == nullptr || is_off(*json)) return patterns;
   if (json->as_object() == nullptr)
     throw Error(ErrorCode::kType,
                 cat(quote(name), " is ", json_kind(*json), ", expected an object"));
-  for (const auto& [module, value] : *json->as_object()) {
-    check_name(name, module);
-    pattern.emplace_back(module, parse(name, value));
-  }
-  return pattern;
+  for (const auto& [module, value] : *json->as_object())
+    patterns.push_back({module, ModulePattern::parse(module), parse(name, value)});
+  return patterns;
 }
 
-template <typename Number>
-Number choose(const std::vector<std::pair<std::string, Number>>& pattern, const std::string& module,
-              Number otherwise) {
-  for (const auto& [name, number] : pattern) {
-    if (module == name || module.ends_with("." + name)) return number;
+std::vector<std::string> names_in(const Json& root, const std::string& name) {
+  std::vector<std::string> texts;
+  const Json* const json = root.find(name);
+  if (json == nullptr || is_off(*json)) return texts;
+  const auto wrong = [&]() {
+    return Error(ErrorCode::kType, cat(quote(name), " is not a list of names"));
+  };
+  if (json->as_array() == nullptr) throw wrong();
+  for (const Json& text : *json->as_array()) {
+    if (text.as_string() == nullptr) throw wrong();
+    texts.push_back(*text.as_string());
   }
-  return otherwise;
+  return texts;
+}
+
+std::vector<std::uint64_t> rows_in(const std::string& name, const Json& json) {
+  std::vector<std::uint64_t> rows;
+  const auto wrong = [&]() {
+    return Error(ErrorCode::kType, cat(quote(name), " is not a list of positions of tokens"));
+  };
+  if (json.as_array() == nullptr) throw wrong();
+  for (const Json& row : *json.as_array()) {
+    if (row.as_int() == nullptr || *row.as_int() < 0) throw wrong();
+    rows.push_back(static_cast<std::uint64_t>(*row.as_int()));
+  }
+  return rows;
+}
+
+std::vector<TokenRows> tokens_of(const Json& root) {
+  const std::string name = "trainable_token_indices";
+  std::vector<TokenRows> tokens;
+  const Json* const json = root.find(name);
+  if (json == nullptr || is_off(*json)) return tokens;
+  if (json->as_object() == nullptr) return {{"", rows_in(name, *json)}};
+  for (const auto& [module, rows] : *json->as_object())
+    tokens.push_back({module, rows_in(name, rows)});
+  return tokens;
 }
 
 void check_settings(const Json& root) {
@@ -138,7 +161,11 @@ void check_settings(const Json& root) {
   const Json* const initial = root.find("init_lora_weights");
   if (initial != nullptr && initial->as_string() != nullptr &&
       std::find(kInitial.begin(), kInitial.end(), *initial->as_string()) == kInitial.end()) {
-    throw refused("init_lora_weights", *initial);
+    throw Error(ErrorCode::kUnsupported,
+                cat("'init_lora_weights' is ", quote(to_text(*initial), 80),
+                    ": it changed the weights of the base before training, and the adapter does "
+                    "not hold by how much; convert it to LoRA of the base as it was published, "
+                    "with peft's save_pretrained(path_initial_model_for_weight_conversion=...)"));
   }
 }
 
@@ -150,17 +177,36 @@ Json names_of(const std::vector<std::string>& modules) {
 
 }  // namespace
 
-std::int64_t AdapterConfig::rank_of(const std::string& module) const {
-  return choose(ranks, module, rank);
+std::optional<std::int64_t> AdapterConfig::rank_of(const std::string& module) const {
+  for (const auto& own : ranks) {
+    if (!own.pattern) return std::nullopt;
+    if (own.pattern->matches(module)) return own.number;
+  }
+  return rank == 0 ? std::nullopt : std::optional(rank);
 }
 
 double AdapterConfig::alpha_of(const std::string& module) const {
-  return choose(alphas, module, alpha);
+  for (const auto& own : alphas) {
+    if (own.pattern->matches(module)) return own.number;
+  }
+  return alpha;
 }
 
-double AdapterConfig::scale_of(const std::string& module) const {
-  const auto own = static_cast<double>(rank_of(module));
+double AdapterConfig::scale_of(const std::string& module, std::int64_t own_rank) const {
+  const auto own = static_cast<double>(own_rank);
   return alpha_of(module) / (root_scale ? std::sqrt(own) : own);
+}
+
+bool AdapterConfig::saves(const std::string& module) const {
+  for (const std::string& name : whole) {
+    // Tensors of modules inside it are its own.
+    for (std::size_t end = module.size(); end != module.npos && end != 0;
+         end = module.rfind('.', end - 1)) {
+      const std::string_view outer = std::string_view(module).substr(0, end);
+      if (outer == name || outer.ends_with("." + name)) return true;
+    }
+  }
+  return false;
 }
 
 AdapterConfig parse_adapter_config(const std::string& text) {
@@ -180,6 +226,32 @@ AdapterConfig parse_adapter_config(const std::string& text) {
   config.fan_in_fan_out = flag_of(root, "fan_in_fan_out");
   config.ranks = pattern_of<std::int64_t>(root, "rank_pattern", rank_in);
   config.alphas = pattern_of<double>(root, "alpha_pattern", number_of);
+  for (const auto& own : config.alphas) {
+    if (own.pattern) continue;
+    throw Error(ErrorCode::kUnsupported, cat("'alpha_pattern' has ", quote(own.text, 200),
+                                             ", a regular expression of a kind that is not read"));
+  }
+  config.dora = flag_of(root, "use_dora");
+  config.keeps_tied = flag_of(root, "ensure_weight_tying");
+  const Json* const task = root.find("task_type");
+  if (task != nullptr && task->as_string() != nullptr) config.task = *task->as_string();
+  config.whole = names_in(root, "modules_to_save");
+  config.parameters = names_in(root, "target_parameters");
+  config.tokens = tokens_of(root);
+  return config;
+}
+
+AdapterConfig parse_lora_meta(const std::string& text) {
+  const Json root = parse_json(text);
+  AdapterConfig config;
+  const Json* const rank = root.find("r");
+  const Json* const alpha = root.find("lora_alpha");
+  if (rank == nullptr || alpha == nullptr)
+    throw Error(ErrorCode::kType, "has no 'r' or no 'lora_alpha'");
+  config.rank = rank_in("r", *rank);
+  config.alpha = number_of("lora_alpha", *alpha);
+  const Json* const task = root.find("task_type");
+  if (task != nullptr && task->as_string() != nullptr) config.task = *task->as_string();
   return config;
 }
 
@@ -188,7 +260,7 @@ std::string adapter_config_text(const AdapterConfig& config, const AdapterModule
   Json alpha = whole ? Json(static_cast<std::int64_t>(config.alpha)) : Json(config.alpha);
   const Json::Object root = {
       {"peft_type", "LORA"},
-      {"task_type", nullptr},
+      {"task_type", config.task.empty() ? Json() : Json(config.task)},
       {"base_model_name_or_path", nullptr},
       {"inference_mode", true},
       {"r", config.rank},

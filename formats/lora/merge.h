@@ -11,6 +11,8 @@
 #include "formats/base/dtype.h"
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/lora/adapter_config.h"
+#include "formats/lora/adapter_parts.h"
+#include "formats/lora/tied_names.h"
 #include "formats/pickle/value.h"
 
 namespace fsdp::formats {
@@ -18,7 +20,13 @@ namespace fsdp::formats {
 struct LoraAdapter {
   std::string path;  // of its folder, escaped
   AdapterConfig config;
-  std::shared_ptr<const Checkpoint> tensors;  // adapter_model.safetensors or .bin
+  std::shared_ptr<const Checkpoint> tensors;  // adapter_model.safetensors or .bin, or the base
+  std::vector<AdapterTensor> names;           // those of `tensors` that are the adapter's
+};
+
+struct LoraMergeOptions {
+  std::optional<DType> dtype;  // of what changes; nothing: that of the base's tensor
+  BaseFacts facts;
 };
 
 struct LoraMerge {
@@ -27,16 +35,20 @@ struct LoraMerge {
   std::string prefix;                            // of the base's keys, before the names of modules
   std::uint64_t merged = 0;                      // weights that got updates
   std::uint64_t updates = 0;                     // of all adapters
-  std::uint64_t replaced = 0;  // tensors that an adapter holds whole (modules_to_save, biases)
+  std::uint64_t replaced = 0;      // tensors that an adapter holds whole (modules_to_save, biases)
+  std::uint64_t added = 0;         // tensors that the base did not have
+  bool untied = false;             // an input embedding and a head that were one are two now
+  std::vector<std::string> notes;  // what was decided without being told, for people
 };
 
 // Each weight becomes W + scale * B * A, one adapter after the other, see Note [order of a low-rank
-// update]; a tensor that an adapter holds whole replaces the base's.  `content`: that of the base,
-// edited or not.  `dtype`: of what changes; nothing: that of the base's tensor.
+// update]; a tensor that an adapter holds whole replaces the base's.  What is tied in the base
+// stays so, except for modules that an adapter trained as a whole, which peft takes out of the tie.
+// `content`: that of the base, edited or not.
 // Throws: kMismatch for an adapter of another base, naming module, shapes and the nearest key;
-// kUnsupported for DoRA, convolutions and weights that are no floating numbers, by name; what
-// reading throws.
+// kUnsupported for convolutions in groups and weights that are not floating numbers, by name; what
+// adapter_parts and reading throw.
 LoraMerge merge_lora(std::shared_ptr<const Checkpoint> base, const Value& content,
-                     std::vector<LoraAdapter> adapters, std::optional<DType> dtype);
+                     std::vector<LoraAdapter> adapters, const LoraMergeOptions& options);
 
 }  // namespace fsdp::formats

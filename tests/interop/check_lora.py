@@ -10,6 +10,7 @@ NumPy does each step of Note [order of a low-rank update] (formats/arithmetic/lo
 import argparse
 import json
 import os
+import shutil
 import sys
 import tempfile
 import warnings
@@ -23,6 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
+import lora_search
 import tried
 from tool_run import check, run
 
@@ -116,20 +118,96 @@ def numpy_cases(tool, folder):
     want["conv1d.weight"] = merged(base["conv1d.weight"], [(turned["conv1d.lora_A.weight"].T, turned["conv1d.lora_B.weight"].T, 6 / 4)])
     same(load_file(out), want, "three adapters")
 
-    # Tied to a merged weight: the other name keeps its elements.
+    # Tied to a merged weight: both names change, unless told that they are two.
     tied = rand(8, 6)
     torch.save({"emb.weight": tied, "head.weight": tied}, os.path.join(folder, "tied.pt"))
     update_of_head = {"head.lora_A.weight": rand(4, 6), "head.lora_B.weight": rand(8, 4)}
     d = save_adapter(folder, "d", update_of_head, {})
-    run(tool, "merge-lora", os.path.join(folder, "tied.pt"), d, os.path.join(folder, "untied.pt"))
+    changed = merged(tied, [(update_of_head["head.lora_B.weight"], update_of_head["head.lora_A.weight"], 6 / 4)])
+    run(tool, "merge-lora", os.path.join(folder, "tied.pt"), d, os.path.join(folder, "one.pt"))
+    got = torch.load(os.path.join(folder, "one.pt"), weights_only=True)
+    same(got, {"emb.weight": changed, "head.weight": changed}, "tied")
+    check(got["emb.weight"].data_ptr() == got["head.weight"].data_ptr(), "tied no more")
+    run(tool, "merge-lora", os.path.join(folder, "tied.pt"), d, os.path.join(folder, "untied.pt"), "--untied")
     got = torch.load(os.path.join(folder, "untied.pt"), weights_only=True)
-    same(got, {"emb.weight": tied, "head.weight": merged(tied, [(update_of_head["head.lora_B.weight"], update_of_head["head.lora_A.weight"], 6 / 4)])}, "tied")
+    same(got, {"emb.weight": tied, "head.weight": changed}, "untied")
+    named_cases(tool, folder)
     run(tool, "merge-lora", st, b, out, "--force", "--dtype", "bf16")
     check(load_file(out)["l.0.q.weight"].dtype == torch.bfloat16 and load_file(out)["norm.weight"].dtype == torch.float32, "--dtype is of what changes")
     for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         map_case(tool, folder, dtype)
     print("numpy: every bit")
     return st, base, pair
+
+
+def named_cases(tool, folder):
+    """Tied names, orders of square weights and older names, where a config.json or the weights near them tell."""
+    rand = torch.randn
+    base, out = os.path.join(folder, "named"), os.path.join(folder, "named.safetensors")
+
+    def case(tensors, adapter, config, want, *says, model=None, words=(), expect=0):
+        os.makedirs(base, exist_ok=True)
+        save_file(tensors, os.path.join(base, "model.safetensors"))
+        model_config = os.path.join(base, "config.json")
+        if model is not None:
+            with open(model_config, "w", encoding="utf-8") as file:
+                json.dump(model, file)
+        elif os.path.exists(model_config):
+            os.remove(model_config)
+        made = save_adapter(folder, f"named-{len(os.listdir(folder))}", adapter, config)
+        said = run(tool, "merge-lora", base, made, out, "--force", *words, expect=expect)
+        for word in says:
+            check(word in said, f"no {word!r} in {said}")
+        if expect == 0:
+            same(load_file(out), {**tensors, **want}, f"named {says}")
+
+    e, a, b = rand(8, 6), rand(4, 6), rand(8, 4)
+    changed = merged(e, [(b, a, 6 / 4)])
+    head = {"lm_head.lora_A.weight": a, "lm_head.lora_B.weight": b}
+    tied, apart = {"tie_word_embeddings": True}, {"tie_word_embeddings": False}
+    one, two = {"model.embed_tokens.weight": e}, {"model.embed_tokens.weight": e, "lm_head.weight": e.clone()}
+    # The head is not in the file.
+    case(one, head, {}, {"model.embed_tokens.weight": changed}, "taken for one (tied)")
+    case(one, head, {}, {"model.embed_tokens.weight": changed}, model=tied)
+    case(one, head, {}, {}, "lacks 'lm_head.weight'", model=apart, expect=2)
+    # Both are, with the same bits.
+    case(two, head, {}, {"lm_head.weight": changed, "model.embed_tokens.weight": changed}, "same bits and are taken for one", words=["--force"])
+    case(two, head, {}, {"lm_head.weight": changed}, model=apart)
+    case(two, head, {}, {"lm_head.weight": changed}, words=["--untied"])
+    case({**two, "lm_head.weight": e + 1}, head, {}, {"lm_head.weight": merged(e + 1, [(b, a, 6 / 4)])}, model=tied)
+    # A module that is trained as a whole leaves the tie.
+    whole = {"model.embed_tokens.weight": rand(8, 6), "q.lora_A.weight": rand(4, 6), "q.lora_B.weight": rand(5, 4)}
+    q = rand(5, 6)
+    new = {"model.embed_tokens.weight": whole["model.embed_tokens.weight"], "q.weight": merged(q, [(whole["q.lora_B.weight"], whole["q.lora_A.weight"], 6 / 4)])}
+    saves = {"modules_to_save": ["embed_tokens"]}
+    case({**one, "q.weight": q}, whole, saves, {**new, "lm_head.weight": e}, "'lm_head.weight' was one (tied) with", '"tie_word_embeddings": false', model=tied)
+    case({**one, "q.weight": q}, whole, {**saves, "task_type": "SEQ_CLS"}, new, model=tied)
+    case({**one, "q.weight": q}, whole, {**saves, "task_type": None}, {}, "error[UNSUPPORTED]", "--config", expect=2)
+    case({**two, "q.weight": q}, whole, saves, new, "are two tensors now", model=tied)
+    # Weights of transformers' Conv1D are [in, out] whatever the config says; a square one is as those near it.
+    c = {"h.0.attn.c_attn.weight": rand(6, 18), "h.0.attn.c_attn.bias": rand(18), "h.0.attn.c_proj.weight": rand(6, 6), "h.0.attn.c_proj.bias": rand(6)}
+    adapter = {"h.0.attn.c_proj.lora_A.weight": rand(4, 6), "h.0.attn.c_proj.lora_B.weight": rand(6, 4)}
+    a, b = adapter.values()
+    turned = {"h.0.attn.c_proj.weight": merged(c["h.0.attn.c_proj.weight"], [(a.T, b.T, 6 / 4)])}
+    straight = {"h.0.attn.c_proj.weight": merged(c["h.0.attn.c_proj.weight"], [(b, a, 6 / 4)])}
+    case(c, adapter, {}, turned, "is [in, out] as the weights near it")
+    case(c, adapter, {"fan_in_fan_out": True}, turned)
+    lin = {**c, "h.0.attn.c_attn.weight": c["h.0.attn.c_attn.weight"].T.contiguous()}
+    case(lin, adapter, {"fan_in_fan_out": True}, straight, "is [out, in] as the weights near it")
+    del c["h.0.attn.c_attn.weight"], c["h.0.attn.c_attn.bias"]
+    case(c, adapter, {"fan_in_fan_out": True}, turned, "as fan_in_fan_out says; it is square")
+    # Names of transformers 5 on files that were published before it; a layer's number is never another.
+    older = {"language_model.model.layers.0.q.weight": q, "visual.layers.0.q.weight": rand(5, 6)}
+    a, b = rand(4, 6), rand(5, 4)
+    newer = {"model.language_model.layers.0.q.lora_A.weight": a, "model.language_model.layers.0.q.lora_B.weight": b}
+    case(older, newer, {}, {"language_model.model.layers.0.q.weight": merged(q, [(b, a, 6 / 4)])},
+         "'model.language_model.' in the adapter is 'language_model.model.'")
+    case({"model.layers.0.q.weight": q}, {key.replace("language_model.layers.0", "layers.1"): t for key, t in newer.items()}, {}, {},
+         "of another base", expect=2)
+    # Two adapters in one file, and half a module.
+    case({"q.weight": q}, {"q.lora_A.x.weight": a, "q.lora_B.y.weight": b}, {}, {}, "two adapters, 'x' and 'y'", expect=2)
+    shutil.rmtree(base)
+    print("names: as peft's modules are")
 
 
 def map_case(tool, folder, dtype):
@@ -177,11 +255,10 @@ def refusals(tool, folder, st, base, pair):
         check(not os.path.exists(out), f"{says}: written")
 
     q = pair("l.0.q", 4)
-    for config, *says in [({"peft_type": "LOHA"}, "'peft_type' is '\"LOHA\"'"), ({"use_dora": True}, "'use_dora' is 'true'"),
-                          ({"init_lora_weights": "pissa_niter_4"}, "'init_lora_weights'", "pissa"), ({"lora_bias": True}, "'lora_bias'"),
+    for config, *says in [({"peft_type": "LOHA"}, "'peft_type' is '\"LOHA\"'"), ({"use_bdlora": {"nblocks": 2}}, "'use_bdlora'"),
+                          ({"init_lora_weights": "pissa_niter_4"}, "'init_lora_weights'", "pissa", "changed the weights of the base"),
                           ({"layer_replication": [[0, 4]]}, "'layer_replication'"), ({"use_future": {"a": 1}}, "'use_future'"),
-                          ({"rank_pattern": {"^l.*q$": 4}}, "'rank_pattern'", "a pattern"), ({"trainable_token_indices": [1]}, "'trainable_token_indices'"),
-                          ({"target_parameters": ["w"]}, "'target_parameters'")]:
+                          ({"alpha_pattern": {"(?=l).*q$": 4}}, "'alpha_pattern'", "a regular expression")]:
         case(q, config, "error[UNSUPPORTED]", "adapter_config.json", *says)
     case(q, {"r": "4"}, "error[TYPE]", "'r' is no rank")
     case(q, {"r": 0}, "error[TYPE]")
@@ -190,12 +267,17 @@ def refusals(tool, folder, st, base, pair):
          "nearest key is 'l.")
     case({"l.0.q.lora_A.weight": torch.ones(4, 2499), "l.0.q.lora_B.weight": torch.ones(37, 4)}, {}, "error[MISMATCH]", "'l.0.q.weight' is [37, 2500]")
     case({"l.0.q.lora_A.weight": torch.ones(4, 2500)}, {}, "error[MISMATCH]", "only one of two matrices, A")
-    case({**q, "l.0.q.lora_magnitude_vector.weight": torch.ones(37)}, {}, "error[UNSUPPORTED]", "DoRA")
+    case(q, {"use_dora": True}, "error[MISMATCH]", "has no magnitudes")
+    case({**q, "l.0.q.lora_magnitude_vector.weight": torch.ones(36)}, {}, "error[MISMATCH]", "'l.0.q.weight' is [37, 2500]")
+    case({**q, "l.0.q.lora_B.bias": torch.ones(37)}, {"lora_bias": True}, "error[UNSUPPORTED]", "has none to add it to")
+    tokens = {"emb.token_adapter.trainable_tokens_delta": torch.ones(2, 6)}
+    case(tokens, {}, "error[MISMATCH]", "does not tell which rows")
+    case(tokens, {"trainable_token_indices": {"emb": [1, 50]}}, "error[MISMATCH]", "'emb.weight' is [50, 6]")
     case({**q, "l.0.q.lora_C.weight": torch.ones(37)}, {}, "error[UNSUPPORTED]", "a kind of LoRA")
-    case({"l.0.q.lora_A.weight": torch.ones(4, 3, 3, 3), "l.0.q.lora_B.weight": torch.ones(37, 4, 1, 1)}, {}, "error[UNSUPPORTED]", "a convolution")
+    case({"l.0.q.lora_A.weight": torch.ones(4, 3, 3, 3), "l.0.q.lora_B.weight": torch.ones(37, 4, 1, 1)}, {}, "error[MISMATCH]", "'l.0.q.weight' is [37, 2500]")
     case({**q, "l.0.q.weight": base["l.0.q.weight"]}, {}, "error[MISMATCH]", "is updated and replaced")
     case({"head.weight": torch.ones(5, 6)}, {}, "error[MISMATCH]", "is [5, 6], but 'head.weight' is [4, 6]")
-    case({"x": torch.ones(1, dtype=torch.int8)}, {}, "error[UNSUPPORTED]", "no tensor of floating numbers")
+    case({"x": torch.ones(1, dtype=torch.int8)}, {}, "error[UNSUPPORTED]", "not a tensor of floating numbers")
     bad = save_adapter(folder, "bad", q, {})
     with open(os.path.join(bad, "adapter_config.json"), "w", encoding="utf-8") as file:
         file.write('{"r": 1, "r": 2}')
@@ -205,7 +287,7 @@ def refusals(tool, folder, st, base, pair):
     with open(os.path.join(folder, "r1", "adapter_model.safetensors"), "r+b") as file:
         file.truncate(1000)
     check("error[" in run(tool, "merge-lora", st, os.path.join(folder, "r1"), out, expect=2), "cut off")
-    check("error[USAGE]" in run(tool, "merge-lora", st, out, expect=2), "words")
+    check("holds no adapter" in run(tool, "merge-lora", st, out, expect=2), "no adapter")
     print("refusals: by name")
 
 
@@ -474,9 +556,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True)
     parser.add_argument("--peft", action="store_true")
+    parser.add_argument("--search", type=int, default=0, metavar="COUNT", help="so many random adapters of peft, and nothing else")
+    parser.add_argument("--seed", type=int, default=1, help="of the first one")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        if options.peft:
+        if options.search:
+            lora_search.search(options.tool, folder, options.search, options.seed)
+        elif options.peft:
             peft_cases(options.tool, folder)
         else:
             refusals(options.tool, folder, *numpy_cases(options.tool, folder))

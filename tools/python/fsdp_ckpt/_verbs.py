@@ -348,13 +348,17 @@ def average(paths: Sequence[Path], out: Path, *, weights: Optional[Sequence[floa
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
-def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, to: Optional[str] = None, world_size: Optional[int] = None,
+def merge_lora(path: Path, adapters: Sequence[Path], out: Path, *, config: Optional[Path] = None, untied: bool = False,
+               adapter_config: Optional[Path] = None, alpha: Optional[float] = None, adapter_only: bool = False,
+               to: Optional[str] = None, world_size: Optional[int] = None,
                dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, dry_run: bool = False,
                force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
                allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
                check: bool = True) -> Merged:
-    """Merges LoRA adapters of peft, in their order, into the checkpoint that they were trained for."""
+    """Merges LoRA adapters of peft, in their order, into the checkpoint that they were trained for; none if `path` holds one."""
     return _asked(Merged, "merge-lora", [_path(path), *map(_path, adapters), _path(out)], {
+        "config": None if config is None else _path(config), "untied": untied,
+        "adapter_config": None if adapter_config is None else _path(adapter_config), "alpha": alpha, "adapter_only": adapter_only,
         "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
         "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys, "exclude": exclude,
         "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)

@@ -160,6 +160,9 @@ class Merged(Written):
     merged: int
     updates: int
     replaced: int
+    added: int
+    untied: bool
+    notes: List[str]
 
 
 @dataclass(frozen=True)

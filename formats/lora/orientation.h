@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which weights are stored [in, out], as those of transformers' Conv1D: peft goes by the kind of a
+// module, and a file does not tell kinds.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "formats/checkpoint/checkpoint.h"
+#include "formats/content/state_tree.h"
+
+namespace fsdp::formats {
+
+class Orientation {
+ public:
+  // Lifetime: both outlive it.
+  Orientation(const Checkpoint& base, const std::map<std::string, Leaf>& leaves)
+      : base_(base), leaves_(leaves) {}
+
+  // Whether the square weight is [in, out]: as the weights near it that are not square, whose
+  // biases tell.  A Conv1D has a bias, so a weight without one is not.  Nothing if none tells.
+  std::optional<bool> turned(const std::string& weight_key);
+
+ private:
+  struct Votes {
+    std::uint64_t turned = 0;
+    std::uint64_t straight = 0;
+  };
+  // Of the weights whose keys begin so.
+  const Votes& votes_below(const std::string& front);
+  const std::vector<std::int64_t>* shape_of(const std::string& key) const;
+
+  const Checkpoint& base_;
+  const std::map<std::string, Leaf>& leaves_;
+  std::map<std::string, Votes> votes_;
+};
+
+}  // namespace fsdp::formats
