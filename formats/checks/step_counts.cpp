@@ -88,7 +88,7 @@ class CounterSearch {
     std::vector<TargetPiece> pieces;
     for (const std::size_t tensor : tensors_) {
       pieces.push_back(whole_tensor_piece(checkpoint_, tensor));
-      pieces.back().dtype = DType::kFloat64;
+      if (pieces.back().dtype != DType::kFloat64) pieces.back().cast_to = DType::kFloat64;
     }
     VisitOptions options;
     options.block_bytes = kCounterBlockBytes;
