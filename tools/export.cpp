@@ -121,8 +121,9 @@ class ExportVerb : public Verb {
     if (word.empty()) word = guessed_map(tensors, companions);
     const bool guessed = map_.empty();
     if (word == kNoMap) {
-      extras.lines.emplace_back(guessed ? "map: none, no built-in one takes these names"
-                                        : "map: none");
+      extras.lines.push_back(guessed ? cat("map: none, no built-in one takes these names",
+                                           near_map_text(formats::hf::names_of(tensors)))
+                                     : "map: none");
       extras.members.emplace_back("map", nullptr);
       extras.members.emplace_back("guessed", guessed);
       return {nullptr, tensors};
@@ -141,6 +142,12 @@ class ExportVerb : public Verb {
                                     "; the map was chosen by names alone, --map none "
                                     "keeps them as they are"));
     }
+  }
+
+  // Says which map was meant, perhaps, and what keeps it from fitting.
+  static std::string near_map_text(const std::vector<std::string>& names) {
+    const auto near = formats::map::nearest_map(names, formats::map::Direction::kForward);
+    return near ? cat("; the nearest is ", near->name, ": ", near->why) : std::string();
   }
 
   static std::string guessed_map(const Value& tensors, const Companions& companions) {
