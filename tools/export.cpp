@@ -180,8 +180,12 @@ class ExportVerb : public Verb {
     const std::string wrong =
         formats::hf::embedding_contradiction(formats::hf::shapes_of(tensors), *companions.config);
     if (!wrong.empty()) {
+      const formats::Json* rows = companions.config->find("vocab_size");
+      const bool resizes = rows != nullptr && rows->as_int() != nullptr &&
+                           wrong.find(" rows, and vocab_size is ") != std::string::npos;
       throw Error(ErrorCode::kShape,
-                  cat(source.description().path, ": ", wrong, " (", companions.config_name, ")"));
+                  cat(source.description().path, ": ", wrong, " (", companions.config_name, ")"),
+                  resizes ? Hint{Remedy::kResizeTables, std::to_string(*rows->as_int())} : Hint{});
     }
   }
 
