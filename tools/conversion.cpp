@@ -10,6 +10,7 @@
 #include "formats/base/text.h"
 #include "formats/checks/content_check.h"
 #include "formats/content/content.h"
+#include "formats/content/state_tree.h"
 #include "formats/content/values_apart.h"
 #include "formats/create.h"
 #include "formats/dcp/names.h"
@@ -67,6 +68,23 @@ Value stripped_content(const Value& content, const ConversionOptions& conversion
     if (is_about_rules(error.code())) throw error.in(formats::escape(common.path));
     throw;
   }
+}
+
+// Returns `content` without the prefix under which Lightning before 2.1 saved modules: Lightning
+// takes it away, too, where it makes one file of a folder.
+Value without_forward_module(const Value& content, const ConversionOptions& conversion,
+                             const CommonOptions& common, ReportExtras& extras) {
+  constexpr std::string_view kWrapper = "_forward_module.";
+  const auto leaves = formats::leaves_of(content);
+  const bool wrapped = std::any_of(leaves.begin(), leaves.end(), [&](const formats::Leaf& leaf) {
+    const std::size_t at = leaf.key.find(kWrapper);
+    return at == 0 || (at != leaf.key.npos && leaf.key[at - 1] == '.');
+  });
+  if (!wrapped) return content;
+  ConversionOptions strip = conversion;
+  strip.strip_prefixes = {std::string(kWrapper.substr(0, kWrapper.size() - 1))};
+  extras.lines.push_back("stripped: " + formats::quote(kWrapper));
+  return stripped_content(content, strip, common, extras);
 }
 
 void replace_source(Prepared& prepared, std::shared_ptr<const formats::Checkpoint> next) {
@@ -222,6 +240,8 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   note_computed(check, out.extras);
   if (!conversion.strip_prefixes.empty())
     content = stripped_content(content, conversion, common, out.extras);
+  if (format == "lightning-ckpt")
+    content = without_forward_module(content, conversion, common, out.extras);
   Form form = formats::megatron::form_of(out.source->description());
   const std::string layout = formats::torch_dist_layout(format, out.source->description().layout);
   if (conversion.by_module) change_form(out, content, form, Form::kStateDict);

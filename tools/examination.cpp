@@ -10,6 +10,7 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/checks/seal_check.h"
+#include "formats/checks/step_counts.h"
 #include "formats/files/no_answer.h"
 #include "formats/model/key_check.h"
 #include "formats/open.h"
@@ -135,6 +136,8 @@ class Examiner {
       options_.on_progress = [&](std::uint64_t bytes) { progress.update(bytes); };
       options_.crcs = formats::find_seal(wanted_.common.path) ? &crcs_ : nullptr;
       report = checkpoint->verify(options_);
+      if (!options_.fast && is_whole(report.findings))
+        formats::check_step_counts(*checkpoint, report.findings, options_.cancelled);
       add(std::move(report.findings), part);
       add(std::move(named), part);
       checkpoint->check_unchanged();
@@ -153,6 +156,12 @@ class Examiner {
     examination_.report.bytes_checked += report.bytes_checked;
     examination_.report.bytes_unchecked += report.bytes_unchecked;
     return files;
+  }
+
+  static bool is_whole(const formats::Findings& findings) {
+    return std::all_of(findings.begin(), findings.end(), [](const Finding& finding) {
+      return finding.severity == Severity::kWarning;
+    });
   }
 
   static Finding finding_of(const Error& error) {
@@ -235,10 +244,11 @@ bool judge(const ExaminationOptions& options, Examination& examination) {
   }
   if (options.require_seal && !is_sealed(examination.sealing)) {
     findings.push_back({.code = ErrorCode::kUnsealed,
-                        .message = "has no seal; fsdp-ckpt seal makes one",
+                        .message = "has no seal",
                         .file = {},
                         .key = {},
-                        .bytes = {}});
+                        .bytes = {},
+                        .hint = {Remedy::kSeal}});
   }
   if (options.strict) {
     for (Finding& finding : findings) {

@@ -106,7 +106,7 @@ class Naming {
     std::string word = request_.map;
     const bool guessed = word.empty();
     Value own = tensors;
-    std::string why = ", no built-in one takes these names";
+    std::string why;
     if (architecture_) {
       const ArchitectureFit found = fit(tensors);
       // A front is put right where that helps, and the map does not want the names as they are.
@@ -120,9 +120,12 @@ class Naming {
       why = cat(", most names are those of ", architecture_->name());
       word = kNoMap;
     }
-    if (word.empty()) word = guessed_map(own);
+    if (word.empty()) {
+      word = guessed_map(own);
+      why = ", no built-in one takes these names" + near_map_text(own);
+    }
     if (word == kNoMap) {
-      extras_.lines.emplace_back(guessed ? "map: none" + why : "map: none");
+      extras_.lines.push_back(guessed ? "map: none" + why : "map: none");
       extras_.members.emplace_back("map", nullptr);
       extras_.members.emplace_back("guessed", guessed);
       return {nullptr, own};
@@ -199,6 +202,13 @@ class Naming {
     return proven.empty() ? words : proven;
   }
 
+  // Says which map was meant, perhaps, and what keeps it from fitting.
+  static std::string near_map_text(const Value& tensors) {
+    const auto near = formats::map::nearest_map(formats::hf::names_of(tensors),
+                                                formats::map::Direction::kForward);
+    return near ? cat("; the nearest is ", near->name, ": ", near->why) : std::string();
+  }
+
   // Of names that are those of the modules: the map to those of files.
   std::string map_of_files(const Value& tensors) const {
     const std::vector<std::string> words = maps_of(tensors);
@@ -228,8 +238,10 @@ class Naming {
                                        hint, "; --exclude leaves tensors out, --map renames"));
     }
     if (!found.shapes.empty())
-      throw Error(ErrorCode::kShape, cat(where, listed(found.shapes, false), ", says ",
-                                         companions_.config_name, " for ", what));
+      throw Error(ErrorCode::kShape,
+                  cat(where, listed(found.shapes, false), ", says ", companions_.config_name,
+                      " for ", what),
+                  resize_hint(rows_differ(contradiction(tensors))));
     if (!found.missing.empty() && !request_.incomplete) refuse_incomplete(found.missing);
     extras_.lines.push_back(
         cat("compared: ", found.matching, " tensors with those of ", what,
@@ -254,6 +266,22 @@ class Naming {
                   cat(source_.description().path, ": ", wrong, " (", companions_.config_name, ")"));
     }
     extras_.lines.push_back(cat("compared: layers with each other alone, ", unknown_));
+  }
+
+  std::string contradiction(const Value& tensors) const {
+    return formats::hf::embedding_contradiction(formats::hf::shapes_of(tensors),
+                                                *companions_.config);
+  }
+
+  static bool rows_differ(const std::string& contradiction) {
+    return contradiction.find(" rows, and vocab_size is ") != std::string::npos;
+  }
+
+  // Leads to resize-vocab where a table has other rows than the configuration says.
+  formats::Hint resize_hint(bool rows_differ) const {
+    const Json* rows = rows_differ ? companions_.config->find("vocab_size") : nullptr;
+    if (rows == nullptr || rows->as_int() == nullptr) return {};
+    return {formats::Remedy::kResizeTables, std::to_string(*rows->as_int())};
   }
 
   [[noreturn]] void refuse_incomplete(const std::vector<std::string>& missing) const {

@@ -11,6 +11,7 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/model/check.h"
+#include "formats/model/meant_name.h"
 #include "formats/open.h"
 #include "tools/agreement.h"
 #include "tools/memory_budget.h"
@@ -20,9 +21,6 @@ namespace fsdp::cli {
 namespace {
 
 using formats::cat;
-
-// Suggestions consider at most this many keys.
-constexpr std::size_t kMaxCandidates = 20'000;
 
 }  // namespace
 
@@ -95,14 +93,14 @@ std::string short_number(double number, int digits) {
 std::string nearest_key(const formats::Index& index, const std::string& key) {
   std::vector<std::string> keys;
   for (const formats::TensorEntry& tensor : index.tensors) {
-    if (keys.size() == kMaxCandidates) break;
+    if (keys.size() == formats::kMostNamesCompared) break;
     keys.push_back(tensor.key);
   }
   for (const formats::ValueEntry& value : index.values) {
-    if (keys.size() == kMaxCandidates) break;
+    if (keys.size() == formats::kMostNamesCompared) break;
     keys.push_back(value.key);
   }
-  return formats::nearest(key, keys);
+  return formats::meant_key(key, keys);
 }
 
 }  // namespace fsdp::cli

@@ -45,7 +45,7 @@ std::string counted(std::uint64_t count, const std::string& noun);
 // A number for a person: up to so many significant digits.
 std::string short_number(double number, int digits = 6);
 
-// Returns the key of an index nearest to `key`; empty if none is near.
+// Returns the key of an index that may be meant by `key`; empty if none is near.
 std::string nearest_key(const formats::Index& index, const std::string& key);
 
 }  // namespace fsdp::cli

@@ -47,6 +47,17 @@ std::string remedy_text(const Hint& hint) {
       return "; --retype takes it";
     case Remedy::kStartAnew:
       return "; without --resume what it left is removed";
+    case Remedy::kTakeWhole:
+      return "; fsdp-ckpt consolidate --keys takes what is whole";
+    case Remedy::kTakeFrom:
+      return cat("; fsdp-ckpt set PATH OUT --take-from OTHER --take ", quote(hint.subject, kMaxKey),
+                 " --replace takes it from another checkpoint");
+    case Remedy::kEarlier:
+      return "; fsdp-ckpt latest on the run's folder prints the newest sound checkpoint";
+    case Remedy::kSeal:
+      return "; fsdp-ckpt seal leaves one";
+    case Remedy::kResizeTables:
+      return cat("; fsdp-ckpt resize-vocab --size ", escape(hint.subject), " gives them that many");
     case Remedy::kMovePrefix:
       return cat(
           "; choose those that have it with --keys, or take it away where it stands with "

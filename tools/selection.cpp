@@ -8,6 +8,7 @@
 #include "formats/base/cast.h"
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/model/meant_name.h"
 
 namespace fsdp::cli {
 namespace {
@@ -47,6 +48,7 @@ void SelectionCheck::see(const std::string& key) {
     if (matched_[i] == 0 && selection_.include[i].matches(key)) matched_[i] = 1;
   }
   any_ = any_ || selection_.selects(key);
+  if (!matched_.empty() && names_.size() < formats::kMostNamesCompared) names_.push_back(key);
 }
 
 void SelectionCheck::see(const formats::Index& index,
@@ -78,9 +80,10 @@ void SelectionCheck::finish(const std::string& where) const {
   if (selection_.everything()) return;
   for (std::size_t i = 0; i < matched_.size(); ++i) {
     if (matched_[i] == 0) {
+      const std::string near = formats::meant_glob(selection_.include[i], names_);
       throw Error(ErrorCode::kNotFound,
                   cat(where, ": no key matches ", quote(selection_.include[i].text(), 200),
-                      "; fsdp-ckpt inspect lists them"));
+                      near.empty() ? "; fsdp-ckpt inspect lists them" : near));
     }
   }
   if (!any_) throw Error(ErrorCode::kNotFound, where + ": no key matches the selection");

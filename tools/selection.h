@@ -31,7 +31,8 @@ class SelectionCheck {
   void see(const formats::Index& index,
            const std::function<std::string(const std::string&)>& name = {});
 
-  // Throws: kNotFound naming a glob of -k that matches nothing, or if nothing is left; kUsage.
+  // Throws: kNotFound naming a glob of -k that matches nothing and what may be meant, or if nothing
+  // is left; kUsage.
   // `where`: the checkpoint, for messages.
   void finish(const std::string& where) const;
 
@@ -50,6 +51,7 @@ class SelectionCheck {
   const formats::KeySelection& selection_;
   std::vector<char> matched_;  // globs of -k
   std::vector<Level> levels_;
+  std::vector<std::string> names_;  // some of those seen
   bool any_ = false;
 };
 

@@ -211,6 +211,11 @@ std::string_view code_name(ErrorCode code) noexcept {
   return "UNKNOWN";
 }
 
+Hint take_from_hint(const std::string& key) {
+  if (key.empty() || key.find_first_of("*?[=") != std::string::npos) return {};
+  return {Remedy::kTakeFrom, key};
+}
+
 Error::Error(ErrorCode code, const std::string& message, Hint hint)
     : std::runtime_error(message),
       code_(code),

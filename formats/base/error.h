@@ -148,6 +148,11 @@ enum class Remedy {
   kRetype,         // let values get another type
   kDropOptimizer,  // leave optimizer states out
   kStartAnew,      // remove what an earlier run left, and write all of it
+  kTakeWhole,      // take the tensors that are whole
+  kTakeFrom,       // subject: a key, to be taken from another checkpoint
+  kEarlier,        // look for an earlier checkpoint of the run
+  kSeal,           // leave a seal
+  kResizeTables,   // subject: the number of rows that the tables of a vocabulary are to get
   kMovePrefix,     // subject: "prefix=what stays of it", taken from the keys that have it
   kModelConfig,    // give the model's config.json
 };
@@ -156,6 +161,9 @@ struct Hint {
   Remedy remedy = Remedy::kNone;
   std::string subject = {};
 };
+
+// Returns the hint kTakeFrom of a key; none if it is empty, or a glob of another meaning.
+Hint take_from_hint(const std::string& key);
 
 // A failure to do what was asked.  The message reads `<path>: <container or key>: <symptom with the
 // expected and the found value>[; <remedy>]`, lower case, no period; a remedy that takes an option

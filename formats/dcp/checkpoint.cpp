@@ -63,7 +63,8 @@ Metadata read_metadata_file(const Directory& folder, const std::string& name,
   } else if (data) {
     hint = "; data files are there: the save was interrupted, or is still going on";
   }
-  throw Error(ErrorCode::kNoMetadata, escape(folder.path().native()) + ": has no .metadata" + hint);
+  throw Error(ErrorCode::kNoMetadata, escape(folder.path().native()) + ": has no .metadata" + hint,
+              {Remedy::kEarlier});
 }
 
 // Reads the files of the ranks, and joins them in their order: many at once, on all cores.

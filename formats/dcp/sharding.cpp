@@ -165,6 +165,11 @@ const StatePart* ShardingRule::part_of(const KeyPath& path) const {
 
 void ShardingRule::learn_names(const Leaf& entry, const StatePart& part) {
   if (auto name = parameter_of(part, entry.path)) {
+    if (const auto number = tensor_number(entry.value)) {
+      const TensorEntry& state = source_.index().tensors[*number];
+      const auto [largest, added] = largest_states_.emplace(*name, &state);
+      if (!added && state.numel() > largest->second->numel()) largest->second = &state;
+    }
     optimized_.insert(std::move(*name));
     return;
   }
@@ -200,7 +205,11 @@ bool ShardingRule::is_parameter(const std::string& name, DType dtype) const {
 
 bool ShardingRule::cuts_state(const std::string& parameter, const TensorEntry& state) const {
   const auto found = parameters_.find(parameter);
-  if (found == parameters_.end()) return is_differentiable(state.dtype);
+  if (found == parameters_.end()) {
+    const auto largest = largest_states_.find(parameter);
+    return is_differentiable(state.dtype) && largest != largest_states_.end() &&
+           largest->second->shape == state.shape;
+  }
   const TensorEntry& tensor = source_.index().tensors[found->second.tensor];
   return tensor.shape == state.shape && cuts(*found->second.entry);
 }

@@ -39,7 +39,8 @@ struct ShardingChoice {
 // integers and booleans are buffers; tensors named by an optimizer are parameters; if an optimizer
 // names parameters, other floating tensors are frozen parameters if they are called weight or bias,
 // else buffers; if none does, floating tensors are parameters except for the usual names of
-// buffers.  A state of an optimizer is cut if its parameter is and has the same shape.  Tensors
+// buffers.  A state of an optimizer is cut if its parameter is and has the same shape; without the
+// parameter, if none of its other states is larger: tables of quantized states are whole.  Tensors
 // without dimensions or elements are never cut.
 //
 // Wrong guesses do not affect correctness: PyTorch loads every layout at every rank count.
@@ -74,6 +75,8 @@ class ShardingRule {
   std::unordered_set<std::string> optimized_;              // names in optimizers
   bool names_known_ = false;                               // ... of which some are the model's
   std::unordered_map<std::string, Parameter> parameters_;  // of the model, by name
+  // The state with the most elements of each parameter.
+  std::unordered_map<std::string, const TensorEntry*> largest_states_;
 };
 
 }  // namespace fsdp::formats::dcp

@@ -162,7 +162,8 @@ class ItemChecker {
                           .message = {},
                           .file = name,
                           .key = ref.key(),
-                          .bytes = range_of(ref)};
+                          .bytes = range_of(ref),
+                          .hint = take_from_hint(ref.key())};
           std::uint64_t begin = entry.data_offset;
           if (direct) {
             begin += ref.location.offset;

@@ -5,19 +5,18 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/model/meant_name.h"
 
 namespace fsdp::formats {
 namespace {
 
 constexpr std::size_t kGlobText = 200;
-// Names suggested in place of a missing one are chosen out of so many.
-constexpr std::size_t kMostNamesKept = 20'000;
 
 }  // namespace
 
 bool GlobUse::matches(const std::string& name) {
   if (globs_.empty()) return false;
-  if (names_.size() < kMostNamesKept) names_.push_back(name);
+  if (names_.size() < kMostNamesCompared) names_.push_back(name);
   bool any = false;
   for (std::size_t i = 0; i < globs_.size(); ++i) {
     if (!globs_[i].matches(name)) continue;
@@ -30,11 +29,9 @@ bool GlobUse::matches(const std::string& name) {
 void GlobUse::check_all(std::string_view path, std::string_view what) const {
   const auto unused = std::find(used_.begin(), used_.end(), false);
   if (unused == used_.end()) return;
-  const std::string& text = globs_[static_cast<std::size_t>(unused - used_.begin())].text();
-  const std::string near = nearest(text, names_);
-  throw Error(ErrorCode::kNotFound,
-              cat(path, ": no ", what, " matches ", quote(text, kGlobText),
-                  near.empty() ? "" : "; did you mean " + quote(near, kGlobText) + "?"));
+  const Glob& glob = globs_[static_cast<std::size_t>(unused - used_.begin())];
+  throw Error(ErrorCode::kNotFound, cat(path, ": no ", what, " matches ",
+                                        quote(glob.text(), kGlobText), meant_glob(glob, names_)));
 }
 
 }  // namespace fsdp::formats

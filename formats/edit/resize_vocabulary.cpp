@@ -14,6 +14,7 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
+#include "formats/content/loose_states.h"
 #include "formats/edit/resized_table.h"
 #include "formats/edit/table_state.h"
 #include "formats/edit/vocabulary_tables.h"
@@ -52,6 +53,7 @@ class VocabularyResizer {
   }
 
   VocabularyResized run() {
+    refuse_loose_states(*source_, content_);
     const std::vector<Leaf> leaves = leaves_of(content_);
     const std::vector<StatePart> optimizers = optimizer_parts(content_);
     const VocabularyTables found =
@@ -63,10 +65,12 @@ class VocabularyResizer {
     const auto states = states_of(*source_, content_, leaves, found.tables);
     for (const Leaf& table : found.tables) {
       check_noise(table);
-      change(table, false);
+      change(table, token_dimension(table.key), false);
     }
     for (const ParameterTensor& state : states) {
-      if (is_by_row(state.leaf, tensor(found.tables[state.parameter]))) change(state.leaf, true);
+      const Leaf& table = found.tables[state.parameter];
+      if (is_by_row(state.leaf, tensor(table)))
+        change(state.leaf, token_dimension(table.key), true);
     }
     auto made = replaced_.finish(content_, source_->description().path,
                                  [held = input_] { held->finish(); });
@@ -122,13 +126,14 @@ class VocabularyResizer {
                     " of a table ", shape_text(table.shape), why));
   }
 
-  void change(const Leaf& leaf, bool state) {
+  // `dimension`: the one that counts tokens; those in front of it have one element.
+  void change(const Leaf& leaf, std::size_t dimension, bool state) {
     const std::size_t number = *tensor_number(leaf.value);
     const TensorEntry& own = source_->index().tensors[number];
     ComputedTensor made;
     made.dtype = own.dtype;
     made.shape = own.shape;
-    made.shape[0] = resize_.rows;
+    made.shape[dimension] = resize_.rows;
     result_.tensors.push_back({leaf.key, own.dtype, own.shape, made.shape, state});
     const auto done = positions_.find(number);
     if (done != positions_.end()) {
@@ -136,10 +141,11 @@ class VocabularyResizer {
       return;
     }
     checked_mul(checked_numel(made.shape, place(leaf)), item_bytes(own.dtype), place(leaf));
-    const auto old_rows = static_cast<std::uint64_t>(own.shape[0]);
+    const auto old_rows = static_cast<std::uint64_t>(own.shape[dimension]);
     const std::uint64_t columns = own.numel() / old_rows;
     made.open = [held = input_, number, old_rows, columns,
-                 rows = static_cast<std::uint64_t>(resize_.rows), fill = fill_of(leaf, state)] {
+                 rows = static_cast<std::uint64_t>(resize_.rows),
+                 fill = fill_of(leaf, old_rows, state)] {
       auto reader = held->reader(number);
       const bool checked = reader->checked();
       return ComputedElements{
@@ -149,10 +155,12 @@ class VocabularyResizer {
     positions_.emplace(number, replaced_.replace(leaf, std::move(made)));
   }
 
-  NewRows fill_of(const Leaf& leaf, bool state) const {
+  NewRows fill_of(const Leaf& leaf, std::uint64_t old_rows, bool state) const {
     NewRows fill;
     const TensorEntry& own = tensor(leaf);
-    if (state || resize_.fill == RowFill::kZeros || resize_.rows <= own.shape[0]) return fill;
+    if (state || resize_.fill == RowFill::kZeros ||
+        static_cast<std::uint64_t>(resize_.rows) <= old_rows)
+      return fill;
     if (resize_.fill == RowFill::kNoise) {
       fill.noise = resize_.noise;
       return fill;
@@ -161,8 +169,7 @@ class VocabularyResizer {
     input.source = source_;
     const auto reader = input.reader(*tensor_number(leaf.value));
     try {
-      fill.row =
-          mean_row(*reader, own.numel(), own.numel() / static_cast<std::uint64_t>(own.shape[0]));
+      fill.row = mean_row(*reader, own.numel(), own.numel() / old_rows);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kUnsupported && error.code() != ErrorCode::kLimitSize) throw;
       throw error.in(place(leaf));

@@ -15,6 +15,7 @@
 #include "formats/base/text.h"
 #include "formats/content/content.h"
 #include "formats/edit/literal.h"
+#include "formats/model/meant_name.h"
 
 namespace fsdp::formats {
 namespace {
@@ -200,11 +201,9 @@ class Setter {
 
   [[noreturn]] void refuse_unused(const Assignment& assignment,
                                   const std::vector<std::string>& candidates) const {
-    const std::string near = nearest(assignment.keys.text(), candidates);
-    throw Error(ErrorCode::kNotFound,
-                cat(source_->description().path, ": no key matches ",
-                    quote(assignment.keys.text(), kKeyText),
-                    near.empty() ? "" : "; did you mean " + quote(near, kKeyText) + "?"));
+    throw Error(ErrorCode::kNotFound, cat(source_->description().path, ": no key matches ",
+                                          quote(assignment.keys.text(), kKeyText),
+                                          meant_glob(assignment.keys, candidates)));
   }
 
   std::shared_ptr<const Checkpoint> source_;

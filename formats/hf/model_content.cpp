@@ -13,10 +13,12 @@
 #include "formats/base/interrupt.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
+#include "formats/content/loose_states.h"
 #include "formats/content/object_fields.h"
 #include "formats/content/placed_leaves.h"
 #include "formats/content/tensor_value.h"
 #include "formats/hf/completeness.h"
+#include "formats/hf/flat_models.h"
 #include "formats/model/tensor_reader.h"
 
 namespace fsdp::formats::hf {
@@ -77,6 +79,15 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
     places += (places.empty() ? "" : ", ") + quote(at, 200);
     if (place.empty() || at == place) models.push_back(&part);
   }
+  // A model beside others in one flat state dict.
+  std::string below;
+  for (const StatePart& part : parts) {
+    const std::string at = part.path.empty() ? std::string() : joined(part.path) + ".";
+    if (!models.empty() || part.kind != PartKind::kModel || !place.starts_with(at)) continue;
+    const Value& all = part.path.empty() ? content : *at_path(content, part.path);
+    below = place.substr(at.size());
+    if (!members_of(tensors_below(all, below)).empty()) models.push_back(&part);
+  }
   if (models.empty()) {
     throw Error(ErrorCode::kKey, cat(source.description().path, ": holds no model's state dict",
                                      place.empty() ? "" : " at " + quote(place, 200),
@@ -86,7 +97,21 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
     throw Error(ErrorCode::kUnsupported, cat(source.description().path, ": holds several models, ",
                                              places, "; --model chooses one"));
   }
-  return model_at(content, parts, *models[0]);
+  FoundModel found = model_at(content, parts, *models[0]);
+  if (!below.empty()) {
+    found.place = place;
+    found.tensors = tensors_below(found.tensors, below);
+  } else if (const std::vector<std::string> beside = flat_models(found.tensors); !beside.empty()) {
+    std::string names;
+    for (const std::string& name : beside)
+      names += (names.empty() ? "" : ", ") +
+               quote(found.place.empty() ? name : found.place + "." + name, 200);
+    throw Error(ErrorCode::kUnsupported,
+                cat(source.description().path, ": holds several models beside each other, ", names,
+                    "; --model chooses one"));
+  }
+  if (loose_state(found.tensors)) refuse_loose_states(source, content);
+  return found;
 }
 
 std::vector<FoundModel> find_models(const Value& content) {

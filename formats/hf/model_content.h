@@ -23,7 +23,8 @@ struct FoundModel {
 };
 
 // Returns the model of `content` at `place`; of any place, if `place` is empty and there is one.
-// Throws: kKey if there is none; kUnsupported if there are several, naming them.
+// Throws: kKey if there is none; kUnsupported if there are several, naming them, and if states of
+// an optimizer stand among the tensors (loose_states.h).
 FoundModel find_model(const Checkpoint& source, const Value& content, const std::string& place);
 
 // Returns all models of `content`; none is no error.

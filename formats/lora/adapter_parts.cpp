@@ -191,10 +191,12 @@ class PartReader {
     KeyWords words = key.words;
     const bool saved = key.saved < words.size();
     if (saved) {
-      if (key.saved + 2 >= words.size()) refuse(" is not known");
-      see_adapter(words[key.saved + 1]);
+      if (key.saved + 1 >= words.size()) refuse(" is not known");
+      // The name of the adapter stands between them where peft did not write the file.
+      const std::ptrdiff_t named = key.saved + 2 < words.size() ? 1 : 0;
+      if (named != 0) see_adapter(words[key.saved + 1]);
       words.erase(words.begin() + static_cast<std::ptrdiff_t>(key.saved),
-                  words.begin() + static_cast<std::ptrdiff_t>(key.saved) + 2);
+                  words.begin() + static_cast<std::ptrdiff_t>(key.saved) + 1 + named);
     }
     const bool wrapped = std::erase(words, "base_layer") != 0;
     put_whole(words_joined(words, words.size()), wrapped, saved);

@@ -361,6 +361,12 @@ class Merger {
     const std::vector<std::string> names = parameters_of(i, pair.module);
     const std::string name =
         names.size() == 1 && pair.depth == 0 ? names.front() : parameter_of(i, pair, names);
+    if (adapter.config.keeps_tied && (is_input_embedding(name) || is_output_embedding(name))) {
+      // What peft itself adds to both names then differs between models.
+      throw Error(ErrorCode::kUnsupported,
+                  cat(adapter.path, ": ensure_weight_tying with LoRA on ", quote(name, kKeyText),
+                      " is not merged; merge_and_unload of peft does it"));
+    }
     std::vector<std::int64_t> shape = b.size() == 2 && a.size() == 2
                                           ? std::vector<std::int64_t>{b[0], a[1]}
                                           : std::vector<std::int64_t>{};

@@ -2,6 +2,7 @@
 // Which built-in maps take a model, judged by its names.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,5 +17,15 @@ namespace fsdp::formats::map {
 // config.json, which a map has to be for; empty: unknown.
 std::vector<BuiltinMap> fitting_maps(std::span<const std::string> names,
                                      std::string_view model_type, Direction direction);
+
+// A map that takes most of the names, and why it does not fit.
+struct NearMap {
+  std::string_view name;
+  std::string why;  // "no rule takes 'layers.0.attention.foo'"
+};
+
+// Returns the map that turns the most of the names into others, if those are at least half of them.
+// Requires: none fits.
+std::optional<NearMap> nearest_map(std::span<const std::string> names, Direction direction);
 
 }  // namespace fsdp::formats::map

@@ -10,6 +10,7 @@
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/content/content.h"
+#include "formats/content/loose_states.h"
 #include "formats/content/object_fields.h"
 #include "formats/content/placed_leaves.h"
 #include "formats/content/state_parts.h"
@@ -48,6 +49,7 @@ class Mapper {
         references_(source) {}
 
   Mapped run() {
+    refuse_loose_states(source_, content_);
     const bool model = std::any_of(parts_.begin(), parts_.end(), [](const StatePart& part) {
       return part.kind == PartKind::kModel;
     });

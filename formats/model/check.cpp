@@ -95,14 +95,23 @@ std::string count_text(std::uint64_t count, const char* noun) {
   return cat(count, " ", noun, count == 1 ? "" : "s");
 }
 
-Finding missing_file(const FileEntry& file, const Unread& unread) {
+// Tensors of which every chunk can be read, and all.
+struct WholeTensors {
+  std::size_t whole = 0;
+  std::size_t all = 0;
+};
+
+Finding missing_file(const FileEntry& file, const Unread& unread, const WholeTensors& tensors) {
   return {.code = ErrorCode::kShardMissing,
-          .message = cat("file is missing; ", count_text(unread.items, "item"),
-                         unread.items == 1 ? " lies" : " lie", " in it, ", quote(unread.key),
-                         " among them"),
+          .message =
+              cat("file is missing; ", count_text(unread.items, "item"),
+                  unread.items == 1 ? " lies" : " lie", " in it, the first is ", quote(unread.key),
+                  "; ", tensors.whole, " of ", count_text(tensors.all, "tensor"),
+                  tensors.whole == 1 ? " is whole" : " are whole"),
           .file = file.name,
           .key = {},
-          .bytes = {}};
+          .bytes = {},
+          .hint = {tensors.whole == 0 ? Remedy::kNone : Remedy::kTakeWhole}};
 }
 
 Finding short_file(const FileEntry& file, const Unread& unread) {
@@ -128,22 +137,28 @@ void check_extents(const Index& index, Findings& findings) {
     const FileEntry& file = index.files[location.file];
     const bool inside = file.bytes && location.offset <= *file.bytes &&
                         location.length <= *file.bytes - location.offset;
-    if (inside) return;
+    if (inside) return true;
     Unread& found = unread[location.file];
     // If a file was cut off, the item at the cut is the most informative.
-    if (found.items++ != 0 && (!file.bytes || location.offset >= found.location.offset)) return;
+    if (found.items++ != 0 && (!file.bytes || location.offset >= found.location.offset))
+      return false;
     found.key = key;
     found.location = location;
+    return false;
   };
+  WholeTensors tensors{0, index.tensors.size()};
   for (const TensorEntry& tensor : index.tensors) {
+    bool whole = true;
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
-      check(tensor.key, tensor.chunks.location(c));
+      whole = check(tensor.key, tensor.chunks.location(c)) && whole;
+    tensors.whole += whole ? 1 : 0;
   }
   for (const ValueEntry& value : index.values) check(value.key, value.location);
   for (std::size_t f = 0; f < index.files.size(); ++f) {
     if (unread[f].items == 0) continue;
     const FileEntry& file = index.files[f];
-    findings.push_back(file.bytes ? short_file(file, unread[f]) : missing_file(file, unread[f]));
+    findings.push_back(file.bytes ? short_file(file, unread[f])
+                                  : missing_file(file, unread[f], tensors));
   }
 }
 

@@ -13,7 +13,7 @@ namespace fsdp::formats {
 void check_coverage(const TensorEntry& tensor, Findings& findings);
 
 // Appends kExtent if a location reaches past the end of its file, and kShardMissing once for every
-// missing file that a location names.
+// missing file that a location names, with the number of tensors that are whole.
 void check_extents(const Index& index, Findings& findings);
 
 // Returns how many bytes of elements the files of an index may expand to: 128 MiB, plus 64 times

@@ -3,12 +3,16 @@
 
 #include <map>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "formats/base/text.h"
 
 namespace fsdp::formats {
 namespace {
+
+// What the key of a storage begins with (storage_piece), where that of a tensor may stand, too.
+constexpr std::string_view kStorageKey = "storage ";
 
 [[noreturn]] void malformed() {
   throw Error(ErrorCode::kJson, "what another process read of the checkpoint cannot be understood");
@@ -33,9 +37,13 @@ std::string get_text(std::istream& in) {
 
 void check_crc(const PartialRead& storage, std::uint32_t computed) {
   if (computed == storage.crc) return;
-  throw Error(storage.mismatch, cat(storage.file, ": ", quote(storage.key, 200), ": data at byte ",
-                                    storage.file_offset, ": CRC-32 stored ", hex32(storage.crc),
-                                    ", computed ", hex32(computed)));
+  // Keys can be taken from elsewhere; those of a storage are still to be found.
+  const bool key = !storage.key.starts_with(kStorageKey);
+  throw Error(storage.mismatch,
+              cat(storage.file, ": ", quote(storage.key, 200), ": data at byte ",
+                  storage.file_offset, ": CRC-32 stored ", hex32(storage.crc), ", computed ",
+                  hex32(computed), key ? "" : "; fsdp-ckpt verify names its keys"),
+              key ? take_from_hint(storage.key) : Hint{});
 }
 
 std::string text_of(std::span<const PartialRead> reads) {

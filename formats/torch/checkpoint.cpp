@@ -171,7 +171,8 @@ class TorchSaveCheckpoint : public Checkpoint {
                               ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
                .file = index_.files[0].name,
                .key = key == keys.end() ? std::string() : key->second,
-               .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
+               .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes},
+               .hint = take_from_hint(key == keys.end() ? std::string() : key->second)});
         },
         crcs != nullptr ? EntryCrc(note) : EntryCrc());
     return result;

@@ -268,7 +268,8 @@ VerifyReport TorchFileSet::verify(const VerifyOptions& options) const {
                            ": CRC-32 stored ", hex32(bad.crc), ", computed ", hex32(computed)),
                    .file = index_.files[ref.file].name,
                    .key = key_of(ref),
-                   .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes}});
+                   .bytes = ByteRange{bad.data_offset, bad.data_offset + bad.compressed_bytes},
+                   .hint = take_from_hint(key_of(ref))});
             },
             options.crcs != nullptr ? EntryCrc(note) : EntryCrc());
         return result;

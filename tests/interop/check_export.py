@@ -173,7 +173,7 @@ def refused(tmp):
     says("KEY", ["'model.layers.2."], without("layers.2."))
     says("KEY", ["'model.layers.0."], without("layers.0."))
     says("KEY", ["'lm_head.weight'"], without("lm_head"))
-    says("SHAPE", ["'model.embed_tokens.weight' [40, 24] has 40 rows, and vocab_size is 37"],
+    says("SHAPE", ["'model.embed_tokens.weight' [40, 24] has 40 rows, and vocab_size is 37", "fsdp-ckpt resize-vocab --size 37 gives them that many"],
          {"model": state | {"model.embed_tokens.weight": torch.zeros(40, 24)}})
     says("UNSUPPORTED", ["'student'", "'teacher'", "--model"], {"student": state, "teacher": state})
     says("KEY", ["no model"], {"step": 3})

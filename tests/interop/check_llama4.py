@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The built-in maps of Llama 4 against torchtitan 0.2, the last one that has it.
+"""The built-in maps of torchtitan 0.2, the last one that has Llama 4.
 
   python check_llama4.py --tool PATH
 
@@ -22,7 +22,7 @@ from torch import multiprocessing as mp
 
 import rekey_tool
 import titan_llama4
-from check_maps import both_ways, mapped, write_config
+from check_maps import both_ways, deepseek, gpt_oss, llama3, mapped, qwen3, write_config
 from rekey_tool import check, load, run, same
 
 TEXT, WHOLE = "torchtitan-llama4-hf", "torchtitan-llama4-multimodal-hf"
@@ -189,7 +189,13 @@ def inner_sizes(sizes):
             next(b.moe.experts.w1.shape[1] for b in blocks if b.moe_enabled))
 
 
-CHECKS = {"text": text, "whole": whole, "chosen": chosen, "continues": continues}
+def other_models(tmp):
+    """What torchtitan 0.2 calls otherwise than later versions, by its own adapters."""
+    for check_model in (llama3, qwen3, deepseek, gpt_oss):
+        check_model(tmp, titan_llama4, "torchtitan-0.2")
+
+
+CHECKS = {"other_models": other_models, "text": text, "whole": whole, "chosen": chosen, "continues": continues}
 
 
 if __name__ == "__main__":

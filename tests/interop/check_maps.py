@@ -99,33 +99,33 @@ def with_optimizer(tmp, name, titan, hf, *options):
     same(back, first, f"{name} with an optimizer, and back")
 
 
-def llama3(tmp):
-    cls = titan_adapters.adapter("llama3", "Llama3StateDictAdapter")
+def llama3(tmp, source=titan_adapters, maps="torchtitan"):
+    cls = source.adapter("llama3", "Llama3StateDictAdapter")
     for heads, kv, dim, layers, tied in ((4, 2, 24, 3, False), (6, 1, 48, 11, False), (2, 2, 20, 1, True)):
         model, hf = hf_model("LlamaForCausalLM", hidden_size=dim, num_attention_heads=heads, num_key_value_heads=kv, vocab_size=37,
                              num_hidden_layers=layers, intermediate_size=56, tie_word_embeddings=False)
         if tied:
             del hf["lm_head.weight"]
-        adapter = cls(titan_adapters.config([0] * layers, dim, n_heads=heads, n_kv_heads=kv, head_dim=dim // heads), None)
+        adapter = cls(source.config([0] * layers, dim, n_heads=heads, n_kv_heads=kv, head_dim=dim // heads), None)
         titan = adapter.from_hf(dict(hf))
         same(adapter.to_hf(dict(titan)), hf, "the adapter itself")
-        both_ways(tmp, "torchtitan-llama3-hf", titan, hf, "--config", write_config(tmp, model))
-        both_ways(tmp, "torchtitan-llama3-hf", titan, hf, "--set", f"n_heads={heads}", "--set", f"n_kv_heads={kv}")
+        both_ways(tmp, f"{maps}-llama3-hf", titan, hf, "--config", write_config(tmp, model))
+        both_ways(tmp, f"{maps}-llama3-hf", titan, hf, "--set", f"n_heads={heads}", "--set", f"n_kv_heads={kv}")
 
 
-def qwen3(tmp):
-    cls = titan_adapters.adapter("qwen3", "Qwen3StateDictAdapter")
+def qwen3(tmp, source=titan_adapters, maps="torchtitan"):
+    cls = source.adapter("qwen3", "Qwen3StateDictAdapter")
     for kv, dim in ((2, 24), (1, 40)):
         model, hf = hf_model("Qwen3ForCausalLM", hidden_size=dim, num_attention_heads=4, num_key_value_heads=kv, head_dim=8, vocab_size=31,
                              num_hidden_layers=2, intermediate_size=36, tie_word_embeddings=False)
-        adapter = cls(titan_adapters.config([0, 0], dim), None)
-        both_ways(tmp, "torchtitan-qwen3-hf", adapter.from_hf(dict(hf)), hf, "--config", write_config(tmp, model))
-    experts(tmp, cls, "torchtitan-qwen3-hf", {
+        adapter = cls(source.config([0, 0], dim), None)
+        both_ways(tmp, f"{maps}-qwen3-hf", adapter.from_hf(dict(hf)), hf, "--config", write_config(tmp, model))
+    experts(tmp, cls, source, f"{maps}-qwen3-hf", {
         "mlp.gate.weight": (12, 16), "self_attn.q_norm.weight": (4,), "self_attn.k_norm.weight": (4,), "self_attn.q_proj.weight": (8, 16),
         "self_attn.k_proj.weight": (4, 16), "self_attn.v_proj.weight": (4, 16)}, {})
 
 
-def experts(tmp, cls, name, attention, moe, **config):
+def experts(tmp, cls, source, name, attention, moe, **config):
     """torchtitan's adapters take checkpoints with one tensor for each expert, as they are published."""
     torch.manual_seed(3)
     hf = {"model.embed_tokens.weight": (19, 16), "model.norm.weight": (16,), "lm_head.weight": (19, 16)}
@@ -141,25 +141,25 @@ def experts(tmp, cls, name, attention, moe, **config):
             hf |= {f"{at}mlp.experts.{expert}.{k}.weight": s for k, s in
                    (("gate_proj", (5, 16)), ("up_proj", (5, 16)), ("down_proj", (16, 5)))}
     hf = {k: torch.randn(shape) for k, shape in hf.items()}
-    adapter = cls(titan_adapters.config([0, 12, 12], 16, **config), None)
+    adapter = cls(source.config([0, 12, 12], 16, **config), None)
     titan = adapter.from_hf(dict(hf))
     same(adapter.to_hf(dict(titan)), hf, "the adapter itself")
     both_ways(tmp, name, titan, hf)
     return hf, adapter
 
 
-def deepseek(tmp):
-    cls = titan_adapters.adapter("deepseek_v3", "DeepSeekV3StateDictAdapter")
+def deepseek(tmp, source=titan_adapters, maps="torchtitan"):
+    cls = source.adapter("deepseek_v3", "DeepSeekV3StateDictAdapter")
     common = {"self_attn.kv_a_proj_with_mqa.weight": (10, 16), "self_attn.kv_a_layernorm.weight": (6,), "self_attn.kv_b_proj.weight": (14, 6),
               "mlp.gate.weight": (12, 16), "mlp.gate.e_score_correction_bias": (12,)}
     shared = {f"mlp.shared_experts.{k}.weight": s for k, s in (("gate_proj", (5, 16)), ("up_proj", (5, 16)), ("down_proj", (16, 5)))}
-    experts(tmp, cls, "torchtitan-deepseek-v3-hf", common | {"self_attn.q_proj.weight": (8, 16)}, shared, q_lora_rank=0)
-    hf, adapter = experts(tmp, cls, "torchtitan-deepseek-v3-hf", common | {
+    experts(tmp, cls, source, f"{maps}-deepseek-v3-hf", common | {"self_attn.q_proj.weight": (8, 16)}, shared, q_lora_rank=0)
+    hf, adapter = experts(tmp, cls, source, f"{maps}-deepseek-v3-hf", common | {
         "self_attn.q_a_proj.weight": (7, 16), "self_attn.q_a_layernorm.weight": (7,), "self_attn.q_b_proj.weight": (8, 7)}, shared, q_lora_rank=7)
-    deepseek_fp8(tmp, hf, adapter)
+    deepseek_fp8(tmp, hf, adapter, maps)
 
 
-def deepseek_fp8(tmp, hf, adapter):
+def deepseek_fp8(tmp, hf, adapter, maps):
     """A folder as DeepSeek-V3 is published, as torchtitan reads it: by PyTorch's reader, then the adapter."""
     from torch.distributed.checkpoint import load as dcp_load
     from torch.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFaceStorageReader
@@ -179,16 +179,16 @@ def deepseek_fp8(tmp, hf, adapter):
     dcp_load(read, storage_reader=QuantizedHuggingFaceStorageReader(folder, target_dtype=torch.bfloat16))
     titan = {k: v.contiguous() for k, v in adapter.from_hf(dict(read)).items()}
     out = os.path.join(tmp, "from-fp8")
-    mapped("torchtitan-deepseek-v3-hf", folder, out, "--reverse", "--to", "dcp", "--world-size", "3")
-    same(load(out), titan, "torchtitan-deepseek-v3-hf from FP8")
-    run("import", folder, out, "--map", "torchtitan-deepseek-v3-hf", "--world-size", "2", "--force")
+    mapped(f"{maps}-deepseek-v3-hf", folder, out, "--reverse", "--to", "dcp", "--world-size", "3")
+    same(load(out), titan, f"{maps}-deepseek-v3-hf from FP8")
+    run("import", folder, out, "--map", f"{maps}-deepseek-v3-hf", "--world-size", "2", "--force")
     same(load(out), titan, "import of FP8")
     mapped("fp8-to-bf16", folder, os.path.join(tmp, "wide.safetensors"))
     same(load_file(os.path.join(tmp, "wide.safetensors")), read, "fp8-to-bf16")
     # A weight without its scale, or a scale without its weight, is not taken for what it is not.
     for lost in ("model.layers.1.mlp.experts.3.up_proj.weight_scale_inv", "model.layers.1.self_attn.o_proj.weight"):
         save_file({k: v for k, v in published.items() if k != lost}, os.path.join(tmp, "lost.safetensors"))
-        said = run("map", "torchtitan-deepseek-v3-hf", os.path.join(tmp, "lost.safetensors"), os.path.join(tmp, "never.pt"), "--reverse", expect=2)
+        said = run("map", f"{maps}-deepseek-v3-hf", os.path.join(tmp, "lost.safetensors"), os.path.join(tmp, "never.pt"), "--reverse", expect=2)
         check("error[KEY]" in said and lost in said and "is missing" in said, said)
 
 
@@ -226,11 +226,11 @@ def files(tmp):
         check(torch.equal(again(ids).logits, model(ids).logits), f"{kind}: the same model")
 
 
-def gpt_oss(tmp):
+def gpt_oss(tmp, source=titan_adapters, maps="torchtitan"):
     """torchtitan's names, and the weights of experts as transformers' own reading of quantized files lays them out."""
     from torch.distributed.checkpoint.quantized_hf_storage import QuantizedHuggingFaceStorageReader
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
-    cls = titan_adapters.adapter("gpt_oss", "GptOssStateDictAdapter")
+    cls = source.adapter("gpt_oss", "GptOssStateDictAdapter")
     for experts, hidden, inner in ((3, 64, 32), (5, 32, 96)):
         model, hf = hf_model("GptOssForCausalLM", hidden_size=hidden, num_attention_heads=4, num_key_value_heads=2, head_dim=8, vocab_size=19,
                              num_hidden_layers=2, intermediate_size=inner, num_local_experts=experts, num_experts_per_tok=2)
@@ -249,13 +249,13 @@ def gpt_oss(tmp):
                 reader.target_dtype = torch.bfloat16
                 whole = types.SimpleNamespace(storage_offsets=[0, 0, 0], lengths=[experts, rows, columns])
                 theirs[key + "_blocks"] = reader._dequantize_tensor_mxfp4(blocks, scales, whole, 0, 0)
-        adapter = cls(titan_adapters.config([experts] * 2, hidden), None)
-        titan = {k: v.contiguous() for k, v in adapter.from_hf(dict(theirs)).items()}
-        both_ways(tmp, "torchtitan-gpt-oss-hf", titan, hf, "--config", write_config(tmp, model))
+        adapter = cls(source.config([experts] * 2, hidden), None)
+        titan = {source.parameter(k): v.contiguous() for k, v in adapter.from_hf(dict(theirs)).items()}
+        both_ways(tmp, f"{maps}-gpt-oss-hf", titan, hf, "--config", write_config(tmp, model))
         path, out = os.path.join(tmp, "published.safetensors"), os.path.join(tmp, "from-mxfp4")
         save_file({k: v.contiguous() for k, v in published.items()}, path)
-        mapped("torchtitan-gpt-oss-hf", path, out + ".pt", "--reverse")
-        same(load(out + ".pt"), titan, "torchtitan-gpt-oss-hf from MXFP4")
+        mapped(f"{maps}-gpt-oss-hf", path, out + ".pt", "--reverse")
+        same(load(out + ".pt"), titan, f"{maps}-gpt-oss-hf from MXFP4")
         mapped("mxfp4-to-bf16", path, out + ".safetensors")
         same(load_file(out + ".safetensors"), hf, "mxfp4-to-bf16")
 

@@ -13,6 +13,7 @@ folders  CASE...: checkpoints of make_checkpoints.py and of other PyTorch versio
 """
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -84,9 +85,9 @@ def state_of(model, opt):
     return {"model": m, "optimizer": o, "epoch": 3, "lr": [0.1, 0.2], "names": {"run": "a", "seed": 7}}
 
 
-def save(rank, world, kind, folder):
+def save(rank, world, kind, folder, steps=2):
     model, opt = build(kind, seed=1)
-    train(model, opt, 2)
+    train(model, opt, steps)
     dcp.save(state_of(model, opt), checkpoint_id=folder)
 
 
@@ -208,6 +209,25 @@ def resume_all(tool, tmp, _):
                 check(mine[3] == theirs[3], f"{what}: rank {rank}: losses {mine[3]}, without the detour {theirs[3]}")
             check(any(mine[1] for mine in ours) or after == 1, f"{what}: no rank reads a cut tensor")
             print(f"{what}: exact state, each rank its own file for what is cut, losses {ours[0][3]} as without the detour")
+    mixed(tool, tmp)
+
+
+def mixed(tool, tmp):
+    """A file of another step in a folder: names, sizes, shapes and dtypes are the same, the counters of steps are not."""
+    paths = {steps: os.path.join(tmp, f"steps{steps}") for steps in (2, 5)}
+    for steps, path in paths.items():
+        run_ranks(3, save, "fsdp2", path, steps)
+        run(tool, "verify", path, "--strict", "-q")
+    meta = dcp.FileSystemReader(paths[2]).read_metadata()
+    counting = sorted({info.relative_path for index, info in meta.storage_data.items() if index.fqn.endswith(".step")})
+    check(len(counting) > 1, f"counters lie in {counting} alone")
+    for name in counting:
+        out = os.path.join(tmp, "mixed-" + name)
+        shutil.copytree(paths[5], out)
+        shutil.copyfile(os.path.join(paths[2], name), os.path.join(out, name))
+        done = subprocess.run([tool, "verify", out], capture_output=True, text=True)
+        check(done.returncode == 0 and "warning[MISMATCH]" in done.stdout and "up to 2" in done.stdout and "up to 5" in done.stdout, done.stdout)
+    print(f"a file of another step is named, for each of {counting}")
 
 
 def plain(x):
@@ -273,6 +293,29 @@ def full(tool, tmp, _):
     lines = truth.diff(truth.describe(plain(state)), truth.describe(plain(target)))
     check(not lines, f"an optimizer without state: {lines[:10]}")
     print("an optimizer without state: PyTorch loads the folder")
+    tables_of_quantized_states(tool, tmp)
+
+
+def tables_of_quantized_states(tool, tmp):
+    """bitsandbytes keeps a map of 256 numbers and a scale per block beside bytes of the parameter's shape: only rows of parameters are cut."""
+    torch.manual_seed(4)
+    model = {"a.weight": torch.rand(64, 96), "b.weight": torch.rand(64, 96)}
+    state = {name: {"step": 3, "state1": torch.randint(0, 255, (64, 96), dtype=torch.uint8), "qmap1": torch.rand(256), "absmax1": torch.rand(24),
+                    "exp_avg_sq": torch.rand(64, 96)} for name in model}
+    optimizer = {"state": state, "param_groups": [{"params": list(model), "lr": 0.1}]}
+    path, out = os.path.join(tmp, "quantized.pt"), os.path.join(tmp, "quantized")
+    torch.save({"model": model, "optimizer": optimizer}, path)
+    run(tool, "convert", path, out, "--to", "accelerate", "-w", 2, "-q")
+    chunks = chunks_of(os.path.join(out, "optimizer_0"))[0]
+    for name in model:
+        for slot, cut in {"qmap1": 1, "absmax1": 1, "exp_avg_sq": 2}.items():
+            found = len(chunks[f"optimizer.state.{name}.{slot}"][2])
+            check(found == cut, f"{name}.{slot} lies in {found} chunks")
+    back = os.path.join(tmp, "quantized_back.pt")
+    run(tool, "consolidate", out, back, "-q")
+    lines = truth.diff(truth.describe(state), truth.describe(torch.load(back, weights_only=False)["optimizer"]["state"]))
+    check(not lines, f"quantized states: {lines[:10]}")
+    print("quantized states: maps and scales are whole")
 
 
 def plain_truth(tree):

@@ -160,7 +160,7 @@ def dtypes(tool, folder):
             for threads in (1, 3):
                 count += 1
                 out = os.path.join(folder, f"{count}.safetensors")
-                run(tool, "resize-vocab", path, out, "--size", 5003, *words, "--threads", threads)
+                run(tool, "resize-vocab", path, out, "--size", 5003, "--table", "wte.weight", *words, "--threads", threads)
                 same(dict(sorted(load_file(out).items())), {"wte.weight": resized(table, 5003, **how), "x": torch.ones(3001)})
     print(f"dtypes: {count} tables bit for bit")
     numbers = noise((200000, 1), 0, 1, 1.0, torch.float64)
@@ -210,6 +210,10 @@ def refusals(tool, folder):
     refused({"wte.weight": table}, ["error[NOT_FOUND]", "did you mean 'wte.weight'?"], "--table", "wte.wieght")
     refused({"wte.weight": table, "lm_head.weight": table[:9].clone()},
             ["error[MISMATCH]", "'lm_head.weight' has 9 rows, and 'wte.weight' has 11", "--table GLOB"])
+    refused({"wte.weight": table, "x.weight": torch.ones(OLD), "y.0.ids": torch.ones(OLD, 2, dtype=torch.int64)},
+            ["error[MISMATCH]", "'x.weight' [11] has as many rows as 'wte.weight'", "so have 'y.0.ids'", "--table GLOB"])
+    refused({"final_logits_bias": torch.ones(2, OLD)}, ["error[UNSUPPORTED]", "a table has rows"], "--table", "final_logits_bias")
+    refused({"final_logits_bias": torch.ones(OLD)}, ["error[UNSUPPORTED]", "a table has rows"], "--table", "final_logits_bias")
     refused({"wte.weight": torch.ones(OLD, WIDTH, dtype=torch.int8)}, ["error[UNSUPPORTED]", "int8 [11, 6]", "floating numbers"])
     refused({"wte.weight": table.to(torch.float8_e4m3fn), "wte.weight_scale": torch.ones(1)}, ["error[UNSUPPORTED]", "with scales beside it"])
     refused({"wte.weight": torch.ones(0, WIDTH)}, ["error[UNSUPPORTED]", "a table has rows"])
@@ -270,6 +274,53 @@ def against_transformers(tool, folder):
     print("transformers: as resize_token_embeddings, within the noise that it adds")
 
 
+def architectures(tool, folder):
+    """Tables have many names: what transformers resizes gets as many rows, and the rest stays; its class loads the result."""
+    import transformers as t
+    small = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 40}
+    speech = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+              "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "max_position_embeddings": 40}
+    t5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    models = [
+        (t.BertForMaskedLM, t.BertConfig(vocab_size=37, **small)),
+        (t.BertForPreTraining, t.BertConfig(vocab_size=37, tie_word_embeddings=False, **small)),
+        (t.RobertaForMaskedLM, t.RobertaConfig(vocab_size=37, **small)),
+        (t.AlbertForMaskedLM, t.AlbertConfig(vocab_size=37, embedding_size=8, **small)),
+        (t.ElectraForMaskedLM, t.ElectraConfig(vocab_size=37, embedding_size=8, **small)),
+        (t.DistilBertForMaskedLM, t.DistilBertConfig(vocab_size=37, dim=16, hidden_dim=24, n_layers=1, n_heads=2, max_position_embeddings=40)),
+        (t.ModernBertForMaskedLM, t.ModernBertConfig(vocab_size=37, pad_token_id=0, **small)),
+        (t.T5ForConditionalGeneration, t.T5Config(vocab_size=37, **t5)),
+        (t.T5ForConditionalGeneration, t.T5Config(vocab_size=37, tie_word_embeddings=False, **t5)),
+        (t.BartForConditionalGeneration, t.BartConfig(vocab_size=37, **speech)),
+        (t.WhisperForConditionalGeneration, t.WhisperConfig(vocab_size=37, pad_token_id=0, num_mel_bins=8, **speech)),
+        (t.MambaForCausalLM, t.MambaConfig(vocab_size=37, hidden_size=16, num_hidden_layers=1, state_size=4)),
+        (t.XLNetLMHeadModel, t.XLNetConfig(vocab_size=37, d_model=16, n_layer=1, n_head=2, d_inner=24)),
+        (t.GPT2LMHeadModel, t.GPT2Config(vocab_size=37, n_embd=16, n_layer=1, n_head=2, n_positions=40)),
+    ]
+    for number, (cls, config) in enumerate(models):
+        torch.manual_seed(number)
+        path = os.path.join(folder, f"model{number}")
+        cls(config).save_pretrained(path)
+        for tokens in (45, 30):
+            out = os.path.join(folder, f"model{number}-{tokens}")
+            run(tool, "resize-vocab", path, out, "--size", tokens, "--max-shard-size", "1GB")
+            theirs = cls.from_pretrained(path)
+            theirs.resize_token_embeddings(tokens)
+            theirs.config.save_pretrained(out)
+            got, info = cls.from_pretrained(out, output_loading_info=True)
+            check(not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], f"{cls.__name__}: {info}")
+            was = cls.from_pretrained(path).state_dict()
+            for name, ours in got.state_dict().items():
+                want = theirs.state_dict()[name]
+                check(ours.shape == want.shape, f"{cls.__name__}: {name}: {list(ours.shape)} for {list(want.shape)}")
+                if ours.shape == was[name].shape:
+                    check(torch.equal(ours, was[name]), f"{cls.__name__}: {name}")
+                    continue
+                kept = (slice(None),) * (ours.dim() - 1 if name == "final_logits_bias" else 0) + (slice(0, min(tokens, 37)),)
+                check(torch.equal(ours[kept], was[name][kept]), f"{cls.__name__}: {name}: rows of old tokens")
+    print(f"architectures: {len(models)} models load with more and with fewer tokens")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tool", required=True)
@@ -278,6 +329,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if options.transformers:
             against_transformers(options.tool, folder)
+            architectures(options.tool, folder)
             return
         layouts(options.tool, folder)
         dtypes(options.tool, folder)

@@ -184,6 +184,9 @@ def transformers_case(tool, folder, rng, name, model_of):
         torch.save(state, source)
     if rng.random() < 0.3:
         state_names(rng, adapter)
+    if options.get("ensure_weight_tying") and set(options["target_modules"]) & {*tables, "lm_head"}:
+        check("ensure_weight_tying with LoRA on" in run(tool, "merge-lora", source, adapter, out, *words, expect=2), f"{options}: it does not say why")
+        return
     said = run(tool, "merge-lora", source, adapter, out, *words)
     got = torch.load(out, weights_only=True)
     if source != base:

@@ -7,6 +7,7 @@ the adapters only use it as names of types.
 import importlib.util
 import logging
 import os
+import re
 import sys
 import types
 
@@ -58,3 +59,12 @@ def config(layers, dim=0, tied=False, **attention):
         return types.SimpleNamespace(attention=types.SimpleNamespace(rope=Rope.Config(), **attention),
                                      moe=types.SimpleNamespace(num_experts=experts) if experts else None)
     return types.SimpleNamespace(dim=dim, enable_weight_tying=tied, layers=[layer(experts) for experts in layers])
+
+
+def parameter(key):
+    """The name that the model has for what the adapter of GPT-OSS calls otherwise: its parameters tell their dimensions."""
+    with open(os.path.join(os.path.dirname(importlib.util.find_spec("torchtitan").origin), "models", "gpt_oss", "moe.py"), encoding="utf-8") as file:
+        names = re.findall(r"self\.(mlp\w+) = nn\.Parameter", file.read())
+    front, _, last = key.rpartition(".")
+    real = [name for name in names if name.startswith(last + "_")]
+    return f"{front}.{real[0]}" if real else key

@@ -7,6 +7,7 @@ need more packages for is not: the initialization of packages, and the class of 
 import importlib
 import os
 import sys
+import types
 
 import torch
 
@@ -31,6 +32,28 @@ def _load():
     # It counts the tokens of each expert by an operation that PyTorch has on a CPU for floating elements alone.
     histc = torch.histc
     torch.histc = lambda numbers, *args, **kwargs: histc(numbers.float(), *args, **kwargs).to(numbers.dtype)
+
+
+def adapter(name, cls):
+    """The class of torchtitan.models.<name>.model.state_dict_adapter."""
+    if "torchtitan" not in sys.modules:
+        _load()
+    _package(f"torchtitan.models.{name}", os.path.join(ROOT, "torchtitan", "models", name))
+    path = f"torchtitan.models.{name}.model"
+    _package(path, os.path.join(ROOT, "torchtitan", "models", name, "model"))
+    args = {"TransformerModelArgs": object, "Qwen3ModelArgs": object, "DeepSeekV3ModelArgs": object, "GptOssModelArgs": object}
+    _module(path + ".args", **args)
+    return getattr(importlib.import_module(path + ".state_dict_adapter"), cls)
+
+
+def config(layers, dim=0, tied=False, **attention):
+    """What an adapter asks of a model's arguments.  `layers`: experts of each layer, 0 for none."""
+    return types.SimpleNamespace(dim=dim, enable_weight_tying=tied, moe_args=types.SimpleNamespace(num_experts=max(layers)), **attention)
+
+
+def parameter(key):
+    """The adapters have the names of the parameters."""
+    return key
 
 
 def model(heads, groups, head, layers, step, experts, balance=0.001, seed=0):

@@ -189,5 +189,24 @@ TEST_F(RenameTest, what_rekey_cannot_do_is_refused) {
               HasSubstr("holds no model's state dict"));
 }
 
+// Lightning before 2.1 saved modules below this name; its modules have names without it.
+TEST_F(RenameTest, a_file_for_lightning_has_the_names_of_its_modules) {
+  const std::string source = golden_path("2.15.0/fsdp2/ckpt");
+  const std::string wrapped = path("wrapped.pt");
+  ASSERT_EQ(
+      run_cli({"consolidate", source, path("full.pt"), "-k", "app.model.**", "-k", "app.optim.**"})
+          .status,
+      0);
+  done({"rename", path("full.pt"), wrapped, "--rename", "=_forward_module."});
+  EXPECT_THAT(run_cli({"inspect", wrapped}).out, HasSubstr("_forward_module"));
+  const CliResult result = run_cli({"convert", wrapped, path("l.ckpt"), "--to", "lightning-ckpt"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("stripped: '_forward_module.'\n"));
+  ASSERT_EQ(run_cli({"convert", path("full.pt"), path("n.ckpt"), "--to", "lightning-ckpt"}).status,
+            0);
+  const CliResult same = run_cli({"diff", path("l.ckpt"), path("n.ckpt")});
+  EXPECT_EQ(same.status, 0) << same.out;
+}
+
 }  // namespace
 }  // namespace fsdp::cli

@@ -10,6 +10,7 @@ namespace fsdp::cli {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kFolder = "2.15.0/fsdp2/ckpt";
 
@@ -66,6 +67,31 @@ TEST_F(ResizeVocabTest, what_does_not_fit_is_refused_before_a_byte_is_written) {
   refused({out, "--size", "40", "--seed", "1"}, "--fill noise");
   refused({out, "--size", "40", "--fill", "noise", "--std", "0"}, "--std");
   refused({out, "--size", "40", "--fill", "ones"}, "error[USAGE]");
+}
+
+// A file of safetensors has the states of an optimizer under keys like all others, and no groups.
+TEST_F(ResizeVocabTest, states_without_groups_are_refused_by_each_verb_that_changes_a_model) {
+  const std::string flat = path("flat.safetensors");
+  ASSERT_EQ(run_cli({"convert", golden_path(kFolder), flat, "--drop-values"}).status, 0);
+  write_file(path("rules.toml"), "[rename]\n\"{rest:**}\" = \"{rest}\"\n");
+  const std::vector<std::string> resize = {
+      "resize-vocab", flat, path("o.safetensors"), "--size", "40", "--table", "app.model.emb.*"};
+  for (std::vector<std::string> words : {resize,
+                                         {"map", path("rules.toml"), flat, path("o.safetensors")},
+                                         {"export", flat, path("o")}}) {
+    const CliResult refused = run_cli(words);
+    EXPECT_EQ(refused.status, 2) << words[0] << refused.out;
+    EXPECT_THAT(refused.err, HasSubstr("error[UNSUPPORTED]")) << words[0];
+    EXPECT_THAT(refused.err, HasSubstr("' is a state of an optimizer whose groups are not there"))
+        << words[0];
+    EXPECT_THAT(refused.err, HasSubstr("; leave it out with --exclude 'app.optim.**'\n"));
+    words.insert(words.end(), {"--exclude", "app.optim.**"});
+    EXPECT_EQ(run_cli(words).status, 0) << words[0];
+    EXPECT_THAT(run_cli({"inspect", words[0] == "export" ? path("o") : path("o.safetensors")}).out,
+                Not(HasSubstr("exp_avg")));
+    std::filesystem::remove_all(path("o"));
+    std::filesystem::remove_all(path("o.safetensors"));
+  }
 }
 
 }  // namespace

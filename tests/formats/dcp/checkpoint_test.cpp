@@ -247,11 +247,13 @@ TEST(Dcp, every_missing_file_is_listed_at_once) {  // M19
   folder.files.clear();
   const auto checkpoint = folder.open();
   for (const bool fast : {true, false}) {
-    EXPECT_THAT(
-        verified(*checkpoint, fast),
-        ElementsAre(
-            "SHARD_MISSING __0_0.distcp: file is missing; 2 items lie in it, 'w' among them",
-            "SHARD_MISSING __1_0.distcp: file is missing; 1 item lies in it, 'w' among them"));
+    EXPECT_THAT(verified(*checkpoint, fast),
+                ElementsAre("SHARD_MISSING __0_0.distcp: file is missing; 2 items lie in it, the "
+                            "first is 'w'; 0 of "
+                            "1 tensor are whole",
+                            "SHARD_MISSING __1_0.distcp: file is missing; 1 item lies in it, the "
+                            "first is 'w'; 0 of "
+                            "1 tensor are whole"));
   }
   expect_copy_refuses(*checkpoint, ErrorCode::kShardMissing, "__0_0.distcp: file is missing");
   expect_error(ErrorCode::kShardMissing, "/__0_0.distcp",

@@ -238,6 +238,11 @@ TEST(CheckExtents, items_past_the_end_and_missing_files_are_all_named) {
   add(1, {0, 0, 90, 11});
   add(2, {1, 0, 0, 5});
   index.add(entry);
+  for (const char* key : {"x", "y"}) {
+    TensorEntry whole{key, {key}, DType::kFloat32, {1}, ChunkList(1)};
+    whole.chunks.add(std::vector<std::int64_t>{0}, std::vector<std::int64_t>{1}, {0, 0, 0, 100});
+    index.add(whole);
+  }
   index.add(ValueEntry{"v", {"v"}, {2, 0, 0, 5}});
   Findings findings;
   check_extents(index, findings);
@@ -246,6 +251,8 @@ TEST(CheckExtents, items_past_the_end_and_missing_files_are_all_named) {
   EXPECT_THAT(findings[0].message, HasSubstr("which has 100"));
   EXPECT_EQ(findings[1].code, ErrorCode::kShardMissing);
   EXPECT_EQ(findings[1].file, "b");
+  EXPECT_THAT(findings[1].message, HasSubstr("the first is 'w'; 2 of 3 tensors are whole"));
+  EXPECT_EQ(findings[1].hint.remedy, Remedy::kTakeWhole);
   EXPECT_EQ(findings[2].file, "c");
 }
 
