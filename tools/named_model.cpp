@@ -278,10 +278,10 @@ class Naming {
   }
 
   // Leads to resize-vocab where a table has other rows than the configuration says.
-  formats::Hint resize_hint(bool rows_differ) const {
+  Hint resize_hint(bool rows_differ) const {
     const Json* rows = rows_differ ? companions_.config->find("vocab_size") : nullptr;
     if (rows == nullptr || rows->as_int() == nullptr) return {};
-    return {formats::Remedy::kResizeTables, std::to_string(*rows->as_int())};
+    return {Remedy::kResizeTables, std::to_string(*rows->as_int())};
   }
 
   [[noreturn]] void refuse_incomplete(const std::vector<std::string>& missing) const {

@@ -24,8 +24,8 @@ class ConfigValues {
   std::optional<Json> field(std::string_view path) const { return field(path, 0); }
 
   // Returns the value of sums of products of fields and numbers, rounded down: "2*num_heads*d_kv",
-  // "hidden_size/4+1"; "//" rounds down what stands before it.  Of "a|b" it is a if the field in a is set, else b.  Nothing if a field is
-  // not known, or the result is not a size.
+  // "hidden_size/4+1"; "//" rounds down what stands before it.  Of "a|b" it is a if the field in a
+  // is set, else b.  Nothing if a field is not known, or the result is not a size.
   std::optional<std::int64_t> number(std::string_view expression) const {
     return number(expression, 0);
   }
