@@ -234,8 +234,10 @@ class Naming {
       const std::string near = formats::nearest(found.unexpected[0], found.missing);
       const std::string hint =
           near.empty() ? "" : cat("; missing is ", formats::quote(near, kNameBytes));
-      throw Error(ErrorCode::kKey, cat(where, what, " has no ", listed(found.unexpected, true),
-                                       hint, "; --exclude leaves tensors out, --map renames"));
+      throw Error(ErrorCode::kKey,
+                  cat(where, what, " has no ", listed(found.unexpected, true), hint,
+                      "; --exclude leaves tensors out, --map renames, and without --config "
+                      "nothing is compared with it"));
     }
     if (!found.shapes.empty())
       throw Error(ErrorCode::kShape,

@@ -51,7 +51,38 @@ def as_json(where):
     return [[one[0], one[1], [words.get(kind, kind) for kind in one[2]]] if one[0] == "is" else one for one in where] if where else where
 
 
+def careful(found):
+    """Withdraws what was seen of a class beside the usual one in too few configurations."""
+    usual = found["classes"].get(found["main"], {})
+    for name, made in found["classes"].items():
+        if made is usual:
+            continue
+        for which in "file", "module":
+            if which not in made:
+                continue
+            theirs = {entry["name"].removeprefix(usual["front"]): entry for entry in usual.get(which, usual["file"])}
+            own = {entry["name"].removeprefix(made["front"]): entry for entry in made[which]}
+            for key, entry in own.items():
+                other = theirs.get(key)
+                same = other and all(entry.get(part) == other.get(part) for part in ("if", "of", "shape"))
+                # A number may be a field that was not changed, or a product of some.
+                if not same and entry["shape"]:
+                    entry["shape"] = [None if text and text.isdigit() and int(text) > 4 else text for text in entry["shape"]]
+                if not same and any(count and count.isdigit() and int(count) > 1 for count, _ in entry.get("of", ())):
+                    entry["of"] = [[None, None] for _ in entry["of"]]
+            stacks = {key.partition("{}")[0] for key in own if "{}" in key}
+            modules = {up for key in own for up in (key.rpartition(".")[0], key.rpartition(".")[0].rpartition(".")[0])}
+            front = made["front"] if any(entry["name"].startswith(made["front"]) for entry in made[which]) else ""
+            for key, other in theirs.items():
+                depends = "if" in other or "maybe" in other or any(where or where is None for _, where in other.get("of", ()))
+                module = key.rpartition(".")[0]
+                if key in own or not depends or not ({module, module.rpartition(".")[0]} & modules or "{}" in key and key.partition("{}")[0] in stacks):
+                    continue
+                made[which].append({**other, "name": front + key, "maybe": 1})
+
+
 def packed(found):
+    careful(found)
     tails, entries, classes, defaults = {}, {}, {}, {}
     for name, made in found["classes"].items():
         # Where two classes disagree, nothing is known.
