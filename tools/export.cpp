@@ -90,10 +90,6 @@ class ExportVerb : public Verb {
       if (const auto method = formats::hf::drop_quantization(companions))
         prepared.extras.lines.push_back("config.json: left out its quantization_config, " +
                                         *method);
-    } else if (companions.config && companions.config->find("quantization_config") == nullptr) {
-      throw Error(ErrorCode::kUnsupported,
-                  cat(companions.config_name, ": has no quantization_config, and ",
-                      formats::quote(quantized, 200), " belongs to quantized weights"));
     }
     const formats::DType dtype = formats::hf::main_dtype(prepared.content);
     const auto was = formats::hf::set_config_dtype(companions, dtype);

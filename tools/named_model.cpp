@@ -27,7 +27,7 @@ using formats::hf::FoundModel;
 using formats::hf::ModelDifferences;
 using formats::map::BuiltinMap;
 
-constexpr std::size_t kMostNames = 6;
+constexpr std::size_t kNamesListed = 6;
 constexpr std::size_t kNameBytes = 200;
 
 const Json* config_of(const Companions& companions) {
@@ -46,9 +46,9 @@ bool ties(const Companions& companions) {
 
 std::string listed(const std::vector<std::string>& names, bool quoted) {
   std::string list;
-  for (std::size_t i = 0; i < names.size() && i < kMostNames; ++i)
+  for (std::size_t i = 0; i < names.size() && i < kNamesListed; ++i)
     list += (i == 0 ? "" : ", ") + (quoted ? formats::quote(names[i], kNameBytes) : names[i]);
-  if (names.size() > kMostNames) list += cat(", and ", names.size() - kMostNames, " more");
+  if (names.size() > kNamesListed) list += cat(", and ", names.size() - kNamesListed, " more");
   return list;
 }
 
@@ -74,6 +74,7 @@ class Naming {
     extras_.members.emplace_back("left_out_values", model.values);
     Changed out = mapped(model.tensors);
     const formats::Checkpoint& own = out.checkpoint == nullptr ? source_ : *out.checkpoint;
+    check_quantization(out.content);
     if (architecture_) {
       compare(out.content);
     } else {
@@ -223,6 +224,16 @@ class Naming {
     for (const std::string& word : words) list += (list.empty() ? "" : ", ") + word;
     throw Error(ErrorCode::kUsage,
                 cat("several maps take these names: ", list, "; --map chooses one"));
+  }
+
+  void check_quantization(const Value& tensors) const {
+    const std::string quantized = formats::hf::quantized_name(tensors);
+    if (quantized.empty() || !companions_.config ||
+        companions_.config->find("quantization_config") != nullptr)
+      return;
+    throw Error(ErrorCode::kUnsupported,
+                cat(companions_.config_name, ": has no quantization_config, and ",
+                    formats::quote(quantized, kNameBytes), " belongs to quantized weights"));
   }
 
   void compare(const Value& tensors) {

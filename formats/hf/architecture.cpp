@@ -249,14 +249,21 @@ std::string other_inside(const Json& config, const Json& data) {
   return {};
 }
 
-// The name of the module that a weight belongs to, quantized or not.
-std::string module_of(const std::string& name) {
+// The name of what is quantized: of a module, or of a parameter that is no module's weight.
+std::string quantized_part(const std::string& name) {
   static constexpr std::string_view kEnds[] = {"_scale_inv", "_scale", "_blocks", "_scales"};
+  std::string out = name;
   for (const std::string_view end : kEnds) {
-    if (name.ends_with(end)) return name.substr(0, name.size() - end.size());
+    if (out.ends_with(end)) out.resize(out.size() - end.size());
   }
-  const std::size_t dot = name.rfind('.');
-  return dot == std::string::npos ? name : name.substr(0, dot);
+  constexpr std::string_view kWeight = ".weight";
+  if (out.ends_with(kWeight)) out.resize(out.size() - kWeight.size());
+  return out;
+}
+
+// What stands before the last dot: methods have parts of their own, "q_proj.qweight".
+std::string module_of(const std::string& name) {
+  return name.substr(0, std::min(name.rfind('.'), name.size()));
 }
 
 std::string sizes_text(const std::vector<std::int64_t>& shape) {
@@ -363,11 +370,11 @@ ModelDifferences Architecture::compared(const Expected& expected,
   std::set<std::string> modules;
   for (const auto& [name, shape] : tensors) {
     present.insert(name);
-    if (quantized) modules.insert(module_of(name));
+    if (quantized) modules.insert({quantized_part(name), module_of(name)});
   }
-  std::set<std::string> known;  // modules of what is expected
+  std::set<std::string> known;  // parts of what is expected
   if (quantized) {
-    for (const auto& [name, tensor] : expected) known.insert(module_of(name));
+    for (const auto& [name, tensor] : expected) known.insert(quantized_part(name));
   }
   std::set<std::string> sources;  // of tied tensors that are there under their other name
   for (const auto& [name, shape] : tensors) {
@@ -379,7 +386,8 @@ ModelDifferences Architecture::compared(const Expected& expected,
     }
     if (found == expected.end()) {
       const auto any = any_.find(pattern_of(name).first);
-      if (any != any_.end() || ignores(name) || (quantized && known.contains(module_of(name))))
+      if (any != any_.end() || ignores(name) ||
+          (quantized && (known.contains(quantized_part(name)) || known.contains(module_of(name)))))
         continue;
       out.unexpected.push_back(name);
       continue;
@@ -392,7 +400,7 @@ ModelDifferences Architecture::compared(const Expected& expected,
   }
   for (const auto& [name, tensor] : expected) {
     if (!tensor.required || present.contains(name) || sources.contains(name)) continue;
-    if (quantized && modules.contains(module_of(name))) continue;
+    if (quantized && modules.contains(quantized_part(name))) continue;
     out.missing.push_back(name);
   }
   return out;

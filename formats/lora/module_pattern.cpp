@@ -198,7 +198,7 @@ class PatternParser {
           if (text_.substr(at_, 2) != "?:") return std::nullopt;
           at_ += 2;
         }
-        const std::optional<Part> inner = alternatives(depth + 1);
+        std::optional<Part> inner = alternatives(depth + 1);
         if (!inner || !take(')')) return std::nullopt;
         return inner;
       }
