@@ -298,9 +298,12 @@ class Naming {
   }
 
   [[noreturn]] void refuse_incomplete(const std::vector<std::string>& missing) const {
-    throw Error(ErrorCode::kKey,
-                cat(source_.description().path, ": the model is incomplete, it lacks ",
-                    listed(missing, true), "; --incomplete writes it all the same"));
+    throw Error(ErrorCode::kKey, cat(source_.description().path,
+                                     ": the model is incomplete, it lacks ", listed(missing, true),
+                                     architecture_ ? cat(" of ", architecture_->name(), " (",
+                                                         architecture_->producer(), ")")
+                                                   : "",
+                                     "; --incomplete writes it all the same"));
   }
 
   const formats::Checkpoint& source_;

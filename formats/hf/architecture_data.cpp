@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/hf/architecture_data.h"
 
-#include <zlib.h>
-
 #include <cstddef>
+#include <span>
 #include <string>
 
-#include "formats/base/error.h"
+#include "formats/base/byte_source.h"
+#include "formats/zip/decompress.h"
 
 namespace fsdp::formats::hf {
 
 // formats/hf/architectures.bin: the size of the text as 8 bytes, the lowest first, and the text as
-// a stream of zlib.  The first line is the producer; each of the others is an object of JSON that
-// begins with its model type.
+// a stream of deflate.  The first line is the producer; each of the others is an object of JSON
+// that begins with its model type.
 extern const unsigned char kArchitectures[];
 extern const std::size_t kArchitecturesBytes;
 
@@ -24,14 +24,13 @@ const std::string& text() {
   static const std::string whole = [] {
     std::uint64_t size = 0;
     for (std::size_t i = kSizeBytes; i-- > 0;) size = (size << 8U) | kArchitectures[i];
-    std::string out(size, '\0');
-    uLongf written = size;
-    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): zlib takes bytes
-    auto* const target = reinterpret_cast<Bytef*>(out.data());
-    if (::uncompress(target, &written, kArchitectures + kSizeBytes,
-                     kArchitecturesBytes - kSizeBytes) != Z_OK ||
-        written != size)
-      throw Error(ErrorCode::kIo, "the data of model types in this program are damaged");
+    std::string out;
+    out.reserve(size);
+    const MemorySource source(
+        std::as_bytes(std::span(kArchitectures, kArchitecturesBytes).subspan(kSizeBytes)));
+    formats::inflate(source, size, [&](std::span<const std::byte> bytes) {
+      for (const std::byte byte : bytes) out.push_back(static_cast<char>(byte));
+    });
     return out;
   }();
   return whole;

@@ -120,7 +120,8 @@ def main(source, target):
                 lines.append(json.dumps(packed(found), separators=(",", ":")))
     text = "\n".join([f"transformers {transformers.__version__}", *sorted(lines), ""]).encode()
     with open(target, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + zlib.compress(text, 9))
+        deflate = zlib.compressobj(9, wbits=-15)
+        file.write(len(text).to_bytes(8, "little") + deflate.compress(text) + deflate.flush())
     print(f"{len(lines)} model types, {sum(line.count(chr(34) + 'front' + chr(34)) for line in lines)} classes, {len(text):,} bytes")
 
 
