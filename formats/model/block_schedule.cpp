@@ -2,6 +2,7 @@
 #include "formats/model/block_schedule.h"
 
 #include <algorithm>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "formats/base/error.h"
 #include "formats/base/threads.h"
 #include "formats/files/run_window.h"
+#include "formats/model/file_turns.h"
 #include "formats/model/piece_reader.h"
 
 namespace fsdp::formats {
@@ -27,8 +29,9 @@ constexpr std::size_t kPiecesExpected = 16;
 struct OpenPiece {
   std::size_t number = 0;
   std::array<std::unique_ptr<PieceReader>, kMaxSides> sides;
-  BlockTarget target;     // nothing if it goes to buffers
-  std::uint64_t end = 0;  // the element after the last one to read
+  BlockTarget target;      // nothing if it goes to buffers
+  std::uint64_t next = 0;  // the first element that no task has
+  std::uint64_t end = 0;   // the element after the last one to read
   std::uint64_t block_numel = 0;
   std::uint64_t task_numel = 0;  // a multiple of block_numel
   std::uint64_t open_tasks = 0;
@@ -44,14 +47,18 @@ std::uint64_t widest_item(const TargetPiece& piece) {
   return std::max(item_bytes(piece.dtype), item_bytes(piece.written_dtype()));
 }
 
-// Hands out tasks in the order of the pieces.
+// Hands out the tasks of the pieces that are being read, in turns.
 class Schedule {
  public:
   using Sides = std::span<const std::span<const TargetPiece>>;
 
   Schedule(Sides sides, const BlockOptions& options, std::uint64_t slab_bytes,
            const std::function<void(std::size_t)>& piece_done)
-      : sides_(sides), options_(options), slab_bytes_(slab_bytes), piece_done_(piece_done) {
+      : sides_(sides),
+        options_(options),
+        slab_bytes_(slab_bytes),
+        piece_done_(piece_done),
+        order_(in_turns(sides[0], options.files_at_once)) {
     for (std::size_t s = 0; s < sides.size(); ++s) {
       if (s == 0 && options.checks != nullptr) {
         checks_[s] = options.checks;
@@ -67,14 +74,14 @@ class Schedule {
     if (stopped_) return std::nullopt;
     if (options_.cancelled && options_.cancelled())
       throw Error(ErrorCode::kInterrupted, "interrupted");
-    while (!current_ || next_first_ == current_->end) {
-      current_.reset();
-      if (next_piece_ == sides_[0].size()) return std::nullopt;
-      open_piece(next_piece_++);
-    }
-    const std::uint64_t count = std::min(current_->task_numel, current_->end - next_first_);
-    Task task{current_, next_first_, count};
-    next_first_ += count;
+    while (next_ < order_.size() && (open_.empty() || open_.size() < most_open())) open_next();
+    if (open_.empty()) return std::nullopt;
+    const std::shared_ptr<OpenPiece> piece = std::move(open_.front());
+    open_.pop_front();
+    const std::uint64_t count = std::min(piece->task_numel, piece->end - piece->next);
+    Task task{piece, piece->next, count};
+    piece->next += count;
+    if (piece->next != piece->end) open_.push_back(piece);
     return task;
   }
 
@@ -107,18 +114,22 @@ class Schedule {
   }
 
  private:
-  void open_piece(std::size_t number) {
+  std::size_t most_open() const { return memory_ahead_ ? 1 : options_.files_at_once; }
+
+  void open_next() {
     bool more = memory_ahead_;
-    for (; expected_ < sides_[0].size() && (more || expected_ < number + kPiecesExpected);
+    for (; expected_ < order_.size() && (more || expected_ < next_ + kPiecesExpected);
          ++expected_) {
-      ElementRange hinted{0, volume(sides_[0][expected_].box.view())};
-      if (options_.part) hinted = options_.part(expected_);
+      const std::size_t number = order_[expected_];
+      ElementRange hinted{0, volume(sides_[0][number].box.view())};
+      if (options_.part) hinted = options_.part(number);
       if (hinted.count == 0) continue;
       more = false;
       for (const auto& side : sides_)
-        more = (side[expected_].expect && side[expected_].expect(hinted)) || more;
+        more = (side[number].expect && side[number].expect(hinted)) || more;
       memory_ahead_ = memory_ahead_ || more;
     }
+    const std::size_t number = order_[next_++];
     ElementRange part{0, volume(sides_[0][number].box.view())};
     if (options_.part) part = options_.part(number);
     if (part.count == 0) {
@@ -142,8 +153,8 @@ class Schedule {
         straight ? 1 : std::max<std::uint64_t>(1, slab_bytes_ / options_.block_bytes);
     piece->task_numel = piece->block_numel * blocks;
     piece->open_tasks = (part.count - 1) / piece->task_numel + 1;
-    current_ = std::move(piece);
-    next_first_ = part.first;
+    piece->next = part.first;
+    open_.push_back(std::move(piece));
   }
 
   Sides sides_;
@@ -154,12 +165,12 @@ class Schedule {
   std::array<StorageChecks*, kMaxSides> checks_{};
   std::mutex mutex_;
   bool stopped_ = false;
-  std::size_t next_piece_ = 0;
-  std::size_t expected_ = 0;  // the first piece without a hint so far
+  std::vector<std::size_t> order_;  // of the pieces
+  std::size_t next_ = 0;            // in order_: the first that was not opened
+  std::size_t expected_ = 0;        // in order_: the first without a hint so far
   // Hints are kept in memory, so each piece that is read makes room for another one.
   bool memory_ahead_ = false;
-  std::shared_ptr<OpenPiece> current_;
-  std::uint64_t next_first_ = 0;
+  std::deque<std::shared_ptr<OpenPiece>> open_;  // those that have tasks left
 };
 
 // The buffers of one thread: scratch, one per side, and one per side for cast elements.  The last

@@ -42,6 +42,9 @@ struct BlockTarget {
 struct BlockOptions {
   unsigned threads = 1;
   std::uint64_t max_buffer_bytes = 64U << 20U;  // of all threads together
+  // Read pieces of up to this many files in turns, one block of each; 1: piece after piece.  Where
+  // reads are hinted and kept in memory it is 1, because memory for the hints is given in order.
+  std::size_t files_at_once = 1;
   // Blocks hold as many elements as fit into this many bytes in the widest dtype of the piece on
   // any side; block k of a piece starts at k times that, regardless of threads and memory.
   std::uint64_t block_bytes = 1U << 20U;
@@ -73,13 +76,13 @@ struct BlockResult {
   std::vector<PartialRead> partial;   // if requested
 };
 
-// Calls `use` once for each block of every piece; on one thread in ascending order, otherwise from
-// several threads at once.  `sides` are one or two lists of pieces, element by element of equal
-// sizes.  `piece_done` is called, by one thread at a time, once for each piece in their order of
-// completion: its blocks were used, and the checksums of storages read whole match.  Every other
-// storage is checked or returned at the end.  There are fewer threads if the memory is too small
-// for their buffers.  Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done`
-// throw.
+// Calls `use` once for each block of every piece; on one thread in ascending order of the blocks of
+// each piece and, with one file at once, of the pieces; otherwise from several threads at once.
+// `sides` are one or two lists of pieces, element by element of equal sizes.  `piece_done` is
+// called, by one thread at a time, once for each piece in their order of completion: its blocks
+// were used, and the checksums of storages read whole match.  Every other storage is checked or
+// returned at the end.  There are fewer threads if the memory is too small for their buffers.
+// Throws: kZipCrc, kHole, kInterrupted, what reading, `use` and `piece_done` throw.
 BlockResult read_blocks(std::span<const std::span<const TargetPiece>> sides,
                         const BlockOptions& options,
                         const std::function<void(const ReadBlock&)>& use,

@@ -28,8 +28,14 @@ constexpr std::uint64_t kLeastBlockBytes = 64U << 10U;
 // Pieces whose chunks interleave are assembled in slabs of at most this size, with scratch of the
 // same size.
 constexpr std::uint64_t kMaxSlabBytes = 16U << 20U;
-// Blocks of one file that wait for the thread that writes it, and the block being written.
+// Blocks of one file that wait for the thread that writes it, and the block being written; and what
+// each further file that is written at the same time has.
 constexpr unsigned kKeptBlocks = WriteTurns::kMostWaiting + 1;
+constexpr unsigned kKeptBlocksOfOthers = 2;
+// One thread writes a file, and one or two read what it writes.
+constexpr std::size_t kThreadsPerFile = 2;
+// Windows of more files would be written before they are full.
+constexpr std::size_t kMostFilesAtOnce = OutputWindows::kMostWindows / 2;
 // One part in this many of the memory is for writes past the page cache.
 constexpr std::uint64_t kWindowsShare = 3;
 
@@ -147,6 +153,14 @@ std::size_t files_of(std::span<const TargetPiece> pieces) {
   return files.size();
 }
 
+// What goes to a store is written file after file: its parts wait on this machine until they are
+// whole.
+std::size_t files_at_once(std::span<const TargetPiece> pieces, unsigned threads) {
+  if (pieces.empty() || pieces[0].file->goes_to_store()) return 1;
+  const std::size_t most = std::min(files_of(pieces), kMostFilesAtOnce);
+  return std::clamp<std::size_t>(threads / kThreadsPerFile, 1, most);
+}
+
 // Copies parts of pieces: the work of one process.
 class Copying {
  public:
@@ -154,6 +168,7 @@ class Copying {
       : pieces_(pieces),
         options_(options),
         kept_bytes_(kept_bytes),
+        files_at_once_(files_at_once(pieces, options.threads)),
         // A part of the memory is for writing.
         window_bytes_(OutputWindows::bytes_of(options.max_buffer_bytes / kWindowsShare)),
         windows_(window_bytes_) {}
@@ -163,13 +178,17 @@ class Copying {
     BlockOptions blocks;
     blocks.threads = options_.threads;
     blocks.max_buffer_bytes = options_.max_buffer_bytes - window_bytes_;
+    blocks.files_at_once = files_at_once_;
     // Little memory does not mean fewer threads, as long as blocks stay worth a call.
     const std::uint64_t share =
         blocks.max_buffer_bytes / (std::uint64_t{4} * std::max(1U, options_.threads));
     blocks.block_bytes = std::clamp(share, kLeastBlockBytes, kRunBlockBytes);
     blocks.max_slab_bytes = kMaxSlabBytes;
     // A single thread has to write its blocks itself.
-    blocks.kept_blocks = options_.threads > 1 ? kKeptBlocks : 0;
+    blocks.kept_blocks =
+        options_.threads > 1
+            ? kKeptBlocks + kKeptBlocksOfOthers * static_cast<unsigned>(files_at_once_ - 1)
+            : 0;
     blocks.cancelled = options_.cancelled;
     blocks.checks = &checks;
     blocks.part = [&](std::size_t number) { return extent.parts[number]; };
@@ -226,6 +245,7 @@ class Copying {
   std::span<const TargetPiece> pieces_;
   const CopyOptions& options_;
   std::uint64_t kept_bytes_;
+  std::size_t files_at_once_;
   std::uint64_t window_bytes_;
   OutputWindows windows_;
   std::mutex mutex_;

@@ -337,6 +337,56 @@ std::vector<CopyResult> run_together(std::span<const TargetPiece> pieces, std::s
   return results;
 }
 
+// Two files of eight pieces each, in the order of the files.
+TEST(CopyPieces, several_threads_write_several_files_at_once) {
+  constexpr std::size_t kPieces = 8;
+  std::vector<std::unique_ptr<Fixture>> fixtures;
+  std::vector<TargetPiece> pieces;
+  for (std::size_t i = 0; i < 2 * kPieces; ++i) {
+    fixtures.push_back(std::make_unique<Fixture>(std::vector<std::int64_t>{300, 1000}));
+    Fixture& f = *fixtures.back();
+    pieces.push_back(f.piece({f.chunk({{0, 0}, {150, 1000}}), f.chunk({{150, 0}, {150, 1000}})}));
+  }
+  const int first = ::memfd_create("first", 0);
+  const int second = ::memfd_create("second", 0);
+  OutputFile files[] = {{FileDescriptor(::dup(first)), "first"},
+                        {FileDescriptor(::dup(second)), "second"}};
+  std::vector<OutputFile*> opened;  // the files of the pieces in the order of their reads
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].file = &files[i / kPieces];
+    pieces[i].offset = i % kPieces * 300 * 4000;
+    pieces[i].sources = [&opened, file = pieces[i].file, sources = pieces[i].sources] {
+      opened.push_back(file);
+      return sources();
+    };
+  }
+  for (const unsigned threads : {1U, 2U, 4U, 8U}) {
+    opened.clear();
+    CopyOptions options;
+    options.threads = threads;
+    const CopyResult result = copy_pieces(pieces, options);
+    ASSERT_EQ(opened.size(), 2 * kPieces);
+    if (threads < 4) {
+      EXPECT_TRUE(std::is_sorted(opened.begin(), opened.end())) << threads;
+    } else {
+      // One of each in turn.
+      for (std::size_t i = 0; i < opened.size(); ++i) EXPECT_EQ(opened[i], &files[i % 2]) << i;
+    }
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      EXPECT_EQ(result.crcs[i], fixtures[i]->truth_crc()) << i;
+      Numbers out(fixtures[i]->truth().size());
+      const int fd = i < kPieces ? first : second;
+      ASSERT_EQ(::pread(fd, out.data(), out.size() * 4, static_cast<off_t>(pieces[i].offset)),
+                static_cast<ssize_t>(out.size() * 4));
+      EXPECT_EQ(out, fixtures[i]->truth()) << i;
+    }
+    // Another round must not find the bytes of this one.
+    for (const int fd : {first, second}) ASSERT_EQ(::ftruncate(fd, 0), 0);
+  }
+  ::close(first);
+  ::close(second);
+}
+
 TEST(CopyPieces, a_team_writes_the_bytes_that_one_process_does) {
   for (const std::size_t ranks : {1U, 2U, 3U, 4U, 9U}) {
     for (const bool transposed : {false, true}) {
