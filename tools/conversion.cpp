@@ -215,7 +215,8 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
                             const CommonOptions& common, const ContentChange& change) {
   std::optional<formats::DType> dtype;
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
-  check_apart(common.path, conversion.writing.destination);
+  if (!conversion.writing.destination.empty())
+    check_apart(common.path, conversion.writing.destination);
   std::unique_ptr<formats::Checkpoint> opened = open_source(common);
   // Tensors inside values count as the checkpoint's own if the format has no other place for them,
   // or if they are to be cast like all others.

@@ -19,7 +19,7 @@
 namespace fsdp::cli {
 
 struct ConversionOptions {
-  WritingOptions writing;
+  WritingOptions writing;                        // without a destination: only prepared
   std::string format;                            // empty: by the destination's suffix
   std::optional<std::uint64_t> max_shard_bytes;  // safetensors: a folder of files
   bool drop_values = false;                 // safetensors: leave out values that are not tensors

@@ -5,12 +5,16 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/base/url.h"
 #include "formats/files/checkpoint_names.h"
 #include "formats/hf/companions.h"
 #include "formats/hf/model_content.h"
 #include "formats/hf/model_output.h"
+#include "tools/configured_model.h"
 #include "tools/conversion.h"
+#include "tools/export_check.h"
 #include "tools/named_model.h"
+#include "tools/reading.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -43,8 +47,10 @@ class ExportVerb : public Verb {
                  "A built-in map, a file of rules, or none; by the names of tensors if not given");
     request_.choice.declare_parameters(options);
     options.text("--config", config_, "PATH",
-                 "The model's config.json, or a folder that has its tokenizer, too: copied");
+                 "The model's config.json, or a folder that has its tokenizer, too: copied; those "
+                 "beside PATH or in the run if not given; or none");
     options.text("--model", request_.model, "KEY", "Which model, where the checkpoint has several");
+    options.flag("--ema", request_.average, "The averages of the model's weights, not the weights");
     options.text("--dtype", conversion_.dtype, "DTYPE",
                  "Cast floating tensors: float32 (fp32), bfloat16 (bf16), ...; integers stay");
     options.size("--max-shard-size", conversion_.max_shard_bytes,
@@ -53,24 +59,42 @@ class ExportVerb : public Verb {
         "--strip-prefix", conversion_.strip_prefixes, "auto|TEXT",
         "Take a prefix off names; auto, for those of FSDP, torch.compile and DDP, if not given");
     options.flag("--incomplete", request_.incomplete, "Write a model that lacks tensors");
+    options.flag("--check", check_,
+                 "Read the result again, turn it back, and compare it with PATH bit for bit");
   }
 
   bool divides() const override { return true; }
   int run(const CommonOptions& common, const Streams& streams) override {
-    Companions companions;
-    if (!config_.empty()) companions = formats::hf::open_companions(config_);
+    if (request_.average && !request_.model.empty())
+      throw Error(ErrorCode::kUsage, "--ema and --model both say which weights: leave one out");
+    Companions companions = companions_for(config_, common.path);
     request_.choice.config = companions.config_name;
     request_.dry_run = conversion_.writing.dry_run;
     conversion_.by_module = true;
     conversion_.strip_unasked = conversion_.strip_prefixes.empty();
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
+    if (check_ && formats::is_url(conversion_.writing.destination))
+      throw Error(ErrorCode::kUsage, "--check reads what lies on this machine, and OUT does not");
+    NamedModel model;
     const auto change = [&](const formats::Checkpoint& source, const Value& content,
                             ReportExtras& extras) {
-      return named_model(source, content, companions, request_, extras);
+      model = named_model(source, content, companions, request_, extras);
+      return model.result;
     };
     Prepared prepared = prepare_conversion("safetensors", conversion_, common, change);
     report_companions(prepared, companions);
+    prepared.extras.members.emplace_back("check", check_);
     formats::OutputOptions options = conversion_.writing.output(common);
+    std::optional<ExportCheck> checked;
+    if (check_) {
+      options.before_commit = [&,
+                               look = options.before_commit](const std::filesystem::path& folder) {
+        if (look) look(folder);
+        checked = check_export(folder, model, *prepared.source, prepared.content, request_.choice,
+                               common);
+      };
+    }
+    prepared.extras.last = [&] { return check_text(checked) + loading(companions); };
     options.replaced = [](std::string_view file) {
       return formats::is_member_name(file) || formats::hf::is_model_companion(file);
     };
@@ -100,19 +124,55 @@ class ExportVerb : public Verb {
     }
     Json::Array copied;
     std::string list;
+    std::string folder;
     for (const formats::hf::Companion& companion : companions.files) {
       copied.emplace_back(companion.name);
-      list += cat(list.empty() ? "" : ", ", formats::escape(companion.name));
+      // Nobody named them, so it says where they come from.
+      const bool other = companions.found && companion.folder != folder;
+      if (other) folder = companion.folder;
+      list += cat(list.empty() ? "" : ", ", other ? "from " + formats::escape(folder) + ": " : "",
+                  formats::escape(companion.name));
     }
     if (!list.empty()) prepared.extras.lines.push_back("copied: " + list);
     prepared.extras.members.emplace_back("copied", std::move(copied));
+    prepared.extras.members.emplace_back(
+        "config", companions.config ? Json(companions.config_name) : Json(nullptr));
     prepared.extras.members.emplace_back("config_dtype", was ? Json(now) : Json(nullptr));
+  }
+
+  static std::string check_text(const std::optional<ExportCheck>& checked) {
+    if (!checked) return {};
+    std::string text = cat("checked: ", counted(checked->tensors, "tensor"), ", ",
+                           formats::human_bytes(checked->bytes), ", read again: bit for bit ",
+                           checked->undone ? "the model's, by the way back"
+                                           : "what the map makes, which has no way back");
+    if (!checked->left_out.empty()) {
+      text += cat("; without ", formats::quote(checked->left_out[0], 200));
+      if (checked->left_out.size() > 1) text += cat(" and ", checked->left_out.size() - 1, " more");
+    }
+    return text + "\n";
+  }
+
+  // Says what loads the folder.
+  std::string loading(const Companions& companions) const {
+    if (!companions.config)
+      return "from_pretrained needs a config.json beside it: --config gives one";
+    const ConfiguredModel model(companions);
+    const Json* const classes = companions.config->find("architectures");
+    const Json::Array* const named = classes == nullptr ? nullptr : classes->as_array();
+    std::string name = model.architecture() ? model.architecture()->name() : "AutoModel";
+    if (!model.architecture() && named != nullptr && named->size() == 1 &&
+        (*named)[0].as_string() != nullptr)
+      name = formats::escape(*(*named)[0].as_string());
+    return cat("loads with: ", name, ".from_pretrained(",
+               formats::quote(conversion_.writing.destination), ")");
   }
 
   ConversionOptions conversion_;
   ModelRequest request_;
   std::string to_ = "hf";
   std::string config_;
+  bool check_ = false;
 };
 
 }  // namespace

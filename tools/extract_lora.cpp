@@ -96,7 +96,7 @@ class ExtractLoraVerb : public Verb {
     };
     const auto output = formats::hf::plan_model_output(
         *result.checkpoint, result.content, writing_.destination, options,
-        std::numeric_limits<std::uint64_t>::max(), {{kConfig, nullptr, result.config}}, kMatrices);
+        std::numeric_limits<std::uint64_t>::max(), {{kConfig, {}, nullptr, result.config}}, kMatrices);
     return write_output(name(), *result.checkpoint, *output, writing_, common, streams,
                         extras_of(result, common, streams));
   }

@@ -14,6 +14,7 @@
 #include "formats/map/builtin.h"
 #include "formats/map/fitting.h"
 #include "formats/model/shard_spec.h"
+#include "tools/configured_model.h"
 #include "tools/conversion.h"
 #include "tools/map_choice.h"
 #include "tools/map_report.h"
@@ -57,8 +58,9 @@ class ImportVerb : public Verb {
                  "A built-in map or a file of rules, applied backwards; or none");
     choice_.declare_parameters(options);
     options.text("--config", choice_.config, "FILE",
-                 "The model's config.json; that of PATH if not given");
+                 "The model's config.json; that of PATH if not given; or none");
     options.text("--under", under_, "KEY", "The key that gets the model: model, app.model, ...");
+    options.flag("--incomplete", incomplete_, "Take a model that lacks tensors");
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
@@ -77,6 +79,10 @@ class ImportVerb : public Verb {
 
  private:
   void find_config(const std::string& path) {
+    if (choice_.config == kNoConfig) {
+      choice_.config.clear();
+      return;
+    }
     if (!choice_.config.empty()) return;
     const std::filesystem::path config = std::filesystem::path(path) / "config.json";
     if (formats::exists_at(config)) choice_.config = config.native();
@@ -87,9 +93,13 @@ class ImportVerb : public Verb {
     const formats::hf::FoundModel model = formats::hf::find_model(source, content, {});
     if (map_.empty()) throw no_map(model.tensors);
     extras.members.emplace_back("under", under_);
+    formats::hf::Companions companions;
+    if (!choice_.config.empty()) companions = formats::hf::open_companions(choice_.config);
+    const ConfiguredModel configured(companions);
+    configured.require_known(source.description().path, model.tensors, incomplete_, extras);
     if (map_ == kNoMap) {
       extras.members.emplace_back("map", nullptr);
-      return {nullptr, nested(under_, model.tensors)};
+      return {nullptr, nested(under_, as_modules(source, configured, model.tensors, extras))};
     }
     const formats::map::MapOptions options = choice_.options(map_, Direction::kReverse);
     formats::map::Mapped wide = dequantized(source, model.tensors, options.rules, extras);
@@ -99,6 +109,52 @@ class ImportVerb : public Verb {
     mapped.checkpoint->own(std::move(wide.checkpoint));
     add_map_report(mapped, options, conversion_.writing.dry_run, extras);
     return {std::move(mapped.checkpoint), nested(under_, std::move(mapped.content))};
+  }
+
+  // Returns the tensors under the names that the class's modules have.
+  Value as_modules(const formats::Checkpoint& source, const ConfiguredModel& configured,
+                   const Value& tensors, ReportExtras& extras) const {
+    formats::Json& report = extras.members.emplace_back("renamed", nullptr).second;
+    if (!configured.architecture()) return tensors;
+    const formats::hf::Architecture& own = *configured.architecture();
+    const formats::hf::ModuleNames names = own.module_names(formats::hf::shapes_of(tensors));
+    if (!names.known) {
+      const std::string map = map_of_modules(source, own, tensors);
+      extras.lines.push_back(cat("names: those of files; the modules of ", own.name(), " (",
+                                 own.producer(), ") have other tensors",
+                                 map.empty() ? "" : ", which --map " + map + " makes"));
+      return tensors;
+    }
+    formats::Json::Object renamed(names.renamed.begin(), names.renamed.end());
+    report = std::move(renamed);
+    if (names.renamed.empty()) return tensors;
+    const auto& [first, to] = *names.renamed.begin();
+    extras.lines.push_back(cat("names: ", names.renamed.size(), " are those of the modules of ",
+                               own.name(), ": ", formats::quote(first, 200), " becomes ",
+                               formats::quote(to, 200)));
+    return formats::hf::renamed_tensors(tensors, [&](const std::string& name) {
+      const auto found = names.renamed.find(name);
+      return found == names.renamed.end() ? name : found->second;
+    });
+  }
+
+  // Returns the built-in map that makes the tensors of the class's modules; empty: there is none.
+  std::string map_of_modules(const formats::Checkpoint& source,
+                             const formats::hf::Architecture& own, const Value& tensors) const {
+    for (const auto& map :
+         formats::map::fitting_maps(formats::hf::names_of(tensors), {}, Direction::kReverse)) {
+      try {
+        const std::string word(map.name);
+        const formats::map::Mapped made =
+            formats::map::map_content(source, tensors, choice_.options(word, Direction::kReverse));
+        const formats::hf::ModelDifferences found =
+            own.differences(formats::hf::shapes_of(made.content));
+        if (found.empty() && !found.as_files) return word;
+      } catch (const Error&) {
+        // It needs other shapes, or parameters that nobody gave.
+      }
+    }
+    return {};
   }
 
   // A quantized model in bfloat16, by another map, if the rules know nothing of scales; else
@@ -143,6 +199,7 @@ class ImportVerb : public Verb {
   ConversionOptions conversion_;
   MapChoice choice_;
   std::optional<std::int64_t> world_size_;
+  bool incomplete_ = false;
   std::string from_ = "hf";
   std::string map_;
   std::string under_;

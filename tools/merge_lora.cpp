@@ -16,6 +16,7 @@
 #include "formats/model/shard_spec.h"
 #include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
+#include "tools/configured_model.h"
 #include "tools/conversion.h"
 #include "tools/dtype_word.h"
 #include "tools/reading.h"
@@ -30,7 +31,6 @@ using formats::cat;
 
 constexpr const char* kConfigName = "adapter_config.json";
 constexpr const char* kMetaName = "lora_train_meta.json";
-constexpr const char* kModelConfig = "config.json";
 constexpr const char* kTensorNames[] = {"adapter_model.safetensors", "adapter_model.bin"};
 
 formats::AdapterConfig config_in(const fs::path& path) {
@@ -75,7 +75,8 @@ class MergeLoraVerb : public Verb {
         "to write");
     options.required();
     options.text("--config", config_, "FILE",
-                 "The model's config.json, which says what is tied; that beside PATH if not given");
+                 "The model's config.json, which says what is tied; that beside PATH or in the run "
+                 "if not given; or none");
     options.flag("--untied", untied_,
                  "Let each weight change alone: an embedding and a head that are equal are two");
     options.text("--adapter-config", adapter_config_, "FILE",
@@ -117,7 +118,8 @@ class MergeLoraVerb : public Verb {
       dropped = held.dropped;
     }
     for (const std::string& path : paths) adapters.push_back(open_adapter(path, common));
-    options.facts = facts_of(common, *base);
+    const formats::hf::Companions companions = companions_for(config_, common.path);
+    options.facts = facts_of(companions, *base);
     formats::LoraMerge merge = formats::merge_lora(base, content, std::move(adapters), options);
     if (dropped != 0) {
       merge.notes.push_back(
@@ -125,8 +127,13 @@ class MergeLoraVerb : public Verb {
     }
     formats::Value whole = formats::with_values(*merge.checkpoint, merge.content);
     whole = formats::with_integer_ids(*merge.checkpoint, whole);
+    ReportExtras extras = extras_of(paths, merge);
+    formats::hf::Companions changed = companions;
+    if (merge.untied && changed.config)
+      changed.config = formats::hf::with_member(*changed.config, "tie_word_embeddings", false);
+    require_still(base->description().path, content, companions, merge.content, changed, extras);
     return write_converted(name(), *merge.checkpoint, whole, format, conversion_, common, streams,
-                           extras_of(paths, merge));
+                           std::move(extras));
   }
 
  private:
@@ -208,10 +215,10 @@ class MergeLoraVerb : public Verb {
       return name == kTensorNames[0] || name == kConfigName || name == "README.md";
     };
     const formats::Value tensors = formats::Value::dict(std::move(entries));
-    const auto output =
-        formats::hf::plan_model_output(*source, tensors, conversion_.writing.destination, options,
-                                       std::numeric_limits<std::uint64_t>::max(),
-                                       {{kConfigName, nullptr, std::move(text)}}, kTensorNames[0]);
+    const auto output = formats::hf::plan_model_output(
+        *source, tensors, conversion_.writing.destination, options,
+        std::numeric_limits<std::uint64_t>::max(), {{kConfigName, {}, nullptr, std::move(text)}},
+        kTensorNames[0]);
     formats::LoraMerge merge;
     ReportExtras extras = extras_of({}, merge);
     extras.lines = {cat("adapter of ", counted(parts.pairs.size(), "module"), ": ",
@@ -254,19 +261,16 @@ class MergeLoraVerb : public Verb {
                                       {.wanted = selected, .only_with_tensors = true});
   }
 
-  formats::BaseFacts facts_of(const CommonOptions& common, const formats::Checkpoint& base) const {
+  formats::BaseFacts facts_of(const formats::hf::Companions& companions,
+                              const formats::Checkpoint& base) const {
     formats::BaseFacts facts;
     facts.apart = untied_;
     facts.omits_tied = base.description().format == "safetensors";
-    const fs::path path(common.path);
-    const fs::path config =
-        !config_.empty() ? fs::path(config_)
-                         : (fs::is_directory(path) ? path : path.parent_path()) / kModelConfig;
-    if (config_.empty() && !formats::exists_at(config)) return facts;
+    if (!companions.config) return facts;
     try {
-      formats::read_base_facts(formats::parse_json(read_text_file(config.native())), facts);
+      formats::read_base_facts(*companions.config, facts);
     } catch (const Error& error) {
-      throw error.in(formats::escape(config.native()));
+      throw error.in(companions.config_name);
     }
     return facts;
   }

@@ -8,10 +8,12 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/content/loose_states.h"
 #include "formats/hf/architecture_fit.h"
-#include "formats/hf/completeness.h"
+#include "formats/hf/flat_models.h"
 #include "formats/hf/model_content.h"
 #include "formats/map/fitting.h"
+#include "tools/configured_model.h"
 #include "tools/map_report.h"
 
 namespace fsdp::cli {
@@ -27,12 +29,7 @@ using formats::hf::FoundModel;
 using formats::hf::ModelDifferences;
 using formats::map::BuiltinMap;
 
-constexpr std::size_t kNamesListed = 6;
 constexpr std::size_t kNameBytes = 200;
-
-const Json* config_of(const Companions& companions) {
-  return companions.config ? &*companions.config : nullptr;
-}
 
 std::string model_type_of(const Companions& companions) {
   const Json* type = companions.config ? companions.config->find("model_type") : nullptr;
@@ -44,27 +41,18 @@ bool ties(const Companions& companions) {
   return tied != nullptr && tied->as_bool() != nullptr && *tied->as_bool();
 }
 
-std::string listed(const std::vector<std::string>& names, bool quoted) {
-  std::string list;
-  for (std::size_t i = 0; i < names.size() && i < kNamesListed; ++i)
-    list += (i == 0 ? "" : ", ") + (quoted ? formats::quote(names[i], kNameBytes) : names[i]);
-  if (names.size() > kNamesListed) list += cat(", and ", names.size() - kNamesListed, " more");
-  return list;
-}
-
-bool is_average(const std::string& place) {
-  return place.find("ema") != std::string::npos || place.find("EMA") != std::string::npos;
-}
-
 class Naming {
  public:
   Naming(const formats::Checkpoint& source, const Companions& companions,
          const ModelRequest& request, ReportExtras& extras)
-      : source_(source), companions_(companions), request_(request), extras_(extras) {
-    if (companions.config) architecture_ = Architecture::of(*companions.config, unknown_);
-  }
+      : source_(source),
+        companions_(companions),
+        request_(request),
+        extras_(extras),
+        model_(companions),
+        architecture_(model_.architecture()) {}
 
-  Changed run(const Value& content) {
+  NamedModel run(const Value& content) {
     const FoundModel model = chosen(content);
     extras_.lines.push_back(
         cat("model: ", model.place.empty() ? "the top level" : formats::quote(model.place, 200)));
@@ -72,16 +60,13 @@ class Naming {
       extras_.lines.push_back(cat("left out: ", model.values, " values that are not tensors"));
     extras_.members.emplace_back("model", model.place);
     extras_.members.emplace_back("left_out_values", model.values);
-    Changed out = mapped(model.tensors);
+    NamedModel named = mapped(model.tensors);
+    Changed& out = named.result;
     const formats::Checkpoint& own = out.checkpoint == nullptr ? source_ : *out.checkpoint;
     check_quantization(out.content);
-    if (architecture_) {
-      compare(out.content);
-    } else {
-      compare_alone(out.content);
-    }
+    model_.require(source_.description().path, out.content, request_.incomplete, extras_);
     if (ties(companions_)) out.content = formats::hf::without_tied_head(own, out.content);
-    return out;
+    return named;
   }
 
  private:
@@ -89,21 +74,47 @@ class Naming {
     return formats::hf::fit_to(*architecture_, formats::hf::shapes_of(tensors));
   }
 
-  // Of several models, the one that has the tensors of the class and is no average of others.
+  // Of several models, the one that has the tensors of the class; averages of weights only where
+  // they are asked for.
   FoundModel chosen(const Value& content) const {
-    if (!request_.model.empty() || !architecture_)
-      return formats::hf::find_model(source_, content, request_.model);
-    std::vector<FoundModel> fitting;
-    for (FoundModel& model : formats::hf::find_models(content)) {
-      if (fit(model.tensors).differences.empty()) fitting.push_back(std::move(model));
+    if (!request_.model.empty()) return formats::hf::find_model(source_, content, request_.model);
+    std::vector<FoundModel> models = formats::hf::find_models(content);
+    std::string others;
+    std::erase_if(models, [&](const FoundModel& model) {
+      if (formats::hf::is_average(model.place) == request_.average) return false;
+      others += (others.empty() ? "" : ", ") + formats::quote(model.place, kNameBytes);
+      return true;
+    });
+    if (models.empty() && (request_.average || !others.empty())) throw no_model(others);
+    if (architecture_ && models.size() > 1) {
+      std::vector<FoundModel> fitting;
+      for (const FoundModel& model : models) {
+        if (fit(model.tensors).differences.empty()) fitting.push_back(model);
+      }
+      if (fitting.size() == 1) models = std::move(fitting);
     }
-    if (fitting.size() > 1)
-      std::erase_if(fitting, [](const FoundModel& model) { return is_average(model.place); });
-    if (fitting.size() == 1) return std::move(fitting[0]);
-    return formats::hf::find_model(source_, content, "");
+    if (models.size() != 1) return formats::hf::find_model(source_, content, "");
+    if (formats::loose_state(models[0].tensors)) formats::refuse_loose_states(source_, content);
+    if (!others.empty()) {
+      extras_.lines.push_back(cat("left out: ", others,
+                                  request_.average ? ": no averages of weights"
+                                                   : ": averages of weights, --ema takes them"));
+    }
+    return std::move(models[0]);
   }
 
-  Changed mapped(const Value& tensors) {
+  Error no_model(const std::string& others) const {
+    const std::string where = cat(source_.description().path, ": ");
+    if (request_.average) {
+      return Error(ErrorCode::kKey,
+                   cat(where, "no key of a model says that it holds averages of weights",
+                       others.empty() ? "" : "; there are " + others, "; --model names one"));
+    }
+    return Error(ErrorCode::kKey,
+                 cat(where, "holds averages of weights alone, ", others, "; --ema takes them"));
+  }
+
+  NamedModel mapped(const Value& tensors) {
     std::string word = request_.map;
     const bool guessed = word.empty();
     Value own = tensors;
@@ -129,7 +140,7 @@ class Naming {
       extras_.lines.push_back(guessed ? "map: none" + why : "map: none");
       extras_.members.emplace_back("map", nullptr);
       extras_.members.emplace_back("guessed", guessed);
-      return {nullptr, own};
+      return {{nullptr, own}, &source_, own, kNoMap, {}};
     }
     formats::map::MapOptions options =
         request_.choice.options(word, formats::map::Direction::kForward);
@@ -139,7 +150,11 @@ class Naming {
                                   guessed ? ", the only one that takes these names" : ""));
       add_map_report(result, options, request_.dry_run, extras_);
       extras_.members.emplace_back("guessed", guessed);
-      return {std::move(result.checkpoint), std::move(result.content)};
+      return {{std::move(result.checkpoint), std::move(result.content)},
+              &source_,
+              own,
+              word,
+              std::move(result.steps)};
     } catch (const Error& error) {
       if (!guessed || error.code() != ErrorCode::kShape) throw;
       throw Error(error.code(), cat(error.what(),
@@ -236,89 +251,19 @@ class Naming {
                     formats::quote(quantized, kNameBytes), " belongs to quantized weights"));
   }
 
-  void compare(const Value& tensors) {
-    const std::vector<std::string> names = formats::hf::names_of(tensors);
-    const ModelDifferences found = architecture_->differences(formats::hf::shapes_of(tensors));
-    const std::string where = cat(source_.description().path, ": ");
-    const std::string what = cat(architecture_->name(), " (", architecture_->producer(), ")");
-    if (!found.unexpected.empty()) {
-      const std::string near = formats::nearest(found.unexpected[0], found.missing);
-      const std::string hint =
-          near.empty() ? "" : cat("; missing is ", formats::quote(near, kNameBytes));
-      throw Error(ErrorCode::kKey,
-                  cat(where, what, " has no ", listed(found.unexpected, true), hint,
-                      "; --exclude leaves tensors out, --map renames, and without --config "
-                      "nothing is compared with it"));
-    }
-    if (!found.shapes.empty())
-      throw Error(ErrorCode::kShape,
-                  cat(where, listed(found.shapes, false), ", says ", companions_.config_name,
-                      " for ", what),
-                  resize_hint(rows_differ(contradiction(tensors))));
-    if (!found.missing.empty() && !request_.incomplete) refuse_incomplete(found.missing);
-    extras_.lines.push_back(
-        cat("compared: ", found.matching, " tensors with those of ", what,
-            architecture_->assumed() ? ", assumed: config.json has no class" : "",
-            found.missing.empty() ? "" : cat(", ", found.missing.size(), " missing")));
-    extras_.members.emplace_back("architecture", architecture_->name());
-  }
-
-  void compare_alone(const Value& tensors) {
-    const std::vector<std::string> names = formats::hf::names_of(tensors);
-    const auto missing = formats::hf::missing_names(names, config_of(companions_));
-    if (!missing.empty() && !request_.incomplete) refuse_incomplete(missing);
-    extras_.members.emplace_back("architecture", nullptr);
-    if (!companions_.config) {
-      extras_.lines.emplace_back("compared: layers with each other alone, without a --config");
-      return;
-    }
-    const std::string wrong =
-        formats::hf::embedding_contradiction(formats::hf::shapes_of(tensors), *companions_.config);
-    if (!wrong.empty()) {
-      throw Error(ErrorCode::kShape,
-                  cat(source_.description().path, ": ", wrong, " (", companions_.config_name, ")"));
-    }
-    extras_.lines.push_back(cat("compared: layers with each other alone, ", unknown_));
-  }
-
-  std::string contradiction(const Value& tensors) const {
-    return formats::hf::embedding_contradiction(formats::hf::shapes_of(tensors),
-                                                *companions_.config);
-  }
-
-  static bool rows_differ(const std::string& contradiction) {
-    return contradiction.find(" rows, and vocab_size is ") != std::string::npos;
-  }
-
-  // Leads to resize-vocab where a table has other rows than the configuration says.
-  Hint resize_hint(bool rows_differ) const {
-    const Json* rows = rows_differ ? companions_.config->find("vocab_size") : nullptr;
-    if (rows == nullptr || rows->as_int() == nullptr) return {};
-    return {Remedy::kResizeTables, std::to_string(*rows->as_int())};
-  }
-
-  [[noreturn]] void refuse_incomplete(const std::vector<std::string>& missing) const {
-    throw Error(ErrorCode::kKey, cat(source_.description().path,
-                                     ": the model is incomplete, it lacks ", listed(missing, true),
-                                     architecture_ ? cat(" of ", architecture_->name(), " (",
-                                                         architecture_->producer(), ")")
-                                                   : "",
-                                     "; --incomplete writes it all the same"));
-  }
-
   const formats::Checkpoint& source_;
   const Companions& companions_;
   const ModelRequest& request_;
   ReportExtras& extras_;
-  std::optional<Architecture> architecture_;
-  std::string unknown_;
+  const ConfiguredModel model_;
+  const std::optional<Architecture>& architecture_;
 };
 
 }  // namespace
 
-Changed named_model(const formats::Checkpoint& source, const Value& content,
-                    const Companions& companions, const ModelRequest& request,
-                    ReportExtras& extras) {
+NamedModel named_model(const formats::Checkpoint& source, const Value& content,
+                       const Companions& companions, const ModelRequest& request,
+                       ReportExtras& extras) {
   return Naming(source, companions, request, extras).run(content);
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "formats/hf/companions.h"
+#include "formats/map/mapping.h"
 #include "tools/conversion.h"
 #include "tools/map_choice.h"
 
@@ -14,8 +16,19 @@ struct ModelRequest {
   std::string model;  // its key; empty: the only one, or the one that fits the configuration
   std::string map;    // a built-in map, a file of rules, or "none"; empty: by names
   MapChoice choice;
+  bool average = false;     // the averages of its weights
   bool incomplete = false;  // tensors may be missing
   bool dry_run = false;
+};
+
+struct NamedModel {
+  Changed result;
+  // What it was made of: the model in the checkpoint that was given, under the names that the map
+  // took, and the map.
+  const formats::Checkpoint* source = nullptr;
+  formats::Value before;
+  std::string map;
+  std::vector<formats::map::MapStep> steps;
 };
 
 // Returns the tensors of the model.  Which model it is, which front its names lose and which map
@@ -23,8 +36,8 @@ struct ModelRequest {
 // the names alone decide, and the report says so.
 // Throws: kKey for missing and unexpected names, kShape for other shapes, kUnsupported and kUsage
 // if there are several choices; what maps throw.
-Changed named_model(const formats::Checkpoint& source, const formats::Value& content,
-                    const formats::hf::Companions& companions, const ModelRequest& request,
-                    ReportExtras& extras);
+NamedModel named_model(const formats::Checkpoint& source, const formats::Value& content,
+                       const formats::hf::Companions& companions, const ModelRequest& request,
+                       ReportExtras& extras);
 
 }  // namespace fsdp::cli

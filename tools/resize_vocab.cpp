@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt resize-vocab: embeddings and output layers for another number of tokens.
 #include <cmath>
-#include <filesystem>
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/edit/resize_vocabulary.h"
-#include "formats/files/no_answer.h"
+#include "formats/hf/companions.h"
 #include "formats/model/shard_spec.h"
+#include "tools/configured_model.h"
 #include "tools/conversion.h"
 #include "tools/name_report.h"
 #include "tools/reading.h"
@@ -17,6 +17,7 @@ namespace fsdp::cli {
 namespace {
 
 using formats::cat;
+using formats::hf::Companions;
 
 // Ids of tokens are 32-bit integers in every tokenizer.
 constexpr std::int64_t kMostTokens = INT32_MAX;
@@ -41,19 +42,27 @@ class ResizeVocabVerb : public Verb {
                    "New rows: mean (of the old ones; the default), zeros, noise");
     options.integer("--seed", seed_, 0, INT64_MAX, "S", "Of the noise; 0 if not given");
     options.number("--std", deviation_, "X", "Deviation of the noise; 0.02 if not given");
+    options.text("--config", config_, "PATH",
+                 "The model's config.json; that beside PATH or in the run if not given; or none");
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
   }
 
   int run(const CommonOptions& common, const Streams& streams) override {
     const formats::VocabularyResize resize = read_options();
+    const Companions companions = companions_for(config_, common.path);
     conversion_.world_size = world_size_.value_or(1);
     const auto change = [&](const formats::Checkpoint& source, const formats::Value& content,
                             ReportExtras& extras) {
       // The caller keeps the source for as long as what is made of it.
       const std::shared_ptr<const formats::Checkpoint> kept(std::shared_ptr<void>(), &source);
       formats::VocabularyResized resized = resize_found(kept, content, resize);
-      add_report(resized, common, extras);
+      add_report(resized, companions, extras);
+      Companions changed = companions;
+      if (changed.config)
+        changed.config = formats::hf::with_vocabulary(*changed.config, resized.old_rows, *size_);
+      require_still(source.description().path, content, companions, resized.content, changed,
+                    extras);
       return Changed{std::move(resized.checkpoint), std::move(resized.content)};
     };
     return convert_checkpoint(name(), conversion_, common, streams, change);
@@ -90,7 +99,7 @@ class ResizeVocabVerb : public Verb {
     }
   }
 
-  void add_report(const formats::VocabularyResized& resized, const CommonOptions& common,
+  void add_report(const formats::VocabularyResized& resized, const Companions& companions,
                   ReportExtras& extras) const {
     extras.lines.push_back(cat(resized.old_rows, " to ", *size_, " tokens",
                                resized.guessed ? ", in tables found by their names" : "", ":"));
@@ -106,9 +115,9 @@ class ResizeVocabVerb : public Verb {
       const auto key = [&](std::size_t i) { return formats::escape(resized.alike[i]); };
       list_names(resized.alike.size(), key, extras.lines);
     }
-    if (formats::exists_at(std::filesystem::path(common.path) / "config.json")) {
+    if (companions.config) {
       extras.lines.push_back(
-          cat("config.json of PATH is not written; its vocab_size is to be ", *size_));
+          cat(companions.config_name, " is not written; its vocab_size is to be ", *size_));
     }
     formats::Json::Array tensors;
     for (const formats::ResizedTensor& tensor : resized.tensors) {
@@ -135,6 +144,7 @@ class ResizeVocabVerb : public Verb {
   std::optional<std::int64_t> size_;
   std::vector<std::string> tables_;
   std::string fill_;
+  std::string config_;
   std::optional<std::int64_t> seed_;
   std::optional<double> deviation_;
   std::optional<std::int64_t> world_size_;

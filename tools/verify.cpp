@@ -8,6 +8,7 @@
 #include "tools/colour.h"
 #include "tools/examination.h"
 #include "tools/finding_report.h"
+#include "tools/model_finding.h"
 #include "tools/remedy.h"
 #include "tools/runs.h"
 #include "tools/sealing.h"
@@ -24,6 +25,7 @@ using Severity = formats::Finding::Severity;
 struct VerifyCommand {
   ExaminationOptions examined;
   std::size_t limit = 20;  // most findings listed for people
+  std::string config;      // config.json of the model; empty: not compared
   std::string lost;        // what older steps of the run have, and this one lacks; empty: nothing
 };
 
@@ -155,10 +157,24 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
                                        .bytes = {},
                                        .severity = Severity::kWarning});
   }
+  ModelFinding model;
+  // What is damaged is no model.
+  const bool compared =
+      !command.config.empty() && count(outcome.report.findings, Severity::kDamage) == 0;
+  if (compared) model = find_in_model(command.examined.common, command.config);
+  if (model.finding) outcome.report.findings.push_back(*model.finding);
   const bool answer = judge(command.examined, outcome);
   if (command.examined.common.json) {
     json = outcome_json(outcome, answer);
+    if (!command.config.empty()) {
+      json.emplace_back("compared", compared);
+      json.emplace_back("architecture", model.architecture);
+    }
   } else {
+    if (!command.examined.common.quiet) {
+      for (const std::string& line : model.lines)
+        streams.out << formats::cat(wrapped(line, streams.columns), "\n");
+    }
     print_text(command, outcome, answer, streams);
   }
   return answer ? 0 : 1;
@@ -237,6 +253,8 @@ class VerifyVerb : public Verb {
   void declare(OptionSet& options) override {
     options.more("MORE", more_, "More checkpoints; those in the folder of a run are found there");
     declare_examination(options, command_.examined);
+    options.text("--config", command_.config, "PATH",
+                 "Compare the model with what this config.json says: names, shapes, ties");
     options.integer("--limit", limit_, 0, INT32_MAX, "N",
                     "Findings to list for people; 20 if not given");
   }

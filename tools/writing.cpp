@@ -194,6 +194,7 @@ class Writing {
     // Small outputs take no time worth telling.
     if (seconds > 1) out << ", " << formats::human_bytes(static_cast<std::uint64_t>(rate)) << "/s";
     out << '\n';
+    if (extras_.last) out << extras_.last() << '\n';
   }
 
   std::string checksum_name() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,7 +58,9 @@ void check_globals(const formats::Value& root, const CommonOptions& common);
 // A verb's additions to the report.
 struct ReportExtras {
   std::vector<std::string> lines;  // before the summary line, for people
-  formats::Json::Object members;   // for --json, after "output"
+  // Returns lines for behind it, once the output is there; empty: there are none.
+  std::function<std::string()> last;
+  formats::Json::Object members;  // for --json, after "output"
 };
 
 // Ends every writing verb: a dry run reports what would be done; otherwise writes with progress,

@@ -4,7 +4,6 @@
 #include <regex.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <set>
 
@@ -12,223 +11,15 @@
 #include "formats/base/text.h"
 #include "formats/hf/architecture_data.h"
 #include "formats/hf/config_values.h"
+#include "formats/hf/expected_tensors.h"
+#include "formats/hf/json_parts.h"
+#include "formats/hf/name_pattern.h"
 
 namespace fsdp::formats::hf {
 namespace {
 
-// No model has as many tensors, or layers of one stack.
-constexpr std::size_t kMaxTensors = 1'000'000;
-constexpr std::int64_t kMaxLayers = 100'000;
 // Longer names are not those of a model, and an expression takes time that grows with them.
 constexpr std::size_t kMaxIgnored = 500;
-
-using Numbers = std::set<std::int64_t>;
-
-const std::string& text_of(const Json& value) {
-  static const std::string none;
-  return value.as_string() == nullptr ? none : *value.as_string();
-}
-
-const Json::Array& list_of(const Json* value) {
-  static const Json::Array none;
-  return value == nullptr || value->as_array() == nullptr ? none : *value->as_array();
-}
-
-std::string value_text(const Json& value) {
-  return value.as_string() != nullptr ? *value.as_string() : to_text(value);
-}
-
-// Which of `count` layers have something.
-class Selection {
- public:
-  Selection(const ConfigValues& values, std::int64_t count) : values_(values), count_(count) {}
-
-  // All of the predicates [word, path, ...].  Nothing if the configuration does not tell.
-  std::optional<Numbers> all_of(const Json::Array& predicates, std::size_t first = 0) const {
-    Numbers out = where([](std::int64_t) { return true; });
-    for (std::size_t i = first; i < predicates.size(); ++i) {
-      const auto found = one(list_of(&predicates[i]));
-      if (!found) return std::nullopt;
-      std::erase_if(out, [&](std::int64_t number) { return !found->contains(number); });
-    }
-    return out;
-  }
-
- private:
-  Numbers where(const std::function<bool(std::int64_t)>& test) const {
-    Numbers out;
-    for (std::int64_t i = 0; i < count_; ++i) {
-      if (test(i)) out.insert(out.end(), i);
-    }
-    return out;
-  }
-
-  std::optional<Numbers> one(const Json::Array& words) const {
-    if (words.empty()) return std::nullopt;
-    const std::string& word = text_of(words[0]);
-    if (word == "not") {
-      const auto found = all_of(words, 1);
-      if (!found) return std::nullopt;
-      return where([&](std::int64_t i) { return !found->contains(i); });
-    }
-    if (words.size() == 1) return by_place(word);
-    const auto value = values_.field(text_of(words[1]));
-    if (!value) return std::nullopt;
-    if (value->as_array() != nullptr) return by_list(word, *value->as_array(), words);
-    if (value->as_int() == nullptr) return std::nullopt;
-    if (words.size() == 2) return by_number(word, *value->as_int());
-    const auto other = values_.field(text_of(words[2]));
-    if (!other || other->as_int() == nullptr || *value->as_int() <= 0) return std::nullopt;
-    const bool same = word == "% ==";
-    return where(
-        [&](std::int64_t i) { return (i % *value->as_int() == *other->as_int()) == same; });
-  }
-
-  std::optional<Numbers> by_place(const std::string& word) const {
-    if (word == "> 0") return where([](std::int64_t i) { return i > 0; });
-    if (word == "== 0") return where([](std::int64_t i) { return i == 0; });
-    if (word == "< last") return where([&](std::int64_t i) { return i < count_ - 1; });
-    if (word == "== last") return where([&](std::int64_t i) { return i == count_ - 1; });
-    if (word == "even") return where([](std::int64_t i) { return i % 2 == 0; });
-    if (word == "odd") return where([](std::int64_t i) { return i % 2 == 1; });
-    return std::nullopt;
-  }
-
-  // "is": the layer's element is one of those listed; "in": its number is an element.
-  std::optional<Numbers> by_list(const std::string& word, const Json::Array& list,
-                                 const Json::Array& words) const {
-    if (word == "is") {
-      if (words.size() < 3 || static_cast<std::int64_t>(list.size()) < count_) return std::nullopt;
-      std::set<std::string> kinds;
-      for (const Json& kind : list_of(&words[2])) kinds.insert(value_text(kind));
-      return where([&](std::int64_t i) {
-        return kinds.contains(value_text(list[static_cast<std::size_t>(i)]));
-      });
-    }
-    if (word != "in" && word != "not in") return std::nullopt;
-    Numbers inside;
-    for (const Json& element : list) {
-      if (element.as_int() != nullptr) inside.insert(*element.as_int());
-    }
-    return where([&](std::int64_t i) { return inside.contains(i) == (word == "in"); });
-  }
-
-  std::optional<Numbers> by_number(const std::string& word, std::int64_t value) const {
-    if (word == ">=") return where([&](std::int64_t i) { return i >= value; });
-    if (word == "<") return where([&](std::int64_t i) { return i < value; });
-    if (word == "==") return where([&](std::int64_t i) { return i == value; });
-    if (word == "!=") return where([&](std::int64_t i) { return i != value; });
-    if (word == ">= count-") return where([&](std::int64_t i) { return i >= count_ - value; });
-    if (word == "< count-") return where([&](std::int64_t i) { return i < count_ - value; });
-    if (value <= 0) return std::nullopt;
-    if (word == "%") return where([&](std::int64_t i) { return i % value == 0; });
-    if (word == "+1%") return where([&](std::int64_t i) { return (i + 1) % value == 0; });
-    if (word == "not %") return where([&](std::int64_t i) { return i % value != 0; });
-    if (word == "not +1%") return where([&](std::int64_t i) { return (i + 1) % value != 0; });
-    return std::nullopt;
-  }
-
-  const ConfigValues& values_;
-  std::int64_t count_;
-};
-
-// Puts the numbers in the place of "{}".
-std::string filled(const std::string& pattern, const std::vector<std::int64_t>& numbers) {
-  std::string out;
-  std::size_t at = 0;
-  for (const std::int64_t number : numbers) {
-    const std::size_t place = pattern.find("{}", at);
-    if (place == std::string::npos) break;
-    out += cat(pattern.substr(at, place - at), number);
-    at = place + 2;
-  }
-  return out + pattern.substr(at);
-}
-
-// Puts "{}" in the place of numbers between dots, which are returned.
-std::pair<std::string, std::vector<std::int64_t>> pattern_of(const std::string& name) {
-  std::pair<std::string, std::vector<std::int64_t>> out;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const std::size_t end = std::min(name.find('.', begin), name.size());
-    const std::string part = name.substr(begin, end - begin);
-    const bool number = !part.empty() && part.size() <= 9 &&
-                        part.find_first_not_of("0123456789") == std::string::npos;
-    if (number) out.second.push_back(std::stoll(part));
-    out.first += (begin == 0 ? "" : ".") + (number ? "{}" : part);
-    begin = end + 1;
-  }
-  return out;
-}
-
-// The tensors of one layout, by the entries of the data.
-class Expansion {
- public:
-  Expansion(const ConfigValues& values, std::map<std::string, ExpectedTensor>& out)
-      : values_(values), out_(out) {}
-
-  // `tail`: [conditions or null, ranges or null, sizes or null, may be missing].
-  void add(const std::string& pattern, const Json::Array& tail) {
-    if (tail.size() < 4) return;
-    ExpectedTensor tensor;
-    tensor.required = tail[3].as_int() == nullptr || *tail[3].as_int() == 0;
-    for (const Json& condition : list_of(&tail[0])) {
-      const auto holds = values_.holds(condition);
-      if (holds && !*holds) return;
-      if (!holds) tensor.required = false;
-    }
-    if (tail[2].as_array() != nullptr) {
-      tensor.shape.emplace();
-      for (const Json& size : *tail[2].as_array()) {
-        const auto number =
-            size.as_string() == nullptr ? std::nullopt : values_.number(*size.as_string());
-        tensor.shape->push_back(number.value_or(-1));
-      }
-    }
-    std::vector<std::vector<std::int64_t>> places = {{}};
-    for (const Json& range : list_of(&tail[1])) {
-      const Json::Array& words = list_of(&range);
-      if (words.size() < 2) return;
-      const auto count =
-          words[0].as_string() == nullptr ? std::nullopt : values_.number(*words[0].as_string());
-      if (!count) {
-        // Whatever is there may be there.
-        any_.insert({pattern, tensor});
-        return;
-      }
-      if (*count > kMaxLayers) too_many(pattern);
-      const Selection selection(values_, *count);
-      auto chosen =
-          words[1].as_array() == nullptr ? std::nullopt : selection.all_of(*words[1].as_array());
-      if (!chosen) {
-        tensor.required = false;
-        chosen = selection.all_of({});
-      }
-      std::vector<std::vector<std::int64_t>> longer;
-      if (places.size() * chosen->size() > kMaxTensors) too_many(pattern);
-      for (const auto& place : places) {
-        for (const std::int64_t number : *chosen) {
-          longer.push_back(place);
-          longer.back().push_back(number);
-        }
-      }
-      places = std::move(longer);
-    }
-    if (out_.size() + places.size() > kMaxTensors) too_many(pattern);
-    for (const auto& place : places) out_.insert_or_assign(filled(pattern, place), tensor);
-  }
-
-  const std::map<std::string, ExpectedTensor>& any() const { return any_; }
-
- private:
-  [[noreturn]] static void too_many(const std::string& pattern) {
-    throw Error(ErrorCode::kLimitNodes, cat("config.json asks for more than ", kMaxTensors,
-                                            " tensors ", quote(pattern, 200)));
-  }
-
-  const ConfigValues& values_;
-  std::map<std::string, ExpectedTensor>& out_;
-  std::map<std::string, ExpectedTensor> any_;  // patterns with any numbers
-};
 
 // Returns the first part of the configuration that is of another model than the data are of; empty:
 // none.
@@ -320,7 +111,7 @@ std::optional<Architecture> Architecture::of(const Json& config, std::string& un
     const Json* const numbers = own->find(which);
     if (numbers == nullptr) continue;
     Expected expected;
-    Expansion expansion(values, expected);
+    ExpectedTensors expansion(values, expected);
     std::int64_t at = 0;
     for (const Json& step : list_of(numbers)) {
       at += *step.as_int();
@@ -331,6 +122,9 @@ std::optional<Architecture> Architecture::of(const Json& config, std::string& un
     }
     for (const auto& [pattern, tensor] : expansion.any()) out.any_.insert({pattern, tensor});
     out.layouts_.push_back(std::move(expected));
+  }
+  if (const Json* renames = own->find("renames"); renames != nullptr && renames->as_object()) {
+    for (const auto& [name, to] : *renames->as_object()) out.renames_[name] = text_of(to);
   }
   if (const Json* tied = own->find("tied"); tied != nullptr && tied->as_object() != nullptr) {
     for (const auto& [name, to] : *tied->as_object()) out.tied_[name] = text_of(to);
@@ -352,10 +146,7 @@ bool Architecture::ignores(const std::string& name) const {
 }
 
 std::string Architecture::tied_to(const std::string& name) const {
-  if (const auto found = tied_.find(name); found != tied_.end()) return found->second;
-  const auto [pattern, numbers] = pattern_of(name);
-  const auto found = tied_.find(pattern);
-  return found == tied_.end() ? std::string() : filled(found->second, numbers);
+  return translated(tied_, name);
 }
 
 ModelDifferences Architecture::compared(const Expected& expected,
@@ -402,6 +193,17 @@ ModelDifferences Architecture::compared(const Expected& expected,
     if (!tensor.required || present.contains(name) || sources.contains(name)) continue;
     if (quantized && modules.contains(quantized_part(name))) continue;
     out.missing.push_back(name);
+  }
+  return out;
+}
+
+ModuleNames Architecture::module_names(const NamedShapes& tensors) const {
+  ModuleNames out;
+  if (layouts_.size() < 2 || !differences(tensors).as_files) return out;
+  out.known = !renames_.empty();
+  for (const auto& [name, shape] : tensors) {
+    std::string module = translated(renames_, name);
+    if (!module.empty()) out.renamed.emplace(name, std::move(module));
   }
   return out;
 }

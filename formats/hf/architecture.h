@@ -12,15 +12,10 @@
 #include <vector>
 
 #include "formats/base/json.h"
+#include "formats/hf/expected_tensors.h"
 #include "formats/hf/model_content.h"
 
 namespace fsdp::formats::hf {
-
-struct ExpectedTensor {
-  // Sizes that are not known are -1.  Nothing: the rank is not known either.
-  std::optional<std::vector<std::int64_t>> shape;
-  bool required = true;  // else it may be missing: the configuration does not tell
-};
 
 // Where a model differs from what its class has.
 struct ModelDifferences {
@@ -33,6 +28,12 @@ struct ModelDifferences {
 
   std::size_t count() const { return missing.size() + unexpected.size() + shapes.size(); }
   bool empty() const { return count() == 0; }
+};
+
+// What transformers calls the tensors of files in the modules that it loads them into.
+struct ModuleNames {
+  std::map<std::string, std::string> renamed;  // by the names of files; those that differ
+  bool known = true;  // else the modules have other tensors: experts in one, for instance
 };
 
 // A class of transformers with a configuration.
@@ -55,6 +56,10 @@ class Architecture {
   // modules alone.
   ModelDifferences differences(const NamedShapes& tensors) const;
 
+  // Returns the names of modules for tensors that have names of files; no others if `tensors` have
+  // those of modules already.
+  ModuleNames module_names(const NamedShapes& tensors) const;
+
  private:
   using Expected = std::map<std::string, ExpectedTensor>;
 
@@ -73,7 +78,8 @@ class Architecture {
   Expected any_;  // patterns whose numbers the configuration does not tell
   // Names of tied tensors, numbers in them as "{}", and those that they are tied to.
   std::map<std::string, std::string> tied_;
-  std::vector<std::string> ignored_;  // POSIX expressions
+  std::map<std::string, std::string> renames_;  // of files to modules, numbers as "{}"
+  std::vector<std::string> ignored_;            // POSIX expressions
 };
 
 }  // namespace fsdp::formats::hf

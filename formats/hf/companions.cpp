@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kConfig = "config.json";
+constexpr const char* kVocabularySize = "vocab_size";
 // Tokenizers of large vocabularies take some tens of MiB.
 constexpr std::uint64_t kMaxCompanionBytes = 256U << 20U;
 constexpr std::uint64_t kMaxConfigBytes = 16U << 20U;
@@ -37,6 +37,25 @@ bool is_blob(const fs::path& folder, const std::string& name) {
          target.parent_path() == place.parent_path() / "blobs";
 }
 
+std::vector<Companion> open_files(const fs::path& path, bool (*wanted)(std::string_view)) {
+  std::vector<Companion> out;
+  const Directory folder = Directory::open(path);
+  for (const std::string& name : folder.list()) {
+    if (wanted(name)) out.push_back({name, path.native(), nullptr, std::nullopt});
+  }
+  std::sort(out.begin(), out.end(),
+            [](const Companion& a, const Companion& b) { return a.name < b.name; });
+  for (Companion& companion : out) {
+    // What a link leads to outside of the folder is not the model's, and would be published with
+    // it.
+    const bool blob = !folder.stored() && is_blob(path, companion.name);
+    companion.file =
+        within(blob ? File::open(path / companion.name) : folder.open_member(companion.name),
+               companion.name == kConfigFile ? kMaxConfigBytes : kMaxCompanionBytes);
+  }
+  return out;
+}
+
 void read_config(const File& file, Companions& out) {
   std::string text(file.size(), '\0');
   file.read_at(0, std::as_writable_bytes(std::span(text)));
@@ -53,7 +72,7 @@ void read_config(const File& file, Companions& out) {
 void rewrite_config(Companions& companions, Json::Object members) {
   companions.config = Json(std::move(members));
   for (Companion& companion : companions.files) {
-    if (companion.name == kConfig) companion.text = to_text(*companions.config, 2) + "\n";
+    if (companion.name == kConfigFile) companion.text = to_text(*companions.config, 2) + "\n";
   }
 }
 
@@ -65,32 +84,57 @@ bool is_model_companion(std::string_view name) {
          name.ends_with(".jinja") || name.ends_with(".tiktoken");
 }
 
+bool is_tokenizer_file(std::string_view name) {
+  constexpr std::array<std::string_view, 4> kOthers = {
+      "config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"};
+  return is_model_companion(name) &&
+         std::find(kOthers.begin(), kOthers.end(), name) == kOthers.end();
+}
+
 Companions open_companions(const fs::path& path) {
   Companions out;
   if (!is_folder(path)) {
-    out.files.push_back({kConfig, within(File::open(path), kMaxConfigBytes), std::nullopt});
+    out.files.push_back({kConfigFile, folder_of_place(path).native(),
+                         within(File::open(path), kMaxConfigBytes), std::nullopt});
     read_config(*out.files[0].file, out);
     return out;
   }
-  const Directory folder = Directory::open(path);
-  for (const std::string& name : folder.list()) {
-    if (is_model_companion(name)) out.files.push_back({name, nullptr, std::nullopt});
-  }
-  std::sort(out.files.begin(), out.files.end(),
-            [](const Companion& a, const Companion& b) { return a.name < b.name; });
-  for (Companion& companion : out.files) {
-    const bool config = companion.name == kConfig;
-    // What a link leads to outside of the folder is not the model's, and would be published with
-    // it.
-    const bool blob = !folder.stored() && is_blob(path, companion.name);
-    companion.file =
-        within(blob ? File::open(path / companion.name) : folder.open_member(companion.name),
-               config ? kMaxConfigBytes : kMaxCompanionBytes);
-    if (config) read_config(*companion.file, out);
+  out.files = open_files(path, is_model_companion);
+  for (const Companion& companion : out.files) {
+    if (companion.name == kConfigFile) read_config(*companion.file, out);
   }
   if (!out.config)
-    throw Error(ErrorCode::kNotFound, escape((path / kConfig).native()) + ": no such file");
+    throw Error(ErrorCode::kNotFound, escape((path / kConfigFile).native()) + ": no such file");
   return out;
+}
+
+std::vector<Companion> open_tokenizer(const fs::path& folder) {
+  return open_files(folder, is_tokenizer_file);
+}
+
+Json with_vocabulary(const Json& config, std::int64_t old_rows, std::int64_t rows) {
+  Json::Object members = *config.as_object();
+  bool outermost = false;
+  for (auto& [key, value] : members) {
+    if (key == kVocabularySize && value.as_int() != nullptr) {
+      value = rows;
+      outermost = true;
+    }
+  }
+  for (auto& [key, value] : members) {
+    const Json* const inside = value.find(kVocabularySize);
+    if (inside != nullptr && inside->as_int() != nullptr &&
+        (!outermost || *inside->as_int() == old_rows))
+      value = with_vocabulary(value, old_rows, rows);
+  }
+  return Json(std::move(members));
+}
+
+Json with_member(const Json& config, const std::string& name, Json value) {
+  Json::Object members = *config.as_object();
+  std::erase_if(members, [&](const auto& member) { return member.first == name; });
+  members.emplace_back(name, std::move(value));
+  return Json(std::move(members));
 }
 
 std::optional<std::string> set_config_dtype(Companions& companions, DType dtype) {

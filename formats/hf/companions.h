@@ -3,6 +3,7 @@
 // chat templates.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -16,8 +17,11 @@
 
 namespace fsdp::formats::hf {
 
+inline constexpr const char* kConfigFile = "config.json";
+
 struct Companion {
   std::string name;
+  std::string folder;                // that it lies in, as it was named
   std::shared_ptr<const File> file;  // where it is copied from
   std::optional<std::string> text;   // what is written instead
 };
@@ -25,6 +29,7 @@ struct Companion {
 struct Companions {
   std::optional<Json> config;  // of config.json
   std::string config_name;     // its path, for messages
+  bool found = false;          // nobody named them (companion_search.h)
   std::vector<Companion> files;
 };
 
@@ -32,11 +37,24 @@ struct Companions {
 // among them.
 bool is_model_companion(std::string_view name);
 
+// Returns whether it is one of the files of a tokenizer and its templates.
+bool is_tokenizer_file(std::string_view name);
+
 // Opens the companions of a folder; of a file, it is taken for config.json alone.
 // A link in a folder stays in it, except into the blobs of the hub's cache.
 // Throws: kNotFound, kJson, kLimitSize for a file that is larger than any such file, kPathEscape,
 // kIo.
 Companions open_companions(const std::filesystem::path& path);
+
+// Opens the files of a tokenizer that a folder has.  Throws: like open_companions.
+std::vector<Companion> open_tokenizer(const std::filesystem::path& folder);
+
+// Returns a configuration with another vocabulary: `rows` as its vocab_size, and as each other one
+// inside it (text_config, decoder) that is `old_rows`.
+Json with_vocabulary(const Json& config, std::int64_t old_rows, std::int64_t rows);
+
+// Returns a configuration with another value of a member.
+Json with_member(const Json& config, const std::string& name, Json value);
 
 // Lets config.json name this dtype, in the member that it has for it.  Returns the old name if it
 // was another one.

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -20,15 +21,25 @@ constexpr std::size_t kFewestTensors = 2;
 using Shapes =
     std::map<std::string_view, std::vector<std::int64_t>>;  // by the names behind a front
 
-bool tells_of_copy(std::string_view front) {
-  constexpr std::array<std::string_view, 8> kWords = {"ema",    "teacher", "student", "target",
-                                                      "shadow", "swa",     "average", "momentum"};
-  while (!front.empty()) {
-    const std::size_t end = std::min(front.find('_'), front.size());
-    if (std::find(kWords.begin(), kWords.end(), front.substr(0, end)) != kWords.end()) return true;
-    front.remove_prefix(std::min(end + 1, front.size()));
+constexpr std::array<std::string_view, 5> kAverages = {"ema", "swa", "shadow", "average",
+                                                       "averaged"};
+constexpr std::array<std::string_view, 4> kOtherCopies = {"teacher", "student", "target",
+                                                          "momentum"};
+
+// Returns whether one of the words of a key is among `words`.
+bool has_word(std::string_view key, std::span<const std::string_view> words) {
+  while (!key.empty()) {
+    const std::size_t end = std::min(key.find_first_of("_.-"), key.size());
+    std::string word(key.substr(0, end));
+    for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    if (std::find(words.begin(), words.end(), word) != words.end()) return true;
+    key.remove_prefix(std::min(end + 1, key.size()));
   }
   return false;
+}
+
+bool tells_of_copy(std::string_view front) {
+  return has_word(front, kAverages) || has_word(front, kOtherCopies);
 }
 
 // Returns what all names begin with, up to a dot: "model." of "model.net.w" and "model.ema.w".
@@ -61,6 +72,10 @@ bool is_copy_among(const std::vector<std::string>& fronts, const std::string& ow
 }
 
 }  // namespace
+
+bool is_average(std::string_view place) {
+  return has_word(place, kAverages);
+}
 
 std::vector<std::string> flat_models(const Value& tensors) {
   std::vector<std::string_view> names;

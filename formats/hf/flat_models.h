@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/pickle/value.h"
@@ -15,6 +16,10 @@ namespace fsdp::formats::hf {
 // same shapes, if one of the fronts tells of a copy: it contains another of them, or a word such as
 // ema, teacher or target.  Nothing if there are no two such fronts.
 std::vector<std::string> flat_models(const Value& tensors);
+
+// Returns whether a key of a model says that it holds averages of weights: one of its words is ema,
+// swa, shadow, average or averaged.
+bool is_average(std::string_view place);
 
 // Returns the tensors whose names begin with `front` and a dot, without that.
 Value tensors_below(const Value& tensors, const std::string& front);

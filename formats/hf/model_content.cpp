@@ -118,7 +118,14 @@ std::vector<FoundModel> find_models(const Value& content) {
   const std::vector<StatePart> parts = state_parts_of(content);
   std::vector<FoundModel> out;
   for (const StatePart& part : parts) {
-    if (part.kind == PartKind::kModel) out.push_back(model_at(content, parts, part));
+    if (part.kind != PartKind::kModel) continue;
+    FoundModel found = model_at(content, parts, part);
+    const std::vector<std::string> beside = flat_models(found.tensors);
+    for (const std::string& name : beside) {
+      out.push_back({found.place.empty() ? name : found.place + "." + name,
+                     tensors_below(found.tensors, name), found.values});
+    }
+    if (beside.empty()) out.push_back(std::move(found));
   }
   return out;
 }

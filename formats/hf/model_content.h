@@ -27,7 +27,8 @@ struct FoundModel {
 // an optimizer stand among the tensors (loose_states.h).
 FoundModel find_model(const Checkpoint& source, const Value& content, const std::string& place);
 
-// Returns all models of `content`; none is no error.
+// Returns all models of `content`, those beside each other in one flat state dict as well
+// (flat_models.h); none is no error.
 std::vector<FoundModel> find_models(const Value& content);
 
 std::vector<std::string> names_of(const Value& tensors);

@@ -50,7 +50,9 @@ def companions(tmp, model, name="published"):
 
 
 def export(*args):
-    return run("export", *args, "--force")
+    said = run("export", *args, "--force", "--check")
+    check("checked: " in said and "loads with: " in said, said)
+    return said
 
 
 def same_model(folder, model, dtype=torch.float32):

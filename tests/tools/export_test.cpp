@@ -6,6 +6,7 @@
 
 #include "formats/base/json.h"
 #include "tests/tools/run_cli.h"
+#include "tests/tools/tiny_model.h"
 
 namespace fsdp::cli {
 namespace {
@@ -78,57 +79,6 @@ TEST_F(ExportTest, a_map_of_ones_own_is_applied) {
   const CliResult diff = run_cli({"diff", path("i"), golden_path(kFolder), "-k", "app.model.**"});
   EXPECT_EQ(diff.status, 0) << diff.out << diff.err;
 }
-
-// Tiny Llama and GPT-2 models, as state_dict() of transformers' classes names them.
-struct TinyModel {
-  std::string header;
-  std::uint64_t bytes = 0;
-
-  void add(const std::string& name, const std::vector<std::int64_t>& shape) {
-    std::uint64_t numel = 1;
-    std::string sizes;
-    for (const std::int64_t size : shape) {
-      numel *= static_cast<std::uint64_t>(size);
-      sizes += (sizes.empty() ? "" : ",") + std::to_string(size);
-    }
-    header += (header.empty() ? "" : ",") +
-              ("\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" + sizes + "],\"data_offsets\":[") +
-              std::to_string(bytes) + "," + std::to_string(bytes + 4 * numel) + "]}";
-    bytes += 4 * numel;
-  }
-  void write(const std::string& path) const {
-    const std::string text = "{" + header + "}";
-    std::string file;
-    for (std::size_t i = 0; i < 8; ++i)
-      file.push_back(static_cast<char>((text.size() >> (8 * i)) & 0xFFU));
-    write_file(path, file + text + std::string(bytes, '\0'));
-  }
-};
-
-TinyModel gpt2(const std::string& front = "", std::int64_t positions = 6) {
-  TinyModel model;
-  model.add(front + "transformer.wte.weight", {10, 8});
-  model.add(front + "transformer.wpe.weight", {positions, 8});
-  const std::string layer = front + "transformer.h.0.";
-  for (const char* norm : {"ln_1.", "ln_2."}) {
-    model.add(layer + norm + "weight", {8});
-    model.add(layer + norm + "bias", {8});
-  }
-  model.add(layer + "attn.c_attn.weight", {8, 24});
-  model.add(layer + "attn.c_attn.bias", {24});
-  model.add(layer + "attn.c_proj.weight", {8, 8});
-  model.add(layer + "attn.c_proj.bias", {8});
-  model.add(layer + "mlp.c_fc.weight", {8, 32});
-  model.add(layer + "mlp.c_fc.bias", {32});
-  model.add(layer + "mlp.c_proj.weight", {32, 8});
-  model.add(layer + "mlp.c_proj.bias", {8});
-  model.add(front + "transformer.ln_f.weight", {8});
-  model.add(front + "transformer.ln_f.bias", {8});
-  return model;
-}
-
-constexpr const char* kGpt2Config =
-    R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 6, "vocab_size": 10})";
 
 TEST_F(ExportTest, the_class_of_the_configuration_decides) {
   write_file(path("config.json"), kGpt2Config);

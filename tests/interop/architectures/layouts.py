@@ -88,8 +88,8 @@ class Sample:
         self.values, self.file, self.module, self.tied = values, file, module, tied
 
 
-def layouts(name, config):
-    """Returns the names and shapes in files, those of the modules, and the tied ones: {name: that it equals}."""
+def reverted(name, config):
+    """Returns the model on the meta device, its tensors by the names of its modules and by those of its files, and the tied ones."""
     with torch.device("meta"), no_init_weights(), contextlib.redirect_stdout(None):
         model = getattr(transformers, name)(config)
     state = {key: value for key, value in model.state_dict().items()}
@@ -99,9 +99,32 @@ def layouts(name, config):
     ignored = [re.compile(pattern) for pattern in getattr(model, "_keys_to_ignore_on_save", None) or []]
     kept = {key: value for key, value in kept.items() if not any(pattern.search(key) for pattern in ignored)}
     changes = [one for one in get_model_conversion_mapping(model, add_legacy=False) if not isinstance(one, PrefixChange)]
-    file = revert_weight_conversion(model, dict(kept)) if changes else kept
+    return kept, revert_weight_conversion(model, dict(kept)) if changes else kept, tied
+
+
+def layouts(name, config):
+    """Returns the names and shapes in files, those of the modules, and the tied ones: {name: that it equals}."""
+    kept, file, tied = reverted(name, config)
     shapes = lambda found: {key: tuple(value.shape) for key, value in found.items()}
     return shapes(file), shapes(kept), tied
+
+
+def renames(name, config):
+    """Returns {name in files: name of its module} where they differ, numbers as {}; None if tensors are more than renamed."""
+    kept, file, _ = reverted(name, config)
+    module = {id(value): key for key, value in kept.items()}
+    if len(module) != len(kept) or len(file) != len(kept) or any(id(value) not in module for value in file.values()):
+        return None
+    number = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)")
+    found, literal = {}, set()
+    for key, value in file.items():
+        other = module[id(value)]
+        pattern, of = number.sub("{}", key), number.sub("{}", other)
+        if number.findall(key) != number.findall(other) or found.setdefault(pattern, of) != of:
+            literal.add(pattern)
+    out = {pattern: of for pattern, of in found.items() if pattern not in literal and pattern != of}
+    out.update({key: module[id(value)] for key, value in file.items() if number.sub("{}", key) in literal})
+    return out
 
 
 def sample(model_type, name, changes):

@@ -8,7 +8,8 @@ Each line is a model type:
     type, main (the usual class), sub (types of the configurations inside), defaults and alias (see formats/hf/config_values.h)
     tails:    [conditions, ranges, sizes, 1 if it may be missing], for several entries each
     entries:  [name, number of the tail]; a name that begins with ~ has the front of the class
-    classes:  front, file and module (differences of entries' numbers), tied, ignored (names that from_pretrained passes over)
+    classes:  front, file and module (differences of entries' numbers), renames (of files to modules, numbers as {}; none if tensors
+              are more than renamed), tied, ignored (names that from_pretrained passes over)
 """
 import json
 import re
@@ -103,6 +104,8 @@ def packed(found):
                 number = tails.setdefault(tail, len(tails))
                 numbers.append(entries.setdefault((word, number), len(entries)))
             own[which] = [b - a for a, b in zip([0, *numbers], numbers)]
+        if made.get("renames"):
+            own["renames"] = made["renames"]
         own["tied"] = made["tied"]
         own["ignored"] = ignored_by(name)
         classes[name] = own

@@ -159,6 +159,8 @@ class Verification(Answer):
     integrity: Optional[SealState]
     parts: List[Part]
     findings: List[Finding]
+    compared: Optional[bool] = None   # with a configuration
+    architecture: Optional[str] = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,8 @@ class Verified:
     integrity: Optional[SealState] = None
     parts: Optional[List[Part]] = None
     findings: Optional[List[Finding]] = None
+    compared: Optional[bool] = None
+    architecture: Optional[str] = None
     code: Optional[str] = None
     message: Optional[str] = None
 

@@ -71,6 +71,7 @@ class VocabularyResized(Written):
     guessed: bool   # the tables were found by their names
     resized: List[ResizedTensor]
     alike: List[str]
+    architecture: Optional[str]
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ class Exported(Written):
     guessed: bool
     architecture: Optional[str]
     copied: List[str]
+    config: Optional[str]   # the config.json that was used
     config_dtype: Optional[str]
+    check: bool             # the folder was read again
     parameters: Optional[Dict[str, int]] = None
     steps: Optional[List[MapStep]] = None
     optimizers: Optional[int] = None
@@ -147,6 +150,8 @@ class Exported(Written):
 class Imported(Written):
     under: str
     map: Optional[str]
+    architecture: Optional[str]
+    renamed: Optional[Dict[str, str]] = None   # names of files, and of modules
     parameters: Optional[Dict[str, int]] = None
     steps: Optional[List[MapStep]] = None
     optimizers: Optional[int] = None
@@ -163,6 +168,7 @@ class Merged(Written):
     added: int
     untied: bool
     notes: List[str]
+    architecture: Optional[str]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/model_finding.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "formats/base/error.h"
+#include "formats/base/text.h"
+#include "formats/files/no_answer.h"
+#include "formats/hf/companions.h"
+#include "tools/conversion.h"
+#include "tools/named_model.h"
+#include "tools/remedy.h"
+
+namespace fsdp::cli {
+
+ModelFinding find_in_model(const CommonOptions& common, const std::string& config) {
+  const formats::hf::Companions companions = formats::hf::open_companions(config);
+  ModelRequest request;
+  request.choice.config = companions.config_name;
+  request.dry_run = true;
+  ConversionOptions conversion;
+  conversion.by_module = true;
+  conversion.strip_prefixes = {"auto"};
+  conversion.strip_unasked = true;
+  ModelFinding out;
+  ReportExtras extras;
+  const std::string place = formats::escape(common.path) + ": ";
+  try {
+    prepare_conversion("safetensors", conversion, common,
+                       [&](const formats::Checkpoint& source, const formats::Value& content,
+                           ReportExtras& unused) {
+                         NamedModel model =
+                             named_model(source, content, companions, request, extras);
+                         unused = {};
+                         return std::move(model.result);
+                       });
+  } catch (const Error& error) {
+    if (formats::is_no_answer(error.code())) throw;
+    std::string message = message_of(error);
+    if (message.starts_with(place)) message.erase(0, place.size());
+    // What a verb that writes would take instead.
+    message.resize(std::min(message.find("; --"), message.size()));
+    out.finding = {.code = error.code(),
+                   .message = std::move(message),
+                   .file = {},
+                   .key = {},
+                   .bytes = {},
+                   .severity = formats::Finding::Severity::kDamage,
+                   .hint = error.hint()};
+  }
+  out.lines = std::move(extras.lines);
+  for (auto& [name, value] : extras.members) {
+    if (name == "architecture") out.architecture = std::move(value);
+  }
+  return out;
+}
+
+}  // namespace fsdp::cli
