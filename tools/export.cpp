@@ -160,10 +160,11 @@ class ExportVerb : public Verb {
     const ConfiguredModel model(companions);
     const Json* const classes = companions.config->find("architectures");
     const Json::Array* const named = classes == nullptr ? nullptr : classes->as_array();
-    std::string name = model.architecture() ? model.architecture()->name() : "AutoModel";
-    if (!model.architecture() && named != nullptr && named->size() == 1 &&
+    std::string name = model.architecture() ? model.architecture()->name() : "";
+    if (name.empty() && named != nullptr && named->size() == 1 &&
         (*named)[0].as_string() != nullptr)
       name = formats::escape(*(*named)[0].as_string());
+    if (name.empty()) return "loads with: the code of its class, which config.json does not name";
     return cat("loads with: ", name, ".from_pretrained(",
                formats::quote(conversion_.writing.destination), ")");
   }

@@ -17,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kLevels = 3;  // the checkpoint, a step, and a run
+constexpr std::array<const char*, 3> kModelFields = {"model_type", "architectures",
+                                                     "tie_word_embeddings"};
 constexpr std::array<const char*, 3> kFolders = {"", "huggingface", "tokenizer"};
 
 fs::path around(const fs::path& folder) {
@@ -46,8 +48,8 @@ bool names_a_model(const fs::path& folder) {
   if (!exists_at(path)) return false;
   try {
     const Companions own = open_companions(path);
-    return own.config->find("model_type") != nullptr ||
-           own.config->find("architectures") != nullptr;
+    return std::any_of(kModelFields.begin(), kModelFields.end(),
+                       [&](const char* field) { return own.config->find(field) != nullptr; });
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kJson) return false;
     throw;

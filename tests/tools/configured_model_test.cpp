@@ -97,21 +97,6 @@ TEST_F(ConfiguredModelTest, averages_are_taken_where_they_are_asked_for) {
   EXPECT_THAT(run_cli({"export", step_, path("x"), "--ema"}).err, HasSubstr("error[KEY]"));
 }
 
-TEST_F(ConfiguredModelTest, verify_compares_the_model_with_a_configuration) {
-  const CliResult sound = run_cli({"verify", step_, "--config", path("run")});
-  EXPECT_EQ(sound.status, 0) << sound.err;
-  EXPECT_THAT(sound.out, HasSubstr("compared: 16 tensors with those of GPT2LMHeadModel"));
-  gpt2("", 7).write(step_);
-  EXPECT_EQ(run_cli({"verify", step_}).status, 0);
-  const CliResult other = run_cli({"verify", step_, "--config", path("run")});
-  EXPECT_EQ(other.status, 1);
-  EXPECT_THAT(other.out,
-              HasSubstr("damage[SHAPE]: 'transformer.wpe.weight' [7, 8], expected [6, 8]"));
-  const CliResult json = run_cli({"verify", step_, "--config", path("run"), "--json"});
-  EXPECT_EQ(*formats::parse_json(json.out).find("verdict")->as_string(), "damaged");
-  EXPECT_TRUE(*formats::parse_json(json.out).find("compared")->as_bool());
-}
-
 TEST_F(ConfiguredModelTest, resize_vocab_holds_its_tables_against_the_class) {
   const CliResult right = run_cli(
       {"resize-vocab", step_, path("o.safetensors"), "--size", "12", "--table", "**.wte.weight"});

@@ -5,6 +5,7 @@
 #include "formats/base/json.h"
 #include "formats/zip/reader.h"
 #include "tests/tools/run_cli.h"
+#include "tests/tools/tiny_model.h"
 
 namespace fsdp::cli {
 namespace {
@@ -164,6 +165,26 @@ INSTANTIATE_TEST_SUITE_P(
         VerdictCase{"unsafe", "unsafe", "unsafe, 1 finding", "unsafe[GLOBAL]: ", 1, 1},
         VerdictCase{"damaged", "damaged", "damaged, 1 finding", "damage[SHARD_MISSING]: ", 1, 1}),
     [](const auto& verdict) { return std::string(verdict.param.name); });
+
+using VerifyConfigTest = CliTest;
+
+TEST_F(VerifyConfigTest, the_model_is_compared_with_a_configuration) {
+  const std::string model = path("m.safetensors");
+  write_file(path("config.json"), kGpt2Config);
+  gpt2().write(model);
+  const CliResult sound = run_cli({"verify", model, "--config", folder().native()});
+  EXPECT_EQ(sound.status, 0) << sound.err;
+  EXPECT_THAT(sound.out, HasSubstr("compared: 16 tensors with those of GPT2LMHeadModel"));
+  gpt2("", 7).write(model);
+  EXPECT_EQ(run_cli({"verify", model}).status, 0);
+  const CliResult other = run_cli({"verify", model, "--config", folder().native()});
+  EXPECT_EQ(other.status, 1);
+  EXPECT_THAT(other.out,
+              HasSubstr("damage[SHAPE]: 'transformer.wpe.weight' [7, 8], expected [6, 8]"));
+  const CliResult json = run_cli({"verify", model, "--config", folder().native(), "--json"});
+  EXPECT_EQ(*formats::parse_json(json.out).find("verdict")->as_string(), "damaged");
+  EXPECT_TRUE(*formats::parse_json(json.out).find("compared")->as_bool());
+}
 
 }  // namespace
 }  // namespace fsdp::cli

@@ -9,7 +9,7 @@ ORDER = ["MODEL_FOR_CAUSAL_LM", "MODEL_FOR_IMAGE_TEXT_TO_TEXT", "MODEL_FOR_MULTI
 
 
 # What is looked at in the other classes of a type; the rest they share with the usual one.
-MOST_SECONDS = 120   # of a type
+MOST_SECONDS = 120   # of a processor, of a type
 SHALLOW = re.compile(r"(^|\.)(hidden_size|d_model|n_embd|embed_dim|dim|vocab_size|tie_word_embeddings|num_hidden_layers|n_layers?|num_layers|"
                      r"encoder_layers|decoder_layers)$")
 
@@ -148,14 +148,14 @@ def too_long(*_):
 
 
 def guarded(model_type):
-    signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(MOST_SECONDS)
+    signal.signal(signal.SIGPROF, too_long)
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
     try:
         return of_type(model_type)
     except (Exception, TooLong) as error:
         return {"type": model_type, "classes": {}, "not_made": {"*": f"{type(error).__name__}: {str(error)[:200]}"}, "error": traceback.format_exc()[-600:]}
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 if __name__ == "__main__":
