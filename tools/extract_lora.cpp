@@ -94,9 +94,10 @@ class ExtractLoraVerb : public Verb {
     options.replaced = [](std::string_view file) {
       return file == kMatrices || file == kConfig || file == "README.md";
     };
-    const auto output = formats::hf::plan_model_output(
-        *result.checkpoint, result.content, writing_.destination, options,
-        std::numeric_limits<std::uint64_t>::max(), {{kConfig, {}, nullptr, result.config}}, kMatrices);
+    const auto output =
+        formats::hf::plan_model_output(*result.checkpoint, result.content, writing_.destination,
+                                       options, std::numeric_limits<std::uint64_t>::max(),
+                                       {{kConfig, {}, nullptr, result.config}}, kMatrices);
     return write_output(name(), *result.checkpoint, *output, writing_, common, streams,
                         extras_of(result, common, streams));
   }

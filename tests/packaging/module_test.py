@@ -236,7 +236,8 @@ class ModuleTest(unittest.TestCase):
         self.assertEqual((mapped.parameters, mapped.optimizers), ({"rows": 40}, 1))
         self.assertEqual([(one.from_[0].shape, one.to[0].shape, one.do) for one in mapped.steps if one.to[0].key == "e"],
                          [([38, 26], [40, 26], ["pad"])])
-        exported = fsdp_ckpt.export_model(FOLDER, self.path("exported"), dtype="bf16")
+        exported = fsdp_ckpt.export_model(FOLDER, self.path("exported"), dtype="bf16", read_again=True)
+        self.assertTrue(exported.check)
         self.assertEqual((exported.model, exported.map, exported.guessed, exported.steps), ("app.model", None, True, None))
         imported = fsdp_ckpt.import_model(self.path("exported"), self.path("imported"), map="none", under="model", world_size=2)
         self.assertEqual((imported.under, imported.format, imported.tensors), ("model", "dcp", 23))
@@ -246,7 +247,7 @@ class ModuleTest(unittest.TestCase):
 
     def test_every_option_is_a_parameter(self):
         known = {"rename": "names", "no_sync": "sync", "no_verify": "verify_rest", "all": "all_elements", "globals": None,
-                 "set": "parameters", "from": "from_"}
+                 "set": "parameters", "from": "from_", "check": "read_again"}
         functions = {"set": "set_values", "map": "map_model", "export": "export_model", "import": "import_model"}
         status, text, _ = fsdp_ckpt.run("--help")
         self.assertEqual(status, 0)

@@ -123,21 +123,23 @@ def inspect_globals(path: Path, *, keys: Globs = None, exclude: Globs = None, al
 
 
 def verify(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
+           config: Optional[Path] = None,
            keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
            max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Verification:
     """Looks for every damage; raises if there is one, with the findings."""
     return _asked(Verification, "verify", [_path(path)], {
-        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
-        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal,
+        "config": None if config is None else _path(config), "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def verify_run(*paths: Path, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
+               config: Optional[Path] = None,
                keys: Globs = None, exclude: Globs = None, allow_global: Globs = None, threads: Optional[int] = None,
                max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> RunVerification:
     """Verifies each checkpoint of the folder of a run, or of several paths; `newest_sound` is the one to go on from."""
     return _asked(RunVerification, "verify", [_path(path) for path in paths], {
-        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal, "keys": keys,
-        "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
+        "fast": fast, "strict": strict, "require_checksums": require_checksums, "require_seal": require_seal,
+        "config": None if config is None else _path(config), "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
 
 
 def latest(path: Path, *, fast: bool = False, strict: bool = False, require_checksums: bool = False, require_seal: bool = False,
@@ -254,21 +256,22 @@ def map_model(rules: Path, path: Path, out: Path, *, parameters: Optional[Mappin
 
 
 def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] = None, parameters: Optional[Mapping[str, int]] = None,
-                 config: Optional[Path] = None, model: Optional[str] = None, incomplete: bool = False, dtype: Optional[str] = None,
-                 max_shard_size: Size = None, strip_prefix: Globs = None, dry_run: bool = False, force: bool = False,
+                 config: Optional[Path] = None, model: Optional[str] = None, ema: bool = False, incomplete: bool = False, dtype: Optional[str] = None,
+                 max_shard_size: Size = None, strip_prefix: Globs = None, read_again: bool = False, dry_run: bool = False, force: bool = False,
                  sync: bool = True, resume: bool = False, seal: bool = False, keys: Globs = None, exclude: Globs = None,
                  allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None, check: bool = True) -> Exported:
-    """Writes the model as the folder that from_pretrained loads, the verb `export`."""
+    """Writes the model as the folder that from_pretrained loads, the verb `export`; `read_again` is its --check."""
     return _asked(Exported, "export", [_path(path), _path(out)], {
         "to": to, "map": None if map is None else _path(map), "set": _assignments(parameters),
-        "config": None if config is None else _path(config), "model": model, "incomplete": incomplete, "dtype": dtype,
-        "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "resume": resume,
+        "config": None if config is None else _path(config), "model": model, "ema": ema, "incomplete": incomplete, "dtype": dtype,
+        "max_shard_size": max_shard_size, "strip_prefix": strip_prefix, "check": read_again, "dry_run": dry_run,
+        "force": force, "sync": sync, "resume": resume,
         "seal": seal, "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
 
 
 def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, parameters: Optional[Mapping[str, int]] = None,
-                 config: Optional[Path] = None, under: Optional[str] = None, to: Optional[str] = None,
+                 config: Optional[Path] = None, under: Optional[str] = None, incomplete: bool = False, to: Optional[str] = None,
                  world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None,
                  drop_values: bool = False, strip_prefix: Globs = None, dry_run: bool = False, force: bool = False,
                  sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
@@ -276,7 +279,7 @@ def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, paramet
     """Writes a published model as the checkpoint that a trainer loads, the verb `import`."""
     return _asked(Imported, "import", [_path(path), _path(out)], {
         "from": from_, "map": _path(map), "set": _assignments(parameters), "config": None if config is None else _path(config),
-        "under": under, "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size,
+        "under": under, "incomplete": incomplete, "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size,
         "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal,
         "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)
@@ -307,14 +310,15 @@ def set_values(path: Path, out: Path, assignments: Optional[Dict[str, Any]] = No
 
 
 def resize_vocab(path: Path, out: Path, size: int, *, table: Globs = None, fill: Optional[str] = None, seed: Optional[int] = None,
-                 std: Optional[float] = None, to: Optional[str] = None, world_size: Optional[int] = None, dtype: Optional[str] = None,
-                 max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None, dry_run: bool = False,
+                 std: Optional[float] = None, config: Optional[Path] = None, to: Optional[str] = None,
+                 world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None, drop_values: bool = False, strip_prefix: Globs = None, dry_run: bool = False,
                  force: bool = False, sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None,
                  allow_global: Globs = None, threads: Optional[int] = None, max_memory: Size = None, progress: OnProgress = None,
                  check: bool = True) -> VocabularyResized:
     """Gives the embedding and the output layer `size` tokens, and the optimizer's state with them."""
     return _asked(VocabularyResized, "resize-vocab", [_path(path), _path(out)], {
-        "size": size, "table": table, "fill": fill, "seed": seed, "std": None if std is None else repr(float(std)), "to": to,
+        "size": size, "table": table, "fill": fill, "seed": seed, "std": None if std is None else repr(float(std)),
+        "config": None if config is None else _path(config), "to": to,
         "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size, "drop_values": drop_values,
         "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal, "keys": keys,
         "exclude": exclude, "allow_global": allow_global, "threads": threads, "max_memory": max_memory}, progress, check)
