@@ -200,11 +200,16 @@ ModelDifferences Architecture::compared(const Expected& expected,
 ModuleNames Architecture::module_names(const NamedShapes& tensors) const {
   ModuleNames out;
   if (layouts_.size() < 2 || !differences(tensors).as_files) return out;
-  out.known = !renames_.empty();
-  for (const auto& [name, shape] : tensors) {
-    std::string module = translated(renames_, name);
-    if (!module.empty()) out.renamed.emplace(name, std::move(module));
+  NamedShapes modules = tensors;
+  for (auto& [name, shape] : modules) {
+    const std::string module = translated(renames_, name);
+    if (module.empty()) continue;
+    out.renamed.emplace(name, module);
+    name = module;
   }
+  const ModelDifferences found = compared(layouts_[1], modules);
+  out.known = !renames_.empty() && found.unexpected.empty() && found.shapes.empty();
+  if (!out.known) out.renamed.clear();
   return out;
 }
 

@@ -57,7 +57,8 @@ class Architecture {
   ModelDifferences differences(const NamedShapes& tensors) const;
 
   // Returns the names of modules for tensors that have names of files; no others if `tensors` have
-  // those of modules already.
+  // those of modules already.  They are known if the modules have tensors of these names and
+  // shapes.
   ModuleNames module_names(const NamedShapes& tensors) const;
 
  private:

@@ -108,6 +108,23 @@ TEST(ArchitectureTest, fronts_are_found_by_what_fits) {
   EXPECT_EQ(fit_to(*found, llama_tensors()).strip, "");
 }
 
+TEST(ArchitectureTest, modules_name_what_files_hold) {
+  const char* const config =
+      R"({"model_type": "gpt_neox", "architectures": ["GPTNeoXForCausalLM"], "hidden_size": 8, "vocab_size": 10})";
+  std::string unknown;
+  const auto found = Architecture::of(parse_json(config), unknown);
+  ASSERT_TRUE(found) << unknown;
+  const ModuleNames names = found->module_names({{"embed_out.weight", {10, 8}}});
+  EXPECT_TRUE(names.known);
+  EXPECT_THAT(names.renamed, ElementsAre(std::pair<const std::string, std::string>(
+                                 "embed_out.weight", "lm_head.weight")));
+  // Modules that nobody knows get no names.
+  EXPECT_FALSE(
+      found->module_names({{"embed_out.weight", {10, 8}}, {"embed_in.weight", {11, 8}}}).known);
+  EXPECT_THAT(found->module_names({{"lm_head.weight", {10, 8}}}).renamed, IsEmpty());
+  EXPECT_THAT(Architecture::of(llama(), unknown)->module_names(llama_tensors()).renamed, IsEmpty());
+}
+
 TEST(ArchitectureTest, what_nobody_has_data_of_is_said) {
   std::string unknown;
   EXPECT_FALSE(Architecture::of(parse_json(R"({"model_type": "own"})"), unknown));

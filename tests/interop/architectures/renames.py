@@ -12,6 +12,23 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import layouts
 
 
+def renames_of(model_type, name):
+    """What is renamed in the small configuration, and in those with one flag changed; None if tensors are more than renamed."""
+    changes, _ = layouts.small(model_type, name)
+    found = layouts.renames(name, layouts.config_of(model_type, changes))
+    values = layouts.resolved(layouts.config_of(model_type, changes))
+    flags = [path for path, value in values.items() if isinstance(value, bool) and not layouts.SKIPPED.search(path)]
+    for path in flags if found is not None else ():
+        try:
+            more = layouts.renames(name, layouts.config_of(model_type, {**changes, path: not values[path]}))
+        except Exception:   # this class cannot be made so
+            continue
+        if any(found.get(key, of) != of for key, of in (more or {}).items()):
+            return None
+        found.update(more or {})
+    return found
+
+
 def main(path):
     with open(path) as file:
         lines = [json.loads(line) for line in file]
@@ -20,8 +37,7 @@ def main(path):
             if "module" not in made or "renames" in made:
                 continue
             try:
-                changes, _ = layouts.small(found["type"], name)
-                made["renames"] = layouts.renames(name, layouts.config_of(found["type"], changes))
+                made["renames"] = renames_of(found["type"], name)
             except Exception as error:
                 made["renames"] = None
                 print(f"{name}: {type(error).__name__}: {str(error)[:100]}", file=sys.stderr)
