@@ -5,7 +5,6 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
-#include "formats/hf/architecture_fit.h"
 #include "formats/hf/companion_search.h"
 #include "formats/hf/completeness.h"
 #include "formats/hf/flat_models.h"
@@ -75,6 +74,19 @@ ConfiguredModel::ConfiguredModel(const Companions& companions) : companions_(com
   } else {
     unknown_ = "without a --config";
   }
+}
+
+Value ConfiguredModel::renamed(const Value& tensors, const formats::hf::ArchitectureFit& fit,
+                               ReportExtras& extras) const {
+  if (fit.same()) return tensors;
+  std::string how;
+  if (!fit.strip.empty())
+    how = cat("without ", formats::quote(fit.strip, kMostNameBytes), " in front");
+  if (!fit.add.empty()) how = cat("with ", formats::quote(fit.add, kMostNameBytes), " in front");
+  if (fit.early) how += cat(how.empty() ? "" : ", ", ".gamma and .beta as .weight and .bias");
+  extras.lines.push_back(cat("names: ", how, ", as ", architecture_->name(), " has them"));
+  return formats::hf::renamed_tensors(tensors,
+                                      [&](const std::string& name) { return fit.renamed(name); });
 }
 
 void ConfiguredModel::require(const std::string& path, const Value& tensors, bool incomplete,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/hf/architecture.h"
+#include "formats/hf/architecture_fit.h"
 #include "formats/hf/companions.h"
 #include "formats/pickle/value.h"
 #include "tools/writing.h"
@@ -29,6 +30,10 @@ class ConfiguredModel {
   // Nothing if there are no data of it; then `unknown` says why.
   const std::optional<formats::hf::Architecture>& architecture() const { return architecture_; }
   const std::string& unknown() const { return unknown_; }
+
+  // Returns the tensors under the names of a fit, and tells the report what changed.
+  formats::Value renamed(const formats::Value& tensors, const formats::hf::ArchitectureFit& fit,
+                         ReportExtras& extras) const;
 
   // Compares a model, its tensors by their names, with the class; where there are no data, with
   // itself: its layers with each other, and its embedding with the configuration.  Tells the report

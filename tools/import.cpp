@@ -90,12 +90,17 @@ class ImportVerb : public Verb {
 
   Changed imported(const formats::Checkpoint& source, const Value& content,
                    ReportExtras& extras) const {
-    const formats::hf::FoundModel model = formats::hf::find_model(source, content, {});
+    formats::hf::FoundModel model = formats::hf::find_model(source, content, {});
     if (map_.empty()) throw no_map(model.tensors);
     extras.members.emplace_back("under", under_);
     formats::hf::Companions companions;
     if (!choice_.config.empty()) companions = formats::hf::open_companions(choice_.config);
     const ConfiguredModel configured(companions);
+    if (configured.architecture()) {
+      const auto fit =
+          formats::hf::fit_to(*configured.architecture(), formats::hf::shapes_of(model.tensors));
+      model.tensors = configured.renamed(model.tensors, fit, extras);
+    }
     configured.require_known(source.description().path, model.tensors, incomplete_, extras);
     if (map_ == kNoMap) {
       extras.members.emplace_back("map", nullptr);

@@ -122,7 +122,7 @@ class Naming {
     if (architecture_) {
       const ArchitectureFit found = fit(tensors);
       // A front is put right where that helps, and the map does not want the names as they are.
-      if (guessed || word == kNoMap) own = without_front(tensors, found);
+      if (guessed || word == kNoMap) own = model_.renamed(tensors, found, extras_);
       if (guessed && found.differences.empty()) {
         why = cat(", the names are those of ", architecture_->name());
         word = found.differences.as_files ? kNoMap : map_of_files(own);
@@ -170,17 +170,6 @@ class Naming {
     const formats::hf::NamedShapes shapes = formats::hf::shapes_of(tensors);
     if (2 * architecture_->differences(shapes).matching < shapes.size()) return false;
     return proven_maps(tensors, fitting_words(tensors)).empty();
-  }
-
-  Value without_front(const Value& tensors, const ArchitectureFit& found) {
-    if (found.strip.empty() && found.add.empty()) return tensors;
-    extras_.lines.push_back(found.add.empty()
-                                ? cat("names: without ", formats::quote(found.strip, kNameBytes),
-                                      " in front, as ", architecture_->name(), " has them")
-                                : cat("names: with ", formats::quote(found.add, kNameBytes),
-                                      " in front, as ", architecture_->name(), " has them"));
-    return formats::hf::renamed_tensors(
-        tensors, [&](const std::string& name) { return found.renamed(name); });
   }
 
   std::vector<std::string> fitting_words(const Value& tensors) const {

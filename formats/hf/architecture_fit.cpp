@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,12 +28,32 @@ std::vector<std::string> common_fronts(const NamedShapes& tensors) {
   return out;
 }
 
+// The parameters of a LayerNorm in models that came from TensorFlow, which transformers renames.
+constexpr std::pair<std::string_view, std::string_view> kEarlyWords[] = {{".gamma", ".weight"},
+                                                                         {".beta", ".bias"}};
+
+bool has_early_words(const NamedShapes& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const auto& tensor) { return tensor.first.ends_with("LayerNorm.gamma"); });
+}
+
 }  // namespace
+
+std::string ArchitectureFit::renamed(const std::string& name) const {
+  std::string out = add + name.substr(strip.size());
+  for (const auto& [word, now] : kEarlyWords) {
+    if (early && out.ends_with(word)) out.replace(out.size() - word.size(), word.size(), now);
+  }
+  return out;
+}
 
 ArchitectureFit fit_to(const Architecture& architecture, const NamedShapes& tensors) {
   std::vector<ArchitectureFit> tries;
-  for (const std::string& front : common_fronts(tensors)) tries.push_back({front, "", {}});
-  if (!architecture.front().empty()) tries.push_back({"", architecture.front(), {}});
+  for (const bool early : {false, true}) {
+    if (early && !has_early_words(tensors)) break;
+    for (const std::string& front : common_fronts(tensors)) tries.push_back({front, "", early, {}});
+    if (!architecture.front().empty()) tries.push_back({"", architecture.front(), early, {}});
+  }
   const auto worse = [](const ArchitectureFit& a, const ArchitectureFit& b) {
     return a.differences.count() > b.differences.count();
   };

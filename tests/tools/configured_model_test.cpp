@@ -130,6 +130,23 @@ TEST_F(ConfiguredModelTest, import_refuses_what_the_class_does_not_have) {
             0);
 }
 
+// As the published GPT-2 names its tensors.
+TEST_F(ConfiguredModelTest, import_gives_names_the_front_that_the_class_has) {
+  std::filesystem::copy(path("run/config.json"), path("run/step-1/config.json"));
+  TinyModel model;
+  add_gpt2(model, "");
+  std::string& header = model.header;
+  for (std::size_t at = header.find("transformer."); at != header.npos;
+       at = header.find("transformer."))
+    header.erase(at, 12);
+  model.write(step_);
+  const CliResult result = run_cli({"import", path("run/step-1"), path("i"), "--map", "none"});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("names: with 'transformer.' in front"));
+  EXPECT_THAT(run_cli({"inspect", path("i"), "-k", "transformer.wte.weight"}).out,
+              HasSubstr("1 tensor"));
+}
+
 TEST_F(ConfiguredModelTest, merge_lora_compares_the_result_with_the_class) {
   std::filesystem::create_directory(folder() / "adapter");
   TinyModel adapter;

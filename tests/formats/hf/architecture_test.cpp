@@ -125,6 +125,19 @@ TEST(ArchitectureTest, modules_name_what_files_hold) {
   EXPECT_THAT(Architecture::of(llama(), unknown)->module_names(llama_tensors()).renamed, IsEmpty());
 }
 
+TEST(ArchitectureTest, words_of_early_models_are_understood) {
+  std::string unknown;
+  const auto found = Architecture::of(
+      parse_json(R"({"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 8})"),
+      unknown);
+  ASSERT_TRUE(found) << unknown;
+  const ArchitectureFit fit =
+      fit_to(*found, {{"embeddings.LayerNorm.gamma", {8}}, {"embeddings.LayerNorm.beta", {8}}});
+  EXPECT_TRUE(fit.early);
+  EXPECT_THAT(fit.differences.unexpected, IsEmpty());
+  EXPECT_EQ(fit.renamed("embeddings.LayerNorm.beta"), "embeddings.LayerNorm.bias");
+}
+
 TEST(ArchitectureTest, what_nobody_has_data_of_is_said) {
   std::string unknown;
   EXPECT_FALSE(Architecture::of(parse_json(R"({"model_type": "own"})"), unknown));
