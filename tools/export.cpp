@@ -68,7 +68,7 @@ class ExportVerb : public Verb {
                             ReportExtras& extras) {
       return named_model(source, content, companions, request_, extras);
     };
-    Prepared prepared = prepare_conversion("safetensors", conversion_, common, change);
+    Prepared prepared = prepare_conversion("safetensors", conversion_, common, streams, change);
     report_companions(prepared, companions);
     formats::OutputOptions options = conversion_.writing.output(common);
     options.replaced = [](std::string_view file) {
