@@ -158,9 +158,11 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
 }
 
-std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common) {
+std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common,
+                                                 const Streams& streams) {
   auto source = formats::open_checkpoint(common.path, {common.allowed_globals, common.team});
   agree_on_source(common, common.path, *source);
+  note_unread(common.path, *source, common, streams);
   return source;
 }
 
@@ -212,12 +214,13 @@ int write_converted(const std::string& verb, const formats::Checkpoint& source,
 }
 
 Prepared prepare_conversion(const std::string& format, const ConversionOptions& conversion,
-                            const CommonOptions& common, const ContentChange& change) {
+                            const CommonOptions& common, const Streams& streams,
+                            const ContentChange& change) {
   std::optional<formats::DType> dtype;
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   if (!conversion.writing.destination.empty())
     check_apart(common.path, conversion.writing.destination);
-  std::unique_ptr<formats::Checkpoint> opened = open_source(common);
+  std::unique_ptr<formats::Checkpoint> opened = open_source(common, streams);
   // Tensors inside values count as the checkpoint's own if the format has no other place for them,
   // or if they are to be cast like all others.
   if (format == "safetensors" || (dtype && format == "pt")) {
@@ -266,8 +269,7 @@ int convert_checkpoint(const std::string& verb, const ConversionOptions& convers
                        const CommonOptions& common, const Streams& streams,
                        const ContentChange& change) {
   const std::string format = output_format_of(conversion);
-  Prepared prepared = prepare_conversion(format, conversion, common, change);
-  note_unread(common.path, *prepared.source, common, streams);
+  Prepared prepared = prepare_conversion(format, conversion, common, streams, change);
   return write_converted(verb, *prepared.source, prepared.content, format, conversion, common,
                          streams, std::move(prepared.extras), prepared.layout);
 }

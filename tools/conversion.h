@@ -44,8 +44,10 @@ void declare_conversion_options(OptionSet& options, ConversionOptions& conversio
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats);
 
-// Opens the checkpoint of `common`.  Throws: what open_checkpoint throws.
-std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common);
+// Opens the checkpoint of `common`, and tells people of those in its folder that are no part of it.
+// Throws: what open_checkpoint throws.
+std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common,
+                                                 const Streams& streams);
 
 // Returns the content of the checkpoint, narrowed to the keys of `common`.  Throws: kNotFound if no
 // key matches.
@@ -90,7 +92,8 @@ struct Prepared {
 // Opens and checks the source, and edits its content as the options say.  `change`: applied after
 // prefixes are stripped and before elements are cast.  Throws: Error.
 Prepared prepare_conversion(const std::string& format, const ConversionOptions& conversion,
-                            const CommonOptions& common, const ContentChange& change);
+                            const CommonOptions& common, const Streams& streams,
+                            const ContentChange& change);
 
 // The two steps together.  Returns 0.  Throws: Error; nothing is written then.
 int convert_checkpoint(const std::string& verb, const ConversionOptions& conversion,

@@ -81,7 +81,7 @@ class ExportVerb : public Verb {
       model = named_model(source, content, companions, request_, extras);
       return model.result;
     };
-    Prepared prepared = prepare_conversion("safetensors", conversion_, common, change);
+    Prepared prepared = prepare_conversion("safetensors", conversion_, common, streams, change);
     report_companions(prepared, companions);
     prepared.extras.members.emplace_back("check", check_);
     formats::OutputOptions options = conversion_.writing.output(common);

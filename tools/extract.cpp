@@ -19,6 +19,7 @@
 #include "tools/extraction.h"
 #include "tools/placed.h"
 #include "tools/reading.h"
+#include "tools/runs.h"
 #include "tools/value_text.h"
 #include "tools/verbs.h"
 #include "tools/writing.h"
@@ -121,6 +122,7 @@ class ExtractVerb : public Verb {
     if (writing_.destination.empty() && (!format_.empty() || writing_.dry_run))
       throw Error(ErrorCode::kUsage, "--to and --dry-run need OUT, a file to write");
     const auto checkpoint = formats::open_checkpoint(common.path, {common.allowed_globals});
+    note_unread(common.path, *checkpoint, common, streams);
     const Wanted wanted = wanted_in(checkpoint->index(), word_);
     if (!is_glob(word_) && !common.keys.selects(wanted.key)) {
       throw Error(ErrorCode::kNotFound,

@@ -101,7 +101,7 @@ class MergeLoraVerb : public Verb {
     const std::string format = output_format_of(conversion_);
     formats::LoraMergeOptions options;
     if (!conversion_.dtype.empty()) options.dtype = floating_dtype(conversion_.dtype);
-    std::shared_ptr<const formats::Checkpoint> base = open_base(common, format);
+    std::shared_ptr<const formats::Checkpoint> base = open_base(common, format, streams);
     formats::Value content = selected_content(*base, common);
     formats::check_before_copy(*base, content, [] { return formats::interrupted(); });
     std::vector<formats::LoraAdapter> adapters;
@@ -194,7 +194,7 @@ class MergeLoraVerb : public Verb {
   int write_adapter(const CommonOptions& common, const Streams& streams) {
     if (more_.size() != 1)
       throw Error(ErrorCode::kUsage, "--adapter-only takes the adapter of PATH, and no other");
-    const std::shared_ptr<const formats::Checkpoint> source = open_source(common);
+    const std::shared_ptr<const formats::Checkpoint> source = open_source(common, streams);
     const formats::Value content = selected_content(*source, common);
     formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
     const std::string& path = source->description().path;
@@ -251,8 +251,9 @@ class MergeLoraVerb : public Verb {
   }
 
   static std::shared_ptr<const formats::Checkpoint> open_base(const CommonOptions& common,
-                                                              const std::string& format) {
-    auto base = open_source(common);
+                                                              const std::string& format,
+                                                              const Streams& streams) {
+    auto base = open_source(common, streams);
     if (format != "safetensors") return base;
     const auto selected = [&](const std::string& key) {
       return common.keys.everything() || common.keys.selects(key);

@@ -14,7 +14,11 @@
 
 namespace fsdp::cli {
 
-ModelFinding find_in_model(const CommonOptions& common, const std::string& config) {
+ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
+                           const std::string& config) {
+  // verify reads the others in the folder, too.
+  CommonOptions quiet = common;
+  quiet.quiet = true;
   const formats::hf::Companions companions = formats::hf::open_companions(config);
   ModelRequest request;
   request.choice.config = companions.config_name;
@@ -27,7 +31,7 @@ ModelFinding find_in_model(const CommonOptions& common, const std::string& confi
   ReportExtras extras;
   const std::string place = formats::escape(common.path) + ": ";
   try {
-    prepare_conversion("safetensors", conversion, common,
+    prepare_conversion("safetensors", conversion, quiet, streams,
                        [&](const formats::Checkpoint& source, const formats::Value& content,
                            ReportExtras& unused) {
                          NamedModel model =

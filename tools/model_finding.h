@@ -21,6 +21,7 @@ struct ModelFinding {
 // Compares the model as export would write it, prefixes off and names mapped, with the class that
 // `config` names.  Elements are read only where tied tensors have to be equal.
 // Throws: what opening the configuration and the checkpoint throw.
-ModelFinding find_in_model(const CommonOptions& common, const std::string& config);
+ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
+                           const std::string& config);
 
 }  // namespace fsdp::cli

@@ -15,6 +15,7 @@
 #include "formats/model/tensor_stats.h"
 #include "tools/colour.h"
 #include "tools/reading.h"
+#include "tools/runs.h"
 #include "tools/selection.h"
 #include "tools/table.h"
 #include "tools/terminal_text.h"
@@ -380,6 +381,7 @@ class StatsVerb : public Verb {
         [&](const formats::Index& whole) {
           check_selection(common.keys, whole, formats::escape(common.path));
         });
+    note_unread(common.path, *checkpoint, common, streams);
     const formats::Index& index = checkpoint->index();
     if (index.tensors.empty() && !common.keys.everything()) {
       throw Error(ErrorCode::kNotFound,

@@ -161,7 +161,7 @@ int verify(const VerifyCommand& command, const Streams& streams, formats::Json::
   // What is damaged is no model.
   const bool compared =
       !command.config.empty() && count(outcome.report.findings, Severity::kDamage) == 0;
-  if (compared) model = find_in_model(command.examined.common, command.config);
+  if (compared) model = find_in_model(command.examined.common, streams, command.config);
   if (model.finding) outcome.report.findings.push_back(*model.finding);
   const bool answer = judge(command.examined, outcome);
   if (command.examined.common.json) {

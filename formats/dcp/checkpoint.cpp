@@ -134,6 +134,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
     }
     if (team != nullptr) metadata = share_metadata(*team, std::move(metadata));
     index_ = std::move(metadata.index);
+    replicas_ = std::move(metadata.replicas);
     findings_ = std::move(metadata.findings);
     examine_files(names, central);
     description_ = {escape(folder_.path().native()), "dcp", layout_of(index_, names, !central),
@@ -160,9 +161,14 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   }
 
   ChunkData chunk(const TensorEntry& tensor, std::size_t chunk) const override {
-    const Location& location = tensor.chunks.location(chunk);
-    const Item item = open(location, tensor.key, 0);
-    return item_tensor(item, tensor.key, tensor.dtype, tensor.chunks.box(chunk).size, spill_);
+    const BoxView box = tensor.chunks.box(chunk);
+    if (volume(box) != tensor.numel()) {
+      if (const std::string torn = compare_replicas(tensor, chunk); !torn.empty()) {
+        throw Error(ErrorCode::kMismatch,
+                    cat(escape(folder_.path().native()), ": ", quote(tensor.key, 200), ": ", torn));
+      }
+    }
+    return chunk_at(tensor, chunk, tensor.chunks.location(chunk));
   }
 
   bool expect_chunk(const TensorEntry& tensor, std::size_t chunk,
@@ -205,14 +211,45 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   }
 
   VerifyReport verify(const VerifyOptions& options) const override {
-    return verify_folder({index_, findings_, folder_, pool_, spill_,
-                          description_.layout == "rank-local", index_.order.size() != all_entries_},
-                         options);
+    return verify_folder(
+        {index_, findings_, folder_, pool_, spill_, description_.layout == "rank-local",
+         index_.order.size() != all_entries_, replicas_,
+         [this](const TensorEntry& tensor, std::size_t chunk) {
+           return compare_replicas(tensor, chunk);
+         }},
+        options);
   }
 
   void check_unchanged() const override { pool_.check_unchanged(); }
 
  private:
+  ChunkData chunk_at(const TensorEntry& tensor, std::size_t chunk, const Location& location) const {
+    const Item item = open(location, tensor.key, 0);
+    return item_tensor(item, tensor.key, tensor.dtype, tensor.chunks.box(chunk).size, spill_);
+  }
+
+  // Says how a chunk differs from its replicas; empty if it does not.  A replica in a missing file
+  // does no harm.  Throws: what reading throws.
+  std::string compare_replicas(const TensorEntry& tensor, std::size_t chunk) const {
+    const auto found = replicas_.find(tensor.key);
+    if (found == replicas_.end()) return {};
+    const auto is_there = [&](const Location& location) {
+      return index_.files[location.file].bytes.has_value();
+    };
+    const Location& own = tensor.chunks.location(chunk);
+    for (const Replica& replica : found->second) {
+      if (replica.chunk != chunk || !is_there(own) || !is_there(replica.location)) continue;
+      const BoxView box = tensor.chunks.box(chunk);
+      const ChunkData first = chunk_at(tensor, chunk, own);
+      if (same_elements(first, chunk_at(tensor, chunk, replica.location), box.size)) continue;
+      return cat(index_.files[own.file].name, " and ", index_.files[replica.location.file].name,
+                 " hold ", box_text(box),
+                 " with other bytes: replicas that differ, or tensors of several groups of ranks "
+                 "(experts) under one name");
+    }
+    return {};
+  }
+
   // Hint: the item is opened, and the bytes [begin, end) of its elements are read.
   bool expect(const Location& location, std::uint64_t begin, std::uint64_t end) const {
     try {
@@ -360,6 +397,7 @@ class DcpCheckpoint : public Checkpoint, public TensorObjects {
   }
 
   Directory folder_;
+  Replicas replicas_;
   mutable FilePool pool_;
   mutable Spill spill_;
   std::vector<ValueEntry> all_values_;  // of the folder, not narrowed with the index

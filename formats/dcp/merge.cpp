@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/dcp/merge.h"
 
+#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -24,6 +25,10 @@ void merge_metadata(Metadata& whole, Metadata part) {
   whole.findings.insert(whole.findings.end(), part.findings.begin(), part.findings.end());
   whole.nested = whole.nested && part.nested;
   if (!whole.version) whole.version = part.version;
+
+  const auto is_same_item = [&](const Location& a, const Location& b) {
+    return whole.index.files[a.file].name == whole.index.files[b.file].name && a.offset == b.offset;
+  };
 
   std::unordered_map<std::string, std::size_t> tensors;
   for (std::size_t i = 0; i < whole.index.tensors.size(); ++i)
@@ -58,15 +63,23 @@ void merge_metadata(Metadata& whole, Metadata part) {
                   cat(quote(tensor.key), ": one rank has shape ", shape_text(into.shape),
                       ", another ", shape_text(tensor.shape)));
     }
-    std::set<std::vector<std::int64_t>> present;
-    for (std::size_t c = 0; c < into.chunks.size(); ++c) {
-      const auto offset = into.chunks.box(c).offset;
-      present.emplace(offset.begin(), offset.end());
-    }
+    std::map<std::vector<std::int64_t>, std::size_t> present;
+    const auto place = [](BoxView box) {
+      std::vector<std::int64_t> numbers(box.offset.begin(), box.offset.end());
+      numbers.insert(numbers.end(), box.size.begin(), box.size.end());
+      return numbers;
+    };
+    for (std::size_t c = 0; c < into.chunks.size(); ++c)
+      present.emplace(place(into.chunks.box(c)), c);
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c) {
       const BoxView box = tensor.chunks.box(c);
-      if (!present.emplace(box.offset.begin(), box.offset.end()).second) continue;
-      into.chunks.add(box.offset, box.size, moved(tensor.chunks.location(c)));
+      const Location location = moved(tensor.chunks.location(c));
+      const auto [known, first] = present.try_emplace(place(box), into.chunks.size());
+      if (first) {
+        into.chunks.add(box.offset, box.size, location);
+      } else if (!is_same_item(into.chunks.location(known->second), location)) {
+        whole.replicas[tensor.key].push_back({known->second, location});
+      }
     }
     if (found == tensors.end()) whole.index.add(std::move(fresh));
   }

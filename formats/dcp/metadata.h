@@ -4,9 +4,12 @@
 // docs/formats/dcp.md.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "formats/base/byte_source.h"
 #include "formats/model/finding.h"
@@ -14,11 +17,20 @@
 
 namespace fsdp::formats::dcp {
 
+// The place of a chunk in another rank's file.
+struct Replica {
+  std::size_t chunk;  // its position in the tensor's chunks
+  Location location;
+};
+// By the tensor's key.
+using Replicas = std::map<std::string, std::vector<Replica>>;
+
 struct Metadata {
   Index index;        // files by name, sizes not yet known; chunk and value locations are items
   Findings findings;  // chunks without an item, items without a chunk, chunks of another rank than
                       // their tensor, ...
   std::optional<std::string> version;
+  Replicas replicas;   // of ranks that wrote metadata of their own
   bool nested = true;  // planner_data gives the path of each key; else a path is one step, the key
 };
 

@@ -200,6 +200,7 @@ void send(Sender& sender, const Metadata& metadata) {
   head.text(metadata.version.value_or("")).number(index.transforms.size());
   for (const std::vector<std::string>& names : index.transforms) put_texts(head, names);
   head.number(index.files.size()).number(metadata.findings.size()).number(index.order.size());
+  head.number(metadata.replicas.size());
   sender.add(std::move(head));
   for (const FileEntry& file : index.files) sender.add(packed(file));
   for (const Finding& finding : metadata.findings) sender.add(packed(finding));
@@ -213,6 +214,12 @@ void send(Sender& sender, const Metadata& metadata) {
     record.number(0).text(value.key);
     put_path(record, value.path);
     sender.add(std::move(record.object(value.location)));
+  }
+  for (const auto& [key, replicas] : metadata.replicas) {
+    Packed record;
+    record.text(key).number(replicas.size());
+    for (const Replica& replica : replicas) record.number(replica.chunk).object(replica.location);
+    sender.add(std::move(record));
   }
   sender.flush();
 }
@@ -230,6 +237,7 @@ Metadata receive(Receiver& receiver) {
   const std::uint64_t files = head.number();
   const std::uint64_t findings = head.number();
   const std::uint64_t entries = head.number();
+  const std::uint64_t replicated = head.number();
   for (std::uint64_t i = 0; i < files; ++i) index.files.push_back(get_file(receiver.next()));
   for (std::uint64_t i = 0; i < findings; ++i)
     metadata.findings.push_back(get_finding(receiver.next()));
@@ -244,6 +252,15 @@ Metadata receive(Receiver& receiver) {
     value.path = get_path(record);
     value.location = record.object<Location>();
     index.add(std::move(value));
+  }
+  for (std::uint64_t i = 0; i < replicated; ++i) {
+    Unpacked& record = receiver.next();
+    std::vector<Replica>& replicas = metadata.replicas[std::string(record.text())];
+    replicas.resize(static_cast<std::size_t>(record.number()));
+    for (Replica& replica : replicas) {
+      replica.chunk = static_cast<std::size_t>(record.number());
+      replica.location = record.object<Location>();
+    }
   }
   return metadata;
 }

@@ -26,14 +26,19 @@ struct ItemRef {
   const ValueEntry* value;
   std::size_t chunk;
   Location location;
+  bool replica = false;
   const std::string& key() const { return tensor != nullptr ? tensor->key : value->key; }
 };
 
-std::vector<ItemRef> items_in_file_order(const Index& index) {
+std::vector<ItemRef> items_in_file_order(const Index& index, const Replicas& replicas) {
   std::vector<ItemRef> items;
   for (const TensorEntry& tensor : index.tensors) {
     for (std::size_t c = 0; c < tensor.chunks.size(); ++c)
       items.push_back({&tensor, nullptr, c, tensor.chunks.location(c)});
+    const auto found = replicas.find(tensor.key);
+    if (found == replicas.end()) continue;
+    for (const Replica& replica : found->second)
+      items.push_back({&tensor, nullptr, replica.chunk, replica.location, true});
   }
   // An item of several values is one item.
   std::set<std::pair<std::uint32_t, std::uint64_t>> shared;  // file, byte
@@ -131,6 +136,7 @@ class ItemChecker {
           result.findings.back().severity = Finding::Severity::kUnknown;
       }
     }
+    if (ref.tensor != nullptr && !ref.replica) compare_replicas(ref, result.findings);
     if (!item.stream) {
       result.bytes_unchecked = item.tensor->bytes;
       return result;
@@ -178,6 +184,25 @@ class ItemChecker {
     return result;
   }
 
+  // A tensor that is whole on every rank is taken from the first one.
+  void compare_replicas(const ItemRef& ref, Findings& findings) const {
+    try {
+      std::string torn = f_.torn(*ref.tensor, ref.chunk);
+      if (torn.empty()) return;
+      const bool whole = volume(ref.tensor->chunks.box(ref.chunk)) == ref.tensor->numel();
+      findings.push_back(
+          {.code = ErrorCode::kMismatch,
+           .message = std::move(torn),
+           .file = f_.index.files[ref.location.file].name,
+           .key = ref.key(),
+           .bytes = range_of(ref),
+           .severity = whole ? Finding::Severity::kWarning : Finding::Severity::kDamage});
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInterrupted) throw;
+      // The check of the replica itself says so.
+    }
+  }
+
   Finding describe(const ItemRef& ref, const Error& error) const {
     const std::string& name = f_.index.files[ref.location.file].name;
     const std::string path = escape((f_.folder.path() / name).native());
@@ -204,7 +229,7 @@ VerifyReport verify_folder(const FolderUnderTest& f, const VerifyOptions& option
   report.findings = f.opening;
   check_extents(f.index, report.findings);
   for (const TensorEntry& tensor : f.index.tensors) check_coverage(tensor, report.findings);
-  std::vector<ItemRef> items = items_in_file_order(f.index);
+  std::vector<ItemRef> items = items_in_file_order(f.index, f.replicas);
   if (!f.rank_local) check_ranges(f, items, report.findings);
   if (options.fast) {
     report.items = items.size();

@@ -2,12 +2,20 @@
 // All checks of a torch.distributed.checkpoint folder.
 #pragma once
 
+#include <cstddef>
+#include <functional>
+#include <string>
+
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/checkpoint/file_pool.h"
 #include "formats/checkpoint/spill.h"
+#include "formats/dcp/metadata.h"
 #include "formats/files/file.h"
 
 namespace fsdp::formats::dcp {
+
+// Says how a chunk differs from its replicas; empty if it does not.
+using ReplicaCheck = std::function<std::string(const TensorEntry& tensor, std::size_t chunk)>;
 
 struct FolderUnderTest {
   const Index& index;
@@ -17,10 +25,13 @@ struct FolderUnderTest {
   Spill& spill;
   bool rank_local;  // replicated items may lie in several files
   bool narrowed;    // the index lacks items, so bytes without one mean nothing
+  const Replicas& replicas;
+  ReplicaCheck torn;
 };
 
 // Checks coverage and extents from the metadata only; then (not `fast`) every item: its archive's
-// structure, each record's CRC, dtype and shape against the metadata, the names in its pickle.
+// structure, each record's CRC, dtype and shape against the metadata, the names in its pickle, its
+// replicas.
 // Throws: kInterrupted, kIo.
 VerifyReport verify_folder(const FolderUnderTest& folder, const VerifyOptions& options);
 

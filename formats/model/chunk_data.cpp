@@ -11,6 +11,9 @@
 namespace fsdp::formats {
 namespace {
 
+// Of each of two chunks that are compared, at a time.
+constexpr std::uint64_t kComparedBytes = 4U << 20U;
+
 // A span that is read whole although only part of it is needed must hold at least one needed byte
 // in this many ...
 constexpr std::uint64_t kMaxReadAmplification = 8;
@@ -301,6 +304,42 @@ std::optional<DenseRun> gather(const ChunkData& data, std::span<const std::int64
     return DenseRun{from * item, bytes, move_run(data, block, from, out, scratch)};
   Gatherer(data, out, scratch).run(simplified(block), from, 0);
   return std::nullopt;
+}
+
+bool same_elements(const ChunkData& a, const ChunkData& b, std::span<const std::int64_t> size) {
+  const std::uint64_t bytes = product(size) * item_bytes(a.dtype);
+  if (bytes == 0) return true;
+  const auto crc = [&](const ChunkData& data) {
+    const bool alone = data.storage_bytes == bytes && !data.transformed() &&
+                       (data.strides.empty() || data.strides == row_major_strides(size));
+    return alone ? data.crc : std::nullopt;
+  };
+  if (const auto one = crc(a), other = crc(b); one && other) return *one == *other;
+  // Otherwise in slabs of the first dimension.
+  std::vector<std::int64_t> part(size.begin(), size.end());
+  std::vector<std::int64_t> begin(size.size(), 0);
+  const std::int64_t rows = part.empty() ? 1 : part[0];
+  const std::uint64_t row = bytes / static_cast<std::uint64_t>(rows);
+  const auto most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kComparedBytes / row));
+  std::vector<std::byte> scratch(kComparedBytes);
+  std::vector<std::byte> left;
+  std::vector<std::byte> right;
+  for (std::int64_t at = 0; at < rows; at += most) {
+    const std::int64_t count = std::min(most, rows - at);
+    if (!part.empty()) {
+      begin[0] = at;
+      part[0] = count;
+    }
+    const auto read = [&](const ChunkData& data, std::vector<std::byte>& out) {
+      out.resize(row * static_cast<std::uint64_t>(count));
+      gather(data, size, begin, part, out, row_major_strides(part), scratch);
+      transform_elements(data, out);
+    };
+    read(a, left);
+    read(b, right);
+    if (left != right) return false;
+  }
+  return true;
 }
 
 }  // namespace fsdp::formats

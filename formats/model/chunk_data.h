@@ -43,6 +43,10 @@ struct ChunkData {
 // negation.
 void transform_elements(const ChunkData& data, std::span<std::byte> elements);
 
+// Returns whether two chunks of one size hold the same bytes: by their CRCs where these are of the
+// chunk alone, else by reading both.  Throws: kChanged, kIo.
+bool same_elements(const ChunkData& a, const ChunkData& b, std::span<const std::int64_t> size);
+
 // Reads a sub-box of a chunk into `out`, laid out with `out_strides` (in elements, from out[0]).
 //
 // `size` is the sub-box, `begin` where it starts within the chunk, `chunk_size` the chunk's own

@@ -8,12 +8,12 @@ namespace {
 
 using Kind = Term::Kind;
 
-// Calls with relevant arguments nest no deeper: function, class, (arguments).
-constexpr int kMaxArgumentDepth = 2;
+// Arguments with rules nest no deeper: the unit of time in the state of a dtype.
+constexpr int kMaxArgumentDepth = 3;
 // More reasons than this add no information.
 constexpr std::size_t kMaxHidden = 100;
 // Arguments that a rule examines.
-constexpr std::size_t kMaxArguments = 10;
+constexpr std::size_t kMaxArguments = 64;
 
 NameArgument argument_of(const PickleTrace& trace, Term term, int depth) {
   NameArgument argument;
@@ -36,6 +36,20 @@ NameArgument argument_of(const PickleTrace& trace, Term term, int depth) {
         argument.items.push_back(argument_of(trace, item, depth + 1));
       }
       break;
+    case Kind::kFlat:
+      argument.kind = NameArgument::Kind::kTuple;
+      for (const Term& item : PickleTrace::flat_items(term))
+        argument.items.push_back(argument_of(trace, item, depth + 1));
+      break;
+    case Kind::kObject: {
+      const GlobalName& name = trace.name(term.at);
+      const GlobalName cls = python_3_name(name.module, name.name);
+      if (is_bytes_call(cls)) break;
+      argument.kind = NameArgument::Kind::kObject;
+      argument.name = cls;
+      argument.mark = term.mark;
+      break;
+    }
     case Kind::kInt:
       argument.kind = NameArgument::Kind::kInt;
       argument.number = static_cast<std::int64_t>(term.at);

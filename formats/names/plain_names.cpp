@@ -56,9 +56,9 @@ struct Group {
 constexpr std::array kGroups = {
     // Containers.
     Group{kCalled | kNew | kState | kItems, "collections", "OrderedDict"},
-    Group{kCalled | kState | kItems, "collections", "Counter"},
+    Group{kCalled | kState | kItems | kRuled, "collections", "Counter"},
     Group{kCalled | kState | kItems | kRuled, "collections", "defaultdict"},
-    Group{kCalled | kState | kItems, "collections", "deque"},
+    Group{kCalled | kState | kItems | kRuled, "collections", "deque"},
     Group{kInstances, "collections", "ChainMap"},
     // Tensors.
     Group{kCalled, "torch", "Size device"},
@@ -130,7 +130,8 @@ constexpr std::array kGroups = {
           "BytesStorageMetadata MetadataIndex StorageMeta"},
     Group{kInstances, "torch.distributed._shard.checkpoint.filesystem", "_StorageInfo"},
     // Python's own data types.
-    Group{kCalled, "builtins", "complex set frozenset range slice bytearray bytes"},
+    Group{kCalled, "builtins", "complex range slice"},
+    Group{kCalled | kRuled, "builtins", "set frozenset bytearray bytes"},
     Group{kType, "builtins", "Ellipsis NotImplemented"},
     Group{kType, "builtins", "list dict tuple int float bool str"},
     Group{kValue | kNew, "builtins", "object"},
@@ -141,17 +142,15 @@ constexpr std::array kGroups = {
     Group{kInstances | kCall, "types", "SimpleNamespace"},
     Group{kCalled, "datetime", "datetime date time timedelta timezone"},
     Group{kCalled, "decimal", "Decimal"},
-    Group{kCalled, "fractions", "Fraction"},
+    Group{kCalled | kRuled, "fractions", "Fraction"},
     Group{kInstances, "uuid", "UUID"},
     Group{kCalled, "pathlib", "Path PosixPath WindowsPath PurePosixPath PureWindowsPath"},
     Group{kCalled, "pathlib._local", "PosixPath WindowsPath PurePosixPath PureWindowsPath"},
     // NumPy 1 and 2.
-    Group{kFunction, "numpy.core.multiarray", "scalar"},
-    Group{kFunction, "numpy._core.multiarray", "scalar"},
-    Group{kFunction | kRuled, "numpy.core.multiarray", "_reconstruct"},
-    Group{kFunction | kRuled, "numpy._core.multiarray", "_reconstruct"},
+    Group{kFunction | kRuled, "numpy.core.multiarray", "scalar _reconstruct"},
+    Group{kFunction | kRuled, "numpy._core.multiarray", "scalar _reconstruct"},
     Group{kCalled | kState | kRuled, "numpy", "dtype"},
-    Group{kType | kState, "numpy", "ndarray"},
+    Group{kType | kState | kRuled, "numpy", "ndarray"},
     Group{kCalled, "numpy.dtypes",
           "BoolDType Int8DType UInt8DType Int16DType UInt16DType Int32DType UInt32DType Int64DType "
           "UInt64DType ByteDType UByteDType ShortDType UShortDType IntDType UIntDType LongDType "
@@ -210,6 +209,23 @@ using IsAllowed = std::function<bool(const GlobalName&)>;
 
 bool is_name(const std::vector<NameArgument>& args, std::size_t index) {
   return index < args.size() && args[index].kind == Kind::kName;
+}
+
+// A bool, or a number for it.
+bool is_flag(const NameArgument& argument) {
+  return argument.kind == Kind::kData || argument.kind == Kind::kInt;
+}
+
+// Bytes or a list; a text in files of Python 2.
+bool is_bytes(const NameArgument& argument) {
+  return argument.kind == Kind::kData || argument.kind == Kind::kText;
+}
+
+bool is_shape(const NameArgument& argument) {
+  return argument.kind == Kind::kTuple &&
+         std::all_of(argument.items.begin(), argument.items.end(), [](const NameArgument& item) {
+           return item.kind == Kind::kInt && item.number >= 0;
+         });
 }
 
 CallJudgement unsound(const GlobalName& name) {
@@ -295,9 +311,10 @@ enum class DTypeKind : std::uint32_t { kOther, kFixed, kObject, kTime, kBytes, k
 constexpr unsigned kDTypeShift = 28;
 
 // dtype('f4', False, True): text of a type without fields.
-CallJudgement judge_dtype(const std::vector<NameArgument>& args) {
-  CallJudgement judgement;
-  if (args.empty() || args[0].kind != Kind::kText) return judgement;
+CallJudgement judge_dtype(const GlobalName& callable, const std::vector<NameArgument>& args) {
+  CallJudgement judgement = unsound(callable);
+  if (args.size() != 3 || args[0].kind != Kind::kText || !is_flag(args[1]) || !is_flag(args[2]))
+    return judgement;
   std::string_view text = args[0].text;
   if (!text.empty() && std::string_view("<>=|").find(text[0]) != text.npos) text.remove_prefix(1);
   if (text.empty()) return judgement;
@@ -316,7 +333,40 @@ CallJudgement judge_dtype(const std::vector<NameArgument>& args) {
   }
   const bool counts = kind >= DTypeKind::kBytes;
   judgement.mark = static_cast<std::uint32_t>(kind) << kDTypeShift | (counts ? number : 0);
+  if (kind != DTypeKind::kOther) judgement.unsafe.clear();
   return judgement;
+}
+
+// Returns the kind of an object that is a dtype; kOther if it is not one.
+DTypeKind dtype_kind(const NameArgument& argument) {
+  if (argument.kind != Kind::kObject || argument.name.dotted() != "numpy.dtype")
+    return DTypeKind::kOther;
+  return static_cast<DTypeKind>(argument.mark >> kDTypeShift);
+}
+
+// scalar(dtype, bytes): an object's would be a pointer.
+CallJudgement judge_scalar(const GlobalName& callable, const std::vector<NameArgument>& args) {
+  if (args.empty() || args.size() > 2) return unsound(callable);
+  const DTypeKind kind = dtype_kind(args[0]);
+  const bool is_sound = kind != DTypeKind::kOther && kind != DTypeKind::kObject &&
+                        (args.size() == 1 || is_bytes(args[1]));
+  return is_sound ? CallJudgement() : unsound(callable);
+}
+
+// (1, shape, dtype, is Fortran's order, bytes or a list of objects).
+bool is_plain_array_state(const std::vector<NameArgument>& items) {
+  return items.size() == 5 && items[0].kind == Kind::kInt && is_shape(items[1]) &&
+         dtype_kind(items[2]) != DTypeKind::kOther && is_flag(items[3]) && is_bytes(items[4]);
+}
+
+// ({}, (b'ns', 1, 1, 1)): a unit of time, its count and divisor.
+bool is_plain_unit(const NameArgument& argument) {
+  if (argument.kind != Kind::kTuple || argument.items.size() != 2) return false;
+  const std::vector<NameArgument>& unit = argument.items[1].items;
+  return argument.items[0].kind == Kind::kData && unit.size() == 4 && is_bytes(unit[0]) &&
+         std::all_of(unit.begin() + 1, unit.end(), [](const NameArgument& item) {
+           return item.kind == Kind::kInt && item.number > 0;
+         });
 }
 
 // (3, '<', None, None, None, itemsize, alignment, flags); of times version 4 and their unit.
@@ -335,6 +385,7 @@ bool is_plain_dtype_state(std::uint32_t mark, const std::vector<NameArgument>& i
   const bool no_parts = std::all_of(items.begin() + 2, items.begin() + 5,
                                     [](const auto& item) { return item.kind == Kind::kNone; });
   if (!is(0, {3, 4}) || !order || !no_parts) return false;
+  if (kind == DTypeKind::kTime && !is_plain_unit(items[8])) return false;
   switch (kind) {
     case DTypeKind::kBytes:
     case DTypeKind::kVoid:
@@ -348,13 +399,42 @@ bool is_plain_dtype_state(std::uint32_t mark, const std::vector<NameArgument>& i
   }
 }
 
-// _reconstruct(ndarray, shape, type).
+// _reconstruct(ndarray, (0,), b'b').
 CallJudgement judge_reconstruct(const GlobalName& callable, const std::vector<NameArgument>& args,
                                 const IsAllowed& is_allowed) {
-  if (!is_name(args, 0)) return unsound(callable);
+  if (args.size() != 3 || !is_name(args, 0)) return unsound(callable);
   const GlobalName& cls = args[0].name;
   if (cls.dotted() != "numpy.ndarray" && !is_allowed(cls)) return unsound(cls);
+  const bool is_empty = is_shape(args[1]) && args[1].items.size() == 1 &&
+                        args[1].items[0].number == 0 && is_bytes(args[2]);
+  if (!is_empty) return unsound(callable);
   return {{}, {}, cls};
+}
+
+// set([...]), deque((), length), Counter({...}): of items in the file.  An object among them may
+// have no end (range).
+CallJudgement judge_container(const GlobalName& callable, const std::vector<NameArgument>& args) {
+  const std::size_t most = callable.name == "deque" ? 2 : 1;
+  const bool is_sound = args.size() <= most && (args.empty() || args[0].kind == Kind::kData ||
+                                                args[0].kind == Kind::kTuple);
+  return is_sound ? CallJudgement() : unsound(callable);
+}
+
+// bytearray('a', 'latin-1'), bytearray(b'a'), bytes(b'a'): a number would be a length.
+CallJudgement judge_bytes(const GlobalName& callable, const std::vector<NameArgument>& args) {
+  const bool is_text = args.size() == 2 && args[0].kind == Kind::kText &&
+                       args[1].kind == Kind::kText &&
+                       (args[1].text == "latin-1" || args[1].text == "latin1");
+  const bool is_data = args.size() <= 1 && (args.empty() || args[0].kind == Kind::kData);
+  return is_text || is_data ? CallJudgement() : unsound(callable);
+}
+
+// Fraction(1, 3), Fraction('1/3'): Python counts an exponent out in digits.
+CallJudgement judge_fraction(const GlobalName& callable, const std::vector<NameArgument>& args) {
+  const bool is_pair = args.size() == 2 && args[0].kind == Kind::kInt && args[1].kind == Kind::kInt;
+  const bool is_text = args.size() == 1 && args[0].kind == Kind::kText && !args[0].text.empty() &&
+                       args[0].text.find_first_not_of("0123456789-/") == std::string::npos;
+  return is_pair || is_text ? CallJudgement() : unsound(callable);
 }
 
 }  // namespace
@@ -369,6 +449,11 @@ GlobalName python_3_name(std::string_view module, std::string_view name) {
   }
   if (module == "copy_reg") module = "copyreg";
   return {std::string(module), std::string(name)};
+}
+
+bool is_bytes_call(const GlobalName& name) {
+  return (name.module == "_codecs" && name.name == "encode") ||
+         (name.module == "builtins" && name.name == "bytes");
 }
 
 bool is_storage_class(const GlobalName& name) {
@@ -391,12 +476,18 @@ CallJudgement judge_call(const GlobalName& callable, const std::vector<NameArgum
   if (callable.name == "defaultdict") return judge_defaultdict(args, is_allowed);
   if (callable.name == "encode") return judge_encode(callable, args);
   if (callable.name == "TorchVersion") return judge_torch_version(callable, args);
-  if (callable.name == "dtype") return judge_dtype(args);
+  if (callable.name == "dtype") return judge_dtype(callable, args);
+  if (callable.name == "scalar") return judge_scalar(callable, args);
+  if (callable.name == "bytes" || callable.name == "bytearray") return judge_bytes(callable, args);
+  if (callable.name == "Fraction") return judge_fraction(callable, args);
+  if (callable.module == "builtins" || callable.module == "collections")
+    return judge_container(callable, args);
   return judge_reconstruct(callable, args, is_allowed);
 }
 
 bool is_plain_state(const GlobalName& name, std::uint32_t mark,
                     const std::vector<NameArgument>& items) {
+  if (name.name == "ndarray") return is_plain_array_state(items);
   return name.name != "dtype" || is_plain_dtype_state(mark, items);
 }
 

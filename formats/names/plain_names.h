@@ -30,6 +30,9 @@ enum class NameUse : std::uint8_t {
 // __builtin__ and copy_reg are builtins and copyreg.
 GlobalName python_3_name(std::string_view module, std::string_view name);
 
+// Returns whether a call of it makes bytes: protocol 2 writes them so.
+bool is_bytes_call(const GlobalName& name);
+
 // Returns whether it is torch.FloatStorage or similar.
 bool is_storage_class(const GlobalName& name);
 
@@ -54,11 +57,13 @@ PlainUses plain_uses(const GlobalName& name);
 
 // An argument of a call, as far as names go.
 struct NameArgument {
-  enum class Kind : std::uint8_t { kData, kText, kName, kTuple, kInt, kNone };
+  enum class Kind : std::uint8_t { kData, kText, kName, kTuple, kInt, kNone, kObject };
   Kind kind = Kind::kData;
-  std::string text;         // kText
-  std::int64_t number = 0;  // kInt
-  GlobalName name;          // kName
+  std::string text;  // kText
+  // kInt; of a tuple that holds nothing but numbers and data, only its sign is told
+  std::int64_t number = 0;
+  GlobalName name;         // kName; kObject: its class
+  std::uint32_t mark = 0;  // kObject: of the call that made it
   std::vector<NameArgument> items;
 };
 
@@ -78,7 +83,8 @@ CallJudgement judge_call(const GlobalName& callable, const std::vector<NameArgum
                          const std::function<bool(const GlobalName&)>& is_allowed);
 
 // Returns whether a state may be set on the result of a call of such a name.  NumPy takes the state
-// of a dtype as it is: with wrong sizes, flags or fields it reads pointers from data.
+// of a dtype as it is: with wrong sizes, flags or fields it reads pointers from data.  An array's
+// state is what NumPy writes, of such a dtype.
 // `items`: of the state, if it is a tuple.
 bool is_plain_state(const GlobalName& name, std::uint32_t mark,
                     const std::vector<NameArgument>& items);

@@ -9,14 +9,15 @@
 #include "formats/names/name_scan.h"
 #include "formats/names/plain_names.h"
 #include "formats/pickle/parts.h"
+#include "formats/pickle/trace.h"
 
 namespace fsdp::formats {
 namespace {
 
-// Calls with relevant arguments nest no deeper: function, class, (arguments); getattr on getattr.
-constexpr int kMaxValueDepth = 4;
+// Arguments with rules nest no deeper: the unit of time in the state of an array's dtype.
+constexpr int kMaxValueDepth = 6;
 // Arguments that a rule examines.
-constexpr std::size_t kMaxValueItems = 10;
+constexpr std::size_t kMaxValueItems = 64;
 
 bool nothing_allowed(const GlobalName& /*name*/) {
   return false;
@@ -37,6 +38,9 @@ NameArgument argument_of(const Value& value, int depth) {
   } else if (const auto number = value.as_int()) {
     argument.kind = NameArgument::Kind::kInt;
     argument.number = *number;
+  } else if (value.kind() == ValueKind::kBigInt) {
+    argument.kind = NameArgument::Kind::kInt;
+    argument.number = Term::kHugeInt;
   } else if (value.is_none()) {
     argument.kind = NameArgument::Kind::kNone;
   } else if (value.kind() == ValueKind::kTuple) {
@@ -44,6 +48,17 @@ NameArgument argument_of(const Value& value, int depth) {
     for (const Value& item : value.items()) {
       if (argument.items.size() == kMaxValueItems) break;
       argument.items.push_back(argument_of(item, depth + 1));
+    }
+  } else if (const ObjectData* object = value.as_object()) {
+    if (const GlobalName* callable = object->callable.as_global()) {
+      argument.kind = NameArgument::Kind::kObject;
+      argument.name = python_3_name(callable->module, callable->name);
+      if (plain_uses(argument.name).has_argument_rule()) {
+        const CallJudgement judgement =
+            judge_call(argument.name, argument_of(object->args, depth + 1).items, nothing_allowed);
+        argument.mark = judgement.mark;
+        if (judgement.cls) argument.name = *judgement.cls;
+      }
     }
   }
   return argument;

@@ -26,6 +26,34 @@ constexpr std::size_t kMaxNames = 10'000;
 
 using Kind = Term::Kind;
 
+// A kFlat in 64 bits: the number of its items that are told, and four bits for each.
+constexpr unsigned kFlatBits = 4;
+constexpr std::uint64_t kFlatMask = 15;
+constexpr std::size_t kMaxFlatItems = 15;
+constexpr std::int64_t kFlatNone = 1;  // 0: other data
+constexpr std::int64_t kFlatZero = 3;  // of ints by their sign, 2 to 4
+
+std::uint64_t flat_code(const Term& term) {
+  if (term.kind == Kind::kNone) return kFlatNone;
+  if (term.kind != Kind::kInt) return 0;
+  const auto value = static_cast<std::int64_t>(term.at);
+  return static_cast<std::uint64_t>(kFlatZero + (value > 0 ? 1 : 0) - (value < 0 ? 1 : 0));
+}
+
+std::uint64_t flat_code(std::span<const Term> terms) {
+  const std::size_t told = std::min(terms.size(), kMaxFlatItems);
+  std::uint64_t code = told;
+  for (std::size_t i = 0; i < told; ++i) code |= flat_code(terms[i]) << (kFlatBits * (i + 1));
+  if (terms.size() == told) return code;
+  const auto rest = terms.subspan(told - 1);
+  const bool counts = std::all_of(rest.begin(), rest.end(), [](const Term& term) {
+    return flat_code(term) >= static_cast<std::uint64_t>(kFlatZero);
+  });
+  const unsigned shift = kFlatBits * kMaxFlatItems;
+  code &= ~(kFlatMask << shift);
+  return code | (counts ? static_cast<std::uint64_t>(kFlatZero + 1) << shift : 0);
+}
+
 std::string text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
@@ -86,11 +114,22 @@ std::span<const Term> PickleTrace::items(Term term) const {
   return std::span(tuple_items_).subspan(range.begin, range.size);
 }
 
+std::vector<Term> PickleTrace::flat_items(Term term) {
+  std::vector<Term> items(term.at & kFlatMask);
+  for (Term& item : items) {
+    term.at >>= kFlatBits;
+    const auto code = static_cast<std::int64_t>(term.at & kFlatMask);
+    if (code == kFlatNone) item.kind = Kind::kNone;
+    if (code > kFlatNone) item = {Kind::kInt, 0, static_cast<std::uint64_t>(code - kFlatZero)};
+  }
+  return items;
+}
+
 Term PickleTrace::tuple(std::span<const Term> terms) {
   const bool plain = std::all_of(terms.begin(), terms.end(), [](const Term& term) {
-    return term.kind != Kind::kText && term.kind != Kind::kName && term.kind != Kind::kTuple;
+    return term.kind == Kind::kData || term.kind == Kind::kInt || term.kind == Kind::kNone;
   });
-  if (plain) return {};
+  if (plain) return {Kind::kFlat, 0, flat_code(terms)};
   if (tuple_items_.size() > kMaxTupleTerms) {
     throw Error(ErrorCode::kLimitNodes, cat("more than ", kMaxTupleTerms, " values in tuples"));
   }

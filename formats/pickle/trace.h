@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,13 +25,16 @@ struct Term {
     kText,    // a str literal of the stream
     kName,    // a name
     kObject,  // the result of calling a name
-    kTuple,   // of terms, with a text, name or tuple among them
-    kInt,     // an int of up to 64 bits
+    kTuple,   // of terms, with a text, name, object or tuple among them
+    kFlat,    // another tuple
+    kInt,     // an int; kHugeInt for one beyond 64 bits
     kNone,
   };
+  static constexpr std::int64_t kHugeInt = std::numeric_limits<std::int64_t>::max();
   Kind kind = Kind::kData;
   std::uint32_t mark = 0;  // kObject: what the host noted of the call
-  // kText: its byte; kName, kObject: number of the name; kTuple: its number; kInt: its value
+  // kText: its byte; kName, kObject: number of the name; kTuple: its number; kFlat: what flat_items
+  // reads; kInt: its value
   std::uint64_t at = 0;
 };
 
@@ -49,7 +53,7 @@ class PickleTraceHost {
   virtual ~PickleTraceHost() = default;
   // The stream refers to a name for the first time; its number is the count of earlier names.
   virtual void name(const GlobalName& name) = 0;
-  // `callable` is called.  `args`: a kTuple, or kData if it has no term of interest.  Returns the
+  // `callable` is called.  `args`: a kTuple or kFlat; kData if they are not a tuple.  Returns the
   // term for the result.
   virtual Term call(PickleTrace& trace, PickleCall how, Term callable, Term args) = 0;
   // The name is used as a value: in a container, a key, a state, or as the whole.
@@ -84,6 +88,9 @@ class PickleTrace {
   std::optional<std::string> text(Term term) const;
   // Returns the items of a kTuple; nothing for others.
   std::span<const Term> items(Term term) const;
+  // Returns the first 15 items of a kFlat: ints as -1, 0 and 1.  If there are more, the last one is
+  // an int from 0 on only if all others are.
+  static std::vector<Term> flat_items(Term term);
   // Returns the terms as one tuple.
   Term tuple(std::span<const Term> terms);
   // Reports the names in `term`, which is used as a value.

@@ -84,7 +84,7 @@ class PickleTrace::Run {
   void push_int(std::int64_t value) { push({Kind::kInt, 0, static_cast<std::uint64_t>(value)}); }
   // Little-endian, in two's complement.
   void push_long(std::string_view bytes) {
-    if (bytes.size() > 8) return push_data();
+    if (bytes.size() > 8) return push_int(Term::kHugeInt);
     std::uint64_t value = !bytes.empty() && (bytes.back() & 0x80) != 0 ? ~std::uint64_t{0} : 0;
     for (std::size_t i = bytes.size(); i-- > 0;)
       value = value << 8U | static_cast<unsigned char>(bytes[i]);
@@ -97,8 +97,9 @@ class PickleTrace::Run {
     const char* const end = line.data() + line.size();
     const auto [stop, error] = std::from_chars(line.data(), end, value);
     const bool is_bool = line == "00" || line == "01";
-    if (is_bool || error != std::errc() || stop != end) return push_data();
-    push_int(value);
+    if (is_bool) return push_data();
+    // Python also reads spaces, signs and underscores.
+    push_int(error == std::errc() && stop == end ? value : Term::kHugeInt);
   }
   // Removes the last mark and returns the terms above it.
   std::vector<Term> pop_mark() {
@@ -287,11 +288,24 @@ bool PickleTrace::Run::step() {
     case PickleOp::kLong1:
       push_long(reader_.bytes(reader_.u8()));
       return true;
+    case PickleOp::kLong4: {
+      const std::uint64_t size = reader_.signed_length();
+      if (size <= 8) {
+        push_long(reader_.bytes(size));
+      } else {
+        reader_.skip(size);
+        push_int(Term::kHugeInt);
+      }
+      return true;
+    }
     case PickleOp::kTuple: {
       const std::vector<Term> terms = pop_mark();
       tuple(terms, 0);
       return true;
     }
+    case PickleOp::kEmptyTuple:
+      push(trace_.tuple({}));
+      return true;
     case PickleOp::kTuple1:
       tuple(1);
       return true;

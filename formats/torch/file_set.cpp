@@ -22,9 +22,6 @@ constexpr std::size_t kOpenedAtOnce = 16;
 constexpr std::uint64_t kRanksTailBytes = 64U << 10U;
 constexpr std::uint64_t kStoredEndBytes = 256U << 10U;
 
-// Of each of two parts that are compared, at a time.
-constexpr std::uint64_t kSlabBytes = 4U << 20U;
-
 // Entry `entry` of the archive of file `file`.
 struct EntryRef {
   std::uint32_t file;
@@ -135,35 +132,7 @@ bool TorchFileSet::are_equal(const Part& a, const Part& b) const {
   };
   const bool alike = a.view.conjugate == b.view.conjugate && a.view.negate == b.view.negate;
   if (const auto one = crc(a), other = crc(b); alike && one && other) return *one == *other;
-  // Otherwise in slabs of the first dimension.
-  const ChunkData first = data_of(a);
-  const ChunkData second = data_of(b);
-  std::vector<std::int64_t> size = a.box.size;
-  const std::int64_t rows = size.empty() ? 1 : size[0];
-  const std::uint64_t bytes = volume(a.box.view()) * item_bytes(a.view.dtype);
-  if (bytes == 0) return true;
-  const std::uint64_t row = bytes / static_cast<std::uint64_t>(rows);
-  const auto most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kSlabBytes / row));
-  std::vector<std::int64_t> begin(size.size(), 0);
-  std::vector<std::byte> scratch(kSlabBytes);
-  std::vector<std::byte> left;
-  std::vector<std::byte> right;
-  for (std::int64_t at = 0; at < rows; at += most) {
-    const std::int64_t count = std::min(most, rows - at);
-    if (!size.empty()) {
-      begin[0] = at;
-      size[0] = count;
-    }
-    const auto read = [&](const ChunkData& data, std::vector<std::byte>& out) {
-      out.resize(row * static_cast<std::uint64_t>(count));
-      gather(data, a.box.size, begin, size, out, row_major_strides(size), scratch);
-      transform_elements(data, out);
-    };
-    read(first, left);
-    read(second, right);
-    if (left != right) return false;
-  }
-  return true;
+  return same_elements(data_of(a), data_of(b), a.box.size);
 }
 
 ChunkData TorchFileSet::chunk(const TensorEntry& tensor, std::size_t chunk) const {

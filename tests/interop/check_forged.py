@@ -1,152 +1,151 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Forges the arguments and states of listed names, and loads with PyTorch what fsdp-ckpt calls sound.
+"""Loads with PyTorch and NumPy what fsdp-ckpt calls sound, of every listed name with right and wrong arguments.
 
-    check_forged.py FSDP_CKPT [--count N] [--seed N]
+    check_forged.py FSDP_CKPT [--cases N] [--seed N] [--keep FOLDER] [NAME...]
 
-NumPy believes the state of a dtype: with wrong sizes, flags or fields it takes bytes of the file for pointers. Each case is a torch.save file of
-listed names alone whose dtypes have a random state, at times the one that NumPy writes. What `verify` calls sound must load, in a process of its
-own, without a crash; and every dtype as NumPy writes it must be sound.
+Each case is a torch.save file of a listed name as its owner writes it, with some parts changed (listed_calls.py). What `verify` calls sound, and
+what `consolidate` writes, is loaded in a process of its own, which must not crash, hang, take much memory, or do anything but make objects; what
+was written must equal what it was made of. What its owner wrote, unchanged, must be sound. A name of the list without a maker here fails.
 """
 import argparse
-import io
+import collections
 import json
 import os
-import pickle
 import random
-import struct
+import select
+import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 import zipfile
 
-import numpy
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import sample  # noqa: E402
 
-NAMES = ["b1", "i1", "i4", "u8", "f2", "f4", "f8", "c16", "S5", "S0", "U3", "V8", "V1", "O8", "M8", "m8"]
-LOAD = """
-import sys, torch
-for path in sys.stdin.read().split():
-    print(path, flush=True)
-    try:
-        value = torch.load(path, weights_only=False)
-        repr(value), str(value["version"])
-    except Exception:
-        pass
-print("end")
-"""
+LOADER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "load_forged.py")
+SECONDS = 20  # of one file, with the loads of a process before it
 
 
-def text(value):
-    raw = value.encode()
-    return b"X" + struct.pack("<I", len(raw)) + raw
-
-
-def name(module, attribute):
-    return b"c" + module.encode() + b"\n" + attribute.encode() + b"\n"
-
-
-def number(value):
-    return b"J" + struct.pack("<i", value)
-
-
-def raw_bytes(data):
-    return name("_codecs", "encode") + text(data.decode("latin1")) + text("latin1") + b"\x86R"
-
-
-def dtype(said, state):
-    """numpy.dtype(said, False, True) with the state: a list of numbers, texts, None, or opcodes."""
-    def opcodes(item):
-        return b"N" if item is None else number(item) if isinstance(item, int) else item if isinstance(item, bytes) else text(item)
-    return name("numpy", "dtype") + b"(" + text(said) + b"\x89\x88tR" + b"(" + b"".join(map(opcodes, state)) + b"tb"
-
-
-def written(said):
-    """The state that NumPy writes, as opcodes where it is no number, text or None."""
-    state = list(numpy.dtype(said).__reduce__()[2])
-    if len(state) == 9:
-        state[8] = pickle.dumps(state[8], 2)[2:-1]
-    return state
-
-
-def forged(rng):
-    said = rng.choice(NAMES)
-    state = written(rng.choice([said, said, rng.choice(NAMES)]))
-    for _ in range(rng.randint(0, 2)):
-        place = rng.randrange(len(state))
-        if place == 0:
-            state[0] = rng.choice([1, 2, 3, 4, 5])
-        elif place == 1:
-            state[1] = rng.choice(["<", ">", "|", "=", "i", ""])
-        elif place == 2:
-            state[2] = rng.choice([None, b"(" + dtype("O8", written("O8")) + b"(" + number(1) + b"ttt"[:2]])
-        elif place in (3, 4):
-            state[3] = b"(" + text("a") + b"t"
-            state[4] = b"}" + text("a") + dtype("O8", written("O8")) + number(rng.choice([0, 8])) + b"\x86s"
-        elif place in (5, 6, 7):
-            state[place] = rng.choice([-2, -1, 0, 1, 4, 8, 16, 20, 63, 1 << 20, (1 << 31) - 1])
-        else:
-            del state[8]
-    return dtype(said, state)
-
-
-def value_of(kind, of_dtype, data):
-    if kind == "scalar":
-        return name("numpy._core.multiarray", "scalar") + of_dtype + raw_bytes(data) + b"\x86R"
-    made = name("numpy._core.multiarray", "_reconstruct") + name("numpy", "ndarray") + number(0) + b"\x85" + raw_bytes(b"b") + b"\x87R"
-    return made + b"(" + number(1) + number(1) + b"\x85" + of_dtype + b"\x89" + raw_bytes(data) + b"tb"
-
-
-def write(path, value, version):
-    root = b"\x80\x02}(" + text("v") + value + text("version") + version + b"u."
+def write(path, pickled, storages):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("archive/data.pkl", root)
+        archive.writestr("archive/data.pkl", pickled)
         archive.writestr("archive/byteorder", b"little")
+        for key, raw in enumerate(storages):
+            archive.writestr(f"archive/data/{key}", raw)
         archive.writestr("archive/version", b"3\n")
+
+
+class Loader:
+    """A process that loads files, one after another; another one follows if it ends."""
+    def __init__(self, modules):
+        self.modules, self.process = modules, None
+
+    def start(self):
+        self.process = subprocess.Popen([sys.executable, "-W", "ignore", LOADER, *self.modules], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                        bufsize=1)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def load(self, path):
+        """Returns what was loaded, as {"end": ..., "told": ...}."""
+        if self.process is None:
+            self.start()
+        self.process.stdin.write(path + "\n")
+        self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], SECONDS)[0]:
+            self.close()
+            return {"end": f"more than {SECONDS} s"}
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        status = self.process.wait()
+        self.process = None
+        return {"end": f"crash, status {status}"}
+
+    def close(self):
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+
+class Check:
+    def __init__(self, options, folder, modules):
+        self.options, self.folder = options, folder
+        self.loader, self.counts, self.failures = Loader(modules), collections.Counter(), []
+
+    def run(self, *args):
+        done = subprocess.run([self.options.tool, *args], capture_output=True, text=True, errors="replace")
+        if done.returncode not in (0, 1, 2):
+            self.fail(args[1], f"{args[0]} ends with {done.returncode}: {done.stderr[-500:]}")
+        return done
+
+    def fail(self, path, what):
+        self.failures.append(f"{os.path.basename(path)}: {what}")
+        print(self.failures[-1], flush=True)
+        if self.options.keep:
+            os.makedirs(self.options.keep, exist_ok=True)
+            shutil.copy(path, self.options.keep)
+
+    def loaded(self, path, what):
+        told = self.loader.load(path)
+        self.counts[f"{what}: " + ("loads" if told["end"] == "loads" else "PyTorch refuses" if told["end"] == "refused" else "wrong")] += 1
+        if told["end"] not in ("loads", "refused"):
+            self.fail(path, f"{what}: {told['end']}")
+        return told
+
+    def case(self, path, pickled, is_right):
+        write(path, *pickled)
+        is_sound = self.run("verify", path, "--quiet").returncode == 0
+        self.counts["sound" if is_sound else "not sound"] += 1
+        if is_right and not is_sound:
+            self.fail(path, "as its owner writes it, and not sound")
+        out = path[:-3] + ".out.pt"
+        is_written = self.run("consolidate", path, out, "--no-sync", "--quiet").returncode == 0
+        if is_sound or is_written:
+            told = self.loaded(path, "called sound" if is_sound else "written from")
+        if is_written:
+            made = self.loaded(out, "written")
+            if told != made:
+                self.fail(path, f"what was written of it is another: {told} {made}")
+            os.remove(out)
+        os.remove(path)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("tool")
-    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("names", nargs="*", help="dotted names; all listed ones if there are none")
+    parser.add_argument("--cases", type=int, default=1600)
     parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    rng = random.Random(options.seed)
-    version = name("torch.torch_version", "TorchVersion")
-    sound, unsafe, wrong = [], 0, 0
+    parser.add_argument("--keep", help="a folder for the files that failed")
+    options = parser.parse_intermixed_args()
+    warnings.simplefilter("ignore")
+    import listed_calls  # takes seconds
 
-    def verdict(path):
-        said = subprocess.run([options.tool, "verify", path, "--json"], capture_output=True, text=True).stdout
-        return json.loads(said).get("verdict", "error")
-
+    called, named = listed_calls.listed()
+    makers = listed_calls.makers()
+    dotted = {".".join(entry) for entry in called}
+    for missing in sorted(dotted ^ set(makers)):
+        print(f"{missing}: listed, and listed_calls.py does not make it, or the other way round")
     with tempfile.TemporaryDirectory() as folder:
-        for said in NAMES:
-            path = os.path.join(folder, f"as_written_{said}.pt")
-            size = numpy.dtype(said).itemsize
-            write(path, value_of("scalar", dtype(said, written(said)), b"\0" * size) if said != "O8" else dtype(said, written(said)), version + text("2.11.0") + b"\x85R")
-            if verdict(path) != "sound":
-                wrong += 1
-                print(f"{said} as NumPy writes it: {verdict(path)}")
-        for case in range(options.count):
-            path = os.path.join(folder, f"{case}.pt")
-            data = struct.pack("<Q", 0x4141414141414141) * 4
-            value = value_of(rng.choice(["scalar", "array"]), forged(rng), data[:rng.choice([1, 8, 16, 32])])
-            made = version + (value if rng.random() < 0.2 else text("2.11.0")) + b"\x85" + rng.choice([b"R", b"\x81"])
-            write(path, value, made)
-            if verdict(path) == "sound":
-                sound.append(path)
-            else:
-                unsafe += 1
-        open_paths = list(sound)
-        while open_paths:
-            done = subprocess.run([sys.executable, "-W", "ignore", "-c", LOAD], input="\n".join(open_paths), capture_output=True, text=True)
-            seen = done.stdout.split()
-            if seen and seen[-1] == "end":
-                break
-            wrong += 1
-            print(f"seed {options.seed}, case {os.path.basename(seen[-1])}: called sound, and torch.load ends with {done.returncode}")
-            open_paths = open_paths[open_paths.index(seen[-1]) + 1:]
-    print(f"{len(NAMES)} dtypes as written, {options.count} forged: {len(sound)} sound, {unsafe} not; {wrong} wrong")
-    return 1 if wrong or not sound or not unsafe else 0
+        check = Check(options, folder, sorted({module for module, _ in called | named}))
+        names = options.names or sorted(makers)
+        for chosen in sample.taken(names):
+            node = makers[chosen](random.Random(options.seed))
+            check.case(os.path.join(folder, f"right_{chosen}.pt"), listed_calls.root(node), True)
+        for case in range(sample.count(options.cases)):
+            rng = random.Random(options.seed * 1_000_000 + case)
+            chosen = names[rng.randrange(len(names))]
+            node = listed_calls.Changes(rng, makers, called, named).case(chosen)
+            check.case(os.path.join(folder, f"{options.seed}_{case}_{chosen}.pt"), listed_calls.root(node), False)
+        check.loader.close()
+    for kind in sorted(check.counts):
+        print(f"{check.counts[kind]:8d}  {kind}")
+    print(f"{len(called)} names that are called, {len(named)} that are named; {check.counts['sound']} files sound, {check.counts['not sound']} not; {len(check.failures)} wrong")
+    idle = not check.counts["sound"] or not check.counts["not sound"] or not check.counts["written: loads"]
+    return 1 if check.failures or idle or dotted != set(makers) else 0
 
 
 if __name__ == "__main__":

@@ -110,5 +110,24 @@ TEST_F(Field, replicas_that_differ_are_damage_and_not_copied) {
   }
 }
 
+TEST_F(Field, replicas_in_folders_with_metadata_of_each_rank_are_compared) {
+  const std::string equal = field("hsdp-metadata-of-ranks/equal");
+  EXPECT_THAT(run_cli({"verify", equal}).out, HasSubstr("equal: sound, "));
+  EXPECT_EQ(run_cli({"consolidate", equal, path("equal.pt")}).status, 0);
+  const std::string torn = field("hsdp-metadata-of-ranks/torn");
+  const CliResult verified = run_cli({"verify", torn});
+  EXPECT_EQ(verified.status, 1);
+  EXPECT_THAT(verified.out, AllOf(HasSubstr("damage[MISMATCH]: "), HasSubstr("model.w"),
+                                  HasSubstr("__0_0.distcp and __2_0.distcp hold [0:2, 0:6]"),
+                                  HasSubstr("__1_0.distcp and __3_0.distcp hold [2:4, 0:6]"),
+                                  HasSubstr("damaged, 2 findings")));
+  // Of a tensor that each rank wrote whole, it is not known that all have the same.
+  EXPECT_THAT(verified.out, HasSubstr("warning[MISMATCH]: "));
+  const CliResult made = run_cli({"consolidate", torn, path("torn.pt")});
+  EXPECT_EQ(made.status, 2);
+  EXPECT_THAT(made.err, HasSubstr("error[MISMATCH]"));
+  EXPECT_FALSE(std::filesystem::exists(path("torn.pt")));
+}
+
 }  // namespace
 }  // namespace fsdp::cli

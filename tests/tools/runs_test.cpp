@@ -145,6 +145,31 @@ TEST_F(RunsTest, verify_reads_every_checkpoint_inside_and_inspect_tells_of_them)
   EXPECT_EQ(run_cli({"inspect", folder, "-q"}).err, "");
 }
 
+TEST_F(RunsTest, verbs_that_read_one_checkpoint_tell_of_those_beside_it) {
+  const std::string folder = run();
+  std::filesystem::copy(golden_path("2.11.0/hf_plain/ckpt"), folder,
+                        std::filesystem::copy_options::recursive);
+  const auto note = HasSubstr("no part of what was read: deep/step-5, step-2, step-10, step-20\n");
+  const std::vector<std::vector<std::string>> commands = {
+      {"consolidate", folder, path("out.pt")},
+      {"convert", folder, path("out.safetensors")},
+      {"export", folder, path("out")},
+      {"reshard", folder, path("out"), "--world-size", "2"},
+      {"rename", folder, path("out"), "--rename", "^=x."},
+      {"stats", folder},
+      {"extract", folder, "*", path("out")},
+  };
+  for (std::vector<std::string> command : commands) {
+    EXPECT_THAT(run_cli(command).err, note) << command[0];
+    for (const char* name : {"out.pt", "out.safetensors", "out"})
+      std::filesystem::remove_all(path(name));
+    command.emplace_back("--quiet");
+    EXPECT_THAT(run_cli(command).err, Not(note)) << command[0];
+    for (const char* name : {"out.pt", "out.safetensors", "out"})
+      std::filesystem::remove_all(path(name));
+  }
+}
+
 TEST_F(RunsTest, an_interrupted_save_in_a_run_is_damaged) {
   const std::string folder = run();
   std::filesystem::remove(folder + "/step-20/.metadata");

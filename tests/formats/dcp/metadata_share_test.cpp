@@ -56,6 +56,13 @@ std::string text_of(const Metadata& metadata) {
       location(tensor.chunks.location(c));
     }
   }
+  for (const auto& [key, replicas] : metadata.replicas) {
+    out << key;
+    for (const Replica& replica : replicas) {
+      out << '#' << replica.chunk;
+      location(replica.location);
+    }
+  }
   return out.str();
 }
 
@@ -98,6 +105,7 @@ Metadata metadata() {
   scalar.key = "scalar";
   scalar.chunks.add({}, {}, {0, 0, 1, 2});
   index.add(scalar);
+  metadata.replicas = {{"many", {{7, {1, 1, 8, 9}}, {299'999, {0, 1, 2, 3}}}}, {"scalar", {}}};
   return metadata;
 }
 
@@ -115,7 +123,8 @@ TEST(MetadataShare, every_member_has_what_the_leader_has) {
   // A failed comparison would print all of it.
   for (const std::string& text : texts) EXPECT_TRUE(text == expected);
   EXPECT_GT(expected.size(), 10'000'000U);
-  EXPECT_THAT(expected, AllOf(HasSubstr("subject3-9"), HasSubstr("[0 model][1 7][0 many]")));
+  EXPECT_THAT(expected, AllOf(HasSubstr("subject3-9"), HasSubstr("[0 model][1 7][0 many]"),
+                              HasSubstr("many#7@1/1/8/9\n#299999@0/1/2/3\nscalar")));
 }
 
 TEST(MetadataShare, a_member_that_fails_meanwhile_makes_all_fail) {

@@ -34,6 +34,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 using testing::StartsWith;
 
 Metadata read(const std::string& pickle, const std::set<std::string>& allowed = {}) {
@@ -438,6 +439,29 @@ TEST(DcpMetadata, of_several_ranks_joins_their_chunks) {
   // Content that is there already is not doubled.
   merge_metadata(whole, read(second.pickle()));
   EXPECT_EQ(whole.index.tensors[0].chunks.size(), 2U);
+  EXPECT_TRUE(whole.replicas.empty());
+}
+
+TEST(DcpMetadata, of_several_ranks_knows_the_replicas) {
+  MetadataSpec other = sound();
+  for (auto& chunk : other.tensors[0].chunks) chunk.item.path = "__2_0.distcp";
+  Metadata whole = read(sound().pickle());
+  merge_metadata(whole, read(other.pickle()));
+  const ChunkList& chunks = whole.index.tensors[0].chunks;
+  ASSERT_EQ(chunks.size(), 2U);
+  EXPECT_EQ(whole.index.files[chunks.location(1).file].name, "__1_0.distcp");
+  ASSERT_THAT(whole.replicas, SizeIs(1));
+  const std::vector<Replica>& replicas = whole.replicas.at("w");
+  ASSERT_THAT(replicas, SizeIs(2));
+  EXPECT_EQ(replicas[1].chunk, 1U);
+  EXPECT_EQ(whole.index.files[replicas[1].location.file].name, "__2_0.distcp");
+  EXPECT_EQ(replicas[1].location.offset, chunks.location(1).offset);
+
+  // A box of another size at the same place is not a replica: it overlaps.
+  other.tensors[0].chunks.pop_back();
+  other.tensors[0].chunks[0].sizes = {1, 3};
+  merge_metadata(whole, read(other.pickle()));
+  EXPECT_EQ(whole.index.tensors[0].chunks.size(), 3U);
 }
 
 TEST(DcpMetadata, of_ranks_that_disagree_is_refused) {

@@ -78,6 +78,23 @@ std::vector<Use> uses() {
   with_fields[3] = tuple_of({text("a")});
   with_fields[4] =
       dict_of({{text("a"), tuple_of({dtype("O8", state("|", -1, -1, 63)), integer(0)})}});
+  const auto time = [&](int count) {
+    std::vector<std::string> with_unit = state("<", -1, -1, 0);
+    with_unit[0] = integer(4);
+    with_unit.push_back(
+        tuple_of({dict_of({}), tuple_of({text("ns"), integer(count), integer(1), integer(1)})}));
+    return dtype("M8", with_unit);
+  };
+  const std::string f8 = dtype("f8", state("<", -1, -1, 0));
+  const auto array = [](std::vector<std::string> contents) {
+    return call(global("numpy._core.multiarray", "_reconstruct"),
+                {global("numpy", "ndarray"), tuple_of({integer(0)}), text("b")}) +
+           tuple_of(std::move(contents)) + "b";
+  };
+  const auto scalar = [](const std::string& of) {
+    return call(global("numpy.core.multiarray", "scalar"), {of, text("12345678")});
+  };
+  const std::string endless = call(global("builtins", "range"), {integer(1 << 30)});
   return {
       // Sound ones.
       {"a tensor", call(rebuild, tensor_args(kOrdered)), ""},
@@ -102,11 +119,32 @@ std::vector<Use> uses() {
        call(global("copy_reg", "_reconstructor"),
             {global("argparse", "Namespace"), global("__builtin__", "object"), none()}),
        ""},
-      {"an array",
-       call(global("numpy._core.multiarray", "_reconstruct"),
-            {global("numpy", "ndarray"), tuple_of({integer(0)}), text("b")}) +
-           tuple_of({integer(1)}) + "b",
+      {"an array", array({integer(1), tuple_of({integer(1)}), f8, "\x89", text("12345678")}), ""},
+      {"an array of objects",
+       array({integer(1), tuple_of({integer(1)}), dtype("O8", state("|", -1, -1, 63)), "\x89",
+              list_of({integer(1)})}),
        ""},
+      {"an array of no dimensions", array({integer(1), ")", f8, "\x89", text("12345678")}), ""},
+      {"a number of NumPy", scalar(f8), ""},
+      {"bytes in a number of NumPy",
+       call(global("numpy._core.multiarray", "scalar"),
+            {f8, call(global("_codecs", "encode"), {text("12345678"), text("latin1")})}),
+       ""},
+      {"containers",
+       list_of({call(global("builtins", "set"), {list_of({integer(1)})}),
+                call(global("collections", "deque"), {")", integer(3)}),
+                call(global("collections", "Counter"), {dict_of({})}),
+                call(global("builtins", "frozenset"), {tuple_of({integer(1)})})}),
+       ""},
+      {"bytes",
+       list_of({call(global("builtins", "bytes"), {}), call(global("builtins", "bytearray"), {}),
+                call(global("builtins", "bytearray"), {text("a"), text("latin-1")})}),
+       ""},
+      {"fractions",
+       list_of({call(global("fractions", "Fraction"), {integer(1), integer(3)}),
+                call(global("fractions", "Fraction"), {text("-1/3")})}),
+       ""},
+      {"a range", endless, ""},
       {"dtypes of NumPy",
        list_of({dtype("f8", state("<", -1, -1, 0)), dtype("O8", state("|", -1, -1, 63)),
                 dtype("S5", state("|", 5, 1, 0)), dtype("U5", state("<", 20, 4, 8)),
@@ -117,12 +155,50 @@ std::vector<Use> uses() {
       {"a new version of torch",
        global("torch.torch_version", "TorchVersion") + tuple_of({text("2.11.0")}) + "\x81", ""},
       // Values that NumPy and PyTorch take for pointers, or call.
+      {"a time", time(25), ""},
+      {"a time of no unit", time(0), "numpy.dtype"},
       {"a dtype with fields", dtype("V8", with_fields), "numpy.dtype"},
       {"a dtype of another size", dtype("V8", state("|", 9, 1, 0)), "numpy.dtype"},
       {"a dtype of no size", dtype("S5", state("|", -1, -1, 0)), "numpy.dtype"},
       {"a dtype with the flags of objects", dtype("V8", state("|", 8, 1, 63)), "numpy.dtype"},
       {"an object without its flags", dtype("O8", state("|", -1, -1, 0)), "numpy.dtype"},
       {"a dtype with another state", dtype("f8", {integer(3)}), "numpy.dtype"},
+      {"a dtype of a class",
+       call(global("numpy", "dtype"), {global("numpy.dtypes", "StringDType"), "\x89", "\x88"}),
+       "numpy.dtype"},
+      {"a dtype of fields", call(global("numpy", "dtype"), {text("(2,)f4"), "\x89", "\x88"}),
+       "numpy.dtype"},
+      {"a dtype of one argument", call(global("numpy", "dtype"), {text("f8")}), "numpy.dtype"},
+      {"an object as a number", scalar(dtype("O8", state("|", -1, -1, 63))),
+       "numpy.core.multiarray.scalar"},
+      {"a number of no dtype", scalar(integer(1)), "numpy.core.multiarray.scalar"},
+      {"a number of another class", scalar(call(global("numpy.dtypes", "StringDType"), {})),
+       "numpy.core.multiarray.scalar"},
+      {"an array of negative sizes",
+       array({integer(1), tuple_of({integer(-1), integer(-1)}), f8, "\x89", text("12345678")}),
+       "numpy.ndarray"},
+      {"an array of no dtype",
+       array({integer(1), tuple_of({integer(1)}), none(), "\x89", text("12345678")}),
+       "numpy.ndarray"},
+      {"an array with another state", array({integer(1)}), "numpy.ndarray"},
+      {"an array that is made large",
+       call(global("numpy.core.multiarray", "_reconstruct"),
+            {global("numpy", "ndarray"), tuple_of({integer(1 << 30)}), text("d")}),
+       "numpy.core.multiarray._reconstruct"},
+      {"a set of a range", call(global("builtins", "set"), {endless}), "builtins.set"},
+      {"a frozenset of a range", call(global("builtins", "frozenset"), {endless}),
+       "builtins.frozenset"},
+      {"a deque of a range", call(global("collections", "deque"), {endless}), "collections.deque"},
+      {"a Counter of a range", call(global("collections", "Counter"), {endless}),
+       "collections.Counter"},
+      {"bytes by their number", call(global("builtins", "bytes"), {integer(1 << 30)}),
+       "builtins.bytes"},
+      {"a bytearray by its number", call(global("builtins", "bytearray"), {integer(1 << 30)}),
+       "builtins.bytearray"},
+      {"a bytearray of another codec",
+       call(global("builtins", "bytearray"), {text("a"), text("punycode")}), "builtins.bytearray"},
+      {"a fraction with an exponent", call(global("fractions", "Fraction"), {text("1E99999999")}),
+       "fractions.Fraction"},
       {"a version of something else",
        call(global("torch.torch_version", "TorchVersion"), {tuple_of({text("a")})}),
        "torch.torch_version.TorchVersion"},
@@ -290,6 +366,41 @@ TEST(NameScan, stops_where_python_stops_and_keeps_what_came_before) {
     });
     ASSERT_THAT(scanner.names(), SizeIs(1)) << stream;
     EXPECT_EQ(scanner.names()[0].name.dotted(), "os.system");
+  }
+}
+
+TEST(NameScan, a_number_is_one_in_every_spelling) {
+  const std::string bytes = global("builtins", "bytes");
+  const std::vector<std::pair<const char*, std::string>> numbers = {
+      {"BININT", integer(1 << 30)},
+      {"LONG1", std::string("\x8a\x06\0\0\0\0\0\x01", 8)},
+      {"LONG1 of nine bytes", std::string("\x8a\x09\0\0\0\0\0\x01\0\0\0", 11)},
+      {"LONG4", std::string("\x8b\x06\0\0\0\0\0\0\0\0\x01", 11)},
+      {"LONG4 of nine bytes", std::string("\x8b\x09\0\0\0\0\0\0\0\0\x01\0\0\0", 14)},
+      {"INT", "I1099511627776\n"},
+      {"INT in words of int()", "I 1_099_511_627_776\n"},
+      {"LONG", "L1099511627776L\n"},
+  };
+  for (const auto& [name, number] : numbers) {
+    EXPECT_THAT(scan(bytes + number + "\x85R.").unsafe, ElementsAre("builtins.bytes")) << name;
+  }
+}
+
+TEST(NameScan, a_shape_of_many_dimensions_is_read_to_its_end) {
+  const auto array = [](int dimensions, int last) {
+    std::vector<std::string> shape(static_cast<std::size_t>(dimensions), integer(1));
+    shape.back() = integer(last);
+    const std::string f8 = call(global("numpy", "dtype"), {text("f8"), "\x89", "\x88"}) +
+                           tuple_of({integer(3), text("<"), none(), none(), none(), integer(-1),
+                                     integer(-1), integer(0)}) +
+                           "b";
+    return call(global("numpy._core.multiarray", "_reconstruct"),
+                {global("numpy", "ndarray"), tuple_of({integer(0)}), text("b")}) +
+           tuple_of({integer(1), tuple_of(shape), f8, "\x89", text("12345678")}) + "b.";
+  };
+  for (const int dimensions : {1, 14, 15, 16, 17, 32}) {
+    EXPECT_THAT(scan(array(dimensions, 1)).unsafe, IsEmpty()) << dimensions;
+    EXPECT_THAT(scan(array(dimensions, -1)).unsafe, ElementsAre("numpy.ndarray")) << dimensions;
   }
 }
 
