@@ -58,6 +58,7 @@ class ImportVerb : public Verb {
     choice_.declare_parameters(options);
     options.text("--config", choice_.config, "FILE",
                  "The model's config.json; that of PATH if not given");
+    options.text("--model", model_, "KEY", "Which model, where PATH has several");
     options.text("--under", under_, "KEY", "The key that gets the model: model, app.model, ...");
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
                     "Sharded formats: ranks to lay the folder out for; 1 if not given");
@@ -84,7 +85,7 @@ class ImportVerb : public Verb {
 
   Changed imported(const formats::Checkpoint& source, const Value& content,
                    ReportExtras& extras) const {
-    const formats::hf::FoundModel model = formats::hf::find_model(source, content, {});
+    const formats::hf::FoundModel model = formats::hf::find_model(source, content, model_);
     if (map_.empty()) throw no_map(model.tensors);
     extras.members.emplace_back("under", under_);
     if (map_ == kNoMap) {
@@ -145,6 +146,7 @@ class ImportVerb : public Verb {
   std::optional<std::int64_t> world_size_;
   std::string from_ = "hf";
   std::string map_;
+  std::string model_;
   std::string under_;
 };
 
