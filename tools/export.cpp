@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt export: the model of a checkpoint as the folder that from_pretrained loads.
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "formats/hf/model_content.h"
 #include "formats/hf/model_output.h"
 #include "tools/conversion.h"
+#include "tools/held_lora.h"
 #include "tools/named_model.h"
 #include "tools/verbs.h"
 
@@ -64,9 +66,17 @@ class ExportVerb : public Verb {
     conversion_.by_module = true;
     conversion_.strip_unasked = conversion_.strip_prefixes.empty();
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
+    std::shared_ptr<const formats::Checkpoint> merged;  // what is named reads it
     const auto change = [&](const formats::Checkpoint& source, const Value& content,
                             ReportExtras& extras) {
-      return named_model(source, content, companions, request_, extras);
+      auto merge = merged_held_adapter(source, content, common.path, companions, extras);
+      extras.members.emplace_back("merged", merge ? merge->merged : 0);
+      if (merge) merged = merge->checkpoint;
+      Changed named = named_model(merge ? *merged : source, merge ? merge->content : content,
+                                  companions, request_, extras);
+      refuse_adapter_names(source.description().path, formats::hf::names_of(named.content));
+      if (named.checkpoint == nullptr) named.checkpoint = merged;
+      return named;
     };
     Prepared prepared = prepare_conversion("safetensors", conversion_, common, change);
     report_companions(prepared, companions);

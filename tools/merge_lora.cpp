@@ -18,8 +18,10 @@
 #include "formats/rewrite/optimizer_ids.h"
 #include "tools/conversion.h"
 #include "tools/dtype_word.h"
+#include "tools/held_lora.h"
 #include "tools/reading.h"
 #include "tools/rewriting.h"
+#include "tools/stacked_experts.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -29,32 +31,8 @@ namespace fs = std::filesystem;
 using formats::cat;
 
 constexpr const char* kConfigName = "adapter_config.json";
-constexpr const char* kMetaName = "lora_train_meta.json";
 constexpr const char* kModelConfig = "config.json";
 constexpr const char* kTensorNames[] = {"adapter_model.safetensors", "adapter_model.bin"};
-
-formats::AdapterConfig config_in(const fs::path& path) {
-  try {
-    const std::string text = read_text_file(path.native());
-    return path.filename() == kMetaName ? formats::parse_lora_meta(text)
-                                        : formats::parse_adapter_config(text);
-  } catch (const Error& error) {
-    throw error.in(formats::escape(path.native()));
-  }
-}
-
-// The file that says how the matrices of an adapter are meant: peft's, or verl's, in its folder or
-// the one around it.  Empty if there is none.
-fs::path find_config(const std::string& path) {
-  const fs::path own(path);
-  const fs::path around = fs::absolute(own).lexically_normal().parent_path();
-  for (const char* const name : {kConfigName, kMetaName}) {
-    for (const fs::path& folder : {own, around}) {
-      if (formats::exists_at(folder / name)) return folder / name;
-    }
-  }
-  return {};
-}
 
 class MergeLoraVerb : public Verb {
  public:
@@ -104,29 +82,51 @@ class MergeLoraVerb : public Verb {
     formats::Value content = selected_content(*base, common);
     formats::check_before_copy(*base, content, [] { return formats::interrupted(); });
     std::vector<formats::LoraAdapter> adapters;
+    std::vector<std::string> merged = paths;
     std::size_t dropped = 0;
     if (paths.empty() || formats::holds_adapter(content)) {
       formats::HeldAdapter held = formats::held_adapter(base->description().path, content);
       if (held.tensors == 0) {
         throw Error(ErrorCode::kMismatch,
-                    cat(base->description().path, ": holds an adapter alone, without its base"));
+                    cat(base->description().path,
+                        ": holds an adapter alone, without its base, which is given before it: "
+                        "fsdp-ckpt merge-lora BASE ",
+                        formats::escape(common.path), " OUT"));
       }
       adapters.push_back(
           {base->description().path, config_of(common.path).first, base, held.names});
       content = std::move(held.base);
       dropped = held.dropped;
+      merged.insert(merged.begin(), common.path);
     }
     for (const std::string& path : paths) adapters.push_back(open_adapter(path, common));
     options.facts = facts_of(common, *base);
-    formats::LoraMerge merge = formats::merge_lora(base, content, std::move(adapters), options);
-    if (dropped != 0) {
-      merge.notes.push_back(
-          cat("left out: ", counted(dropped, "state"), " of optimizers that the adapter has"));
+    std::vector<std::string> parameters;
+    for (const formats::LoraAdapter& adapter : adapters) {
+      const auto& own = adapter.config.parameters;
+      parameters.insert(parameters.end(), own.begin(), own.end());
     }
-    formats::Value whole = formats::with_values(*merge.checkpoint, merge.content);
-    whole = formats::with_integer_ids(*merge.checkpoint, whole);
-    return write_converted(name(), *merge.checkpoint, whole, format, conversion_, common, streams,
-                           extras_of(paths, merge));
+    if (!parameters.empty()) content = formats::with_values(*base, content);
+    const fs::path config = config_path(common);
+    const auto map = ExpertMap::find(*base, content, parameters, options.facts.model_type, config);
+    std::shared_ptr<const formats::Checkpoint> whole = base;
+    if (map) {
+      Changed stacked = map->to_code(*base, content);
+      whole = std::move(stacked.checkpoint);
+      content = std::move(stacked.content);
+    }
+    formats::LoraMerge merge = formats::merge_lora(whole, content, std::move(adapters), options);
+    note_dropped_states(dropped, merge);
+    Changed files{merge.checkpoint, merge.content};
+    if (map) {
+      files = map->to_files(*merge.checkpoint, merge.content);
+      merge.notes.push_back("merged under the names of the model's code, to which " + map->name() +
+                            " leads, and back");
+    }
+    const formats::Value result = formats::with_integer_ids(
+        *files.checkpoint, formats::with_values(*files.checkpoint, files.content));
+    return write_converted(name(), *files.checkpoint, result, format, conversion_, common, streams,
+                           extras_of(merged, merge));
   }
 
  private:
@@ -139,14 +139,14 @@ class MergeLoraVerb : public Verb {
 
   // The configuration of an adapter, and the file that it comes from, if any.
   std::pair<formats::AdapterConfig, fs::path> config_of(const std::string& path) const {
-    if (!adapter_config_.empty()) return {config_in(adapter_config_), adapter_config_};
+    if (!adapter_config_.empty()) return {read_adapter_config(adapter_config_), adapter_config_};
     if (alpha_) {
       formats::AdapterConfig config;
       config.alpha = *alpha_;
       return {config, {}};
     }
-    const fs::path found = find_config(path);
-    if (!found.empty()) return {config_in(found), found};
+    const fs::path found = find_adapter_config(path);
+    if (!found.empty()) return {read_adapter_config(found), found};
     throw Error(ErrorCode::kNotFound,
                 formats::escape(path) +
                     ": holds no adapter_config.json, nor does the folder around it, nor "
@@ -254,15 +254,20 @@ class MergeLoraVerb : public Verb {
                                       {.wanted = selected, .only_with_tensors = true});
   }
 
+  // The model's config.json; empty if there is none.
+  fs::path config_path(const CommonOptions& common) const {
+    if (!config_.empty()) return config_;
+    const fs::path path(common.path);
+    const fs::path beside = (fs::is_directory(path) ? path : path.parent_path()) / kModelConfig;
+    return formats::exists_at(beside) ? beside : fs::path();
+  }
+
   formats::BaseFacts facts_of(const CommonOptions& common, const formats::Checkpoint& base) const {
     formats::BaseFacts facts;
     facts.apart = untied_;
     facts.omits_tied = base.description().format == "safetensors";
-    const fs::path path(common.path);
-    const fs::path config =
-        !config_.empty() ? fs::path(config_)
-                         : (fs::is_directory(path) ? path : path.parent_path()) / kModelConfig;
-    if (config_.empty() && !formats::exists_at(config)) return facts;
+    const fs::path config = config_path(common);
+    if (config.empty()) return facts;
     try {
       formats::read_base_facts(formats::parse_json(read_text_file(config.native())), facts);
     } catch (const Error& error) {

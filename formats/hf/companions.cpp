@@ -122,4 +122,17 @@ std::optional<std::string> drop_quantization(Companions& companions) {
   return was;
 }
 
+bool untie(Companions& companions) {
+  if (!companions.config) return false;
+  Json::Object members = *companions.config->as_object();
+  bool changed = false;
+  for (auto& [key, value] : members) {
+    if (key != "tie_word_embeddings" || value.as_bool() == nullptr || !*value.as_bool()) continue;
+    value = false;
+    changed = true;
+  }
+  if (changed) rewrite_config(companions, std::move(members));
+  return changed;
+}
+
 }  // namespace fsdp::formats::hf

@@ -47,4 +47,8 @@ std::optional<std::string> set_config_dtype(Companions& companions, DType dtype)
 // one.
 std::optional<std::string> drop_quantization(Companions& companions);
 
+// Lets config.json say that the input embedding and the head are two tensors.  Returns whether it
+// said that they are one.
+bool untie(Companions& companions);
+
 }  // namespace fsdp::formats::hf

@@ -135,6 +135,7 @@ class Exported(Written):
     map: Optional[str]
     guessed: bool
     architecture: Optional[str]
+    merged: int
     copied: List[str]
     config_dtype: Optional[str]
     parameters: Optional[Dict[str, int]] = None
