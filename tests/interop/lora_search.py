@@ -223,7 +223,9 @@ def held_case(tool, folder, rng, wrapped, before, want):
         held += ".pt"
         torch.save(content, held)
     words = ["--adapter-config", os.path.join(adapter, "adapter_config.json")]
-    run(tool, "merge-lora", held, out, *words, "-k", ".".join([*level, "**"]))
+    # Which experts are [in, out] is the class's: without a config the tool assumes that none are, and says so.
+    config = ["--config", os.path.join(folder, "base", "config.json")] if wrapped.config.model_type == "gpt_oss" else []
+    run(tool, "merge-lora", held, out, *words, *config, "-k", ".".join([*level, "**"]))
     got = torch.load(out, weights_only=True)
     for name in level:
         got = got[name]
