@@ -59,6 +59,7 @@ class ImportVerb : public Verb {
     choice_.declare_parameters(options);
     options.text("--config", choice_.config, "FILE",
                  "The model's config.json; that of PATH if not given; or none");
+    options.text("--model", model_, "KEY", "Which model, where PATH has several");
     options.text("--under", under_, "KEY", "The key that gets the model: model, app.model, ...");
     options.flag("--incomplete", incomplete_, "Take a model that lacks tensors");
     options.integer("-w,--world-size", world_size_, 1, formats::kMaxWorldSize, "N",
@@ -90,7 +91,7 @@ class ImportVerb : public Verb {
 
   Changed imported(const formats::Checkpoint& source, const Value& content,
                    ReportExtras& extras) const {
-    formats::hf::FoundModel model = formats::hf::find_model(source, content, {});
+    formats::hf::FoundModel model = formats::hf::find_model(source, content, model_);
     if (map_.empty()) throw no_map(model.tensors);
     extras.members.emplace_back("under", under_);
     formats::hf::Companions companions;
@@ -207,6 +208,7 @@ class ImportVerb : public Verb {
   bool incomplete_ = false;
   std::string from_ = "hf";
   std::string map_;
+  std::string model_;
   std::string under_;
 };
 

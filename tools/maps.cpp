@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // fsdp-ckpt maps: the built-in maps.
 #include <algorithm>
+#include <array>
 
 #include "formats/base/error.h"
 #include "formats/base/json.h"
@@ -50,19 +51,28 @@ class MapsVerb : public Verb {
       return 0;
     }
     Json::Array maps;
-    std::size_t width = 0;
-    for (const BuiltinMap& map : formats::map::builtin_maps())
-      width = std::max(width, map.name.size());
+    std::vector<std::array<std::string, 3>> rows;
+    std::size_t names = 0;
+    std::size_t versions = 0;
     for (const BuiltinMap& map : formats::map::builtin_maps()) {
       const auto rules = formats::map::parse_rules(map.text, std::string(map.name),
                                                    formats::map::Direction::kForward);
-      maps.push_back(Json::Object{{"name", map.name}, {"description", rules.description}});
-      if (!common.json) {
-        streams.out << map.name << std::string(width + 2 - map.name.size(), ' ')
-                    << rules.description << '\n';
-      }
+      Json::Array own(rules.versions.begin(), rules.versions.end());
+      maps.push_back(Json::Object{
+          {"name", map.name}, {"versions", std::move(own)}, {"description", rules.description}});
+      rows.push_back(
+          {std::string(map.name), formats::joined(rules.versions, ", "), rules.description});
+      names = std::max(names, rows.back()[0].size());
+      versions = std::max(versions, rows.back()[1].size());
     }
-    if (common.json) print(Json::Object{{"maps", std::move(maps)}}, streams);
+    if (common.json) {
+      print(Json::Object{{"maps", std::move(maps)}}, streams);
+      return 0;
+    }
+    for (const auto& [name, tried, description] : rows) {
+      streams.out << name << std::string(names + 2 - name.size(), ' ') << tried
+                  << std::string(versions + 2 - tried.size(), ' ') << description << '\n';
+    }
     return 0;
   }
 

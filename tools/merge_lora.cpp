@@ -19,8 +19,10 @@
 #include "tools/configured_model.h"
 #include "tools/conversion.h"
 #include "tools/dtype_word.h"
+#include "tools/held_lora.h"
 #include "tools/reading.h"
 #include "tools/rewriting.h"
+#include "tools/stacked_experts.h"
 #include "tools/verbs.h"
 
 namespace fsdp::cli {
@@ -30,31 +32,7 @@ namespace fs = std::filesystem;
 using formats::cat;
 
 constexpr const char* kConfigName = "adapter_config.json";
-constexpr const char* kMetaName = "lora_train_meta.json";
 constexpr const char* kTensorNames[] = {"adapter_model.safetensors", "adapter_model.bin"};
-
-formats::AdapterConfig config_in(const fs::path& path) {
-  try {
-    const std::string text = read_text_file(path.native());
-    return path.filename() == kMetaName ? formats::parse_lora_meta(text)
-                                        : formats::parse_adapter_config(text);
-  } catch (const Error& error) {
-    throw error.in(formats::escape(path.native()));
-  }
-}
-
-// The file that says how the matrices of an adapter are meant: peft's, or verl's, in its folder or
-// the one around it.  Empty if there is none.
-fs::path find_config(const std::string& path) {
-  const fs::path own(path);
-  const fs::path around = fs::absolute(own).lexically_normal().parent_path();
-  for (const char* const name : {kConfigName, kMetaName}) {
-    for (const fs::path& folder : {own, around}) {
-      if (formats::exists_at(folder / name)) return folder / name;
-    }
-  }
-  return {};
-}
 
 class MergeLoraVerb : public Verb {
  public:
@@ -105,34 +83,56 @@ class MergeLoraVerb : public Verb {
     formats::Value content = selected_content(*base, common);
     formats::check_before_copy(*base, content, [] { return formats::interrupted(); });
     std::vector<formats::LoraAdapter> adapters;
+    std::vector<std::string> merged = paths;
     std::size_t dropped = 0;
     if (paths.empty() || formats::holds_adapter(content)) {
       formats::HeldAdapter held = formats::held_adapter(base->description().path, content);
       if (held.tensors == 0) {
         throw Error(ErrorCode::kMismatch,
-                    cat(base->description().path, ": holds an adapter alone, without its base"));
+                    cat(base->description().path,
+                        ": holds an adapter alone, without its base, which is given before it: "
+                        "fsdp-ckpt merge-lora BASE ",
+                        formats::escape(common.path), " OUT"));
       }
       adapters.push_back(
           {base->description().path, config_of(common.path).first, base, held.names});
       content = std::move(held.base);
       dropped = held.dropped;
+      merged.insert(merged.begin(), common.path);
     }
     for (const std::string& path : paths) adapters.push_back(open_adapter(path, common));
     const formats::hf::Companions companions = companions_for(config_, common.path);
     options.facts = facts_of(companions, *base);
-    formats::LoraMerge merge = formats::merge_lora(base, content, std::move(adapters), options);
-    if (dropped != 0) {
-      merge.notes.push_back(
-          cat("left out: ", counted(dropped, "state"), " of optimizers that the adapter has"));
+    std::vector<std::string> parameters;
+    for (const formats::LoraAdapter& adapter : adapters) {
+      const auto& own = adapter.config.parameters;
+      parameters.insert(parameters.end(), own.begin(), own.end());
     }
-    formats::Value whole = formats::with_values(*merge.checkpoint, merge.content);
-    whole = formats::with_integer_ids(*merge.checkpoint, whole);
-    ReportExtras extras = extras_of(paths, merge);
+    if (!parameters.empty()) content = formats::with_values(*base, content);
+    const formats::Value before = content;
+    const auto map = ExpertMap::find(*base, content, parameters, options.facts.model_type,
+                                     companions.config_name);
+    std::shared_ptr<const formats::Checkpoint> whole = base;
+    if (map) {
+      Changed stacked = map->to_code(*base, content);
+      whole = std::move(stacked.checkpoint);
+      content = std::move(stacked.content);
+    }
+    formats::LoraMerge merge = formats::merge_lora(whole, content, std::move(adapters), options);
+    note_dropped_states(dropped, merge);
+    Changed files{merge.checkpoint, merge.content};
+    if (map) {
+      files = map->to_files(*merge.checkpoint, merge.content);
+      merge.notes.push_back("merged under the names of the model's code, to which " + map->name() +
+                            " leads, and back");
+    }
+    const formats::Value result = formats::with_integer_ids(
+        *files.checkpoint, formats::with_values(*files.checkpoint, files.content));
+    ReportExtras extras = extras_of(merged, merge);
     formats::hf::Companions changed = companions;
-    if (merge.untied && changed.config)
-      changed.config = formats::hf::with_member(*changed.config, "tie_word_embeddings", false);
-    require_still(base->description().path, content, companions, merge.content, changed, extras);
-    return write_converted(name(), *merge.checkpoint, whole, format, conversion_, common, streams,
+    if (merge.untied) formats::hf::untie(changed);
+    require_still(base->description().path, before, companions, files.content, changed, extras);
+    return write_converted(name(), *files.checkpoint, result, format, conversion_, common, streams,
                            std::move(extras));
   }
 
@@ -146,14 +146,14 @@ class MergeLoraVerb : public Verb {
 
   // The configuration of an adapter, and the file that it comes from, if any.
   std::pair<formats::AdapterConfig, fs::path> config_of(const std::string& path) const {
-    if (!adapter_config_.empty()) return {config_in(adapter_config_), adapter_config_};
+    if (!adapter_config_.empty()) return {read_adapter_config(adapter_config_), adapter_config_};
     if (alpha_) {
       formats::AdapterConfig config;
       config.alpha = *alpha_;
       return {config, {}};
     }
-    const fs::path found = find_config(path);
-    if (!found.empty()) return {config_in(found), found};
+    const fs::path found = find_adapter_config(path);
+    if (!found.empty()) return {read_adapter_config(found), found};
     throw Error(ErrorCode::kNotFound,
                 formats::escape(path) +
                     ": holds no adapter_config.json, nor does the folder around it, nor "

@@ -130,13 +130,6 @@ Json with_vocabulary(const Json& config, std::int64_t old_rows, std::int64_t row
   return Json(std::move(members));
 }
 
-Json with_member(const Json& config, const std::string& name, Json value) {
-  Json::Object members = *config.as_object();
-  std::erase_if(members, [&](const auto& member) { return member.first == name; });
-  members.emplace_back(name, std::move(value));
-  return Json(std::move(members));
-}
-
 std::optional<std::string> set_config_dtype(Companions& companions, DType dtype) {
   if (!companions.config) return std::nullopt;
   Json::Object members = *companions.config->as_object();
@@ -164,6 +157,19 @@ std::optional<std::string> drop_quantization(Companions& companions) {
   std::erase_if(members, [](const auto& member) { return member.first == "quantization_config"; });
   rewrite_config(companions, std::move(members));
   return was;
+}
+
+bool untie(Companions& companions) {
+  if (!companions.config) return false;
+  Json::Object members = *companions.config->as_object();
+  bool changed = false;
+  for (auto& [key, value] : members) {
+    if (key != "tie_word_embeddings" || value.as_bool() == nullptr || !*value.as_bool()) continue;
+    value = false;
+    changed = true;
+  }
+  if (changed) rewrite_config(companions, std::move(members));
+  return changed;
 }
 
 }  // namespace fsdp::formats::hf

@@ -53,9 +53,6 @@ std::vector<Companion> open_tokenizer(const std::filesystem::path& folder);
 // inside it (text_config, decoder) that is `old_rows`.
 Json with_vocabulary(const Json& config, std::int64_t old_rows, std::int64_t rows);
 
-// Returns a configuration with another value of a member.
-Json with_member(const Json& config, const std::string& name, Json value);
-
 // Lets config.json name this dtype, in the member that it has for it.  Returns the old name if it
 // was another one.
 std::optional<std::string> set_config_dtype(Companions& companions, DType dtype);
@@ -64,5 +61,9 @@ std::optional<std::string> set_config_dtype(Companions& companions, DType dtype)
 // quantized any more would be refused, or read as if they were.  Returns the method if there was
 // one.
 std::optional<std::string> drop_quantization(Companions& companions);
+
+// Lets config.json say that the input embedding and the head are two tensors.  Returns whether it
+// said that they are one.
+bool untie(Companions& companions);
 
 }  // namespace fsdp::formats::hf

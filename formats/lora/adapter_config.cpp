@@ -235,6 +235,8 @@ AdapterConfig parse_adapter_config(const std::string& text) {
   config.keeps_tied = flag_of(root, "ensure_weight_tying");
   const Json* const task = root.find("task_type");
   if (task != nullptr && task->as_string() != nullptr) config.task = *task->as_string();
+  const Json* const version = root.find("peft_version");
+  if (version != nullptr && version->as_string() != nullptr) config.version = *version->as_string();
   config.whole = names_in(root, "modules_to_save");
   config.parameters = names_in(root, "target_parameters");
   config.tokens = tokens_of(root);

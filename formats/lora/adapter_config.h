@@ -35,6 +35,7 @@ struct AdapterConfig {
   bool dora = false;
   bool keeps_tied = false;  // ensure_weight_tying
   std::string task;         // "CAUSAL_LM"; empty if it is not known
+  std::string version;      // of the peft that wrote it, "0.19.1"; empty before 0.18
   // The first pattern that fits a module counts.
   std::vector<PatternNumber<std::int64_t>> ranks;
   std::vector<PatternNumber<double>> alphas;  // all are understood

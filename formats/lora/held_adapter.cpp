@@ -113,7 +113,7 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
     }
     if (number && inside) {
       const std::string name = name_without_peft(leaf.key.substr(held.prefix.size()));
-      leaf.path = renamed_path(leaf, outer, name);
+      if (leaf.key != outer + name) leaf.path = renamed_path(leaf, outer, name);
       leaf.key = outer + name;
       ++held.tensors;
       if (!names.insert(leaf.key).second) {

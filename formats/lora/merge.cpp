@@ -386,6 +386,8 @@ class Merger {
                  rank_text(adapter.config, pair.module), ", but ", quote(group.name(), kKeyText),
                  " is ", shape_text(weight.shape), " in ", base_path()));
     }
+    if (step.experts > 1 && weight.shape[1] == weight.shape[2])
+      step.turned = square_experts_are_turned(i, group.name());
     step.scale =
         adapter.config.scale_of(pattern_name(i, pair, name), static_cast<std::int64_t>(step.rank));
     group.tensor.steps.push_back(step);
@@ -451,6 +453,33 @@ class Merger {
                : cat(quote(key, kKeyText), " is taken to be ", said ? "[in, out]" : "[out, in]",
                      ", as fan_in_fan_out says; it is square"));
     return turned.value_or(said);
+  }
+
+  // A version of peft and a class of a model have one order: what fits one way only tells it.
+  bool square_experts_are_turned(std::size_t i, const std::string& key) {
+    const auto [at, fresh] = expert_orders_.try_emplace(i);
+    if (!fresh) return at->second;
+    std::set<bool> ways;
+    for (const AdapterPair& pair : parts_[i].pairs) {
+      std::set<bool> own;
+      for (const std::string& name : parameters_of(i, pair.module)) {
+        const auto leaf = leaves_.find(key_of(name));
+        if (leaf == leaves_.end()) continue;
+        const auto& w = base_tensor(leaf->first).shape;
+        LoraStep step;
+        if (w.size() != 3 || !fit(i, pair, leaf->first, w, step)) continue;
+        own.insert(step.turned);
+        if (w[1] == w[2]) own.insert(!step.turned);
+      }
+      if (own.size() == 1) ways.insert(*own.begin());
+    }
+    if (ways.size() == 1) return at->second = *ways.begin();
+    const ExpertsOrder order = experts_order(adapters_[i].config, options_.facts.model_type);
+    if (!order.guess.empty()) {
+      result_.notes.push_back(cat("stacked weights that are square, such as ", quote(key, kKeyText),
+                                  ", are taken to be ", order.guess));
+    }
+    return at->second = order.turned;
   }
 
   // [experts, in, out] or [experts, out, in].
@@ -615,6 +644,7 @@ class Merger {
   std::vector<AdapterParts> parts_;     // of each adapter
   BaseNames names_;
   std::map<std::tuple<std::size_t, std::string, std::size_t>, std::string> parameter_;
+  std::map<std::size_t, bool> expert_orders_;  // adapter -> square ones are [experts, in, out]
   std::list<TiedGroup> groups_;
   std::map<std::string, TiedGroup*> group_by_key_;
   std::set<const TiedGroup*> wholes_;  // that an adapter holds whole, and not as the base's own

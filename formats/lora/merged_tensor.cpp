@@ -54,7 +54,7 @@ class Stages {
                           numel_);
       return end;
     }
-    if (step.kind == LoraStep::Kind::kUpdate && step.experts > 1) {
+    if (step.kind == LoraStep::Kind::kUpdate && step.experts != 0) {
       stage_type_ = type_after(end);
       source_ = experts_of(step);
       return end;
@@ -79,7 +79,7 @@ class Stages {
   }
 
   static bool is_plain(const LoraStep& step) {
-    return step.kind != LoraStep::Kind::kRows && step.experts == 1;
+    return step.kind != LoraStep::Kind::kRows && step.experts == 0;
   }
   // The last stage gives the type that is asked for, others that of the computation.
   DType type_after(std::size_t end) const {

@@ -26,8 +26,10 @@ struct LoraStep {
   std::size_t b = 0;  // of kUpdate and kBias
   std::uint64_t rank = 1;
   double scale = 1;
-  bool turned = false;                   // the weight is [in, out]
-  std::uint64_t experts = 1;             // weights behind each other, each with matrices of its own
+  bool turned = false;  // the weight is [in, out]
+  // Weights behind each other in a tensor of three dimensions, each with matrices of its own; 0:
+  // the tensor is one weight.
+  std::uint64_t experts = 0;
   std::optional<std::size_t> magnitude;  // of DoRA
   std::size_t values = 0;                // of kRows: the rows themselves
   std::vector<std::uint64_t> rows;       // of kRows: their places

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/lora/orientation.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +13,20 @@ namespace fsdp::formats {
 namespace {
 
 constexpr std::string_view kWeightEnd = ".weight";
+// Models of transformers whose experts say that they are [in, out].
+constexpr std::array<std::string_view, 4> kTransposedExperts = {"gpt_oss", "aria", "aria_text",
+                                                                "openai_privacy_filter"};
+
+// Returns whether the version is at least 0.19, the first that asks the class.
+bool asks_class(std::string_view version) {
+  int major = 0;
+  int minor = 0;
+  const char* const end = version.data() + version.size();
+  const auto first = std::from_chars(version.data(), end, major);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.') return false;
+  if (std::from_chars(first.ptr + 1, end, minor).ec != std::errc()) return false;
+  return major > 0 || minor >= 19;
+}
 
 std::string bias_of(const std::string& weight_key) {
   return weight_key.substr(0, weight_key.size() - kWeightEnd.size()) + ".bias";
@@ -49,6 +66,19 @@ std::optional<bool> Orientation::turned(const std::string& weight_key) {
     if ((votes.turned != 0) != (votes.straight != 0)) return votes.turned != 0;
     if (front.empty()) return std::nullopt;
   }
+}
+
+ExpertsOrder experts_order(const AdapterConfig& config, const std::string& model_type) {
+  const bool transposed = std::find(kTransposedExperts.begin(), kTransposedExperts.end(),
+                                    model_type) != kTransposedExperts.end();
+  if (transposed) return {true, {}};
+  if (config.version.empty())
+    return {
+        true,
+        "[experts, in, out], as peft before 0.19 has all; its configuration has no peft_version"};
+  if (!asks_class(config.version)) return {true, {}};
+  if (!model_type.empty()) return {false, {}};
+  return {false, "[experts, out, in], as most classes have them; no config.json tells the class"};
 }
 
 }  // namespace fsdp::formats

@@ -10,6 +10,7 @@
 
 #include "formats/checkpoint/checkpoint.h"
 #include "formats/content/state_tree.h"
+#include "formats/lora/adapter_config.h"
 
 namespace fsdp::formats {
 
@@ -36,5 +37,14 @@ class Orientation {
   const std::map<std::string, Leaf>& leaves_;
   std::map<std::string, Votes> votes_;
 };
+
+// How peft takes a stacked weight of experts, of which each is square.
+struct ExpertsOrder {
+  bool turned = false;  // [experts, in, out], not [experts, out, in]
+  std::string guess;    // what was assumed, if neither a version nor a class tells
+};
+// `model_type`: of the base's config.json; empty if it is not known.
+// Source: ParamWrapper of peft 0.17 to 0.21, and is_transposed in transformers 5.
+ExpertsOrder experts_order(const AdapterConfig& config, const std::string& model_type);
 
 }  // namespace fsdp::formats

@@ -34,11 +34,13 @@ Error not_along(const std::string& why) {
 class OptimizerMap {
  public:
   OptimizerMap(const Checkpoint& source, const StatePart& part, const Value& state,
-               const Rules& rules, const MappedModel& model, References& references)
+               const Rules& rules, const MappedModel& model, const ParameterValue& parameter,
+               References& references)
       : source_(source),
         part_(part),
         rules_(rules),
         model_(model),
+        parameter_(parameter),
         references_(references),
         same_(source),
         optimizer_(read_optimizer(
@@ -51,7 +53,8 @@ class OptimizerMap {
                   "has its parameters by number, and a map needs their names",
                   {Remedy::kRekeyFirst});
     }
-    for (const auto& [name, state] : optimizer_.state) states_.emplace(name, state);
+    for (OptimizerState::Group& group : optimizer_.groups) divide_fused(group);
+    for (const auto& [name, state] : optimizer_.state) add_source_state(name, state);
     std::map<std::string, const RuleUse*> use_of;
     for (const RuleUse& use : model_.uses) {
       for (const std::string& source : use.sources) use_of.emplace(source, &use);
@@ -72,6 +75,68 @@ class OptimizerMap {
  private:
   const Rule& rule_of(const RuleUse& use) const { return rules_.rules[use.rule]; }
 
+  // The model's parameters that a fused one is; none if it is none.
+  struct Division {
+    const Rule* rule = nullptr;
+    std::vector<std::string> names;
+  };
+  Division division_of(const std::string& name) const {
+    if (model_.shapes.contains(name)) return {};
+    for (const Rule& rule : rules_.fused) {
+      const auto captures = rule.from[0].match(name);
+      if (!captures) continue;
+      Division found{&rule, {}};
+      for (const Pattern& pattern : rule.to) found.names.push_back(pattern.filled(*captures));
+      const bool there = std::all_of(found.names.begin(), found.names.end(),
+                                     [&](const auto& one) { return model_.shapes.contains(one); });
+      if (there) return found;
+    }
+    return {};
+  }
+
+  void divide_fused(OptimizerState::Group& group) const {
+    std::vector<std::string> params;
+    for (std::string& name : group.params) {
+      Division division = division_of(name);
+      if (division.names.empty()) division.names.push_back(std::move(name));
+      for (std::string& one : division.names) params.push_back(std::move(one));
+    }
+    group.params = std::move(params);
+  }
+
+  // The states of a fused parameter become those of each part.
+  void add_source_state(const std::string& name, const Value& state) {
+    const Division division = division_of(name);
+    if (division.rule == nullptr) {
+      states_.emplace(name, state);
+      return;
+    }
+    for (const auto& [key, value] : members_of(state)) {
+      const TensorEntry* const tensor = tensor_of(value);
+      if (tensor == nullptr || tensor->numel() == 1 || key.as_string() == nullptr) continue;
+      const std::vector<Array> parts =
+          apply_rule(*division.rule, {references_.source_array(*tensor_number(value))}, parameter_);
+      for (std::size_t i = 0; i < division.names.size(); ++i) {
+        if (parts.size() != division.names.size() ||
+            parts[i].shape != model_.shapes.at(division.names[i])) {
+          throw not_along(cat("the state ", quote(joined(place(name, key)), 200), " ",
+                              shape_text(tensor->shape), " is not divided into ",
+                              quote(division.names[i], 200), " ",
+                              shape_text(model_.shapes.at(division.names[i]))));
+        }
+        divided_.emplace(std::pair(division.names[i], *key.as_string()), parts[i]);
+      }
+    }
+    for (const std::string& one : division.names) states_.emplace(one, state);
+  }
+
+  // A state of a parameter's shape; nullptr if it is not divided.
+  const Array* divided(const std::string& name, const Value& key) const {
+    if (key.as_string() == nullptr) return nullptr;
+    const auto found = divided_.find({name, *key.as_string()});
+    return found == divided_.end() ? nullptr : &found->second;
+  }
+
   // The targets that are parameters of their own.
   std::vector<std::string> parameters_of(const RuleUse& use) const {
     const auto& operations = rule_of(use).operations;
@@ -90,8 +155,10 @@ class OptimizerMap {
     out.source = without_names(group.source);
     for (const std::string& name : group.params) {
       const auto found = use_of.find(name);
-      if (found == use_of.end())
-        throw Error(ErrorCode::kKey, cat("parameter ", quote(name, 200), " is not in the model"));
+      if (found == use_of.end()) {
+        throw Error(ErrorCode::kKey, cat("parameter ", quote(name, 200), " is not in the model"),
+                    {Remedy::kDropOptimizer});
+      }
       const RuleUse& use = *found->second;
       for (const std::string& other : use.sources) {
         if (own.contains(other) || unties(use)) continue;
@@ -179,6 +246,7 @@ class OptimizerMap {
 
   // One number for a whole parameter.  A parameter of one element has other states of its shape.
   bool is_single(const Value& key, const Value& state, const std::string& name) const {
+    if (divided(name, key) != nullptr) return false;
     const TensorEntry* tensor = tensor_of(state);
     if (tensor == nullptr) return true;
     if (tensor->numel() != 1) return false;
@@ -207,6 +275,10 @@ class OptimizerMap {
     }
     std::vector<Array> arrays;
     for (std::size_t i = 0; i < values.size(); ++i) {
+      if (const Array* const part = divided(names[i], key)) {
+        arrays.push_back(*part);
+        continue;
+      }
       const TensorEntry* tensor = tensor_of(values[i]);
       const auto parameter = model_.shapes.find(names[i]);
       if (tensor == nullptr || parameter == model_.shapes.end() ||
@@ -220,10 +292,7 @@ class OptimizerMap {
     Rule moves = rule;
     std::erase_if(moves.operations,
                   [](const Operation& one) { return one.kind == OperationKind::kCast; });
-    const ParameterValue parameter = [this](const std::string& name) {
-      return model_.parameters.at(name);
-    };
-    arrays = apply_rule(moves, std::move(arrays), parameter);
+    arrays = apply_rule(moves, std::move(arrays), parameter_);
     for (std::size_t t = 0; t < targets.size(); ++t)
       made[t].emplace_back(key, references_.separate(place(targets[t], key), arrays.at(t)));
   }
@@ -239,18 +308,21 @@ class OptimizerMap {
   const StatePart& part_;
   const Rules& rules_;
   const MappedModel& model_;
+  const ParameterValue& parameter_;
   References& references_;
   OptionEquality same_;
   OptimizerState optimizer_;
   std::unordered_map<std::string, Value> states_;
+  std::map<std::pair<std::string, std::string>, Array> divided_;  // by parameter and state
   std::set<const RuleUse*> seen_;
 };
 
 }  // namespace
 
 Value map_optimizer_state(const Checkpoint& source, const StatePart& part, const Value& state,
-                          const Rules& rules, const MappedModel& model, References& references) {
-  return OptimizerMap(source, part, state, rules, model, references).run();
+                          const Rules& rules, const MappedModel& model,
+                          const ParameterValue& parameter, References& references) {
+  return OptimizerMap(source, part, state, rules, model, parameter, references).run();
 }
 
 }  // namespace fsdp::formats::map

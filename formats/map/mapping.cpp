@@ -130,7 +130,7 @@ class Mapper {
       }
     }
     out_.content = with_value_at(out_.content, part.path, Value::dict(std::move(entries)));
-    models_.push_back({std::move(uses), parameters.known(), {shapes.begin(), shapes.end()}});
+    models_.push_back({std::move(uses), {shapes.begin(), shapes.end()}});
   }
 
   struct Names {
@@ -215,9 +215,12 @@ class Mapper {
                       models_.size(), " models that this optimizer may be of"),
                   {Remedy::kChooseOne});
     }
+    const ParameterValues::Shapes shapes(models_[0].shapes.begin(), models_[0].shapes.end());
     try {
-      const Value mapped = map_optimizer_state(source_, part, *at_path(content_, part.path),
-                                               options_.rules, models_[0], references_);
+      ParameterValues parameters(options_.rules, options_.given, shapes);
+      const Value mapped =
+          map_optimizer_state(source_, part, *at_path(content_, part.path), options_.rules,
+                              models_[0], std::ref(parameters), references_);
       out_.content = with_value_at(out_.content, part.path, mapped);
     } catch (const Error& error) {
       throw error.in(cat(source_.description().path, ": ", quote(joined(part.path))));

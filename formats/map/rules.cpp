@@ -53,12 +53,17 @@ class Parser {
     NodeReader reader(root_, "a map", 1);
     if (const RuleNode* node = reader.find("description"))
       out_.description = text_of(*node, "description");
+    if (const RuleNode* node = reader.find("versions")) out_.versions = texts_of(*node, "versions");
     if (const RuleNode* node = reader.find("model_type"))
       out_.model_types = texts_of(*node, "model_type");
     if (const RuleNode* node = reader.find("parameters")) read_parameters(*node);
     const RuleNode* rename = reader.find("rename");
     const RuleNode* rules = reader.find("rule");
+    const RuleNode* fused = reader.find("fused");
     reader.refuse_others();
+    if (fused != nullptr) {
+      for (const RuleNode& rule : list_of(*fused, "fused")) add_fused(rule);
+    }
     if (rules != nullptr) {
       for (const RuleNode& rule : list_of(*rules, "rule")) add_rule(rule);
     }
@@ -155,6 +160,22 @@ class Parser {
     } else {
       add(std::move(rule));
     }
+  }
+
+  // Back from there, an optimizer has the names of the right side.
+  void add_fused(const RuleNode& node) {
+    NodeReader reader(node, "a fused parameter", node.line);
+    Rule rule;
+    rule.line = node.line;
+    rule.from = patterns_of(reader.need("from"), "from");
+    rule.to = patterns_of(reader.need("to"), "to");
+    read_operations(reader.need("do"), rule);
+    reader.refuse_others();
+    check(rule);
+    if (rule.from.size() != 1) throw at_line(rule.line, "from is one parameter");
+    if (out_.fused.size() == kMaxRules)
+      throw at_line(rule.line, cat("has more than ", kMaxRules, " fused parameters"));
+    if (direction_ == Direction::kForward) out_.fused.push_back(std::move(rule));
   }
 
   bool goes_here(const RuleNode& node) const {

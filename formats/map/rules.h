@@ -44,9 +44,12 @@ struct Rule {
 struct Rules {
   std::string file;                      // for messages
   std::string description;               // "torchtitan's Llama 3 to transformers"; may be empty
+  std::vector<std::string> versions;     // of the code it was tried with, "torchtitan 0.3"
   std::vector<std::string> model_types;  // `model_type` of config.json that the rules are for
   std::vector<Parameter> parameters;
   std::vector<Rule> rules;
+  // Parameters that are one in an optimizer and several in the model; forward alone.
+  std::vector<Rule> fused;
   // Throws: kUsage naming the parameter and the nearest.
   const Parameter& parameter(const std::string& name) const;
 };

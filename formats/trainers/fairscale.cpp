@@ -166,8 +166,11 @@ class FairscaleCheckpoint : public Shards {
       KeyPath below = path;
       below.emplace_back(joined_key(key, first().file));
       if (*key.as_string() == "state") {
-        for (std::size_t b = 0; b < numbers.size(); ++b)
-          add_states(below, b, states_of_backing(b, numbers[b], states));
+        for (std::size_t b = 0; b < numbers.size(); ++b) {
+          const std::vector<State> kinds = states_of_backing(b, numbers[b], states);
+          compare_numbers(below, b, numbers[b], kinds, states);
+          add_states(below, b, kinds);
+        }
       } else if (*key.as_string() == "param_groups") {
         add_group(below, value.items()[0]);
       } else if (holds_tensor(value)) {
@@ -217,6 +220,45 @@ class FairscaleCheckpoint : public Shards {
           });
     }
     return kinds;
+  }
+
+  // What ranks have in common, such as the count of steps, is read of the first one: a rank that
+  // has another is of another save.
+  void compare_numbers(const KeyPath& path, std::size_t b, std::size_t number,
+                       const std::vector<State>& kinds,
+                       const std::map<std::uint32_t, std::vector<const Value*>>& states) {
+    const Backing& backing = first().metadata.backings[b];
+    if (backing.own || backing.originals.empty()) return;
+    for (const State& kind : kinds) {
+      if (!kind.held.empty()) continue;
+      for (const auto& [file, of_rank] : states) {
+        const Value* const own =
+            of_rank[number] == nullptr ? nullptr : member(*of_rank[number], kind.name);
+        if (own == nullptr || !differs(kind, *own, file) || !apart_.insert(file).second) continue;
+        KeyPath key = path;
+        key.emplace_back(backing.originals.front().name);
+        key.emplace_back(kind.name);
+        findings_.push_back(
+            {.code = ErrorCode::kMismatch,
+             .message = cat("is another number than in ", escape(index_.files[kind.file].name),
+                            ": the files are of two saves"),
+             .file = index_.files[file].name,
+             .key = joined(key),
+             .bytes = {},
+             .severity = Finding::Severity::kWarning});
+      }
+    }
+  }
+
+  bool differs(const State& kind, const Value& own, std::uint32_t file) const {
+    const auto tensor = dense_tensor(own);
+    if (kind.tensor && tensor) {
+      return kind.tensor->dtype != tensor->dtype || kind.tensor->shape != tensor->shape ||
+             !are_equal(part_of(Box(), kind.file, *kind.tensor), part_of(Box(), file, *tensor));
+    }
+    const auto one = kind.value->as_int();
+    const auto other = own.as_int();
+    return one && other && *one != *other;
   }
 
   // Adds the states of the parameters in backing parameter `b`.
@@ -281,6 +323,7 @@ class FairscaleCheckpoint : public Shards {
   std::vector<std::string> left_out_;
   std::vector<std::string> not_joined_;
   std::vector<std::string> own_;
+  std::set<std::uint32_t> apart_;  // files that count otherwise than the first
 };
 
 }  // namespace

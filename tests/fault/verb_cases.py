@@ -60,6 +60,9 @@ MINIMAL = "{data}/golden/2.11.0/minimal/ckpt"
 PT, H5, ST = "consolidate {in}/ckpt {in}/a.pt", "convert {in}/ckpt {in}/a.h5", "convert {in}/ckpt {in}/a.safetensors --drop-values"
 ONE = "--force --threads 1"
 ROWS = "-k *row*"
+# A base and its adapter in one folder.
+HELD = "set {data}/golden/2.15.0/fsdp2/ckpt {in}/h --take-from {data}/adapters/blocks/adapter_model.safetensors --take **"
+ADAPTER = "--adapter-config {data}/adapters/blocks/adapter_config.json"
 
 
 def writing(name, what, before, *inputs, **kw):
@@ -114,6 +117,12 @@ CASES = [
             f"consolidate {MINIMAL} {{out}}/o --to safetensors --max-shard-size 100B -k w"),
     writing("import", "import {data}/golden/2.11.0/hf_map/ckpt {out}/o --map none -w 2", f"reshard {MINIMAL} {{out}}/o --world-size 2"),
     writing("merge_lora", "merge-lora {data}/golden/2.15.0/fsdp2/ckpt {data}/adapters/blocks {out}/o.pt", f"consolidate {MINIMAL} {{out}}/o.pt"),
+    writing("merge_lora_held", f"merge-lora {{in}}/h {{out}}/o.pt {ADAPTER} --config {{data}}/published/config.json --untied",
+            f"consolidate {MINIMAL} {{out}}/o.pt", HELD),
+    writing("merge_lora_adapter", f"merge-lora {{in}}/h {{out}}/o --adapter-only {ADAPTER}",
+            f"merge-lora {{in}}/h {{out}}/o --adapter-only --alpha 2", HELD),
+    writing("export_held", "export {in}/held/h {out}/o", f"consolidate {MINIMAL} {{out}}/o --to safetensors --max-shard-size 1MB -k w",
+            "cp {data}/adapters/blocks {in}/held", HELD.replace("{in}/h", "{in}/held/h")),
     writing("extract_lora", "extract-lora {data}/golden/2.15.0/fsdp2/ckpt {in}/m.pt {out}/o --rank 4 -k blocks.0.*.weight",
             "extract-lora {data}/golden/2.15.0/fsdp2/ckpt {in}/m.pt {out}/o --rank 1 -k blocks.0.*.weight",
             "merge-lora {data}/golden/2.15.0/fsdp2/ckpt {data}/adapters/blocks {in}/m.pt"),

@@ -99,6 +99,31 @@ def with_optimizer(tmp, name, titan, hf, *options):
     same(back, first, f"{name} with an optimizer, and back")
 
 
+def fused_optimizer(tmp, name, titan, hf, layers, head_dim, heads_per_kv, *options):
+    """With fuse_qkv torchtitan saves the model as without it, and the optimizer by the one weight."""
+    fused = dict(titan)
+    for i in range(layers):
+        titan_adapters.merge_qkv(fused, f"layers.{i}.attention.qkv_linear.", head_dim, heads_per_kv)
+    check(len(fused) < len(titan), f"{name}: torchtitan joins nothing")
+
+    def saved(model, state):
+        return {"model": model, "optim": {
+            "state": {n: {"step": torch.tensor(7.0), "exp_avg": t * 2, "exp_avg_sq": t * 4} for n, t in state.items()},
+            "param_groups": [{"lr": 0.1, "params": list(state)}]}}
+    a, out = os.path.join(tmp, "fused.pt"), os.path.join(tmp, "fused-out.pt")
+    torch.save(saved(titan, fused), a)
+    mapped(name, a, out, *options)
+    got, want = load(out), saved(hf, hf)
+    for one in (got, want):
+        one["optim"]["param_groups"][0]["params"].sort()
+    same(got, want, f"{name} with a fused optimizer")
+    # A weight that the model lacks altogether is refused, with the way on.
+    other = saved(titan, {**fused, "layers.0.attention.qkv_linear.wother.weight": torch.ones(2, 2)})
+    torch.save(other, a)
+    said = run("map", name, a, out, "--force", *options, expect=2)
+    check("wother.weight' is not in the model; --drop-optimizer leaves it out" in said, said)
+
+
 def llama3(tmp, source=titan_adapters, maps="torchtitan"):
     cls = source.adapter("llama3", "Llama3StateDictAdapter")
     for heads, kv, dim, layers, tied in ((4, 2, 24, 3, False), (6, 1, 48, 11, False), (2, 2, 20, 1, True)):
@@ -110,6 +135,8 @@ def llama3(tmp, source=titan_adapters, maps="torchtitan"):
         titan = adapter.from_hf(dict(hf))
         same(adapter.to_hf(dict(titan)), hf, "the adapter itself")
         both_ways(tmp, f"{maps}-llama3-hf", titan, hf, "--config", write_config(tmp, model))
+        if maps == "torchtitan":
+            fused_optimizer(tmp, f"{maps}-llama3-hf", titan, hf, layers, dim // heads, heads // kv, "--config", write_config(tmp, model))
         both_ways(tmp, f"{maps}-llama3-hf", titan, hf, "--set", f"n_heads={heads}", "--set", f"n_kv_heads={kv}")
 
 
@@ -119,7 +146,10 @@ def qwen3(tmp, source=titan_adapters, maps="torchtitan"):
         model, hf = hf_model("Qwen3ForCausalLM", hidden_size=dim, num_attention_heads=4, num_key_value_heads=kv, head_dim=8, vocab_size=31,
                              num_hidden_layers=2, intermediate_size=36, tie_word_embeddings=False)
         adapter = cls(source.config([0, 0], dim), None)
-        both_ways(tmp, f"{maps}-qwen3-hf", adapter.from_hf(dict(hf)), hf, "--config", write_config(tmp, model))
+        titan = adapter.from_hf(dict(hf))
+        both_ways(tmp, f"{maps}-qwen3-hf", titan, hf, "--config", write_config(tmp, model))
+        if maps == "torchtitan":
+            fused_optimizer(tmp, f"{maps}-qwen3-hf", titan, hf, 2, 8, 4 // kv, "--config", write_config(tmp, model))
     experts(tmp, cls, source, f"{maps}-qwen3-hf", {
         "mlp.gate.weight": (12, 16), "self_attn.q_norm.weight": (4,), "self_attn.k_norm.weight": (4,), "self_attn.q_proj.weight": (8, 16),
         "self_attn.k_proj.weight": (4, 16), "self_attn.v_proj.weight": (4, 16)}, {})

@@ -54,8 +54,13 @@ def models():
                                   shared_expert_intermediate_size=8)
         return t.Qwen2MoeForCausalLM, config, ["q_proj"], ["lm_head"], "CAUSAL_LM"
 
+    def turned_experts(rng):
+        small_experts = {**small, "intermediate_size": rng.choice([8, 16])}
+        config = t.GptOssConfig(**small_experts, num_key_value_heads=2, head_dim=8, num_local_experts=3, num_experts_per_tok=2)
+        return t.GptOssForCausalLM, config, ["q_proj"], ["lm_head"], "CAUSAL_LM"
+
     return {"llama": lambda rng: llama(rng, False), "llama-tied": lambda rng: llama(rng, True), "gpt2": gpt2, "bert": classes, "score": scores, "t5": sequences,
-            "llava": images, "moe": experts}
+            "llava": images, "moe": experts, "oss": turned_experts}
 
 
 class Convolutions(nn.Module):
@@ -77,7 +82,7 @@ def options_of(rng, name, targets, tables, kind):
                "target_modules": rng.sample(targets, rng.randint(1, min(3, len(targets))))}
     if rng.random() < 0.5:
         options["task_type"] = kind
-    if name == "moe":
+    if name in ("moe", "oss"):
         options["target_parameters"] = rng.choice([["mlp.experts.gate_up_proj"], ["experts.down_proj"], ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]])
         return options
     if rng.random() < 0.35:
@@ -172,10 +177,11 @@ def transformers_case(tool, folder, rng, name, model_of):
     result.save_pretrained(want)
     if held is not None:
         held_case(tool, folder, rng, held, cls.from_pretrained(base).state_dict(), result.state_dict())
+        exported_case(tool, folder, cls)
     source = base
     form = rng.choice(["folder", "folder", "storage", "copies"])
     words = []
-    if name == "moe" or form != "folder" and name != "llava":
+    if form != "folder" and name not in ("llava", "oss"):
         state = cls.from_pretrained(base).state_dict()
         source = os.path.join(folder, "base.pt")
         if form == "copies":
@@ -217,7 +223,9 @@ def held_case(tool, folder, rng, wrapped, before, want):
         held += ".pt"
         torch.save(content, held)
     words = ["--adapter-config", os.path.join(adapter, "adapter_config.json")]
-    run(tool, "merge-lora", held, out, *words, "-k", ".".join([*level, "**"]))
+    # Which experts are [in, out] is the class's: without a config the tool assumes that none are, and says so.
+    config = ["--config", os.path.join(folder, "base", "config.json")] if wrapped.config.model_type == "gpt_oss" else []
+    run(tool, "merge-lora", held, out, *words, *config, "-k", ".".join([*level, "**"]))
     got = torch.load(out, weights_only=True)
     for name in level:
         got = got[name]
@@ -227,6 +235,20 @@ def held_case(tool, folder, rng, wrapped, before, want):
     first, second = (load_file(os.path.join(path, "adapter_model.safetensors")) for path in (adapter, again))
     for key, tensor in first.items():
         check("base_layer" in key or key.endswith("bias") or torch.equal(second[key], tensor), f"{key} of the adapter differs")
+
+
+def exported_case(tool, folder, cls):
+    """The same state dict through `export`: what transformers loads of it is what peft merged, and lacks nothing."""
+    held = next(path for path in (os.path.join(folder, "held"), os.path.join(folder, "held.pt")) if os.path.exists(path))
+    base, want, out = (os.path.join(folder, part) for part in ("base", "want", "exported"))
+    shutil.copy(os.path.join(folder, "adapter", "adapter_config.json"), folder)
+    said = run(tool, "export", held, out, "--config", base)
+    check("merged: the adapter that it holds" in said, said)
+    os.remove(os.path.join(folder, "adapter_config.json"))
+    loaded, about = cls.from_pretrained(out, output_loading_info=True)
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        check(not about[what], f"exported: {what} {sorted(about[what])[:3]}: {said}")
+    compare(loaded.state_dict(), cls.from_pretrained(want).state_dict(), cls.from_pretrained(base).state_dict(), f"exported: {said}")
 
 
 def is_tied(folder):

@@ -4,6 +4,7 @@
 Their modules are loaded as they are.  What they import beside is replaced: it needs a newer PyTorch and other packages, and
 the adapters only use it as names of types.
 """
+import ast
 import importlib.util
 import logging
 import os
@@ -51,6 +52,21 @@ def adapter(model, cls):
     _module("torchtitan.models.common.decoder", Decoder=Decoder)
     _module(f"torchtitan.models.{model}.model", Llama3Model=Model, Qwen3Model=Model, DeepSeekV3Model=Model, GptOssModel=Model)
     return getattr(importlib.import_module(f"torchtitan.models.{model}.state_dict_adapter"), cls)
+
+
+def merge_qkv(state, prefix, head_dim, heads_per_kv):
+    """Joins wq, wk and wv of a state dict as FusedQKVLinear does when it loads them: by its own code."""
+    import torch
+
+    path = os.path.join(os.path.dirname(importlib.util.find_spec("torchtitan").origin), "models", "common", "attention.py")
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    cls = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "FusedQKVLinear")
+    method = next(node for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == "_merge_qkv_on_load")
+    method.decorator_list = []
+    names = {"torch": torch, "DTensor": (), "Replicate": None}
+    exec(compile(ast.Module([method], []), path, "exec"), names)
+    names["_merge_qkv_on_load"](types.SimpleNamespace(head_dim=head_dim, heads_per_kv=heads_per_kv), state, prefix)
 
 
 def config(layers, dim=0, tied=False, **attention):

@@ -7,6 +7,7 @@
 #include "formats/base/json.h"
 #include "tests/tools/run_cli.h"
 #include "tests/tools/tiny_model.h"
+#include "tests/tools/tiny_safetensors.h"
 
 namespace fsdp::cli {
 namespace {
@@ -94,7 +95,7 @@ TEST_F(ExportTest, the_class_of_the_configuration_decides) {
 
 TEST_F(ExportTest, a_front_of_all_names_is_taken_off_where_the_class_has_none) {
   write_file(path("config.json"), kGpt2Config);
-  gpt2("base_model.model.").write(path("m.safetensors"));
+  gpt2("base_model.model.transformer.").write(path("m.safetensors"));
   const CliResult result =
       run_cli({"export", path("m.safetensors"), path("o"), "--config", path("config.json")});
   EXPECT_EQ(result.status, 0) << result.err;
@@ -107,20 +108,57 @@ TEST_F(ExportTest, a_front_of_all_names_is_taken_off_where_the_class_has_none) {
 
 TEST_F(ExportTest, what_the_class_does_not_have_is_refused_by_name) {
   write_file(path("config.json"), kGpt2Config);
-  TinyModel more = gpt2();
-  more.add("transformer.h.0.attn.q_norm.weight", {4});
+  TinySafetensors more = gpt2();
+  more.count("transformer.h.0.attn.q_norm.weight", {4});
   more.write(path("more.safetensors"));
   const CliResult result = run_cli({"export", path("more.safetensors"), path("o"), "--config",
                                     path("config.json"), "--incomplete"});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.err, HasSubstr("GPT2LMHeadModel (transformers "));
   EXPECT_THAT(result.err, HasSubstr("has no 'transformer.h.0.attn.q_norm.weight'"));
-  gpt2("", 7).write(path("long.safetensors"));
+  gpt2("transformer.", 7).write(path("long.safetensors"));
   const CliResult longer =
       run_cli({"export", path("long.safetensors"), path("o"), "--config", path("config.json")});
   EXPECT_EQ(longer.status, 2);
   EXPECT_THAT(longer.err, HasSubstr("error[SHAPE]"));
   EXPECT_THAT(longer.err, HasSubstr("'transformer.wpe.weight' [7, 8], expected [6, 8]"));
+}
+
+// A network and the average of its weights in one flat file.
+class TwoModelsTest : public CliTest {
+ protected:
+  void SetUp() override {
+    TinySafetensors both;
+    both.fill("net.conv.weight", {2, 2}, 1);
+    both.fill("net.conv.bias", {2}, 1);
+    both.fill("net_teacher.conv.weight", {2, 2}, 2);
+    both.fill("net_teacher.conv.bias", {2}, 2);
+    both.write(path("both.safetensors"));
+  }
+  void refused_and_chosen(const std::vector<std::string>& words) {
+    const CliResult several = run_cli(words);
+    EXPECT_EQ(several.status, 2);
+    EXPECT_THAT(several.err, HasSubstr("several models beside each other, 'net', 'net_teacher'; "
+                                       "--model chooses one"));
+    EXPECT_THAT(names(), Not(Contains("o")));
+    for (const auto& [model, number] : {std::pair("net", "1"), std::pair("net_teacher", "2")}) {
+      std::vector<std::string> chosen = words;
+      chosen.insert(chosen.end(), {"--model", model, "--force"});
+      const CliResult result = run_cli(chosen);
+      EXPECT_EQ(result.status, 0) << result.err;
+      EXPECT_THAT(run_cli({"inspect", path("o")}).out, HasSubstr("2 tensors, 6 elements"));
+      EXPECT_THAT(run_cli({"extract", path("o"), "conv.bias"}).out,
+                  HasSubstr(std::string("[") + number));
+    }
+  }
+};
+
+TEST_F(TwoModelsTest, export_wants_to_be_told_which) {
+  refused_and_chosen({"export", path("both.safetensors"), path("o")});
+}
+
+TEST_F(TwoModelsTest, import_wants_to_be_told_which) {
+  refused_and_chosen({"import", path("both.safetensors"), path("o"), "--map", "none"});
 }
 
 using ImportTest = CliTest;

@@ -142,6 +142,12 @@ TEST_F(MapsTest, built_in_maps_are_listed_and_printed_as_rules) {
   const formats::Json json =
       formats::parse_json(run_cli({"maps", "--show", "nanogpt-gpt2", "--json"}).out);
   EXPECT_EQ(*json.find("rules")->as_string(), one.out);
+  EXPECT_THAT(list.out, HasSubstr("torchtitan-llama3-hf                   torchtitan 0.3 "));
+  const formats::Json all = formats::parse_json(run_cli({"maps", "--json"}).out);
+  std::size_t tried = 0;
+  for (const formats::Json& map : *all.find("maps")->as_array())
+    tried += map.find("versions")->as_array()->size();
+  EXPECT_GT(tried, 25U);
   const CliResult unknown = run_cli({"maps", "--show", "nanogpt"});
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("error[NOT_FOUND]"));

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/tools/run_cli.h"
+#include "tests/tools/tiny_safetensors.h"
 
 namespace fsdp::cli {
 namespace {
@@ -78,6 +79,98 @@ TEST_F(MergeLoraTest, a_checkpoint_that_holds_base_and_adapter_is_merged_as_it_i
               HasSubstr("lora_A.weight"));
   EXPECT_EQ(run_cli({"merge-lora", held, base_, path("x"), "--adapter-only"}).status, 2);
   EXPECT_THAT(run_cli({"merge-lora", base_, path("none.pt")}).err, HasSubstr("holds no adapter"));
+}
+
+// Two experts of Qwen3-MoE as its files have them, all ones, and an adapter on what its code
+// stacks.
+class StackedExpertsTest : public CliTest {
+ protected:
+  void SetUp() override {
+    std::filesystem::create_directory(folder() / "base");
+    std::filesystem::create_directory(folder() / "adapter");
+    write_file(path("base/config.json"), R"({"model_type": "qwen3_moe"})");
+    TinySafetensors base;
+    const std::string layer = "model.layers.0.";
+    for (const char* name : {"0.gate_proj", "0.up_proj", "1.gate_proj", "1.up_proj"})
+      base.fill(layer + "mlp.experts." + name + ".weight", {2, 2}, 1);
+    for (const char* name : {"0.down_proj", "1.down_proj"})
+      base.fill(layer + "mlp.experts." + name + ".weight", {2, 2}, 1);
+    base.fill(layer + "mlp.gate.weight", {2, 2}, 1);
+    for (const char* name : {"q_proj", "k_proj", "v_proj", "o_proj"})
+      base.fill(layer + "self_attn." + name + ".weight", {2, 2}, 1);
+    base.fill(layer + "input_layernorm.weight", {2}, 1);
+    base.fill(layer + "post_attention_layernorm.weight", {2}, 1);
+    base.fill("model.embed_tokens.weight", {3, 2}, 1);
+    base.fill("model.norm.weight", {2}, 1);
+    base.fill("lm_head.weight", {3, 2}, 1);
+    base.write(path("base/model.safetensors"));
+  }
+  void write_adapter(const std::string& parameter, std::int64_t in, std::int64_t out,
+                     const std::string& more) {
+    TinySafetensors adapter;
+    const std::string module = "base_model.model.model.layers.0.mlp.experts.";
+    std::vector<float> a;
+    std::vector<float> b;
+    for (std::int64_t i = 0; i < 2 * in; ++i) a.push_back(static_cast<float>(1 + i));
+    for (std::int64_t i = 0; i < 2 * out; ++i) b.push_back(static_cast<float>(10 + 10 * i));
+    adapter.add(module + "lora_A.weight", {2, in}, a);
+    adapter.add(module + "lora_B.weight", {out, 2}, b);
+    adapter.write(path("adapter/adapter_model.safetensors"));
+    write_file(
+        path("adapter/adapter_config.json"),
+        R"({"peft_type": "LORA", "r": 1, "lora_alpha": 1, "target_parameters": ["mlp.experts.)" +
+            parameter + "\"]" + more + "}");
+  }
+  CliResult merged() {
+    return run_cli({"merge-lora", path("base"), path("adapter"), path("m.safetensors"), "--force"});
+  }
+  std::vector<float> numbers(const std::string& name) {
+    run_cli({"extract", path("m.safetensors"), name, path("n.npy"), "--force"});
+    const std::string bytes = file_bytes(path("n.npy"));
+    std::vector<float> found(4);
+    std::memcpy(found.data(), bytes.data() + bytes.size() - 16, 16);
+    return found;
+  }
+};
+
+TEST_F(StackedExpertsTest, files_with_a_tensor_for_each_expert_are_merged_through_their_map) {
+  write_adapter("gate_up_proj", 2, 4, R"(, "peft_version": "0.21.0")");
+  const CliResult result = merged();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("to which transformers-moe-files leads, and back"));
+  // Of expert 1: A = [3, 4], and B = [20, 40, 60, 80], two of which are up's.
+  EXPECT_THAT(numbers("model.layers.0.mlp.experts.1.gate_proj.weight"),
+              testing::ElementsAre(61, 81, 121, 161));
+  EXPECT_THAT(numbers("model.layers.0.mlp.experts.1.up_proj.weight"),
+              testing::ElementsAre(181, 241, 241, 321));
+  EXPECT_THAT(run_cli({"diff", path("base"), path("m.safetensors")}).out,
+              HasSubstr("differ: 4 of 16 tensors"));
+}
+
+TEST_F(StackedExpertsTest, the_version_of_peft_tells_how_square_ones_are_meant) {
+  // Of expert 0: A = [1, 2], B = [10, 30].
+  write_adapter("down_proj", 2, 2, R"(, "peft_version": "0.21.0")");
+  const CliResult straight = merged();
+  EXPECT_EQ(straight.status, 0) << straight.err;
+  EXPECT_THAT(straight.out, testing::Not(HasSubstr("are taken to be")));
+  EXPECT_THAT(numbers("model.layers.0.mlp.experts.0.down_proj.weight"),
+              testing::ElementsAre(11, 21, 31, 61));
+  write_adapter("down_proj", 2, 2, R"(, "peft_version": "0.18.1")");
+  const CliResult turned = merged();
+  EXPECT_THAT(turned.out, testing::Not(HasSubstr("are taken to be")));
+  EXPECT_THAT(numbers("model.layers.0.mlp.experts.0.down_proj.weight"),
+              testing::ElementsAre(11, 31, 21, 61));
+  write_adapter("down_proj", 2, 2, "");
+  EXPECT_THAT(merged().out,
+              HasSubstr("are taken to be [experts, in, out], as peft before 0.19 has all"));
+}
+
+TEST_F(StackedExpertsTest, parameters_that_no_map_leads_to_are_refused_with_the_next_command) {
+  write_adapter("w13", 2, 4, "");
+  const CliResult result = merged();
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("lacks 'mlp.experts.w13', which target_parameters names"));
+  EXPECT_THAT(result.err, HasSubstr("fsdp-ckpt map --reverse with rules of your own"));
 }
 
 TEST_F(MergeLoraTest, what_does_not_fit_is_refused_before_a_byte_is_written) {

@@ -53,6 +53,21 @@ TEST_F(CliTest, verify_json_names_file_key_and_bytes) {
   EXPECT_EQ(run_cli({"verify", source, "--fast"}).status, 0);
 }
 
+TEST_F(CliTest, verify_compares_what_ranks_of_fairscale_count) {
+  const std::string source = copy_of("frameworks/fairscale_trainer_w3/ckpt", "c");
+  EXPECT_THAT(run_cli({"verify", source}).out, testing::Not(HasSubstr("MISMATCH")));
+  const std::string shard = source + "/checkpoint_last-shard1.pt";
+  const CliResult set = run_cli({"set", shard, path("later.pt"), "**.state.0.step=99"});
+  ASSERT_EQ(set.status, 0) << set.err;
+  std::filesystem::rename(path("later.pt"), shard);
+  const CliResult result = run_cli({"verify", source});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.out + result.err, HasSubstr("warning[MISMATCH]: checkpoint_last-shard1.pt"));
+  EXPECT_THAT(result.out + result.err,
+              HasSubstr("is another number than in checkpoint_last-shard0.pt: the files are of two "
+                        "saves"));
+}
+
 TEST_F(CliTest, verify_of_an_interrupted_save_says_so) {
   const std::string source = copy_of("2.11.0/minimal/ckpt", "c");
   std::filesystem::rename(source + "/.metadata", source + "/.metadata.tmp");
@@ -175,7 +190,7 @@ TEST_F(VerifyConfigTest, the_model_is_compared_with_a_configuration) {
   const CliResult sound = run_cli({"verify", model, "--config", folder().native()});
   EXPECT_EQ(sound.status, 0) << sound.err;
   EXPECT_THAT(sound.out, HasSubstr("compared: 16 tensors with those of GPT2LMHeadModel"));
-  gpt2("", 7).write(model);
+  gpt2("transformer.", 7).write(model);
   EXPECT_EQ(run_cli({"verify", model}).status, 0);
   const CliResult other = run_cli({"verify", model, "--config", folder().native()});
   EXPECT_EQ(other.status, 1);

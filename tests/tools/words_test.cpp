@@ -49,6 +49,7 @@ class WordsTest : public CliTest {
 TEST_F(WordsTest, a_selection_that_matches_nothing_is_refused_in_every_verb) {
   const std::string source = golden_path(kFolder);
   const std::string out = path("out");
+  const std::string adapter = test::data_path("adapters/blocks").native();
   const std::vector<std::vector<std::string>> verbs = {
       {"inspect", source},
       {"inspect", source, "--globals"},
@@ -63,6 +64,12 @@ TEST_F(WordsTest, a_selection_that_matches_nothing_is_refused_in_every_verb) {
       {"rename", source, out, "--rename", "blocks=layers"},
       {"rekey", source, out, "--to", "id"},
       {"extract-lora", source, source, out, "--rank", "2"},
+      {"merge-lora", source, adapter, out + ".pt"},
+      {"merge-lora", source, out + ".pt", "--alpha", "1"},
+      {"merge-lora", source, out, "--adapter-only", "--alpha", "1"},
+      {"map", test::data_path("rules/shards.toml").native(), source, out + ".pt"},
+      {"export", source, out},
+      {"import", source, out, "--map", "none"},
       {"set", source, out, "step=1"},
       {"resize-vocab", source, out, "--to", "dcp", "--size", "5", "--table", "app.model.emb.*"},
       {"groups", source, out, "--split", "**.bias"},

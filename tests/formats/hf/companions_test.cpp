@@ -86,6 +86,18 @@ TEST_F(CompanionsTest, a_configuration_forgets_that_weights_were_quantized) {
   }
 }
 
+TEST_F(CompanionsTest, a_configuration_forgets_that_a_head_was_tied) {
+  write_file(at("config.json"), R"({"tie_word_embeddings": true, "a": 1})");
+  Companions found = open_companions(folder());
+  EXPECT_TRUE(untie(found));
+  EXPECT_EQ(to_text(parse_json(*found.files[0].text)), R"({"tie_word_embeddings":false,"a":1})");
+  EXPECT_FALSE(untie(found));
+  write_file(at("config.json"), R"({"a": 1})");
+  Companions plain = open_companions(folder());
+  EXPECT_FALSE(untie(plain));
+  EXPECT_FALSE(plain.files[0].text);
+}
+
 TEST_F(CompanionsTest, what_is_no_configuration_is_refused) {
   expect_error(ErrorCode::kNotFound, "config.json", [&] { open_companions(folder()); });
   expect_error(ErrorCode::kNotFound, "nowhere", [&] { open_companions(at("nowhere")); });

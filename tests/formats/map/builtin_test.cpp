@@ -20,6 +20,8 @@ TEST(BuiltinMaps, are_sorted_described_and_lead_both_ways) {
     last = map.name;
     const Rules rules = parse_rules(map.text, last, Direction::kForward);
     EXPECT_FALSE(rules.description.empty()) << last;
+    // nanoGPT has no versions.
+    EXPECT_EQ(rules.versions.empty(), last == "fp8-to-bf16" || last == "nanogpt-gpt2") << last;
     // Those that change the dtype alone are for any model, and MXFP4 is only read.
     EXPECT_EQ(rules.model_types.empty(), last.ends_with("-to-bf16")) << last;
     if (last == "mxfp4-to-bf16") {
@@ -29,7 +31,9 @@ TEST(BuiltinMaps, are_sorted_described_and_lead_both_ways) {
     }
     // A parameter that no operation asks for would be one that a user gives in vain.
     std::set<std::string> used;
-    for (const Rule& rule : rules.rules) {
+    std::vector<Rule> all = rules.rules;
+    all.insert(all.end(), rules.fused.begin(), rules.fused.end());
+    for (const Rule& rule : all) {
       for (const Operation& operation : rule.operations)
         for (const std::string& name : parameters_of(operation)) used.insert(name);
     }

@@ -248,6 +248,7 @@ class Sealed(Answer):
 @dataclass(frozen=True)
 class BuiltinMap:
     name: str
+    versions: List[str]
     description: str
 
 

@@ -271,7 +271,8 @@ def export_model(path: Path, out: Path, *, to: str = "hf", map: Optional[Path] =
 
 
 def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, parameters: Optional[Mapping[str, int]] = None,
-                 config: Optional[Path] = None, under: Optional[str] = None, incomplete: bool = False, to: Optional[str] = None,
+                 config: Optional[Path] = None, model: Optional[str] = None, under: Optional[str] = None, incomplete: bool = False,
+                 to: Optional[str] = None,
                  world_size: Optional[int] = None, dtype: Optional[str] = None, max_shard_size: Size = None,
                  drop_values: bool = False, strip_prefix: Globs = None, dry_run: bool = False, force: bool = False,
                  sync: bool = True, seal: bool = False, keys: Globs = None, exclude: Globs = None, allow_global: Globs = None,
@@ -279,7 +280,8 @@ def import_model(path: Path, out: Path, *, from_: str = "hf", map: Path, paramet
     """Writes a published model as the checkpoint that a trainer loads, the verb `import`."""
     return _asked(Imported, "import", [_path(path), _path(out)], {
         "from": from_, "map": _path(map), "set": _assignments(parameters), "config": None if config is None else _path(config),
-        "under": under, "incomplete": incomplete, "to": to, "world_size": world_size, "dtype": dtype, "max_shard_size": max_shard_size,
+        "model": model, "under": under, "incomplete": incomplete, "to": to, "world_size": world_size, "dtype": dtype,
+        "max_shard_size": max_shard_size,
         "drop_values": drop_values, "strip_prefix": strip_prefix, "dry_run": dry_run, "force": force, "sync": sync, "seal": seal,
         "keys": keys, "exclude": exclude, "allow_global": allow_global, "threads": threads,
         "max_memory": max_memory}, progress, check)

@@ -136,6 +136,7 @@ class Exported(Written):
     map: Optional[str]
     guessed: bool
     architecture: Optional[str]
+    merged: int
     copied: List[str]
     config: Optional[str]   # the config.json that was used
     config_dtype: Optional[str]
