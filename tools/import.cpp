@@ -150,7 +150,7 @@ class ImportVerb : public Verb {
     for (const auto& map :
          formats::map::fitting_maps(formats::hf::names_of(tensors), {}, Direction::kReverse)) {
       try {
-        const std::string word(map.name);
+        std::string word(map.name);
         const formats::map::Mapped made =
             formats::map::map_content(source, tensors, choice_.options(word, Direction::kReverse));
         const formats::hf::ModelDifferences found =
