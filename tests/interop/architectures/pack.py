@@ -12,6 +12,7 @@ Each line is a model type:
               are more than renamed), tied, ignored (names that from_pretrained passes over)
 """
 import json
+import os
 import re
 import sys
 import zlib
@@ -82,8 +83,9 @@ def careful(found):
                 made[which].append({**other, "name": front + key, "maybe": 1})
 
 
-def packed(found):
+def packed(found, out):
     careful(found)
+    found["classes"] = {name: made for name, made in found["classes"].items() if (found["type"], name) not in out}
     tails, entries, classes, defaults = {}, {}, {}, {}
     for name, made in found["classes"].items():
         # Where two classes disagree, nothing is known.
@@ -114,13 +116,19 @@ def packed(found):
             "tails": list(map(json.loads, tails)), "entries": [list(one) for one in entries], "classes": classes}
 
 
+def withdrawn():
+    """The classes whose own default configuration the data refused, "type class": nothing is known of them."""
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "withdrawn.txt")) as file:
+        return {tuple(line.split()) for line in file if not line.startswith("#")}
+
+
 def main(source, target):
-    lines = []
+    lines, out = [], withdrawn()
     with open(source) as file:
         for line in file:
             found = json.loads(line)
             if found["classes"]:
-                lines.append(json.dumps(packed(found), separators=(",", ":")))
+                lines.append(json.dumps(packed(found, out), separators=(",", ":")))
     text = "\n".join([f"transformers {transformers.__version__}", *sorted(lines), ""]).encode()
     with open(target, "wb") as file:
         deflate = zlib.compressobj(9, wbits=-15)
