@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 
 #include "formats/base/crc32.h"
 #include "formats/model/box.h"
@@ -306,6 +307,39 @@ std::optional<DenseRun> gather(const ChunkData& data, std::span<const std::int64
   return std::nullopt;
 }
 
+namespace {
+
+using PartTest =
+    std::function<bool(std::span<const std::int64_t> begin, std::span<const std::int64_t> size)>;
+
+// Returns whether `test` holds for all parts of a box, of at most `most` elements each.
+bool all_parts(std::span<const std::int64_t> size, std::uint64_t most, const PartTest& test) {
+  std::vector<std::int64_t> begin(size.size(), 0);
+  std::vector<std::int64_t> part(size.size(), 1);
+  // Dimensions behind `split` are whole, those before it one at a time.
+  std::size_t split = size.size();
+  std::uint64_t inner = 1;
+  for (; split > 0 && inner * static_cast<std::uint64_t>(size[split - 1]) <= most; --split) {
+    part[split - 1] = size[split - 1];
+    inner *= static_cast<std::uint64_t>(size[split - 1]);
+  }
+  if (split == 0) return test(begin, part);
+  const auto d = split - 1;
+  const auto step = static_cast<std::int64_t>(most / inner);
+  for (;;) {
+    part[d] = std::min(step, size[d] - begin[d]);
+    if (!test(begin, part)) return false;
+    begin[d] += part[d];
+    for (std::size_t at = d; begin[at] == size[at]; --at) {
+      if (at == 0) return true;
+      begin[at] = 0;
+      ++begin[at - 1];
+    }
+  }
+}
+
+}  // namespace
+
 bool same_elements(const ChunkData& a, const ChunkData& b, std::span<const std::int64_t> size) {
   const std::uint64_t bytes = product(size) * item_bytes(a.dtype);
   if (bytes == 0) return true;
@@ -315,31 +349,20 @@ bool same_elements(const ChunkData& a, const ChunkData& b, std::span<const std::
     return alone ? data.crc : std::nullopt;
   };
   if (const auto one = crc(a), other = crc(b); one && other) return *one == *other;
-  // Otherwise in slabs of the first dimension.
-  std::vector<std::int64_t> part(size.begin(), size.end());
-  std::vector<std::int64_t> begin(size.size(), 0);
-  const std::int64_t rows = part.empty() ? 1 : part[0];
-  const std::uint64_t row = bytes / static_cast<std::uint64_t>(rows);
-  const auto most = static_cast<std::int64_t>(std::max<std::uint64_t>(1, kComparedBytes / row));
   std::vector<std::byte> scratch(kComparedBytes);
   std::vector<std::byte> left;
   std::vector<std::byte> right;
-  for (std::int64_t at = 0; at < rows; at += most) {
-    const std::int64_t count = std::min(most, rows - at);
-    if (!part.empty()) {
-      begin[0] = at;
-      part[0] = count;
-    }
+  const auto equal = [&](std::span<const std::int64_t> begin, std::span<const std::int64_t> part) {
     const auto read = [&](const ChunkData& data, std::vector<std::byte>& out) {
-      out.resize(row * static_cast<std::uint64_t>(count));
+      out.resize(product(part) * item_bytes(data.dtype));
       gather(data, size, begin, part, out, row_major_strides(part), scratch);
       transform_elements(data, out);
     };
     read(a, left);
     read(b, right);
-    if (left != right) return false;
-  }
-  return true;
+    return left == right;
+  };
+  return all_parts(size, kComparedBytes / item_bytes(a.dtype), equal);
 }
 
 }  // namespace fsdp::formats

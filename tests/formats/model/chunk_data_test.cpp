@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/model/chunk_data.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <random>
@@ -117,6 +118,46 @@ TEST(Gather, transposed_expanded_and_stepped_views_read_as_defined_with_any_scra
       }
     }
   }
+}
+
+// Remembers the most bytes that were read at once.
+class WatchedSource : public MemorySource {
+ public:
+  using MemorySource::MemorySource;
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const override {
+    most = std::max(most, out.size());
+    MemorySource::read_at(offset, out);
+  }
+  mutable std::size_t most = 0;
+};
+
+TEST(SameElements, chunks_of_any_shape_are_compared_in_bounded_reads) {
+  constexpr std::size_t kCount = 3'000'000;
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {kCount}, {1, kCount}, {kCount, 1}, {3, kCount / 3}, {2, 1, kCount / 4, 2}};
+  const Storage one(kCount);
+  for (const auto& shape : shapes) {
+    for (const std::size_t changed : {std::size_t{0}, kCount / 2 + 1, kCount - 1, kCount}) {
+      Storage other(kCount);
+      if (changed < kCount) ++other.numbers[changed];
+      const auto source = std::make_shared<WatchedSource>(std::as_bytes(std::span(other.numbers)));
+      ChunkData data = other.data();
+      data.source = source;
+      EXPECT_EQ(same_elements(one.data(), data, shape), changed == kCount) << changed;
+      EXPECT_GT(source->most, 0U);
+      EXPECT_LE(source->most, 4U << 20U);
+    }
+  }
+}
+
+TEST(SameElements, elements_count_and_not_how_they_lie) {
+  const Storage one(6);
+  Storage turned(6);
+  turned.numbers = {0, 3, 1, 4, 2, 5};
+  ChunkData data = turned.data();
+  data.strides = {1, 2};
+  EXPECT_TRUE(same_elements(one.data(), data, std::vector<std::int64_t>{2, 3}));
+  EXPECT_FALSE(same_elements(one.data(), turned.data(), std::vector<std::int64_t>{2, 3}));
 }
 
 TEST(TransformElements, conjugation_flips_the_sign_of_imaginary_parts) {
