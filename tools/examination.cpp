@@ -51,8 +51,7 @@ class Examiner {
     options_.allowed_globals = wanted.common.allowed_globals;
     options_.cancelled = [] { return formats::interrupted(); };
     options_.team = wanted.common.team;
-    // Keys are those of the whole, and a team agrees on one checkpoint.
-    whole_ = wanted.common.keys.everything() && wanted.common.team == nullptr;
+    whole_ = wanted.common.keys.everything();  // keys are those of the whole
   }
 
   Examination run() {
@@ -174,15 +173,9 @@ class Examiner {
             .hint = error.hint()};
   }
 
-  // Adds findings; their files get the part in front.
   void add(formats::Findings findings, const std::string& part) {
-    const bool folder =
-        !part.empty() && formats::is_folder(std::filesystem::path(wanted_.common.path) / part);
-    for (Finding& finding : findings) {
-      if (!part.empty())
-        finding.file = folder && !finding.file.empty() ? part + "/" + finding.file : part;
+    for (Finding& finding : named_below(wanted_.common.path, part, std::move(findings)))
       examination_.report.findings.push_back(std::move(finding));
-    }
   }
 
   const ExaminationOptions& wanted_;
@@ -210,6 +203,15 @@ void declare_examination(OptionSet& options, ExaminationOptions& examination) {
 Examination examine(const ExaminationOptions& wanted, const std::string& verb,
                     const Streams& streams) {
   return Examiner(wanted, verb, streams).run();
+}
+
+formats::Findings named_below(const std::string& folder, const std::string& part,
+                              formats::Findings findings) {
+  if (part.empty()) return findings;
+  const bool inner = formats::is_folder(std::filesystem::path(folder) / part);
+  for (Finding& finding : findings)
+    finding.file = inner && !finding.file.empty() ? part + "/" + finding.file : part;
+  return findings;
 }
 
 formats::Findings findings_of_part(const Examination& examination, const std::string& part) {

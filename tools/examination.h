@@ -43,6 +43,10 @@ struct Examination {
 Examination examine(const ExaminationOptions& options, const std::string& verb,
                     const Streams& streams);
 
+// Returns findings about the part of a folder, with the names of files below the folder.
+formats::Findings named_below(const std::string& folder, const std::string& part,
+                              formats::Findings findings);
+
 // Returns the findings about a part.
 formats::Findings findings_of_part(const Examination& examination, const std::string& part);
 

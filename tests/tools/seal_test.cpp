@@ -77,6 +77,17 @@ TEST_F(SealTest, a_damaged_checkpoint_is_not_sealed) {
   EXPECT_THAT(refused({"seal", path("none")}), HasSubstr("NOT_FOUND"));
 }
 
+// verify reads it, too.
+TEST_F(SealTest, a_folder_with_a_damaged_checkpoint_inside_is_not_sealed) {
+  const std::string c = copy_of(kFolder, "c");
+  copy_of(kFolder, "c/inner");
+  EXPECT_THAT(done({"seal", c, "--dry-run"}), HasSubstr("would be sealed"));
+  std::filesystem::remove(path("c/inner/__1_0.distcp"));
+  EXPECT_THAT(no({"seal", c}), AllOf(HasSubstr("damage[SHARD_MISSING]: inner/__1_0.distcp"),
+                                     HasSubstr("damaged, not sealed")));
+  EXPECT_FALSE(std::filesystem::exists(c + "/fsdp_seal.json"));
+}
+
 TEST_F(SealTest, every_file_is_held_against_the_seal) {
   const std::string c = copy_of(kFolder, "c");
   done({"seal", c});
