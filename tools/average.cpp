@@ -10,9 +10,7 @@
 #include "formats/base/text.h"
 #include "formats/content/content.h"
 #include "formats/model/shard_spec.h"
-#include "formats/open.h"
 #include "formats/rewrite/optimizer_ids.h"
-#include "tools/agreement.h"
 #include "tools/conversion.h"
 #include "tools/dtype_word.h"
 #include "tools/reading.h"
@@ -85,9 +83,10 @@ class AverageVerb : public Verb {
     formats::AverageOptions options = read_options(paths.size());
     const std::string format = output_format_of(conversion_);
     for (const std::string& path : paths) check_apart(path, conversion_.writing.destination);
-    std::vector<formats::InputContent> inputs = formats::input_contents(
-        open_all(paths, common), {[&](const std::string& key) { return common.keys.selects(key); },
-                                  optimizer_, [] { return formats::interrupted(); }, common.team});
+    std::vector<formats::InputContent> inputs =
+        formats::input_contents(open_all(paths, common, streams),
+                                {[&](const std::string& key) { return common.keys.selects(key); },
+                                 optimizer_, [] { return formats::interrupted(); }, common.team});
     formats::check_same_keys(inputs);
     std::uint64_t left_out = 0;
     for (const formats::InputContent& input : inputs) left_out += input.optimizer_tensors;
@@ -151,11 +150,10 @@ class AverageVerb : public Verb {
   }
 
   static std::vector<std::unique_ptr<formats::Checkpoint>> open_all(
-      const std::vector<std::string>& paths, const CommonOptions& common) {
+      const std::vector<std::string>& paths, const CommonOptions& common, const Streams& streams) {
     std::vector<std::unique_ptr<formats::Checkpoint>> checkpoints;
     for (const std::string& path : paths) {
-      checkpoints.push_back(formats::open_checkpoint(path, {common.allowed_globals, common.team}));
-      agree_on_source(common, path, *checkpoints.back());
+      checkpoints.push_back(open_source(path, common, streams));
       check_selection(common.keys, checkpoints.back()->index(), formats::escape(path));
     }
     return checkpoints;

@@ -39,7 +39,7 @@ class Comparer {
       : options_(options),
         streams_(streams),
         selection_(options.common.keys),
-        sides_(open_sides(options, selection_)) {}
+        sides_(open_sides(options, selection_, streams)) {}
 
   Comparison run() {
     selection_.finish(

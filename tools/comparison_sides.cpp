@@ -13,6 +13,7 @@
 #include "formats/content/placed_leaves.h"
 #include "formats/content/values_apart.h"
 #include "tools/reading.h"
+#include "tools/runs.h"
 
 namespace fsdp::cli {
 namespace {
@@ -40,7 +41,8 @@ using Prefixes = std::array<std::string, 2>;
 // `selection` sees the keys without the prefix.
 std::unique_ptr<formats::Checkpoint> open_checkpoint(const DiffOptions& options, std::size_t number,
                                                      const std::string& prefix,
-                                                     SelectionCheck& selection) {
+                                                     SelectionCheck& selection,
+                                                     const Streams& streams) {
   const std::string& path = number == 0 ? options.common.path : options.other;
   bool used = prefix.empty();
   auto checkpoint = open_to_read(
@@ -56,6 +58,7 @@ std::unique_ptr<formats::Checkpoint> open_checkpoint(const DiffOptions& options,
     throw Error(ErrorCode::kRekeyUnused,
                 cat(formats::escape(path), ": no key begins with ", formats::quote(prefix, 200)));
   }
+  note_unread(path, *checkpoint, options.common, streams);
   return checkpoint;
 }
 
@@ -195,12 +198,12 @@ bool Side::has(const std::string& name) const {
   return at != keys.end() && at->first.first == name;
 }
 
-Sides open_sides(const DiffOptions& options, SelectionCheck& selection) {
+Sides open_sides(const DiffOptions& options, SelectionCheck& selection, const Streams& streams) {
   const Prefixes prefixes = {whole_prefix(options.strip_prefix[0]),
                              whole_prefix(options.strip_prefix[1])};
   Sides sides;
   for (std::size_t s = 0; s < 2; ++s)
-    sides[s].checkpoint = open_checkpoint(options, s, prefixes[s], selection);
+    sides[s].checkpoint = open_checkpoint(options, s, prefixes[s], selection, streams);
   // The types are those of the whole objects, entry by entry.
   TypedPaths typed;
   if (options.common.keys.everything()) typed = typed_paths(sides);

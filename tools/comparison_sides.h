@@ -42,6 +42,6 @@ using Sides = std::array<Side, 2>;
 // Takes apart values that the other side keeps key by key.
 // `selection` sees the keys of both.
 // Throws: as compare_checkpoints.
-Sides open_sides(const DiffOptions& options, SelectionCheck& selection);
+Sides open_sides(const DiffOptions& options, SelectionCheck& selection, const Streams& streams);
 
 }  // namespace fsdp::cli

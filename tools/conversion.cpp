@@ -158,11 +158,12 @@ void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                "Take a prefix off names: auto for those of FSDP, torch.compile and DDP");
 }
 
-std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common,
+std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,
+                                                 const CommonOptions& common,
                                                  const Streams& streams) {
-  auto source = formats::open_checkpoint(common.path, {common.allowed_globals, common.team});
-  agree_on_source(common, common.path, *source);
-  note_unread(common.path, *source, common, streams);
+  auto source = formats::open_checkpoint(path, {common.allowed_globals, common.team});
+  agree_on_source(common, path, *source);
+  note_unread(path, *source, common, streams);
   return source;
 }
 
@@ -220,7 +221,7 @@ Prepared prepare_conversion(const std::string& format, const ConversionOptions& 
   if (!conversion.dtype.empty()) dtype = floating_dtype(conversion.dtype);
   if (!conversion.writing.destination.empty())
     check_apart(common.path, conversion.writing.destination);
-  std::unique_ptr<formats::Checkpoint> opened = open_source(common, streams);
+  std::unique_ptr<formats::Checkpoint> opened = open_source(common.path, common, streams);
   // Tensors inside values count as the checkpoint's own if the format has no other place for them,
   // or if they are to be cast like all others.
   if (format == "safetensors" || (dtype && format == "pt")) {

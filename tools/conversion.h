@@ -44,9 +44,10 @@ void declare_conversion_options(OptionSet& options, ConversionOptions& conversio
 void declare_conversion(OptionSet& options, ConversionOptions& conversion,
                         const std::vector<std::string>& formats);
 
-// Opens the checkpoint of `common`, and tells people of those in its folder that are no part of it.
+// Opens a checkpoint, and tells people of those in its folder that are no part of it.
 // Throws: what open_checkpoint throws.
-std::unique_ptr<formats::Checkpoint> open_source(const CommonOptions& common,
+std::unique_ptr<formats::Checkpoint> open_source(const std::string& path,
+                                                 const CommonOptions& common,
                                                  const Streams& streams);
 
 // Returns the content of the checkpoint, narrowed to the keys of `common`.  Throws: kNotFound if no

@@ -14,7 +14,6 @@
 #include "tools/configured_model.h"
 #include "tools/conversion.h"
 #include "tools/export_check.h"
-#include "tools/held_lora.h"
 #include "tools/named_model.h"
 #include "tools/reading.h"
 #include "tools/verbs.h"
@@ -77,19 +76,11 @@ class ExportVerb : public Verb {
     if (conversion_.strip_unasked) conversion_.strip_prefixes = {"auto"};
     if (check_ && formats::is_url(conversion_.writing.destination))
       throw Error(ErrorCode::kUsage, "--check reads what lies on this machine, and OUT does not");
-    std::shared_ptr<const formats::Checkpoint> merged;  // what is named reads it
     NamedModel model;
     const auto change = [&](const formats::Checkpoint& source, const Value& content,
                             ReportExtras& extras) {
-      auto merge = merged_held_adapter(source, content, common.path, companions, extras);
-      extras.members.emplace_back("merged", merge ? merge->merged : 0);
-      if (merge) merged = merge->checkpoint;
-      model = named_model(merge ? *merged : source, merge ? merge->content : content, companions,
-                          request_, extras);
-      refuse_adapter_names(source.description().path, formats::hf::names_of(model.result.content));
-      Changed result = model.result;
-      if (result.checkpoint == nullptr) result.checkpoint = merged;
-      return result;
+      model = named_model(source, content, common.path, companions, request_, extras);
+      return model.result;
     };
     Prepared prepared = prepare_conversion("safetensors", conversion_, common, streams, change);
     report_companions(prepared, companions);

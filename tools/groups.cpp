@@ -61,7 +61,7 @@ class GroupsVerb : public Verb {
   int run(const CommonOptions& common, const Streams& streams) override {
     const formats::GroupEdit edit = read_options();
     check_apart(common.path, rewriting_.writing.destination);
-    const auto source = open_source(common, streams);
+    const auto source = open_source(common.path, common, streams);
     check_rewritable(*source);
     const formats::Value content = selected_content(*source, common);
     formats::GroupsEdited edited = edited_groups(*source, content, edit);

@@ -7,8 +7,10 @@
 
 #include "formats/base/error.h"
 #include "formats/base/text.h"
+#include "formats/content/content.h"
 #include "formats/files/no_answer.h"
 #include "formats/lora/held_adapter.h"
+#include "formats/megatron/form.h"
 #include "tools/reading.h"
 #include "tools/rewriting.h"
 
@@ -28,7 +30,7 @@ constexpr std::size_t kNameText = 200;
 bool is_of_adapter(const std::string& name) {
   const std::string own = "." + name;
   for (const char* const words : {".lora_", ".base_layer.", ".modules_to_save.", ".token_adapter.",
-                                  ".to_wrap.", ".adapter.linear_in.", ".adapter.linear_out."}) {
+                                  ".to_wrap.", ".adapter.linear_", ".adapter.adapter_"}) {
     if (own.find(words) != own.npos) return true;
   }
   return false;
@@ -57,6 +59,22 @@ fs::path find_adapter_config(const std::string& path) {
   return {};
 }
 
+std::shared_ptr<const formats::Checkpoint> by_module(
+    std::shared_ptr<const formats::Checkpoint> source, formats::Value& content) {
+  using formats::megatron::Form;
+  const Form form = formats::megatron::form_of(source->description());
+  if (form == Form::kStateDict) return source;
+  content = formats::with_values(*source, content);
+  auto reformed = formats::megatron::reformed(*source, content, form, Form::kStateDict);
+  content = std::move(reformed.content);
+  struct Kept {
+    std::shared_ptr<const formats::Checkpoint> original;
+    std::unique_ptr<formats::Checkpoint> own;
+  };
+  const auto kept = std::make_shared<Kept>(Kept{std::move(source), std::move(reformed.checkpoint)});
+  return {kept, kept->own.get()};
+}
+
 void note_dropped_states(std::size_t dropped, formats::LoraMerge& merge) {
   if (dropped == 0) return;
   merge.notes.push_back(
@@ -78,13 +96,15 @@ std::optional<formats::LoraMerge> merged_held_adapter(const formats::Checkpoint&
   }
   const fs::path settings = find_adapter_config(path);
   if (settings.empty()) {
-    throw Error(ErrorCode::kNotFound,
-                cat(own,
-                    ": holds a LoRA adapter beside its base, and neither adapter_config.json nor "
-                    "lora_train_meta.json lies in its folder or the one around it; fsdp-ckpt "
-                    "merge-lora ",
-                    formats::escape(path),
-                    " OUT --adapter-config FILE (or --alpha A) merges it, and export takes OUT"));
+    throw Error(
+        ErrorCode::kNotFound,
+        cat(own,
+            ": holds a LoRA adapter beside its base, and neither adapter_config.json nor "
+            "lora_train_meta.json lies in its folder or the one around it; fsdp-ckpt "
+            "merge-lora ",
+            formats::escape(path),
+            " OUT --adapter-config FILE merges it (or --alpha A, which torchtune has in its "
+            "recipe and Megatron-Bridge in run_config.yaml), and export takes OUT"));
   }
   // Not owned: the verb keeps it.
   const std::shared_ptr<const formats::Checkpoint> base(

@@ -22,6 +22,11 @@ formats::AdapterConfig read_adapter_config(const std::filesystem::path& path);
 // Empty if there is none.
 std::filesystem::path find_adapter_config(const std::string& path);
 
+// The checkpoint by the names of modules, which an adapter has: Megatron-Core's folders join
+// layers. The result keeps what it reads.
+std::shared_ptr<const formats::Checkpoint> by_module(
+    std::shared_ptr<const formats::Checkpoint> source, formats::Value& content);
+
 // Says what stays behind of the states that an optimizer has of matrices.
 void note_dropped_states(std::size_t dropped, formats::LoraMerge& merge);
 

@@ -82,6 +82,7 @@ class MergeLoraVerb : public Verb {
     std::shared_ptr<const formats::Checkpoint> base = open_base(common, format, streams);
     formats::Value content = selected_content(*base, common);
     formats::check_before_copy(*base, content, [] { return formats::interrupted(); });
+    base = by_module(std::move(base), content);
     std::vector<formats::LoraAdapter> adapters;
     std::vector<std::string> merged = paths;
     std::size_t dropped = 0;
@@ -154,11 +155,13 @@ class MergeLoraVerb : public Verb {
     }
     const fs::path found = find_adapter_config(path);
     if (!found.empty()) return {read_adapter_config(found), found};
-    throw Error(ErrorCode::kNotFound,
-                formats::escape(path) +
-                    ": holds no adapter_config.json, nor does the folder around it, nor "
-                    "lora_train_meta.json: nothing tells lora_alpha; give the file with "
-                    "--adapter-config, or --alpha");
+    throw Error(
+        ErrorCode::kNotFound,
+        formats::escape(path) +
+            ": holds no adapter_config.json, nor does the folder around it, nor "
+            "lora_train_meta.json: nothing tells lora_alpha; give the file with "
+            "--adapter-config, or --alpha (torchtune has it in its recipe, Megatron-Bridge in "
+            "run_config.yaml)");
   }
 
   formats::LoraAdapter open_adapter(const std::string& path, const CommonOptions& common) const {
@@ -179,8 +182,9 @@ class MergeLoraVerb : public Verb {
                                     "adapter_model.bin, and is not a checkpoint: ",
                                     error.what()));
     }
-    const formats::Value content = formats::content_of(*adapter.tensors);
+    formats::Value content = formats::content_of(*adapter.tensors);
     formats::check_before_copy(*adapter.tensors, content, [] { return formats::interrupted(); });
+    adapter.tensors = by_module(std::move(adapter.tensors), content);
     if (file == path) {
       adapter.names = formats::held_adapter(adapter.path, content).names;
       return adapter;
@@ -194,9 +198,10 @@ class MergeLoraVerb : public Verb {
   int write_adapter(const CommonOptions& common, const Streams& streams) {
     if (more_.size() != 1)
       throw Error(ErrorCode::kUsage, "--adapter-only takes the adapter of PATH, and no other");
-    const std::shared_ptr<const formats::Checkpoint> source = open_source(common, streams);
-    const formats::Value content = selected_content(*source, common);
+    std::shared_ptr<const formats::Checkpoint> source = open_source(common.path, common, streams);
+    formats::Value content = selected_content(*source, common);
     formats::check_before_copy(*source, content, [] { return formats::interrupted(); });
+    source = by_module(std::move(source), content);
     const std::string& path = source->description().path;
     const formats::HeldAdapter held = formats::held_adapter(path, content);
     const formats::AdapterParts parts = formats::adapter_parts(path, source->index(), held.names);
@@ -253,7 +258,7 @@ class MergeLoraVerb : public Verb {
   static std::shared_ptr<const formats::Checkpoint> open_base(const CommonOptions& common,
                                                               const std::string& format,
                                                               const Streams& streams) {
-    auto base = open_source(common, streams);
+    auto base = open_source(common.path, common, streams);
     if (format != "safetensors") return base;
     const auto selected = [&](const std::string& key) {
       return common.keys.everything() || common.keys.selects(key);

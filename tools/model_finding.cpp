@@ -19,7 +19,7 @@ ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
   // verify reads the others in the folder, too.
   CommonOptions quiet = common;
   quiet.quiet = true;
-  const formats::hf::Companions companions = formats::hf::open_companions(config);
+  formats::hf::Companions companions = formats::hf::open_companions(config);
   ModelRequest request;
   request.choice.config = companions.config_name;
   request.dry_run = true;
@@ -35,7 +35,7 @@ ModelFinding find_in_model(const CommonOptions& common, const Streams& streams,
                        [&](const formats::Checkpoint& source, const formats::Value& content,
                            ReportExtras& unused) {
                          NamedModel model =
-                             named_model(source, content, companions, request, extras);
+                             named_model(source, content, common.path, companions, request, extras);
                          unused = {};
                          return std::move(model.result);
                        });

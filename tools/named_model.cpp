@@ -14,6 +14,7 @@
 #include "formats/hf/model_content.h"
 #include "formats/map/fitting.h"
 #include "tools/configured_model.h"
+#include "tools/held_lora.h"
 #include "tools/map_report.h"
 
 namespace fsdp::cli {
@@ -90,6 +91,12 @@ class Naming {
       std::vector<FoundModel> fitting;
       for (const FoundModel& model : models) {
         if (fit(model.tensors).differences.empty()) fitting.push_back(model);
+      }
+      // Parts of one model may look like models beside each other.
+      for (FoundModel& model : formats::hf::find_models(content, false)) {
+        const std::size_t matching = fit(model.tensors).differences.matching;
+        if (fitting.empty() && 2 * matching > formats::hf::names_of(model.tensors).size())
+          fitting.push_back(std::move(model));
       }
       if (fitting.size() == 1) models = std::move(fitting);
     }
@@ -251,9 +258,16 @@ class Naming {
 }  // namespace
 
 NamedModel named_model(const formats::Checkpoint& source, const Value& content,
-                       const Companions& companions, const ModelRequest& request,
+                       const std::string& path, Companions& companions, const ModelRequest& request,
                        ReportExtras& extras) {
-  return Naming(source, companions, request, extras).run(content);
+  const auto merge = merged_held_adapter(source, content, path, companions, extras);
+  extras.members.emplace_back("merged", merge ? merge->merged : 0);
+  NamedModel out = Naming(merge ? *merge->checkpoint : source, companions, request, extras)
+                       .run(merge ? merge->content : content);
+  if (merge) out.merged = merge->checkpoint;
+  if (out.result.checkpoint == nullptr) out.result.checkpoint = out.merged;
+  refuse_adapter_names(source.description().path, formats::hf::names_of(out.result.content));
+  return out;
 }
 
 }  // namespace fsdp::cli

@@ -2,6 +2,7 @@
 // The model of a checkpoint under the names that from_pretrained takes.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,15 +30,18 @@ struct NamedModel {
   formats::Value before;
   std::string map;
   std::vector<formats::map::MapStep> steps;
+  // With the adapter that it held; or nullptr.
+  std::shared_ptr<const formats::Checkpoint> merged = nullptr;
 };
 
-// Returns the tensors of the model.  Which model it is, which front its names lose and which map
-// they need is compared with the class that the configuration names; where there are no data of it,
-// the names alone decide, and the report says so.
+// Returns the tensors of the model, with the adapter that the checkpoint at `path` holds merged
+// (see merged_held_adapter).  Which model it is, which front its names lose and which map they need
+// is compared with the class that the configuration names; where there are no data of it, the names
+// alone decide, and the report says so.
 // Throws: kKey for missing and unexpected names, kShape for other shapes, kUnsupported and kUsage
-// if there are several choices; what maps throw.
+// if there are several choices; what maps and merged_held_adapter throw.
 NamedModel named_model(const formats::Checkpoint& source, const formats::Value& content,
-                       const formats::hf::Companions& companions, const ModelRequest& request,
-                       ReportExtras& extras);
+                       const std::string& path, formats::hf::Companions& companions,
+                       const ModelRequest& request, ReportExtras& extras);
 
 }  // namespace fsdp::cli

@@ -74,7 +74,7 @@ class RekeyVerb : public Verb {
   int run(const CommonOptions& common, const Streams& streams) override {
     check_words();
     check_apart(common.path, rewriting_.writing.destination);
-    const auto source = open_source(common, streams);
+    const auto source = open_source(common.path, common, streams);
     check_rewritable(*source);
     formats::RekeyOptions options;
     options.to = target();

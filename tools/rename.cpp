@@ -42,7 +42,7 @@ class RenameVerb : public Verb {
                   "nothing to do: give --strip-prefix, --rename, --map or --drop");
     }
     check_apart(common.path, rewriting_.writing.destination);
-    const auto source = open_source(common, streams);
+    const auto source = open_source(common.path, common, streams);
     check_rewritable(*source);
     formats::Renamed renamed;
     const formats::Value content = selected_content(*source, common);

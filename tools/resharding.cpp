@@ -38,7 +38,7 @@ int reshard_checkpoint(const std::string& verb, const ReshardingOptions& reshard
                        const CommonOptions& common, const Streams& streams) {
   const WritingOptions& writing = resharding.writing;
   check_apart(common.path, writing.destination);
-  const auto source = open_source(common, streams);
+  const auto source = open_source(common.path, common, streams);
   const formats::Value content = selected_content(*source, common);
   check_globals(formats::with_own_tensors(*source, content), common);
   const formats::CopyCheck check = formats::check_before_copy(

@@ -49,7 +49,8 @@ class SetVerb : public Verb {
     std::vector<formats::Assignment> assignments;
     for (const std::string& words : words_) assignments.push_back(formats::parse_assignment(words));
     check_apart(common.path, rewriting_.writing.destination);
-    const std::shared_ptr<const formats::Checkpoint> source = open_source(common, streams);
+    const std::shared_ptr<const formats::Checkpoint> source =
+        open_source(common.path, common, streams);
     check_rewritable(*source);
     const formats::Value content = selected_content(*source, common);
     const formats::Spliced spliced = splice(source, content, common);

@@ -114,13 +114,14 @@ FoundModel find_model(const Checkpoint& source, const Value& content, const std:
   return found;
 }
 
-std::vector<FoundModel> find_models(const Value& content) {
+std::vector<FoundModel> find_models(const Value& content, bool apart) {
   const std::vector<StatePart> parts = state_parts_of(content);
   std::vector<FoundModel> out;
   for (const StatePart& part : parts) {
     if (part.kind != PartKind::kModel) continue;
     FoundModel found = model_at(content, parts, part);
-    const std::vector<std::string> beside = flat_models(found.tensors);
+    const std::vector<std::string> beside =
+        apart ? flat_models(found.tensors) : std::vector<std::string>();
     for (const std::string& name : beside) {
       out.push_back({found.place.empty() ? name : found.place + "." + name,
                      tensors_below(found.tensors, name), found.values});

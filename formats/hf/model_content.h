@@ -27,9 +27,9 @@ struct FoundModel {
 // an optimizer stand among the tensors (loose_states.h).
 FoundModel find_model(const Checkpoint& source, const Value& content, const std::string& place);
 
-// Returns all models of `content`, those beside each other in one flat state dict as well
-// (flat_models.h); none is no error.
-std::vector<FoundModel> find_models(const Value& content);
+// Returns all models of `content`; `apart`: those beside each other in one flat state dict
+// (flat_models.h) for themselves.  None is no error.
+std::vector<FoundModel> find_models(const Value& content, bool apart = true);
 
 std::vector<std::string> names_of(const Value& tensors);
 // Returns the tensors under the names that `rename` gives them.

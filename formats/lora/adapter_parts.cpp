@@ -22,6 +22,12 @@ constexpr std::array<std::string_view, 4> kWrappers = {
 constexpr std::array<std::string_view, 5> kMatrices = {"lora_A", "lora_B", "lora_embedding_A",
                                                        "lora_embedding_B", "lora_magnitude_vector"};
 
+// What Megatron-Bridge calls the parts of an adapter, behind "adapter.".
+constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kBridgeParts = {
+    {{"linear_in", "lora_A"},
+     {"linear_out", "lora_B"},
+     {"weight_magnitude", "lora_magnitude_vector"}}};
+
 KeyWords words_of(std::string_view key) {
   KeyWords words;
   for (std::size_t dot = key.find('.'); dot != key.npos; dot = key.find('.')) {
@@ -53,6 +59,22 @@ void drop_wrappers(KeyWords& words) {
   }
 }
 
+// Gives what other libraries call the parts of LoRA peft's names: torchtune's lora_a and lora_b,
+// and Megatron-Bridge's.
+void translate(KeyWords& words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "lora_a") words[i] = "lora_A";
+    if (words[i] == "lora_b") words[i] = "lora_B";
+    if (words[i] == "to_wrap") words[i] = "base_layer";
+    if (words[i] != "adapter" || i + 1 == words.size()) continue;
+    const auto part = std::find_if(kBridgeParts.begin(), kBridgeParts.end(),
+                                   [&](const auto& one) { return one.first == words[i + 1]; });
+    if (part == kBridgeParts.end()) continue;
+    words[i + 1] = part->second;
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
 std::size_t position_of(const KeyWords& words, std::string_view word) {
   return static_cast<std::size_t>(std::find(words.begin(), words.end(), word) - words.begin());
 }
@@ -70,6 +92,7 @@ SplitKey split_key(std::string_view key) {
   SplitKey found;
   found.words = words_of(key);
   drop_wrappers(found.words);
+  translate(found.words);
   const auto at = std::find_if(found.words.begin(), found.words.end(),
                                [](std::string_view word) { return word.starts_with("lora_"); });
   found.lora = static_cast<std::size_t>(at - found.words.begin());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of a LoRA adapter by what they are for, whatever wrappers its names went through.
-// Source: peft 0.21's get_peft_model_state_dict, and the state dicts of its models.
+// Source: peft 0.21's get_peft_model_state_dict, and the state dicts of its models; torchtune 0.6's
+// LoRALinear; Megatron-Bridge's AdapterWrapper.
 #pragma once
 
 #include <cstddef>

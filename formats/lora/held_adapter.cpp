@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/lora/held_adapter.h"
 
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -39,17 +41,31 @@ std::string without_outer_wrappers(std::string prefix) {
 
 // Names of parts of optimizers may hold "lora_A" as well.
 bool mentions_adapter(std::string_view key) {
-  return key.find("lora_") != key.npos || key.find("modules_to_save.") != key.npos;
+  constexpr std::string_view kWords[] = {"lora_", "modules_to_save.", ".adapter.linear_",
+                                         ".adapter.weight_magnitude"};
+  return std::any_of(std::begin(kWords), std::end(kWords),
+                     [&](std::string_view word) { return key.find(word) != key.npos; });
 }
 
 // The name that a tensor of the base has without peft.
 std::string name_without_peft(std::string_view name) {
   std::string own = "." + without_wrappers(name);
-  for (const std::string_view word : {".base_layer.", ".original_module.", ".token_adapter."}) {
+  for (const std::string_view word :
+       {".base_layer.", ".original_module.", ".token_adapter.", ".to_wrap."}) {
     for (std::size_t at = own.find(word); at != own.npos; at = own.find(word))
       own.replace(at, word.size(), ".");
   }
   return own.substr(1);
+}
+
+// The modules that have matrices of torchtune, which calls what DoRA learns "magnitude".
+std::set<std::string> modules_of_torchtune(const std::vector<Leaf>& leaves) {
+  constexpr std::string_view kEnd = ".lora_a.weight";
+  std::set<std::string> modules;
+  for (const Leaf& leaf : leaves) {
+    if (leaf.key.ends_with(kEnd)) modules.insert(leaf.key.substr(0, leaf.key.size() - kEnd.size()));
+  }
+  return modules;
 }
 
 KeyPath renamed_path(const Leaf& leaf, const std::string& prefix, const std::string& name) {
@@ -98,6 +114,7 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
   HeldAdapter held;
   held.prefix = *fronts.begin();
   const std::string outer = without_outer_wrappers(held.prefix);
+  const std::set<std::string> of_torchtune = modules_of_torchtune(leaves);
   std::vector<Leaf> kept;
   std::set<std::string> names;
   for (Leaf& leaf : leaves) {
@@ -106,6 +123,15 @@ HeldAdapter held_adapter(const std::string& path, const Value& content) {
     if (number && inside && is_adapter_key(leaf.key)) {
       held.names.push_back({leaf.key.substr(held.prefix.size()), *number});
       continue;
+    }
+    constexpr std::string_view kMagnitude = ".magnitude";
+    if (number && inside && leaf.key.ends_with(kMagnitude)) {
+      const std::string module = leaf.key.substr(0, leaf.key.size() - kMagnitude.size());
+      if (of_torchtune.contains(module)) {
+        held.names.push_back(
+            {module.substr(held.prefix.size()) + ".lora_magnitude_vector", *number});
+        continue;
+      }
     }
     if (mentions_adapter(leaf.key)) {
       ++held.dropped;

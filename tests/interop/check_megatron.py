@@ -285,7 +285,28 @@ def fsdp(tool, tmp):
         megatron_cpu.run(world, fsdp_loaded, [own, again], None, [False, True])
 
 
+def adapters(tool, tmp):
+    """A folder with adapters as Megatron-Bridge has them: merged in the names of modules, as it computes it."""
+    own, truth, out = os.path.join(tmp, "own"), os.path.join(tmp, "truth.pt"), os.path.join(tmp, "merged.pt")
+    rank, alpha = 4, 6
+    megatron_cpu.run(2, make_megatron.make_with_adapters, rank, own)
+    stacked = loaded(own, truth)["tensors"]
+    pairs = [key[:-len(".adapter.linear_in.weight")] for key in stacked if key.endswith(".adapter.linear_in.weight")]
+    check(len(pairs) == 3, pairs)
+    run(tool, "merge-lora", own, out, "--alpha", alpha)
+    got = {key: value for key, value in flat(torch.load(out, weights_only=False)).items() if isinstance(value, torch.Tensor)}
+    check(not any(".adapter." in key for key in got), sorted(got))
+    for module in pairs:
+        weight, a, b = (stacked[module + end].float() for end in (".weight", ".adapter.linear_in.weight", ".adapter.linear_out.weight"))
+        for layer in range(megatron_cpu.LAYERS):
+            want = (weight[layer] + alpha / rank * (b[layer] @ a[layer])).bfloat16()
+            name, = [key for key in got if key.endswith(module.replace("layers.", f"layers.{layer}.") + ".weight")]
+            check(torch.allclose(got[name].float(), want.float(), rtol=2 ** -7, atol=1e-6), name)
+            check(not torch.equal(got[name], weight[layer].bfloat16()), f"{name} is as before")
+
+
 PARTS = {
+    "adapters": adapters,
     "fsdp": fsdp,
     "one": one,
     "tp": lambda tool, tmp: written(tool, tmp, "w2_tp2", [(1, 1, 1)]),
@@ -306,6 +327,7 @@ FORMS = ("convert, inspect, verify", "to `fsdp_dtensor` and back; its load gives
 MODELS = ("map, export, import", "to transformers and back on 1, 2 and 4 ranks")
 # Layout, ranks, verbs and what was tried, by part.
 TRIED = {
+    "adapters": ("`torch_dist` with adapters of Megatron-Bridge's names", 2, "merge-lora", "merged in the names of modules, by alpha and the rank"),
     "fsdp": ("`fsdp_dtensor` by Megatron-FSDP's own code", 2, "verify, inspect, consolidate, convert", "to `torch_dist` and back; it loads the same bits on 1 and 2 ranks"),
     "one": ("`torch_dist`", 1, WRITTEN[0], WRITTEN[1] + "; with `common.pt`, too"),
     "tp": ("`torch_dist`, tensors cut in 2", 2, *WRITTEN),

@@ -207,6 +207,27 @@ def adapters(tmp):
     tried.record("torchtune", "adapters: `adapter_model.*`, `adapter_config.json`", "verify, consolidate, merge-lora", "merged into the published model as torch computes it")
 
 
+def held_adapters(tmp):
+    """State dicts of modules with LoRA and DoRA of torchtune, against its own get_merged_lora_ckpt."""
+    from torchtune.modules.peft import DoRALinear, LoRALinear, get_merged_lora_ckpt
+    rank, alpha = 3, 6
+    for kind in LoRALinear, DoRALinear:
+        torch.manual_seed(4)
+        model = nn.ModuleDict({"q_proj": kind(8, 10, rank, alpha), "k_proj": nn.Linear(8, 4, bias=False)})
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.rand_like(parameter) + 0.5)
+        state = {f"layers.0.attn.{key}": value.clone() for key, value in model.state_dict().items()}
+        own, out = os.path.join(tmp, f"{kind.__name__}.pt"), os.path.join(tmp, f"{kind.__name__}-merged.pt")
+        torch.save({"model": state, "epochs_run": 1}, own)
+        run("merge-lora", own, out, "--alpha", str(alpha))
+        got = load(out)["model"]
+        want = get_merged_lora_ckpt({key: value.clone() for key, value in state.items()}, rank, alpha)
+        check(set(got) == set(want) and all(torch.allclose(got[k], want[k], rtol=1e-5, atol=1e-6) for k in want), f"merged {kind.__name__}")
+        check(not torch.equal(got["layers.0.attn.q_proj.weight"], state["layers.0.attn.q_proj.weight"]), "what was merged")
+    tried.record("torchtune", "a model with its `LoRALinear`, `DoRALinear`", "merge-lora", "merged as its own `get_merged_lora_ckpt` does")
+
+
 def distributed(rank, world, out, load_from):
     """DistributedCheckpointer under FSDP2: saves, or loads into other weights what `load_from` holds.  Returns whole tensors."""
     from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
@@ -251,7 +272,8 @@ def distributed_format(tmp):
     tried.record("torchtune", "DistributedCheckpointer", "verify, consolidate, reshard, shard", "to a file, to 1 and 3 ranks and from the file; it loads the same bits on 2", ranks=2)
 
 
-CHECKS = {"maps": maps, "own_format": own_format, "hf_format": hf_format, "adapters": adapters, "distributed_format": distributed_format}
+CHECKS = {"maps": maps, "own_format": own_format, "hf_format": hf_format, "adapters": adapters, "held_adapters": held_adapters,
+          "distributed_format": distributed_format}
 
 
 def main():

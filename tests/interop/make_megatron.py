@@ -35,6 +35,46 @@ def make_small(rank, world, folder):
     megatron_cpu.save(gpt, None, megatron_cpu.metadata("fully_reshardable"), folder)
 
 
+def with_adapter(wrapped, rank):
+    """A module that saves what it wraps and an adapter for it as Megatron-Bridge's AdapterWrapper and ParallelLinearAdapter do."""
+    import torch
+    from megatron.core.tensor_parallel import ColumnParallelLinear, RowParallelLinear
+    from megatron.core.transformer.mlp import apply_swiglu_sharded_factory
+
+    class WithAdapter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            how = {"config": wrapped.config, "init_method": wrapped.config.init_method, "bias": False}
+            self.wrapped = wrapped
+            if isinstance(wrapped, RowParallelLinear):
+                self.linear_in = RowParallelLinear(wrapped.input_size, rank, input_is_parallel=True, skip_bias_add=True, **how)
+            else:
+                self.linear_in = ColumnParallelLinear(wrapped.input_size, rank, gather_output=True, **how)
+            self.linear_out = ColumnParallelLinear(rank, wrapped.output_size, gather_output=False, **how)
+
+        def sharded_state_dict(self, prefix="", sharded_offsets=(), metadata=None):
+            out = self.wrapped.sharded_state_dict(prefix, sharded_offsets, metadata)
+            out.update(self.linear_in.sharded_state_dict(f"{prefix}adapter.linear_in.", sharded_offsets, metadata))
+            b = self.linear_out.sharded_state_dict(f"{prefix}adapter.linear_out.", sharded_offsets, metadata)
+            key = f"{prefix}adapter.linear_out.weight"
+            if "linear_fc1" in prefix:
+                b[key] = apply_swiglu_sharded_factory(b[key], sharded_offsets)
+            out.update(b)
+            return out
+    return WithAdapter()
+
+
+def make_with_adapters(rank, world, ranks, folder):
+    """A model with adapters of that rank for three linear modules of each layer, on two ranks."""
+    megatron_cpu.parallel(2, 1, 1)
+    _, gpt = megatron_cpu.model(2, 1, 1, False)
+    for layer in gpt.decoder.layers:
+        layer.self_attention.linear_proj = with_adapter(layer.self_attention.linear_proj, ranks)
+        layer.mlp.linear_fc1 = with_adapter(layer.mlp.linear_fc1, ranks)
+        layer.mlp.linear_fc2 = with_adapter(layer.mlp.linear_fc2, ranks)
+    megatron_cpu.save(gpt.bfloat16(), None, megatron_cpu.metadata("fully_reshardable"), folder)
+
+
 if __name__ == "__main__":
     for name, (world, *how) in CASES.items():
         if len(sys.argv) > 2 and name not in sys.argv[2:]:

@@ -174,9 +174,9 @@ TEST_F(ConfiguredModelTest, export_check_names_the_element_that_differs) {
   ReportExtras extras;
   ModelRequest request;
   request.map = kNoMap;
-  const auto companions = companions_for(kNoConfig, step_);
+  auto companions = companions_for(kNoConfig, step_);
   const NamedModel model =
-      named_model(*source, formats::content_of(*source), companions, request, extras);
+      named_model(*source, formats::content_of(*source), step_, companions, request, extras);
   CommonOptions common;
   const auto check = [&] {
     return check_export(path("o"), model, *source, model.result.content, MapChoice(), common);

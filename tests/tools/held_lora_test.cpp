@@ -89,12 +89,26 @@ TEST_F(HeldLoraTest, export_merges_it_with_the_settings_beside_it) {
   EXPECT_EQ(*formats::parse_json(json.out).find("merged")->as_int(), 1);
 }
 
+TEST_F(HeldLoraTest, verify_judges_the_model_as_export_writes_it) {
+  const std::vector<std::string> words = {"verify", path("step/held.safetensors"), "--config",
+                                          path("config.json")};
+  const CliResult unknown = run_cli(words);
+  EXPECT_EQ(unknown.status, 1);
+  EXPECT_THAT(unknown.out, HasSubstr("holds a LoRA adapter beside its base"));
+  write_file(path("step/adapter_config.json"),
+             R"({"peft_type": "LORA", "r": 1, "lora_alpha": 2, "fan_in_fan_out": true})");
+  const CliResult sound = run_cli(words);
+  EXPECT_EQ(sound.status, 0) << sound.out << sound.err;
+  EXPECT_THAT(sound.out, HasSubstr("merged: the adapter that it holds, 1 weight with 1 update, "));
+  EXPECT_THAT(sound.out, HasSubstr("compared: 16 tensors with those of GPT2LMHeadModel"));
+}
+
 TEST_F(HeldLoraTest, without_settings_or_base_the_error_ends_with_the_next_command) {
   const CliResult unknown = exported("step/held.safetensors");
   EXPECT_EQ(unknown.status, 2);
   EXPECT_THAT(unknown.err, HasSubstr("error[NOT_FOUND]"));
   EXPECT_THAT(unknown.err, HasSubstr("fsdp-ckpt merge-lora " + path("step/held.safetensors") +
-                                     " OUT --adapter-config FILE (or --alpha A)"));
+                                     " OUT --adapter-config FILE merges it (or --alpha A, "));
   TinySafetensors alone;
   add_adapter(alone, kFront, "lora_A.default", "lora_B.default");
   alone.write(path("alone.safetensors"));
@@ -106,14 +120,41 @@ TEST_F(HeldLoraTest, without_settings_or_base_the_error_ends_with_the_next_comma
   EXPECT_THAT(names(), Not(Contains("o")));
 }
 
+// torchtune's LoRALinear: B @ A, by alpha and the rank.  Megatron-Bridge's AdapterWrapper: the
+// same, and the names of what it wraps stay, or have "to_wrap" where FSDP makes them.
+TEST_F(HeldLoraTest, names_of_torchtune_and_of_megatron_bridge_are_understood) {
+  ones("", "").write(path("base.safetensors"));
+  const auto merged = [&](const std::string& wrapper, const std::string& a, const std::string& b) {
+    TinySafetensors model = ones("", wrapper);
+    // Of a module whose weight is [out, in], as theirs are.
+    model.fill("transformer.h.0.attn.c_proj." + a + ".weight", {1, 8}, 1);
+    model.fill("transformer.h.0.attn.c_proj." + b + ".weight", {8, 1}, 1);
+    model.write(path("held.safetensors"));
+    const CliResult result = run_cli({"merge-lora", path("held.safetensors"), path("m.safetensors"),
+                                      "--alpha", "3", "--config", "none", "--force"});
+    EXPECT_EQ(result.status, 0) << result.err;
+    const CliResult diff =
+        run_cli({"diff", path("base.safetensors"), path("m.safetensors"), "--json"});
+    const formats::Json root = formats::parse_json(diff.out);
+    ASSERT_EQ(root.find("differences")->as_array()->size(), 1U) << diff.out;
+    const formats::Json& changed = root.find("differences")->as_array()->front();
+    EXPECT_EQ(*changed.find("key")->as_string(), "transformer.h.0.attn.c_proj.weight");
+    EXPECT_EQ(std::get<double>(changed.find("max_abs")->storage()), 3.0);
+  };
+  merged("", "lora_a", "lora_b");
+  merged("", "adapter.linear_in", "adapter.linear_out");
+  merged("to_wrap.", "adapter.linear_in", "adapter.linear_out");
+}
+
 TEST_F(HeldLoraTest, names_of_other_adapters_are_not_written) {
   TinySafetensors other = ones("", "");
-  add_adapter(other, "", "lora_a", "lora_b");
+  add_adapter(other, "", "adapter.adapter_q.linear_in", "adapter.adapter_q.linear_out");
   other.write(path("other.safetensors"));
   const CliResult refused = run_cli(
       {"export", path("other.safetensors"), path("o"), "--config", "none", "--map", "none"});
   EXPECT_EQ(refused.status, 2);
-  EXPECT_THAT(refused.err, HasSubstr("c_attn.lora_a.weight' is of an adapter"));
+  EXPECT_THAT(refused.err,
+              HasSubstr("c_attn.adapter.adapter_q.linear_in.weight' is of an adapter"));
   EXPECT_THAT(names(), Not(Contains("o")));
 }
 

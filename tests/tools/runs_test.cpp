@@ -157,6 +157,8 @@ TEST_F(RunsTest, verbs_that_read_one_checkpoint_tell_of_those_beside_it) {
       {"reshard", folder, path("out"), "--world-size", "2"},
       {"rename", folder, path("out"), "--rename", "^=x."},
       {"stats", folder},
+      {"average", folder, folder, path("out.pt")},
+      {"diff", folder, folder},
       {"extract", folder, "*", path("out")},
   };
   for (std::vector<std::string> command : commands) {
