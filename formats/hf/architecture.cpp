@@ -110,8 +110,8 @@ std::optional<Architecture> Architecture::of(const Json& config, std::string& un
   for (const char* which : {"file", "module"}) {
     const Json* const numbers = own->find(which);
     if (numbers == nullptr) continue;
-    Expected expected;
-    ExpectedTensors expansion(values, expected);
+    Layout layout;
+    ExpectedTensors expansion(values, layout.tensors);
     std::int64_t at = 0;
     for (const Json& step : list_of(numbers)) {
       at += *step.as_int();
@@ -120,8 +120,8 @@ std::optional<Architecture> Architecture::of(const Json& config, std::string& un
       expansion.add(name.starts_with("~") ? out.front_ + name.substr(1) : name,
                     list_of(&tails.at(static_cast<std::size_t>(*entry.at(1).as_int()))));
     }
-    for (const auto& [pattern, tensor] : expansion.any()) out.any_.insert({pattern, tensor});
-    out.layouts_.push_back(std::move(expected));
+    layout.open = expansion.open();
+    out.layouts_.push_back(std::move(layout));
   }
   if (const Json* renames = own->find("renames"); renames != nullptr && renames->as_object()) {
     for (const auto& [name, to] : *renames->as_object()) out.renames_[name] = text_of(to);
@@ -145,13 +145,18 @@ bool Architecture::ignores(const std::string& name) const {
   });
 }
 
+bool Architecture::is_open(const std::string& name) const {
+  return std::any_of(layouts_.begin(), layouts_.end(),
+                     [&](const Layout& layout) { return layout.open.match(name); });
+}
+
 std::string Architecture::tied_to(const std::string& name) const {
   return translated(tied_, name);
 }
 
-ModelDifferences Architecture::compared(const Expected& expected,
-                                        const NamedShapes& tensors) const {
+ModelDifferences Architecture::compared(const Layout& layout, const NamedShapes& tensors) const {
   ModelDifferences out;
+  const auto& expected = layout.tensors;
   // A configuration may speak of quantization that the weights do not have any more.
   const bool quantized =
       quantized_ && std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
@@ -176,8 +181,7 @@ ModelDifferences Architecture::compared(const Expected& expected,
       found = expected.find(source);
     }
     if (found == expected.end()) {
-      const auto any = any_.find(pattern_of(name).first);
-      if (any != any_.end() || ignores(name) ||
+      if (is_open(name) || ignores(name) ||
           (quantized && (known.contains(quantized_part(name)) || known.contains(module_of(name)))))
         continue;
       out.unexpected.push_back(name);
@@ -189,10 +193,22 @@ ModelDifferences Architecture::compared(const Expected& expected,
                                sizes_text(*found->second.shape)));
     }
   }
+  const auto there = [&](const std::string& name) {
+    return present.contains(name) || sources.contains(name);
+  };
+  std::set<std::string> begun;  // companies of which a tensor is there
   for (const auto& [name, tensor] : expected) {
-    if (!tensor.required || present.contains(name) || sources.contains(name)) continue;
+    if (!tensor.company.empty() && there(name)) begun.insert(tensor.company);
+  }
+  for (const auto& [name, tensor] : expected) {
+    if (there(name) || (!tensor.required && !begun.contains(tensor.company))) continue;
     if (quantized && modules.contains(quantized_part(name))) continue;
     out.missing.push_back(name);
+  }
+  if (!quantized) {
+    for (std::string& name : layout.open.missing(present)) {
+      if (!expected.contains(name)) out.missing.push_back(std::move(name));
+    }
   }
   return out;
 }
@@ -215,7 +231,7 @@ ModuleNames Architecture::module_names(const NamedShapes& tensors) const {
 
 ModelDifferences Architecture::differences(const NamedShapes& tensors) const {
   std::optional<ModelDifferences> least;
-  for (const Expected& layout : layouts_) {
+  for (const Layout& layout : layouts_) {
     ModelDifferences found = compared(layout, tensors);
     found.as_files = &layout == &layouts_.front();
     if (!least || found.count() < least->count()) least = std::move(found);

@@ -14,6 +14,7 @@
 #include "formats/base/json.h"
 #include "formats/hf/expected_tensors.h"
 #include "formats/hf/model_content.h"
+#include "formats/hf/open_patterns.h"
 
 namespace fsdp::formats::hf {
 
@@ -62,11 +63,17 @@ class Architecture {
   ModuleNames module_names(const NamedShapes& tensors) const;
 
  private:
-  using Expected = std::map<std::string, ExpectedTensor>;
+  // What files have, or what modules have.
+  struct Layout {
+    std::map<std::string, ExpectedTensor> tensors;
+    OpenPatterns open;
+  };
 
   Architecture() = default;
-  ModelDifferences compared(const Expected& expected, const NamedShapes& tensors) const;
+  ModelDifferences compared(const Layout& layout, const NamedShapes& tensors) const;
   bool ignores(const std::string& name) const;
+  // Whether a name is of those of which the configuration does not tell the numbers.
+  bool is_open(const std::string& name) const;
   // Returns the name that a tied tensor is tied to; empty if it is not one.
   std::string tied_to(const std::string& name) const;
 
@@ -75,8 +82,7 @@ class Architecture {
   std::string front_;
   bool assumed_ = false;
   bool quantized_ = false;
-  std::vector<Expected> layouts_;
-  Expected any_;  // patterns whose numbers the configuration does not tell
+  std::vector<Layout> layouts_;
   // Names of tied tensors, numbers in them as "{}", and those that they are tied to.
   std::map<std::string, std::string> tied_;
   std::map<std::string, std::string> renames_;  // of files to modules, numbers as "{}"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/hf/expected_tensors.h"
 
-#include <cstddef>
-
 #include "formats/base/error.h"
 #include "formats/base/text.h"
 #include "formats/hf/json_parts.h"
@@ -27,6 +25,7 @@ void ExpectedTensors::add(const std::string& pattern, const Json::Array& tail) {
   if (tail.size() < 4) return;
   ExpectedTensor tensor;
   tensor.required = tail[3].as_int() == nullptr || *tail[3].as_int() == 0;
+  const std::int64_t group = tail.size() > 4 && tail[4].as_int() != nullptr ? *tail[4].as_int() : 0;
   for (const Json& condition : list_of(&tail[0])) {
     const auto holds = values_.holds(condition);
     if (holds && !*holds) return;
@@ -48,7 +47,7 @@ void ExpectedTensors::add(const std::string& pattern, const Json::Array& tail) {
         words[0].as_string() == nullptr ? std::nullopt : values_.number(*words[0].as_string());
     if (!count) {
       // Whatever is there may be there.
-      any_.insert({pattern, tensor});
+      open_.add(pattern, group);
       return;
     }
     if (*count > kMaxLayers) too_many(pattern);
@@ -70,7 +69,13 @@ void ExpectedTensors::add(const std::string& pattern, const Json::Array& tail) {
     places = std::move(longer);
   }
   if (out_.size() + places.size() > kMaxTensors) too_many(pattern);
-  for (const auto& place : places) out_.insert_or_assign(filled(pattern, place), tensor);
+  for (const auto& place : places) {
+    if (group != 0) {
+      tensor.company = cat(group, ":");
+      for (const std::int64_t number : place) tensor.company += cat(number, ".");
+    }
+    out_.insert_or_assign(filled(pattern, place), tensor);
+  }
 }
 
 }  // namespace fsdp::formats::hf

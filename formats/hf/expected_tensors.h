@@ -10,6 +10,7 @@
 
 #include "formats/base/json.h"
 #include "formats/hf/config_values.h"
+#include "formats/hf/open_patterns.h"
 
 namespace fsdp::formats::hf {
 
@@ -17,6 +18,8 @@ struct ExpectedTensor {
   // Sizes that are not known are -1.  Nothing: the rank is not known either.
   std::optional<std::vector<std::int64_t>> shape;
   bool required = true;  // else it may be missing: the configuration does not tell
+  // Tensors of one company are there together, or none of them is; empty: it has none.
+  std::string company;
 };
 
 // The tensors of one layout, by the entries of the data.  Lifetime: the arguments outlive it.
@@ -26,17 +29,17 @@ class ExpectedTensors {
       : values_(values), out_(out) {}
 
   // Adds those of a pattern.  `tail`: [conditions or null, ranges or null, sizes or null, may be
-  // missing].
+  // missing, group].  Patterns of one group have tensors of the same numbers together.
   // Throws: kLimitNodes if the configuration asks for more tensors than any model has.
   void add(const std::string& pattern, const Json::Array& tail);
 
   // Patterns whose numbers the configuration does not tell.
-  const std::map<std::string, ExpectedTensor>& any() const { return any_; }
+  const OpenPatterns& open() const { return open_; }
 
  private:
   const ConfigValues& values_;
   std::map<std::string, ExpectedTensor>& out_;
-  std::map<std::string, ExpectedTensor> any_;
+  OpenPatterns open_;
 };
 
 }  // namespace fsdp::formats::hf

@@ -9,7 +9,7 @@ import torch
 import transformers
 from transformers import AutoConfig
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import PrefixChange, revert_weight_conversion
+from transformers.core_model_loading import PrefixChange, Transpose, revert_weight_conversion
 from transformers.initialization import no_init_weights
 from transformers.models.auto import configuration_auto, modeling_auto
 
@@ -107,6 +107,18 @@ def layouts(name, config):
     kept, file, tied = reverted(name, config)
     shapes = lambda found: {key: tuple(value.shape) for key, value in found.items()}
     return shapes(file), shapes(kept), tied
+
+
+def turned(name, config):
+    """Returns (pattern of names, dimension, dimension) of the tensors of files that from_pretrained takes both ways round."""
+    with torch.device("meta"), no_init_weights(), contextlib.redirect_stdout(None):
+        model = getattr(transformers, name)(config)
+    found = []
+    for change in get_model_conversion_mapping(model, add_legacy=False):
+        for one in getattr(change, "operations", None) or ():
+            if isinstance(one, Transpose) and one.check_dims:
+                found += [(pattern, one.dim0, one.dim1) for pattern in change.source_patterns]
+    return found
 
 
 def renames(name, config):

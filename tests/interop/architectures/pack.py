@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packs what make.py found out into the data that fsdp-ckpt is built with (formats/hf/architecture_data.cpp).
 
-    python pack.py FOUND.jsonl formats/hf/architectures.bin
+    python pack.py FOUND.jsonl SETTLED.jsonl formats/hf/architectures.bin
+
+Entries are those of settle.py; those of make.py for what is not there.
 
 Each line is a model type:
     type, main (the usual class), sub (types of the configurations inside), defaults and alias (see formats/hf/config_values.h)
-    tails:    [conditions, ranges, sizes, 1 if it may be missing], for several entries each
+    tails:    [conditions, ranges, sizes, 1 if it may be missing, its group, 0 for none], for several entries each
     entries:  [name, number of the tail]; a name that begins with ~ has the front of the class
     classes:  front, file and module (differences of entries' numbers), renames (of files to modules, numbers as {}; none if tensors
               are more than renamed), tied, ignored (names that from_pretrained passes over)
@@ -48,8 +50,10 @@ def alias_of(model_type):
 
 
 def as_json(where):
-    """Python's words for values, as JSON has them."""
+    """Python's words for values, as JSON has them; None if the configuration does not tell."""
     words = {"True": "true", "False": "false", "None": "null"}
+    if any(one[0] == "is" and any(kind.startswith("[") for kind in one[2]) for one in where or ()):
+        return None   # lists in lists are not compared
     return [[one[0], one[1], [words.get(kind, kind) for kind in one[2]]] if one[0] == "is" else one for one in where] if where else where
 
 
@@ -72,20 +76,20 @@ def careful(found):
                     entry["shape"] = [None if text and text.isdigit() and int(text) > 4 else text for text in entry["shape"]]
                 if not same and any(count and count.isdigit() and int(count) > 1 for count, _ in entry.get("of", ())):
                     entry["of"] = [[None, None] for _ in entry["of"]]
-            stacks = {key.partition("{}")[0] for key in own if "{}" in key}
-            modules = {up for key in own for up in (key.rpartition(".")[0], key.rpartition(".")[0].rpartition(".")[0])}
+            modules = {key[:at] for key in own for at, letter in enumerate(key) if letter == "."}
             front = made["front"] if any(entry["name"].startswith(made["front"]) for entry in made[which]) else ""
             for key, other in theirs.items():
                 depends = "if" in other or "maybe" in other or any(where or where is None for _, where in other.get("of", ()))
                 module = key.rpartition(".")[0]
-                if key in own or not depends or not ({module, module.rpartition(".")[0]} & modules or "{}" in key and key.partition("{}")[0] in stacks):
+                if key in own or not depends or not {module, module.rpartition(".")[0]} & modules:
                     continue
                 made[which].append({**other, "name": front + key, "maybe": 1})
 
 
-def packed(found, out):
+def packed(found, settled):
     careful(found)
-    found["classes"] = {name: made for name, made in found["classes"].items() if (found["type"], name) not in out}
+    for name, made in found["classes"].items():
+        made.update(settled.get((found["type"], name), {}))
     tails, entries, classes, defaults = {}, {}, {}, {}
     for name, made in found["classes"].items():
         # Where two classes disagree, nothing is known.
@@ -100,7 +104,7 @@ def packed(found, out):
             numbers = []
             for entry in made[which]:
                 ranges = [[count, as_json(where)] for count, where in entry["of"]] if "of" in entry else None
-                tail = json.dumps([entry.get("if"), ranges, entry["shape"], int("maybe" in entry)])
+                tail = json.dumps([entry.get("if"), ranges, entry["shape"], int("maybe" in entry), entry.get("group", 0)])
                 front = own["front"]
                 word = "~" + entry["name"][len(front):] if front and entry["name"].startswith(front) else entry["name"]
                 number = tails.setdefault(tail, len(tails))
@@ -116,19 +120,15 @@ def packed(found, out):
             "tails": list(map(json.loads, tails)), "entries": [list(one) for one in entries], "classes": classes}
 
 
-def withdrawn():
-    """The classes whose own default configuration the data refused, "type class": nothing is known of them."""
-    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "withdrawn.txt")) as file:
-        return {tuple(line.split()) for line in file if not line.startswith("#")}
-
-
-def main(source, target):
-    lines, out = [], withdrawn()
+def main(source, second, target):
+    lines = []
+    with open(second) as file:
+        settled = {(model_type, name): entries for model_type, name, entries in map(json.loads, file)}
     with open(source) as file:
         for line in file:
             found = json.loads(line)
             if found["classes"]:
-                lines.append(json.dumps(packed(found, out), separators=(",", ":")))
+                lines.append(json.dumps(packed(found, settled), separators=(",", ":")))
     text = "\n".join([f"transformers {transformers.__version__}", *sorted(lines), ""]).encode()
     with open(target, "wb") as file:
         deflate = zlib.compressobj(9, wbits=-15)
