@@ -224,11 +224,11 @@ def an_unfinished_save_is_told(folder):
 
 def other_files_are_told(folder):
     f = folder("w2")
-    for name in ("notes.txt", "raw_0.bin"):
+    for name in ("tensors_0.dat", "raw_0.bin"):
         open(f / name, "w").close()
     with open(f / "broken_0.json", "w") as out:
         out.write('{"a": NaN}')
-    f.expect("EXTRA_FILE", "JSON", said=["notes.txt", "raw_0.bin", "broken"], status=0, lost=False)
+    f.expect("EXTRA_FILE", "JSON", said=["tensors_0.dat", "raw_0.bin", "broken"], status=0, lost=False)
     f = folder("w2")
     os.remove(f / "config_1.json")
     os.symlink("..", f / "config_1.json")
