@@ -61,9 +61,7 @@ class Examiner {
     if (examination_.parts.empty()) {
       // Of what could not be opened it is not known which files are its own.
       const auto files = read(path, "");
-      if (whole_ && files) {
-        for (const std::string& part : unread_beside(*files)) read_part(part);
-      }
+      if (whole_ && files) read_beside(*files);
       if (!examination_.parts.empty()) examination_.parts.insert(examination_.parts.begin(), "");
     } else {
       examination_.format = "step";
@@ -76,7 +74,16 @@ class Examiner {
     return std::move(examination_);
   }
 
+  formats::Findings beside(const std::vector<std::string>& files) {
+    read_beside(files);
+    return std::move(examination_.report.findings);
+  }
+
  private:
+  void read_beside(const std::vector<std::string>& files) {
+    for (const std::string& part : unread_beside(files)) read_part(part);
+  }
+
   // Returns the checkpoints in the folder that none of `files` is a part of.
   std::vector<std::string> unread_beside(const std::vector<std::string>& files) {
     try {
@@ -173,9 +180,15 @@ class Examiner {
             .hint = error.hint()};
   }
 
+  // Adds findings; their files get the part in front.
   void add(formats::Findings findings, const std::string& part) {
-    for (Finding& finding : named_below(wanted_.common.path, part, std::move(findings)))
+    const bool folder =
+        !part.empty() && formats::is_folder(std::filesystem::path(wanted_.common.path) / part);
+    for (Finding& finding : findings) {
+      if (!part.empty())
+        finding.file = folder && !finding.file.empty() ? part + "/" + finding.file : part;
       examination_.report.findings.push_back(std::move(finding));
+    }
   }
 
   const ExaminationOptions& wanted_;
@@ -205,13 +218,10 @@ Examination examine(const ExaminationOptions& wanted, const std::string& verb,
   return Examiner(wanted, verb, streams).run();
 }
 
-formats::Findings named_below(const std::string& folder, const std::string& part,
-                              formats::Findings findings) {
-  if (part.empty()) return findings;
-  const bool inner = formats::is_folder(std::filesystem::path(folder) / part);
-  for (Finding& finding : findings)
-    finding.file = inner && !finding.file.empty() ? part + "/" + finding.file : part;
-  return findings;
+formats::Findings examine_beside(const ExaminationOptions& wanted,
+                                 const std::vector<std::string>& files, const std::string& verb,
+                                 const Streams& streams) {
+  return Examiner(wanted, verb, streams).beside(files);
 }
 
 formats::Findings findings_of_part(const Examination& examination, const std::string& part) {

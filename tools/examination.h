@@ -43,9 +43,11 @@ struct Examination {
 Examination examine(const ExaminationOptions& options, const std::string& verb,
                     const Streams& streams);
 
-// Returns findings about the part of a folder, with the names of files below the folder.
-formats::Findings named_below(const std::string& folder, const std::string& part,
-                              formats::Findings findings);
+// Examines, as `examine` does, the checkpoints in the folder that none of `files`, which are paths
+// below it, is a part of.
+formats::Findings examine_beside(const ExaminationOptions& options,
+                                 const std::vector<std::string>& files, const std::string& verb,
+                                 const Streams& streams);
 
 // Returns the findings about a part.
 formats::Findings findings_of_part(const Examination& examination, const std::string& part);

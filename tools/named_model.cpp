@@ -132,7 +132,8 @@ class Naming {
       if (guessed || word == kNoMap) own = model_.renamed(tensors, found, extras_);
       if (guessed && found.differences.empty()) {
         why = cat(", the names are those of ", architecture_->name());
-        word = found.differences.as_files ? kNoMap : map_of_files(own);
+        const bool trained = !found.differences.as_files || found.differences.as_modules;
+        word = trained ? map_of_files(own) : kNoMap;
       }
     }
     if (word.empty() && nearly(own)) {

@@ -93,25 +93,16 @@ class SealVerb : public Verb {
       report_ = checkpoint->verify(options);
       options.on_progress = {};
     }
-    for (const std::string& part :
-         formats::unread_checkpoints(common.path, formats::files_below(common.path, *checkpoint)))
-      examine_inside(common, part, streams);
+    ExaminationOptions inside;
+    inside.common = common;
+    inside.fast = dry_run_;
+    const auto files = formats::files_below(common.path, *checkpoint);
+    for (Finding& finding : examine_beside(inside, files, name(), streams))
+      report_.findings.push_back(std::move(finding));
     check_sealing(common.path, options, true, report_.findings);
     if (std::any_of(report_.findings.begin(), report_.findings.end(), is_damage)) return;
     files_ = formats::files_to_seal(place_, options);
     checkpoint->check_unchanged();
-  }
-
-  // Checks a checkpoint that is no part of the one that is sealed, and lies in its folder.
-  void examine_inside(const CommonOptions& common, const std::string& part,
-                      const Streams& streams) {
-    ExaminationOptions inside;
-    inside.common = common;
-    inside.common.path = (fs::path(common.path) / part).native();
-    inside.fast = dry_run_;
-    const auto found = cli::examine(inside, name(), streams).report.findings;
-    for (Finding& finding : named_below(common.path, part, found))
-      report_.findings.push_back(std::move(finding));
   }
 
   void write() const {

@@ -234,6 +234,7 @@ ModelDifferences Architecture::differences(const NamedShapes& tensors) const {
   for (const Layout& layout : layouts_) {
     ModelDifferences found = compared(layout, tensors);
     found.as_files = &layout == &layouts_.front();
+    if (least && least->empty() && found.empty()) least->as_modules = true;
     if (!least || found.count() < least->count()) least = std::move(found);
   }
   return least.value_or(ModelDifferences());

@@ -26,6 +26,7 @@ struct ModelDifferences {
   std::vector<std::string> shapes;
   std::size_t matching = 0;  // names that are expected
   bool as_files = true;      // compared with the names that its files have, else with its modules'
+  bool as_modules = false;   // they are those of its modules, too
 
   std::size_t count() const { return missing.size() + unexpected.size() + shapes.size(); }
   bool empty() const { return count() == 0; }

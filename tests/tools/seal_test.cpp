@@ -81,6 +81,7 @@ TEST_F(SealTest, a_damaged_checkpoint_is_not_sealed) {
 TEST_F(SealTest, a_folder_with_a_damaged_checkpoint_inside_is_not_sealed) {
   const std::string c = copy_of(kFolder, "c");
   copy_of(kFolder, "c/inner");
+  write_file(path("c/inner.pt"), "neither a checkpoint nor empty");
   EXPECT_THAT(done({"seal", c, "--dry-run"}), HasSubstr("would be sealed"));
   std::filesystem::remove(path("c/inner/__1_0.distcp"));
   EXPECT_THAT(no({"seal", c}), AllOf(HasSubstr("damage[SHARD_MISSING]: inner/__1_0.distcp"),

@@ -14,7 +14,6 @@ Each line is a model type:
               are more than renamed), tied, ignored (names that from_pretrained passes over)
 """
 import json
-import os
 import re
 import sys
 import zlib
