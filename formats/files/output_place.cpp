@@ -115,7 +115,7 @@ FileDescriptor OutputPlace::claim(const std::function<bool(int)>& keeps) const {
       locked = try_lock(fd.get(), shown_);
       // Of an output that was put into place by a run that was killed then.
       if (locked != Locked::kBusy && stands_for(temporary_, fd.get())) remove_journals();
-    } catch (const Error&) {
+    } catch (...) {  // also without memory for a name
       const int how = kind_ == OutputKind::kFolder ? AT_REMOVEDIR : 0;
       if (stands_for(temporary_, fd.get())) ::unlinkat(parent_.get(), temporary_.c_str(), how);
       throw;

@@ -168,7 +168,7 @@ void RunFolder::remove(const std::filesystem::path& below, const RemovableState&
   // Under its new name only a writer that had it open can still reach it.
   try {
     if (StateTaker(words).take(parent.get(), removed) != state) throw changed(words);
-  } catch (const Error&) {
+  } catch (...) {
     rename_in(parent.get(), removed, name, words);
     throw;
   }

@@ -86,7 +86,7 @@ S3Upload::S3Upload(S3Client& client, std::string url, std::uint64_t bytes)
       mark_(new_mark()) {
   try {
     begin();
-  } catch (const Error&) {
+  } catch (...) {
     beginnings_.abort(client_, place_, "");
     throw;
   }
