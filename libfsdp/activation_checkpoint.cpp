@@ -18,6 +18,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {
 namespace {
@@ -193,20 +194,19 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   static variable_list backward(AutogradContext* context, const variable_list& output_grads) {
     const auto call = c10::static_intrusive_pointer_cast<Recomputation>(
         context->saved_data.at(kRecomputation).toCapsule());
-    TORCH_CHECK(torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
-                "checkpoint: expected backward() of everything, found autograd::grad or backward "
-                "with inputs, which a backward inside the backward cannot serve: call backward() "
-                "without inputs, or leave the checkpoint out");
-    TORCH_CHECK(
-        !at::GradMode::is_enabled(),
-        "checkpoint: expected a backward without create_graph, found one with it: gradients "
-        "of gradients do not reach through a checkpoint; leave it out");
+    FSDP_CHECK(torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
+               "checkpoint: expected backward() of everything, found autograd::grad or backward "
+               "with inputs, which a backward inside the backward cannot serve: call backward() "
+               "without inputs, or leave the checkpoint out");
+    FSDP_CHECK(!at::GradMode::is_enabled(),
+               "checkpoint: expected a backward without create_graph, found one with it: gradients "
+               "of gradients do not reach through a checkpoint; leave it out");
     const auto saved = context->get_saved_variables();
     const auto inputs = detached_inputs(*call, saved);
     const auto outputs = recompute(*call, inputs);
-    TORCH_CHECK(outputs.size() == call->output_count, "checkpoint: expected the ",
-                call->output_count, " tensors of the first run from the second, found ",
-                outputs.size(), ": the function must do the same both times");
+    FSDP_CHECK(outputs.size() == call->output_count, "checkpoint: expected the ",
+               call->output_count, " tensors of the first run from the second, found ",
+               outputs.size(), ": the function must do the same both times");
     variable_list roots;
     variable_list grads;
     for (std::size_t i = 0; i < call->output_places.size(); ++i) {

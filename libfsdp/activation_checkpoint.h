@@ -27,7 +27,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/nn/module.h>
 
-#include "libfsdp/detail/tensor_tree.h"
+#include "libfsdp/tensor_tree.h"
 
 namespace fsdp {
 

@@ -9,7 +9,7 @@
 #include <c10/util/hash.h>
 
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {
 using namespace internal;
@@ -90,7 +90,7 @@ std::vector<std::string> agree_and_tell(const std::shared_ptr<ProcessGroup>& gro
   std::string text;
   for (const auto& [message, ranks] : failures)
     text += (text.empty() ? " failed on " : "; on ") + ranks + ": " + message.substr(1);
-  TORCH_CHECK(failures.empty(), what, text);
+  FSDP_CHECK(failures.empty(), what, text);
   return outcomes;
 }
 
@@ -109,9 +109,9 @@ void require_same(const std::shared_ptr<ProcessGroup>& group, const std::string&
     const auto found = lines_of(texts[r]);
     std::size_t line = 0;
     while (line < expected.size() && line < found.size() && expected[line] == found[line]) ++line;
-    TORCH_CHECK(false, what, ": rank ", group->global_rank(static_cast<int>(r)),
-                " differs from rank ", group->global_rank(0), " in line ", line + 1, ": it has ",
-                line_or_end(found, line), " instead of ", line_or_end(expected, line));
+    FSDP_CHECK(false, what, ": rank ", group->global_rank(static_cast<int>(r)),
+               " differs from rank ", group->global_rank(0), " in line ", line + 1, ": it has ",
+               line_or_end(found, line), " instead of ", line_or_end(expected, line));
   }
 }
 

@@ -39,6 +39,7 @@ class Optimizer;
 
 namespace fsdp {
 
+class GradScaler;
 class ShardedModule;
 
 // Selects whether saved data stays in the page cache for the next load on this machine.
@@ -60,11 +61,12 @@ struct SaveOptions {
 };
 
 // Collective over `group`, all of whose ranks hold `state`: the same keys, shapes and dtypes on
-// all.  Whole tensors are written once, by the rank that has the least to write so far, in turns.
-// Plain values are rank 0's.  Each part of a sharded tensor is written by one rank.
-// Memory: 8 MiB beside the state itself on the CPU; on an accelerator one tensor's part as well.
-// Throws: on every rank, c10::Error naming the ranks and what each said: a URL, no space, a folder
-// that not all ranks see, a destination that exists, state that differs between ranks.
+// all.  Folders above `folder` are made.  Whole tensors are written once, by the rank that has the
+// least to write so far, in turns. Plain values are rank 0's.  Each part of a sharded tensor is
+// written by one rank. Memory: 8 MiB beside the state itself on the CPU; on an accelerator one
+// tensor's part as well. Throws: on every rank, c10::Error naming the ranks and what each said: a
+// URL, no space, a folder that not all ranks see, a destination that exists, state that differs
+// between ranks.
 void save(const std::filesystem::path& folder, const StateDict& state,
           const std::shared_ptr<ProcessGroup>& group, const SaveOptions& options = {});
 
@@ -110,6 +112,7 @@ LoadReport load(const std::filesystem::path& path, StateDict& state,
 struct TrainingState {
   ShardedModule* model = nullptr;                    // required
   std::vector<torch::optim::Optimizer*> optimizers;  // over the model's parameters
+  GradScaler* grad_scaler = nullptr;                 // none, or that of the optimizers
   StateDict extra;                                   // anything else, the same on every rank
   // The ranks of all copies of the model.  Default: process_group of the model's options.
   std::shared_ptr<ProcessGroup> group;
@@ -118,7 +121,7 @@ struct TrainingState {
 // Collective.  Saves in the layout of Lightning: `model.*`, `optimizer_0.*`, ... in a
 // torch.distributed.checkpoint folder, and `extra` beside them in `meta.pt`, with defaults for
 // what Lightning requires and `extra` lacks: "epoch", "global_step", "loops", "lr_schedulers",
-// ...
+// ...  The state of the scaler is Lightning's "FSDPPrecision".
 void save(const std::filesystem::path& folder, const TrainingState& state,
           const SaveOptions& options = {});
 // Collective.  As save(), in one file: "state_dict", "optimizer_states" (by PARAM_ID), `extra`.
@@ -133,9 +136,9 @@ struct TrainingLoadOptions : LoadOptions {
 // it, or the one called "model", "state_dict" or "module".  Optimizers are matched in order, their
 // states by name, by id or flattened.  To load a checkpoint with weights only, set `optimizers` to
 // false.  `extra` gets everything else; values without a counterpart as a StateValue are reported
-// as unexpected.
+// as unexpected.  A folder of save() that has lost its meta.pt is said by a warning, and reported.
 // Throws: as load(); if there is no model or not as many optimizers; if an optimizer's state lacks
-// a parameter that this optimizer has.
+// a parameter that this optimizer has; if there is no state for the scaler, and `strict`.
 LoadReport load(const std::filesystem::path& path, TrainingState& state,
                 const TrainingLoadOptions& options = {});
 

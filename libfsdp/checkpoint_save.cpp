@@ -28,6 +28,7 @@
 #include "libfsdp/internal/checkpoint/part_writers.h"
 #include "libfsdp/internal/checkpoint/tensor_bridge.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {
 using namespace internal;
@@ -36,19 +37,19 @@ namespace {
 namespace dcp = formats::dcp;
 
 void check_destination(const std::filesystem::path& path, const SaveOptions& options) {
-  TORCH_CHECK(
+  FSDP_CHECK(
       !formats::is_url(path.native()), path.native(),
       ": a URL is loaded from, but not saved to; fsdp-ckpt writes a saved checkpoint to a store");
   if (options.overwrite) return;
-  TORCH_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(path)), path.native(),
-              ": exists; SaveOptions::overwrite replaces it");
+  FSDP_CHECK(!std::filesystem::exists(std::filesystem::symlink_status(path)), path.native(),
+             ": exists; SaveOptions::overwrite replaces it");
 }
 
 void check_whole(const StateContent& content) {
   for (const StateTensor& tensor : content.tensors) {
-    TORCH_CHECK(tensor.sharded == nullptr, "'", tensor.key,
-                "': this rank has only a part of the tensor; a file holds whole tensors, which "
-                "StateDictType::kFull gives");
+    FSDP_CHECK(tensor.sharded == nullptr, "'", tensor.key,
+               "': this rank has only a part of the tensor; a file holds whole tensors, which "
+               "StateDictType::kFull gives");
   }
 }
 
@@ -62,6 +63,12 @@ formats::CacheUse cache_use(const SaveOptions& options) {
       break;
   }
   return formats::CacheUse::kWhileQuick;
+}
+
+formats::OutputOptions output_options(const SaveOptions& options, bool seal) {
+  formats::OutputOptions result{options.overwrite, options.sync, seal};
+  result.make_folders = true;
+  return result;
 }
 
 // Returns what must be the same on every rank, one line for each entry.
@@ -129,7 +136,7 @@ class FolderSave {
       }
       check_destination(folder_, options_);
       staging_ = std::make_unique<formats::AtomicDirectory>(
-          folder_, formats::OutputOptions{options_.overwrite, options_.sync, options_.seal});
+          folder_, output_options(options_, options_.seal));
       invitation_ = staging_->invitation();
     });
     require_same(group_, what_ + ": what the ranks hold", lines);
@@ -228,7 +235,7 @@ void save_file(const std::filesystem::path& file, const StateDict& state,
     const StateContent content = state_content(state);
     check_whole(content);
     check_destination(file, options);
-    formats::AtomicFile output(file, {options.overwrite, options.sync});
+    formats::AtomicFile output(file, output_options(options, /*seal=*/false));
     HostBytes bytes;
     formats::write_torch_file(
         output.file(), content.root,

@@ -9,7 +9,6 @@
 
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/checkpoint/lightning_meta.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
 #include "libfsdp/optim_state_dict.h"
 
@@ -62,8 +61,7 @@ void save_file(const std::filesystem::path& file, const TrainingState& state,
   FullOptimStateDictConfig optimizer;
   optimizer.rank0_only = true;
   const StateDictTypeScope scope(*state.model, StateDictType::kFull, model, optimizer);
-  StateDict whole = state.extra;
-  add_lightning_meta(whole);
+  StateDict whole = meta_of(state);
   StateDict weights = state.model->state_dict();
   const ParameterPlaces places(*state.model, weights);
   whole.set("state_dict", std::move(weights));

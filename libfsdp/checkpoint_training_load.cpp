@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading of training states from checkpoints of any layout.
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,10 +17,13 @@
 #include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/grad_scaler.h"
 #include "libfsdp/internal/checkpoint/checkpoint_reader.h"
 #include "libfsdp/internal/checkpoint/load_plan.h"
 #include "libfsdp/internal/checkpoint/optimizer_load.h"
+#include "libfsdp/internal/checkpoint/scaler_state.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp {
@@ -57,7 +61,7 @@ std::size_t chosen_model(const std::vector<StatePart>& models, const std::string
     const std::string key = formats::joined(models[i].path);
     if (key == "model" || key == "state_dict" || key == "module") named.push_back(i);
   }
-  TORCH_CHECK(named.size() == 1, path, ": expected one model in it, found ", models.size());
+  FSDP_CHECK(named.size() == 1, path, ": expected one model in it, found ", models.size());
   return named[0];
 }
 
@@ -81,6 +85,19 @@ std::optional<Value> unnested(const Value& part, const StateDict& model) {
   return Value::dict(std::move(inner));
 }
 
+constexpr const char* kMeta = "meta.pt";
+
+// Returns whether save() wrote the folder, by the names of its parts, and what it writes beside
+// them is gone.
+bool has_lost_meta(const std::filesystem::path& path, const std::vector<StatePart>& parts) {
+  std::error_code ignored;
+  return std::any_of(
+             parts.begin(), parts.end(),
+             [](const StatePart& part) { return formats::joined(part.path) == "optimizer_0"; }) &&
+         std::filesystem::is_regular_file(path / ".metadata", ignored) &&
+         !std::filesystem::exists(path / kMeta, ignored);
+}
+
 class TrainingLoad {
  public:
   TrainingLoad(const std::filesystem::path& path, TrainingState& state,
@@ -101,8 +118,13 @@ class TrainingLoad {
     const auto inner = unnested(found, model_);
     plan_.match(model_, inner ? *inner : found, inner ? "model." : prefix_of(models[model]));
     if (options.optimizers) plan_optimizers(path, parts);
+    lacks_meta_ = options.extra && has_lost_meta(path, parts);
+    if (state.grad_scaler != nullptr) plan_scaler(path, rest);
     if (options.extra) {
-      for (const auto& [key, value] : rest.rest) read_extra(key, value);
+      for (const auto& [key, value] : rest.rest) {
+        const auto* const name = key.as_string();
+        if (!scaler_ || name == nullptr || !is_name_of_scaler(*name)) read_extra(key, value);
+      }
       for (std::size_t i = 0; i < models.size(); ++i) {
         if (i != model) read_extra(Value::string(formats::joined(models[i].path)), rest.models[i]);
       }
@@ -122,6 +144,18 @@ class TrainingLoad {
         optim_state_dict_to_load(*state_.model, *state_.optimizers[i], optimizers_[i], true);
     });
     for (auto& [key, value] : extra_) state_.extra.set(key, std::move(value));
+    if (lacks_meta_) {
+      report.missing.emplace_back(kMeta);
+      if (group->rank() == 0) {
+        TORCH_WARN(what, ": ", kMeta,
+                   " is not there: epoch, step and whatever else TrainingState::extra held are not "
+                   "restored");
+      }
+    }
+    if (scaler_)
+      state_.grad_scaler->load_state(*scaler_);
+    else if (state_.grad_scaler != nullptr)
+      report.missing.emplace_back("FSDPPrecision");
     return report;
   }
 
@@ -132,9 +166,9 @@ class TrainingLoad {
       if (is_optimizer(part)) found.push_back(&part);
     }
     const std::size_t wanted = state_.optimizers.size();
-    TORCH_CHECK(found.size() >= wanted, path.native(), ": expected ", wanted,
-                " optimizers in it, found ", found.size(),
-                "; TrainingLoadOptions::optimizers false loads the rest");
+    FSDP_CHECK(found.size() >= wanted, path.native(), ": expected ", wanted,
+               " optimizers in it, found ", found.size(),
+               "; TrainingLoadOptions::optimizers false loads the rest");
     for (std::size_t i = 0; i < found.size(); ++i) {
       const std::string key = formats::joined(found[i]->path);
       if (i >= wanted) {
@@ -146,6 +180,18 @@ class TrainingLoad {
                                            found[i]->kind == PartKind::kFlattenedOptimizer, key,
                                            left_out_));
     }
+  }
+
+  void plan_scaler(const std::filesystem::path& path, const formats::TrainerState& rest) {
+    for (const auto& [key, value] : rest.rest) {
+      const auto* const name = key.as_string();
+      if (name == nullptr || !is_name_of_scaler(*name)) continue;
+      const StateValue read = reader_.value(value, *name, left_out_);
+      if (const StateDict* const dict = read.as_dict()) scaler_ = scaler_state(*dict);
+    }
+    FSDP_CHECK(scaler_ || !options_.strict, path.native(),
+               ": expected the state of a gradient scaler in it (FSDPPrecision, scaler, ...), "
+               "found none; set TrainingState::grad_scaler to null to keep the scaler as it is");
   }
 
   void read_extra(const Value& key, const Value& value) {
@@ -167,6 +213,8 @@ class TrainingLoad {
   LoadPlan plan_;
   StateDict model_;
   std::vector<StateDict> optimizers_;
+  bool lacks_meta_ = false;
+  std::optional<GradScalerState> scaler_;
   std::vector<StateDict::Entry> extra_;
   std::vector<std::string> left_out_;
 };

@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp {
 using namespace internal;
@@ -52,9 +53,9 @@ int gradient_predivide_factor(int world_size) {
 
 CommHook allreduce_hook() {
   return [](const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
-    TORCH_CHECK(sharded.is_same(unsharded),
-                "allreduce_hook: expected a module that is not sharded, found gradients to be "
-                "scattered: register reduce_scatter_hook()");
+    FSDP_CHECK(sharded.is_same(unsharded),
+               "allreduce_hook: expected a module that is not sharded, found gradients to be "
+               "scattered: register reduce_scatter_hook()");
     allreduce(group, unsharded);
   };
 }
@@ -62,9 +63,9 @@ CommHook allreduce_hook() {
 CommHook reduce_scatter_hook() {
   return [](const GroupPtr& group, at::Tensor& unsharded, at::Tensor& sharded) {
     // Here one rank has everything, whatever the strategy.
-    TORCH_CHECK(!sharded.is_same(unsharded) || group->size() == 1,
-                "reduce_scatter_hook: expected a module that is sharded, found whole gradients: "
-                "register allreduce_hook()");
+    FSDP_CHECK(!sharded.is_same(unsharded) || group->size() == 1,
+               "reduce_scatter_hook: expected a module that is sharded, found whole gradients: "
+               "register allreduce_hook()");
     reduce(group, unsharded, sharded);
   };
 }
@@ -78,7 +79,7 @@ CommHook bf16_compress_hook() {
 }
 
 CommHook compress_hook(c10::ScalarType dtype, CommHook inner) {
-  TORCH_CHECK(inner, "compress_hook: expected a hook to wrap, found an empty one");
+  FSDP_CHECK(inner, "compress_hook: expected a hook to wrap, found an empty one");
   return [dtype, inner = std::move(inner)](const GroupPtr& group, at::Tensor& unsharded,
                                            at::Tensor& sharded) {
     if (unsharded.scalar_type() == dtype) return inner(group, unsharded, sharded);

@@ -5,15 +5,17 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp {
 
 StrategyOptions strategy_options(const DDPFullyShardedOptions& options) {
-  TORCH_CHECK(options.move_grads_to_cpu.value_or(options.cpu_offload) == options.cpu_offload,
-              "move_grads_to_cpu is ", *options.move_grads_to_cpu, " and cpu_offload is ",
-              options.cpu_offload,
-              ": a gradient lies where its parameter does; leave move_grads_to_cpu out");
-  TORCH_CHECK(!options.fp32_reduce_scatter || options.compute_dtype,
-              "fp32_reduce_scatter is for mixed precision: give a compute_dtype");
+  FSDP_CHECK(options.move_grads_to_cpu.value_or(options.cpu_offload) == options.cpu_offload,
+             "move_grads_to_cpu is ", *options.move_grads_to_cpu, " and cpu_offload is ",
+             options.cpu_offload,
+             ": a gradient lies where its parameter does; leave move_grads_to_cpu out");
+  FSDP_CHECK(!options.fp32_reduce_scatter || options.compute_dtype,
+             "fp32_reduce_scatter is for mixed precision: give a compute_dtype");
   StrategyOptions result;
   result.state_dict_to_cpu = options.state_dict_to_cpu;
   FsdpOptions& fsdp = result.fsdp;

@@ -20,6 +20,7 @@
 // would not gather together.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -49,7 +50,7 @@ struct Ignored;
 struct SummonOptions {
   bool recurse = true;  // units below the root too
   // Copy values written to full parameters back to the shards when the scope ends; ranks must write
-  // the same.
+  // the same. kNoShard keeps them in any case, as in PyTorch, unless rank0_only.
   bool writeback = true;
   bool rank0_only = false;  // other ranks see the parameters without memory
   bool offload_to_cpu = false;
@@ -81,8 +82,12 @@ class ShardedModule {
  public:
   // Collective.  Shards the module in place.
   // Requires: nothing moves or replaces the module's parameters afterwards (to(), load, set_data),
-  // except its own forward: the next forward refuses such a module.  An optimizer over the module's
-  // own parameters, made before or after, throws in its first step after a backward.
+  // except its own forward, nor registers others: the next forward refuses such a module.  An
+  // optimizer over the module's own parameters, made before or after, throws in its first step
+  // after a backward.
+  // Parameters may be frozen and thawed at any time between steps, by set_requires_grad() of the
+  // module's own or of its shard: both follow at the next forward, as every rank has to do alike.
+  // If use_orig_params is false, all parameters of a unit follow together, or forward throws.
   // Throws: c10::Error for options that contradict each other, parameters that are sharded already,
   // parameters shared by several units, frozen parameters mixed with others if use_orig_params is
   // false, modules on several devices, meta parameters that nothing initializes, ranks whose
@@ -125,7 +130,8 @@ class ShardedModule {
 
   // Collective.  Scales the gradients of all parameters, taken as one vector, to a norm of at most
   // `max_norm`; returns the norm before, a 0-dimensional tensor of the largest gradient dtype.
-  // `norm_type`: any p, or infinity.
+  // `norm_type`: any p, or an infinity; for 0, as in PyTorch, the number of parameters whose
+  // gradient is not zero.
   at::Tensor clip_grad_norm_(double max_norm, double norm_type = 2.0);
 
   // Collective.
@@ -133,8 +139,8 @@ class ShardedModule {
   // offload_to_cpu, inside forward or backward, or inside another summon_full_params.
   [[nodiscard]] FullParams summon_full_params(const SummonOptions& options = {});
   // Collective.  Applies `fn` to every submodule, children first, with full parameters, and keeps
-  // what it wrote.
-  void apply(const std::function<void(torch::nn::Module&)>& fn);
+  // what it wrote.  Returns *this.
+  ShardedModule& apply(const std::function<void(torch::nn::Module&)>& fn);
 
   // Returns the module's state in the form set by set_state_dict_type, under the keys of the
   // unsharded module without any wrapper's prefix: for each module its parameters, then its
@@ -157,7 +163,7 @@ class ShardedModule {
   const StateDictSettings& state_dict_settings() const noexcept { return state_dict_settings_; }
 
   // Replaces the reduction of gradients.
-  // Throws: c10::Error if one is registered already, or for a hybrid strategy.
+  // Throws: c10::Error if one is registered already, for a hybrid strategy, or after a forward.
   void register_comm_hook(CommHook hook);
 
   // Returns the names of the units, "" for the root, parents before children.
@@ -196,7 +202,13 @@ class ShardedModule {
                                                std::optional<AnyStateDictConfig>,
                                                std::optional<AnyOptimStateDictConfig>);
 
+  void check_registered();
+  void check_recomputed();
+
   std::shared_ptr<torch::nn::Module> module_;
+  std::size_t registered_ = 0;  // tells whether other parameters or modules were registered since
+  // Whether checkpoint_policy_ has chosen a module that forward asked for, or nobody needs to know.
+  const std::shared_ptr<std::atomic<bool>> recomputes_ = std::make_shared<std::atomic<bool>>(false);
   InputCast input_cast_;
   std::vector<NamedTensor> unmanaged_;
   std::unordered_map<std::string, c10::ScalarType> buffer_dtypes_;

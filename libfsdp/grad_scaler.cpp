@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/grad_scaler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <tuple>
 #include <utility>
@@ -14,6 +15,9 @@
 
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/engine/engine.h"
+#include "libfsdp/internal/engine/shard_tensor.h"
 
 namespace fsdp {
 using namespace internal;
@@ -59,14 +63,35 @@ bool unscale_gradients(torch::optim::Optimizer& optimizer, float inverse_scale) 
   return any;
 }
 
+// Returns the groups over which the optimizer's parameters are sharded and copied, in the order of
+// the parameters.
+std::vector<std::shared_ptr<ProcessGroup>> groups_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<std::shared_ptr<ProcessGroup>> result;
+  const auto add = [&](const std::shared_ptr<ProcessGroup>& group) {
+    if (group && std::find(result.begin(), result.end(), group) == result.end())
+      result.push_back(group);
+  };
+  const Engine* last = nullptr;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const at::Tensor& parameter : group.params()) {
+      const auto life = owner_of(parameter);
+      if (!life || life->engine == nullptr || life->engine == last) continue;
+      last = life->engine;
+      add(last->options().process_group);
+      add(last->options().replicate_group);
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 GradScaler::GradScaler(GradScalerOptions options)
     : options_(std::move(options)), scale_(static_cast<float>(options_.init_scale)) {
-  TORCH_CHECK(options_.growth_factor > 1, "GradScaler: expected a growth_factor above 1, found ",
-              options_.growth_factor);
-  TORCH_CHECK(options_.backoff_factor < 1, "GradScaler: expected a backoff_factor below 1, found ",
-              options_.backoff_factor);
+  FSDP_CHECK(options_.growth_factor > 1, "GradScaler: expected a growth_factor above 1, found ",
+             options_.growth_factor);
+  FSDP_CHECK(options_.backoff_factor < 1, "GradScaler: expected a backoff_factor below 1, found ",
+             options_.backoff_factor);
 }
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) {
@@ -77,16 +102,15 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) {
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!options_.enabled) return;
   const auto known = progress_.find(&optimizer);
-  TORCH_CHECK(known == progress_.end() || known->second.stage != Stage::kStepped,
-              "GradScaler: expected unscale_() before step(), found it after: call update() at the "
-              "end of every iteration");
-  TORCH_CHECK(
-      known == progress_.end(),
-      "GradScaler: expected one unscale_() of an optimizer before update(), found a second");
+  FSDP_CHECK(known == progress_.end() || known->second.stage != Stage::kStepped,
+             "GradScaler: expected unscale_() before step(), found it after: call update() at the "
+             "end of every iteration");
+  FSDP_CHECK(known == progress_.end(),
+             "GradScaler: expected one unscale_() of an optimizer before update(), found a second");
   // Divided in double, as PyTorch does: a reciprocal in float32 may be off by a rounding.
   const auto inverse = static_cast<float>(1.0 / static_cast<double>(scale_));
   const bool found_here = unscale_gradients(optimizer, inverse);
-  progress_[&optimizer] = {Stage::kUnscaled, found_on_any_rank(found_here)};
+  progress_[&optimizer] = {Stage::kUnscaled, found_on_any_rank(found_here, optimizer)};
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
@@ -96,8 +120,8 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   }
   if (!progress_.contains(&optimizer)) unscale_(optimizer);
   auto& progress = progress_.at(&optimizer);
-  TORCH_CHECK(progress.stage != Stage::kStepped,
-              "GradScaler: expected one step() of an optimizer before update(), found a second");
+  FSDP_CHECK(progress.stage != Stage::kStepped,
+             "GradScaler: expected one step() of an optimizer before update(), found a second");
   progress.stage = Stage::kStepped;
   if (!progress.found_inf) optimizer.step();
   return !progress.found_inf;
@@ -110,8 +134,8 @@ void GradScaler::update(std::optional<double> new_scale) {
     progress_.clear();
     return;
   }
-  TORCH_CHECK(!progress_.empty(),
-              "GradScaler: expected step() or unscale_() before update(), found neither");
+  FSDP_CHECK(!progress_.empty(),
+             "GradScaler: expected step() or unscale_() before update(), found neither");
   bool found_inf = false;
   for (const auto& [_, progress] : progress_) found_inf = found_inf || progress.found_inf;
   progress_.clear();
@@ -147,13 +171,20 @@ void GradScaler::load_state(const GradScalerState& state) {
   growth_tracker_ = state.growth_tracker;
 }
 
-bool GradScaler::found_on_any_rank(bool found_here) const {
-  const auto& group = options_.process_group;
-  if (group == nullptr || group->size() == 1) return found_here;
-  // A rank may have no gradient, and then has no device to go by but the group's.
-  auto found = at::full({1}, found_here ? 1.0 : 0.0, at::TensorOptions(collective_device(*group)));
-  all_reduce(group, found, ReduceOp::kMax, "whether a gradient is not finite").wait();
-  return found.item<float>() != 0;
+bool GradScaler::found_on_any_rank(bool found_here,
+                                   const torch::optim::Optimizer& optimizer) const {
+  const auto groups = options_.process_group
+                          ? std::vector<std::shared_ptr<ProcessGroup>>{options_.process_group}
+                          : groups_of(optimizer);
+  for (const auto& group : groups) {
+    if (group->size() == 1) continue;
+    // A rank may have no gradient, and then has no device to go by but the group's.
+    auto found =
+        at::full({1}, found_here ? 1.0 : 0.0, at::TensorOptions(collective_device(*group)));
+    all_reduce(group, found, ReduceOp::kMax, "whether a gradient is not finite").wait();
+    found_here = found.item<float>() != 0;
+  }
+  return found_here;
 }
 
 }  // namespace fsdp

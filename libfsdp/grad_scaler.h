@@ -2,7 +2,7 @@
 // Scaling of losses for float16: PyTorch's torch.amp.GradScaler, and its ShardedGradScaler if ranks
 // hold different shards of the gradients.
 //
-//   fsdp::GradScaler scaler({.process_group = group});
+//   fsdp::GradScaler scaler;
 //   scaler.scale(loss).backward();
 //   scaler.unscale_(optimizer);  // only where gradients are read before the step: clip_grad_norm_
 //   scaler.step(optimizer);
@@ -29,7 +29,8 @@ struct GradScalerOptions {
   std::int64_t growth_interval = 2000;
   // While false every method passes through: the same program trains without scaling.
   bool enabled = true;
-  // The ranks that hold shards of one module: they skip the same steps.  Null: only this process.
+  // The ranks that skip the same steps.  Null: those that the optimizer's parameters are sharded
+  // over; for other parameters, this process alone.
   std::shared_ptr<ProcessGroup> process_group = nullptr;
 };
 
@@ -78,7 +79,7 @@ class GradScaler {
     bool found_inf = false;
   };
 
-  bool found_on_any_rank(bool found_here) const;
+  bool found_on_any_rank(bool found_here, const torch::optim::Optimizer& optimizer) const;
 
   GradScalerOptions options_;
   float scale_;  // in PyTorch a float32 tensor

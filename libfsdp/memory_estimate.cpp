@@ -11,6 +11,7 @@
 #include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/module_units.h"
 #include "libfsdp/internal/engine/unit.h"
 #include "libfsdp/shard_layout.h"
@@ -31,13 +32,13 @@ bool reshards_after_forward(ShardingStrategy strategy) {
 }
 
 int shard_ranks_of(const FsdpOptions& options, const TrainingSetup& setup) {
-  TORCH_CHECK(setup.world_size >= 1, "memory estimate: expected a world size of at least 1, found ",
-              setup.world_size);
+  FSDP_CHECK(setup.world_size >= 1, "memory estimate: expected a world size of at least 1, found ",
+             setup.world_size);
   if (options.sharding_strategy == ShardingStrategy::kNoShard) return 1;
   if (!is_hybrid(options.sharding_strategy) || setup.node_size == 0) return setup.world_size;
-  TORCH_CHECK(setup.node_size > 0 && setup.world_size % setup.node_size == 0,
-              "memory estimate: expected a node size that divides the ", setup.world_size,
-              " ranks, found ", setup.node_size);
+  FSDP_CHECK(setup.node_size > 0 && setup.world_size % setup.node_size == 0,
+             "memory estimate: expected a node size that divides the ", setup.world_size,
+             " ranks, found ", setup.node_size);
   return setup.node_size;
 }
 
@@ -61,8 +62,8 @@ WorkingSet working_set(const Unit& unit, int ranks, bool offloaded, const Traini
     if (ranks > 1 && (casts || offloaded)) result.gather += unit.gather_bytes;
   }
   for (const auto& group : unit.groups) {
-    if (group.trainable_numel == 0) continue;
-    const auto block = group.trainable_numel * item_bytes(group.reduce_dtype) + kTrailerBytes;
+    if (group.grad_numel == 0) continue;
+    const auto block = group.grad_numel * item_bytes(group.reduce_dtype) + kTrailerBytes;
     result.grads += block * ranks;
     if (ranks > 1) result.reduced += setup.adds_while_scattering ? block : block * ranks;
   }
@@ -193,9 +194,9 @@ MemoryEstimate estimate_memory(const torch::nn::Module& module, const FsdpOption
     for (const FlatGroup& group : unit->groups) {
       const auto grad_dtype =
           options.mixed_precision.keep_low_precision_grads ? group.reduce_dtype : group.dtype;
-      result.gradients += group.trainable_numel * item_bytes(grad_dtype);
+      result.gradients += group.grad_numel * item_bytes(grad_dtype);
       result.optimizer_state +=
-          setup.optimizer_tensors * group.trainable_numel * item_bytes(group.dtype);
+          setup.optimizer_tensors * group.grad_numel * item_bytes(group.dtype);
     }
     sets.push_back(working_set(*unit, result.shard_ranks, result.offloaded, setup));
     estimate.full_bytes = sets.back().full;

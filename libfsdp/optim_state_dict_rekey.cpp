@@ -11,6 +11,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "formats/base/text.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/optim_state_dict.h"
 
@@ -59,8 +60,8 @@ class Numbering {
     std::vector<const c10::TensorImpl*> order;
     for (const auto& group : optimizer.param_groups()) {
       for (const at::Tensor& tensor : group.params()) {
-        TORCH_CHECK(names_of.count(tensor.unsafeGetTensorImpl()) != 0, "parameter ", order.size(),
-                    " of the optimizer is not in the model");
+        FSDP_CHECK(names_of.count(tensor.unsafeGetTensorImpl()) != 0, "parameter ", order.size(),
+                   " of the optimizer is not in the model");
         order.push_back(tensor.unsafeGetTensorImpl());
       }
     }
@@ -73,8 +74,8 @@ class Numbering {
 
 StateKey key_in(const StateValue& value) {
   if (const auto* name = value.as_string()) return *name;
-  TORCH_CHECK(value.as_int() != nullptr, "expected a name or a number of a parameter, found ",
-              value.kind_name());
+  FSDP_CHECK(value.as_int() != nullptr, "expected a name or a number of a parameter, found ",
+             value.kind_name());
   return *value.as_int();
 }
 
@@ -85,15 +86,15 @@ StateValue value_of(const StateKey& key) {
 
 const StateList& params_of(const StateDict& group) {
   const StateList* const params = group.at("params").as_list();
-  TORCH_CHECK(params != nullptr, "'params' is ", group.at("params").kind_name(),
-              ", expected a list");
+  FSDP_CHECK(params != nullptr, "'params' is ", group.at("params").kind_name(),
+             ", expected a list");
   return *params;
 }
 
 const StateList& groups_of(const StateDict& dict) {
   const StateList* const groups = dict.at("param_groups").as_list();
-  TORCH_CHECK(groups != nullptr, "'param_groups' is ", dict.at("param_groups").kind_name(),
-              ", expected a list");
+  FSDP_CHECK(groups != nullptr, "'param_groups' is ", dict.at("param_groups").kind_name(),
+             ", expected a list");
   return *groups;
 }
 

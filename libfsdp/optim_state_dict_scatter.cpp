@@ -9,6 +9,7 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gather_rows.h"
 #include "libfsdp/internal/engine/own_work.h"
@@ -73,8 +74,8 @@ class Scatter {
     to_all([&](const auto& group) {
       text = all_gather_text(group, text, "scatter_full_optim_state_dict").front();
     });
-    TORCH_CHECK(text.front() != '!',
-                "scatter_full_optim_state_dict failed on rank 0: ", text.substr(1));
+    FSDP_CHECK(text.front() != '!',
+               "scatter_full_optim_state_dict failed on rank 0: ", text.substr(1));
     return text;
   }
 

@@ -12,6 +12,7 @@
 
 #include "formats/base/text.h"
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/own_work.h"
 #include "libfsdp/internal/state/load_problems.h"
@@ -37,8 +38,8 @@ class ToLoad {
         layouts_(given.find("flat_layouts")),
         targets_(optim_targets(model, optimizer)) {
     const StateList* const groups = given.at("param_groups").as_list();
-    TORCH_CHECK(groups != nullptr, "'param_groups' is ", given.at("param_groups").kind_name(),
-                ", expected a list");
+    FSDP_CHECK(groups != nullptr, "'param_groups' is ", given.at("param_groups").kind_name(),
+               ", expected a list");
     for (const StateValue& group : *groups) groups_.push_back(&group.dict());
     if (layouts_ != nullptr) {
       // Flat tensors pass unchanged, each as one parameter.
@@ -78,11 +79,11 @@ class ToLoad {
   void read_groups() {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       const StateList* const names = groups_[g]->at("params").as_list();
-      TORCH_CHECK(names != nullptr, "'params' of group ", g, " is ",
-                  groups_[g]->at("params").kind_name(), ", expected a list");
+      FSDP_CHECK(names != nullptr, "'params' of group ", g, " is ",
+                 groups_[g]->at("params").kind_name(), ", expected a list");
       for (const StateValue& name : *names) {
-        TORCH_CHECK(name.as_string() != nullptr, "group ", g,
-                    " holds numbers of parameters, expected names: see rekey_optim_state_dict");
+        FSDP_CHECK(name.as_string() != nullptr, "group ", g,
+                   " holds numbers of parameters, expected names: see rekey_optim_state_dict");
         group_of_.emplace(*name.as_string(), g);
       }
     }

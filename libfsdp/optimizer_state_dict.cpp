@@ -11,6 +11,7 @@
 #include <torch/optim/optimizer.h>
 
 #include "formats/base/text.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/state/load_problems.h"
 #include "libfsdp/internal/state/optimizer_schema.h"
 #include "libfsdp/optim_state_dict.h"
@@ -26,7 +27,7 @@ using torch::optim::OptimizerParamState;
 
 const StateList& list_at(const StateDict& dict, const char* key) {
   const StateList* const list = dict.at(key).as_list();
-  TORCH_CHECK(list != nullptr, "'", key, "' is ", dict.at(key).kind_name(), ", expected a list");
+  FSDP_CHECK(list != nullptr, "'", key, "' is ", dict.at(key).kind_name(), ", expected a list");
   return *list;
 }
 
@@ -41,8 +42,8 @@ class OptimizerLoad {
 
   void plan() {
     auto& groups = optimizer_.param_groups();
-    TORCH_CHECK(groups_.size() == groups.size(), "expected ", groups.size(),
-                " param groups, found ", groups_.size());
+    FSDP_CHECK(groups_.size() == groups.size(), "expected ", groups.size(), " param groups, found ",
+               groups_.size());
     for (std::size_t g = 0; g < groups.size(); ++g) plan_group(groups[g], groups_[g].dict(), g);
     for (const auto& [key, _] : states_.entries()) {
       if (used_.count(key) == 0)

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,8 @@ enum class ShardingStrategy {
 
 // PyTorch's name: "FULL_SHARD", ..., "_HYBRID_SHARD_ZERO2".
 const char* name_of(ShardingStrategy strategy) noexcept;
+// The other way around, in any case of letters.  Throws: c10::Error for another name.
+ShardingStrategy sharding_strategy_of(std::string_view name);
 
 enum class BackwardPrefetch {
   kNone,
@@ -145,13 +148,14 @@ struct FsdpOptions {
   // as much as the allocator gives.  The host waits for neither.
   bool limit_all_gathers = true;
   // true: the optimizer gets one tensor a parameter, its rows on this rank (PyTorch: a flat piece);
-  // false: one flat tensor a unit (and dtype).
-  bool use_orig_params = false;
+  // false, PyTorch's default: one flat tensor a unit (and dtype).
+  bool use_orig_params = true;
 
   // Not in PyTorch: neighbouring units whose gathered parameters fit together in this many bytes
   // share their collectives. 0: each unit has its own.
   std::int64_t bucket_bytes = 4 << 20;
-  // Not in PyTorch: modules for which checkpoint_module() recomputes.  Empty: none.
+  // Not in PyTorch: modules for which checkpoint_module() recomputes.  Empty: none.  A warning says
+  // so if it chooses modules and the first forward with gradients asks for none of them.
   std::function<bool(const torch::nn::Module&)> activation_checkpointing_policy;
 };
 

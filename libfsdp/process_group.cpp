@@ -17,11 +17,11 @@
 #include "libfsdp/internal/comm/call_state.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/flight_record.h"
 #include "libfsdp/internal/comm/lifeline.h"
 #include "libfsdp/internal/comm/network_address.h"
 #include "libfsdp/internal/comm/offer_meeting.h"
-#include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/pipe_signal.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/rendezvous.h"
@@ -74,7 +74,7 @@ class Group final : public ProcessGroup, public std::enable_shared_from_this<Gro
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return static_cast<int>(ranks_.size()); }
   int global_rank(int rank) const override {
-    TORCH_CHECK(rank >= 0 && rank < size(), "expected a rank below ", size(), ", but got ", rank);
+    FSDP_CHECK(rank >= 0 && rank < size(), "expected a rank below ", size(), ", but got ", rank);
     return ranks_[static_cast<std::size_t>(rank)];
   }
   const std::string& backend_name() const noexcept override { return job_->backend; }
@@ -157,18 +157,18 @@ std::shared_ptr<ProcessGroup> Group::subgroup(const std::vector<int>& ranks) {
   for (const int r : ranks) list.append(list.empty() ? "" : ",").append(std::to_string(r));
   agree(shared_from_this(), "a subgroup of ranks " + list, [&] {
     for (std::size_t i = 0; i < ranks.size(); ++i) {
-      TORCH_CHECK(ranks[i] >= 0 && ranks[i] < size(), "expected ranks below ", size(), ", but got ",
-                  ranks[i]);
-      TORCH_CHECK(i == 0 || ranks[i - 1] < ranks[i], "expected ascending ranks, but got ", list);
+      FSDP_CHECK(ranks[i] >= 0 && ranks[i] < size(), "expected ranks below ", size(), ", but got ",
+                 ranks[i]);
+      FSDP_CHECK(i == 0 || ranks[i - 1] < ranks[i], "expected ascending ranks, but got ", list);
     }
-    TORCH_CHECK(std::find(ranks.begin(), ranks.end(), rank_) != ranks.end(), "expected rank ",
-                rank_, ", which asks for it, among ", list);
+    FSDP_CHECK(std::find(ranks.begin(), ranks.end(), rank_) != ranks.end(), "expected rank ", rank_,
+               ", which asks for it, among ", list);
   });
   const auto lists = all_gather_text(shared_from_this(), list, "the ranks of subgroups");
   for (const int r : ranks) {
     const auto& other = lists[static_cast<std::size_t>(r)];
-    TORCH_CHECK(other == list, "rank ", rank_, " asked for a subgroup of ranks ", list,
-                ", but rank ", r, " of ", other);
+    FSDP_CHECK(other == list, "rank ", rank_, " asked for a subgroup of ranks ", list,
+               ", but rank ", r, " of ", other);
   }
   std::vector<int> global;
   int own = 0;
@@ -234,30 +234,30 @@ struct Place {
 };
 
 Place place_of(const ProcessGroupOptions& options) {
-  TORCH_CHECK(options.rank.has_value() == options.world_size.has_value(),
-              "expected both rank and world_size in the options, or neither");
+  FSDP_CHECK(options.rank.has_value() == options.world_size.has_value(),
+             "expected both rank and world_size in the options, or neither");
   Place place;
   if (options.rank) {
     place = {*options.rank, *options.world_size, std::nullopt, "", 0};
-    TORCH_CHECK(place.world_size > 0 && place.rank >= 0 && place.rank < place.world_size,
-                "expected a rank below the world size, but got rank ", place.rank, " of ",
-                place.world_size);
-    TORCH_CHECK(place.world_size == 1 || options.store.get() ||
-                    (options.master_addr && options.master_port),
-                "expected master_addr and master_port beside rank and world_size");
+    FSDP_CHECK(place.world_size > 0 && place.rank >= 0 && place.rank < place.world_size,
+               "expected a rank below the world size, but got rank ", place.rank, " of ",
+               place.world_size);
+    FSDP_CHECK(place.world_size == 1 || options.store.get() ||
+                   (options.master_addr && options.master_port),
+               "expected master_addr and master_port beside rank and world_size");
   } else {
     const auto environment = rank_environment();
-    TORCH_CHECK(environment,
-                "no launcher's variables are set (torchrun's RANK and WORLD_SIZE, Open MPI's "
-                "OMPI_COMM_WORLD_RANK, PMI_RANK of MPICH and Intel MPI, Slurm's SLURM_PROCID): "
-                "start the program by one of them, or set rank and world_size in the options");
+    FSDP_CHECK(environment,
+               "no launcher's variables are set (torchrun's RANK and WORLD_SIZE, Open MPI's "
+               "OMPI_COMM_WORLD_RANK, PMI_RANK of MPICH and Intel MPI, Slurm's SLURM_PROCID): "
+               "start the program by one of them, or set rank and world_size in the options");
     place = {environment->rank, environment->world_size, std::nullopt, environment->master_addr,
              environment->master_port};
     if (environment->local_known) place.local_rank = environment->local_rank;
   }
-  TORCH_CHECK(!options.local_rank || *options.local_rank >= 0,
-              "expected a local_rank that is not negative, but got ",
-              options.local_rank.value_or(0));
+  FSDP_CHECK(!options.local_rank || *options.local_rank >= 0,
+             "expected a local_rank that is not negative, but got ",
+             options.local_rank.value_or(0));
   if (options.local_rank) place.local_rank = options.local_rank;
   if (options.master_addr) place.master_addr = *options.master_addr;
   if (options.master_port) place.master_port = *options.master_port;
@@ -279,6 +279,9 @@ void watch_others(Job& job, const std::vector<Newcomer>& newcomers, const Newcom
     // The caller's store has no address that could be used: only heartbeats tell.
     if (addresses.back().host.empty()) return;
   }
+  if (job.place.served_by == "rank 0" && self.rank != 0) {
+    job.client->find_out_by([rank_0 = addresses.front()] { return Lifeline::has_ended(rank_0); });
+  }
   const std::weak_ptr<RankMonitor> monitor = job.monitor;
   job.lifeline->watch(self.rank, std::move(addresses), [monitor](int rank) {
     if (const auto there = monitor.lock()) there->ended(rank);
@@ -290,9 +293,9 @@ std::string backend_of(const ProcessGroupOptions& options) {
   const auto& device = options.device_id;
   if (options.backend.empty()) return default_backend(device.value_or(c10::kCPU).type());
   const auto needed = backend_kind(options.backend).device_type;
-  TORCH_CHECK(is_host(needed) || !device || device->type() == needed, "backend ", options.backend,
-              " needs a device of type ", name_of_type(needed), ", but device_id is ",
-              device.value_or(c10::kCPU).str(), ": leave one of them out");
+  FSDP_CHECK(is_host(needed) || !device || device->type() == needed, "backend ", options.backend,
+             " needs a device of type ", name_of_type(needed), ", but device_id is ",
+             device.value_or(c10::kCPU).str(), ": leave one of them out");
   return options.backend;
 }
 
@@ -339,8 +342,8 @@ std::shared_ptr<ProcessGroup> init_process_group(const ProcessGroupOptions& opti
   const auto& kind = backend_kind(backend);
   const c10::DeviceType type = device_type_of(options, kind);
   check_nccl_options(options.nccl);
-  TORCH_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
-              options.timeout.count(), " ms");
+  FSDP_CHECK(options.timeout.count() > 0, "expected a timeout above zero, but got ",
+             options.timeout.count(), " ms");
   const Place place = place_of(options);
   const PipeSignalBlocked in_threads_started_here;
   auto job = std::make_shared<Job>();

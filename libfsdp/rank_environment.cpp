@@ -9,6 +9,7 @@
 #include <c10/util/Exception.h>
 
 #include "formats/base/crc32.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/node_list.h"
 #include "libfsdp/process_group.h"
 
@@ -32,7 +33,7 @@ class Variables {
 
   std::string needed_text(const char* name) const {
     const auto value = text(name);
-    TORCH_CHECK(value, name, " is not set, though other variables of ", launcher_, " are; set it");
+    FSDP_CHECK(value, name, " is not set, though other variables of ", launcher_, " are; set it");
     return *value;
   }
 
@@ -42,8 +43,8 @@ class Variables {
     int result = 0;
     const char* const end = value->data() + value->size();
     const auto [stop, error] = std::from_chars(value->data(), end, result);
-    TORCH_CHECK(error == std::errc() && stop == end && result >= 0, name,
-                ": expected a number that is not negative, but got '", *value, "'");
+    FSDP_CHECK(error == std::errc() && stop == end && result >= 0, name,
+               ": expected a number that is not negative, but got '", *value, "'");
     return result;
   }
 
@@ -55,7 +56,7 @@ class Variables {
   std::optional<std::uint16_t> port() const {
     const auto value = number("MASTER_PORT");
     if (!value) return std::nullopt;
-    TORCH_CHECK(*value > 0 && *value < 65536, "MASTER_PORT: expected a port, but got ", *value);
+    FSDP_CHECK(*value > 0 && *value < 65536, "MASTER_PORT: expected a port, but got ", *value);
     return static_cast<std::uint16_t>(*value);
   }
 
@@ -66,9 +67,9 @@ class Variables {
 
 // Checks `index`, which counts from zero, against the number in variable `count_name`.
 void check_below(const char* name, int index, const char* count_name, int count) {
-  TORCH_CHECK(count > 0, count_name, ": expected at least 1, but got ", count);
-  TORCH_CHECK(index < count, name, " is ", index, ", but ", count_name, " is ", count,
-              ": expected a smaller one");
+  FSDP_CHECK(count > 0, count_name, ": expected at least 1, but got ", count);
+  FSDP_CHECK(index < count, name, " is ", index, ", but ", count_name, " is ", count,
+             ": expected a smaller one");
 }
 
 // Returns a port that jobs on one machine are unlikely to share, below the ports that the system
@@ -90,9 +91,9 @@ RankEnvironment from_torchrun(const Variables& variables) {
   result.local_rank = variables.needed_number("LOCAL_RANK");
   result.local_world_size = variables.needed_number("LOCAL_WORLD_SIZE");
   check_below("LOCAL_RANK", result.local_rank, "LOCAL_WORLD_SIZE", result.local_world_size);
-  TORCH_CHECK(result.local_world_size <= result.world_size, "LOCAL_WORLD_SIZE is ",
-              result.local_world_size, ", but WORLD_SIZE is ", result.world_size,
-              ": expected no more ranks on one node than in all");
+  FSDP_CHECK(result.local_world_size <= result.world_size, "LOCAL_WORLD_SIZE is ",
+             result.local_world_size, ", but WORLD_SIZE is ", result.world_size,
+             ": expected no more ranks on one node than in all");
   return result;
 }
 
@@ -107,9 +108,9 @@ RankEnvironment from_open_mpi(const Variables& variables) {
   check_below("OMPI_COMM_WORLD_LOCAL_RANK", result.local_rank, "OMPI_COMM_WORLD_LOCAL_SIZE",
               result.local_world_size);
   const auto addr = variables.text("MASTER_ADDR");
-  TORCH_CHECK(addr || result.local_world_size == result.world_size,
-              "MASTER_ADDR is not set, and Open MPI started ranks on several nodes: set it and "
-              "MASTER_PORT to where rank 0 can be reached (mpirun -x MASTER_ADDR=... )");
+  FSDP_CHECK(addr || result.local_world_size == result.world_size,
+             "MASTER_ADDR is not set, and Open MPI started ranks on several nodes: set it and "
+             "MASTER_PORT to where rank 0 can be reached (mpirun -x MASTER_ADDR=... )");
   result.master_addr = addr.value_or(std::string(kLoopback));
   // Open MPI 5 names the job in the former, Open MPI 4 in the latter.
   const auto job = variables.text("PMIX_NAMESPACE");
@@ -130,10 +131,9 @@ constexpr PmiPlace kPals{"PALS", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"};
 // Sets where the ranks of PMI meet.  `one_node`: all of them are on this one.
 void meet_under_pmi(RankEnvironment& result, const Variables& variables, bool one_node) {
   const auto addr = variables.text("MASTER_ADDR");
-  TORCH_CHECK(
-      addr || one_node, "MASTER_ADDR is not set, and ", result.launcher,
-      " may have started ranks on several nodes: set it and MASTER_PORT to where rank 0 can "
-      "be reached (mpiexec -genv MASTER_ADDR ...; 127.0.0.1 on one node)");
+  FSDP_CHECK(addr || one_node, "MASTER_ADDR is not set, and ", result.launcher,
+             " may have started ranks on several nodes: set it and MASTER_PORT to where rank 0 can "
+             "be reached (mpiexec -genv MASTER_ADDR ...; 127.0.0.1 on one node)");
   result.master_addr = addr.value_or(std::string(kLoopback));
   // PMI gives ranks no name of the job in variables; that of the queue tells jobs apart.
   std::string job;
@@ -224,8 +224,8 @@ std::string with_values(const Variables& variables, const Numbering& of) {
 
 [[noreturn]] void refuse_both(const Variables& variables, const Numbering& first,
                               const Numbering& second) {
-  TORCH_CHECK(false, with_values(variables, first), " contradict ", with_values(variables, second),
-              ": unset those of the launcher that did not start this process");
+  FSDP_CHECK(false, with_values(variables, first), " contradict ", with_values(variables, second),
+             ": unset those of the launcher that did not start this process");
 }
 
 bool has_any(const Variables& variables, const Numbering& of) {
@@ -239,11 +239,11 @@ void check_torchrun_inside(const Variables& variables, const Numbering& outer) {
   const auto size = variables.number(kTorchrunNumbers.size);
   const auto outer_size = variables.number(outer.size);
   // Some scripts set WORLD_SIZE for their own use.
-  TORCH_CHECK(size && variables.text(kTorchrunNumbers.rank),
-              size ? kTorchrunNumbers.size : kTorchrunNumbers.rank, " is set, but ",
-              size ? kTorchrunNumbers.rank : kTorchrunNumbers.size, " is not, and ",
-              with_values(variables, outer), " are set, too: unset the former to use ",
-              outer.launcher, "'s, or set both");
+  FSDP_CHECK(size && variables.text(kTorchrunNumbers.rank),
+             size ? kTorchrunNumbers.size : kTorchrunNumbers.rank, " is set, but ",
+             size ? kTorchrunNumbers.rank : kTorchrunNumbers.size, " is not, and ",
+             with_values(variables, outer), " are set, too: unset the former to use ",
+             outer.launcher, "'s, or set both");
   // torchrun itself may run once in each rank of another launcher, and each time alone.
   if (variables.text("TORCHELASTIC_RUN_ID")) return;
   if (outer_size && *size < *outer_size) refuse_both(variables, kTorchrunNumbers, outer);
@@ -288,7 +288,7 @@ std::optional<RankEnvironment> rank_environment(
   // Not SLURM_NTASKS: a shell of salloc has it, and a program started there is not a rank.
   if (is_set("SLURM_PROCID")) return from_slurm(Variables(get, "Slurm"));
   if (is_set("PMI_RANK") || is_set("PMI_SIZE")) return from_plain_pmi(Variables(get, "PMI"));
-  TORCH_CHECK(
+  FSDP_CHECK(
       !is_set("PMIX_RANK"),
       "PMIX_RANK is set, but no variable says how many ranks there are: PMIx tells it to its "
       "own library only; set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and "

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include <ATen/core/Tensor.h>
 
@@ -10,10 +11,15 @@ namespace fsdp {
 
 class ProcessGroup;
 
-enum class ReduceKind { kMean, kSum };
+enum class ReduceKind { kMean, kSum, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor };
 
-// Collective.  Returns the mean or the sum of every rank's tensor, of one shape and dtype on all,
-// as a new tensor.  Means of integers are floating-point.
+// Returns the kind that Lightning and torch.distributed call so, in any case of letters: "mean",
+// "avg", "sum", "product", "min", "max", "band", "bor", "bxor".
+// Throws: c10::Error for another name.
+ReduceKind reduce_kind(std::string_view name);
+
+// Collective.  Returns the mean, sum, ... of every rank's tensor, of one shape and dtype on all, as
+// a new tensor.  Means of integers are floating-point.
 at::Tensor reduce(const at::Tensor& tensor, const std::shared_ptr<ProcessGroup>& group,
                   ReduceKind kind = ReduceKind::kMean);
 

@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/state_dict.h"
 
 namespace fsdp {
@@ -26,9 +27,9 @@ AnyOptimStateDictConfig default_optim_config(StateDictType type) {
 
 template <typename Config>
 void check(const Config& config, StateDictType type, const char* what) {
-  TORCH_CHECK(config.index() == position(type), "set_state_dict_type(", name_of(type), ") with ",
-              what, " of ", name_of(static_cast<StateDictType>(config.index())),
-              ": give the configuration of the type, or none");
+  FSDP_CHECK(config.index() == position(type), "set_state_dict_type(", name_of(type), ") with ",
+             what, " of ", name_of(static_cast<StateDictType>(config.index())),
+             ": give the configuration of the type, or none");
 }
 
 }  // namespace

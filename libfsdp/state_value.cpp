@@ -3,6 +3,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp {
 
 std::string text_of(const StateKey& key) {
@@ -50,13 +52,13 @@ StateValue* StateDict::find(const StateKey& key) noexcept {
 
 const StateValue& StateDict::at(const StateKey& key) const {
   const StateValue* const found = find(key);
-  TORCH_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
+  FSDP_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
   return *found;
 }
 
 StateValue& StateDict::at(const StateKey& key) {
   StateValue* const found = find(key);
-  TORCH_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
+  FSDP_CHECK(found != nullptr, "the state dict has no key '", text_of(key), "'");
   return *found;
 }
 
@@ -94,7 +96,7 @@ StateValue::StateValue(double value) : content_(new Storage{value}) {}
 StateValue::StateValue(const char* value) : StateValue(std::string(value)) {}
 StateValue::StateValue(std::string value) : content_(new Storage{std::move(value)}) {}
 StateValue::StateValue(at::Tensor value) : content_(new Storage{std::move(value)}) {
-  TORCH_CHECK(as_tensor()->defined(), "a state dict holds no undefined tensors");
+  FSDP_CHECK(as_tensor()->defined(), "a state dict holds no undefined tensors");
 }
 StateValue::StateValue(ShardedTensor value) : content_(new Storage{std::move(value)}) {}
 StateValue::StateValue(StateList value) : content_(new Storage{std::move(value)}) {}
@@ -163,17 +165,17 @@ double StateValue::number() const {
   if (const auto* value = as_double()) return *value;
   if (const auto* value = as_bool()) return *value ? 1 : 0;
   const auto* tensor = as_tensor();
-  TORCH_CHECK(tensor != nullptr && tensor->numel() == 1, "expected a number, found ", kind_name());
+  FSDP_CHECK(tensor != nullptr && tensor->numel() == 1, "expected a number, found ", kind_name());
   return tensor->item<double>();
 }
 
 const StateDict& StateValue::dict() const {
-  TORCH_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
+  FSDP_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
   return *as_dict();
 }
 
 StateDict& StateValue::dict() {
-  TORCH_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
+  FSDP_CHECK(as_dict() != nullptr, "expected a dict, found ", kind_name());
   return *as_dict();
 }
 

@@ -11,6 +11,7 @@
 #include "libfsdp/internal/checkpoint/lightning_meta.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/state/broadcast_value.h"
 #include "libfsdp/optim_state_dict.h"
 
@@ -24,20 +25,20 @@ bool is_hybrid_strategy(ShardingStrategy strategy) {
 }
 
 StrategyOptions checked(StrategyOptions options) {
-  TORCH_CHECK(!options.fsdp.process_group && !options.fsdp.replicate_group,
-              "the strategy makes the process group: leave FsdpOptions::process_group and "
-              "replicate_group out");
-  TORCH_CHECK(!options.fsdp.device_id,
-              "the strategy gives each rank its device: name them in parallel_devices");
-  TORCH_CHECK(options.state_dict_type != StateDictType::kLocal, "state_dict_type is ",
-              name_of(options.state_dict_type),
-              "; expected FULL_STATE_DICT (one file) or SHARDED_STATE_DICT (a folder)");
+  FSDP_CHECK(!options.fsdp.process_group && !options.fsdp.replicate_group,
+             "the strategy makes the process group: leave FsdpOptions::process_group and "
+             "replicate_group out");
+  FSDP_CHECK(!options.fsdp.device_id,
+             "the strategy gives each rank its device: name them in parallel_devices");
+  FSDP_CHECK(options.state_dict_type != StateDictType::kLocal, "state_dict_type is ",
+             name_of(options.state_dict_type),
+             "; expected FULL_STATE_DICT (one file) or SHARDED_STATE_DICT (a folder)");
   if (options.device_mesh) {
-    TORCH_CHECK(is_hybrid_strategy(options.fsdp.sharding_strategy),
-                "device_mesh is for HYBRID_SHARD, found ", name_of(options.fsdp.sharding_strategy));
-    TORCH_CHECK(options.device_mesh->first > 0 && options.device_mesh->second > 0,
-                "device_mesh is (", options.device_mesh->first, ", ", options.device_mesh->second,
-                "); expected copies and ranks that share one");
+    FSDP_CHECK(is_hybrid_strategy(options.fsdp.sharding_strategy),
+               "device_mesh is for HYBRID_SHARD, found ", name_of(options.fsdp.sharding_strategy));
+    FSDP_CHECK(options.device_mesh->first > 0 && options.device_mesh->second > 0,
+               "device_mesh is (", options.device_mesh->first, ", ", options.device_mesh->second,
+               "); expected copies and ranks that share one");
   }
   return options;
 }
@@ -53,7 +54,7 @@ AnyOptimStateDictConfig optim_config(StateDictType type, bool to_cpu) {
 }
 
 void check_place_among(const std::vector<c10::Device>& devices, int local_rank) {
-  TORCH_CHECK(
+  FSDP_CHECK(
       devices.empty() || (local_rank >= 0 && static_cast<std::size_t>(local_rank) < devices.size()),
       "parallel_devices names ", devices.size(), " devices; this is rank ", local_rank,
       " of its node, counted from 0");
@@ -68,20 +69,28 @@ std::size_t place_among(const std::vector<c10::Device>& devices, const ProcessGr
   }
   // Ranks that meet count themselves host by host, but the device is needed before.
   if (!local_rank && (devices.size() == 1 || group.world_size == 1)) local_rank = 0;
-  TORCH_CHECK(local_rank, "parallel_devices names ", devices.size(),
-              " devices, but nothing says which of them is this rank's: the global rank does not, "
-              "because ranks may be on several nodes; set cluster_environment.local_rank");
+  FSDP_CHECK(local_rank, "parallel_devices names ", devices.size(),
+             " devices, but nothing says which of them is this rank's: the global rank does not, "
+             "because ranks may be on several nodes; set cluster_environment.local_rank");
   check_place_among(devices, *local_rank);
   return static_cast<std::size_t>(*local_rank);
 }
 
 }  // namespace
 
+StrategyOptions strategy_options(std::string_view name) {
+  FSDP_CHECK(name == "fsdp" || name == "fsdp_cpu_offload",
+             "expected the strategy fsdp or fsdp_cpu_offload, found '", name, "'");
+  StrategyOptions options;
+  options.fsdp.cpu_offload.offload_params = name == "fsdp_cpu_offload";
+  return options;
+}
+
 StrategyBase::StrategyBase(StrategyOptions options) : options_(checked(std::move(options))) {}
 StrategyBase::~StrategyBase() = default;
 
 void StrategyBase::setup_environment() {
-  TORCH_CHECK(!group_, "setup_environment() was called before");
+  FSDP_CHECK(!group_, "setup_environment() was called before");
   ProcessGroupOptions group = options_.cluster_environment;
   group.timeout = options_.timeout;
   const auto& devices = options_.parallel_devices;
@@ -93,8 +102,8 @@ void StrategyBase::setup_environment() {
   group_ = joined;
   if (options_.device_mesh) {
     const auto [copies, sharing] = *options_.device_mesh;
-    TORCH_CHECK(copies * sharing == group_->size(), "device_mesh is (", copies, ", ", sharing,
-                "), for ", copies * sharing, " ranks; there are ", group_->size());
+    FSDP_CHECK(copies * sharing == group_->size(), "device_mesh is (", copies, ", ", sharing,
+               "), for ", copies * sharing, " ranks; there are ", group_->size());
   }
 }
 
@@ -118,7 +127,7 @@ int StrategyBase::world_size() const {
 }
 
 const std::shared_ptr<ProcessGroup>& StrategyBase::process_group() const {
-  TORCH_CHECK(group_, "there is no process group yet; call setup_environment() first");
+  FSDP_CHECK(group_, "there is no process group yet; call setup_environment() first");
   return group_;
 }
 
@@ -137,19 +146,19 @@ FsdpOptions StrategyBase::wrap_options(const torch::nn::Module& module) {
 }
 
 void StrategyBase::setup_optimizers(const ConfigureOptimizers& configure) {
-  TORCH_CHECK(sharded() != nullptr, "optimizers are made after setup(module)");
+  require_setup();
   Optimizers made = configure(sharded()->parameters());
   std::unordered_set<const c10::TensorImpl*> known;
   for (const at::Tensor& parameter : sharded()->parameters())
     known.insert(parameter.unsafeGetTensorImpl());
   for (std::size_t i = 0; i < made.size(); ++i) {
-    TORCH_CHECK(made[i], "optimizer ", i, " is a null pointer");
+    FSDP_CHECK(made[i], "optimizer ", i, " is a null pointer");
     for (const auto& group : made[i]->param_groups()) {
       for (const at::Tensor& parameter : group.params()) {
-        TORCH_CHECK(known.count(parameter.unsafeGetTensorImpl()) != 0, "optimizer ", i,
-                    " holds a tensor ", parameter.sizes(),
-                    " that is not a parameter of the sharded module; make it from the "
-                    "parameters it is given, not from the module's own");
+        FSDP_CHECK(known.count(parameter.unsafeGetTensorImpl()) != 0, "optimizer ", i,
+                   " holds a tensor ", parameter.sizes(),
+                   " that is not a parameter of the sharded module; make it from the "
+                   "parameters it is given, not from the module's own");
       }
     }
   }
@@ -182,8 +191,12 @@ at::Tensor StrategyBase::reduce(const at::Tensor& tensor,
   return fsdp::reduce(tensor, group ? group : process_group(), kind);
 }
 
+void StrategyBase::require_setup() const {
+  FSDP_CHECK(sharded() != nullptr, "there is no module yet; call setup(module) first");
+}
+
 StateDict StrategyBase::lightning_module_state_dict() const {
-  TORCH_CHECK(sharded() != nullptr, "there is no module yet; call setup(module) first");
+  require_setup();
   const StateDictTypeScope scope(
       *sharded(), options_.state_dict_type,
       model_config(options_.state_dict_type, options_.state_dict_to_cpu));
@@ -191,7 +204,7 @@ StateDict StrategyBase::lightning_module_state_dict() const {
 }
 
 StateDict StrategyBase::optimizer_state(const torch::optim::Optimizer& optimizer) const {
-  TORCH_CHECK(sharded() != nullptr, "there is no module yet; call setup(module) first");
+  require_setup();
   const StateDictTypeScope scope(
       *sharded(), options_.state_dict_type,
       model_config(options_.state_dict_type, options_.state_dict_to_cpu),
@@ -213,9 +226,9 @@ StateDict StrategyBase::dump_checkpoint(const StateDict& extra) const {
 
 void StrategyBase::save_checkpoint(const StateDict& checkpoint, const std::filesystem::path& path,
                                    const std::optional<StateDict>& storage_options) const {
-  TORCH_CHECK(!storage_options,
-              "save_checkpoint(..., storage_options=...) is not supported: the strategy writes "
-              "checkpoints itself, not by a CheckpointIO; leave storage_options out");
+  FSDP_CHECK(!storage_options,
+             "save_checkpoint(..., storage_options=...) is not supported: the strategy writes "
+             "checkpoints itself, not by a CheckpointIO; leave storage_options out");
   const auto destination = broadcast(path);
   SaveOptions options;
   options.overwrite = true;
@@ -224,8 +237,8 @@ void StrategyBase::save_checkpoint(const StateDict& checkpoint, const std::files
   StateDict rest = checkpoint;
   StateDict parts{{"model", checkpoint.at("state_dict")}};
   if (const StateValue* const states = checkpoint.find("optimizer_states")) {
-    TORCH_CHECK(states->as_list() != nullptr, "'optimizer_states' is a ", states->kind_name(),
-                "; expected a list of the optimizers' states");
+    FSDP_CHECK(states->as_list() != nullptr, "'optimizer_states' is a ", states->kind_name(),
+               "; expected a list of the optimizers' states");
     for (std::size_t i = 0; i < states->as_list()->size(); ++i)
       parts.set("optimizer_" + std::to_string(i), (*states->as_list())[i]);
   }
@@ -236,7 +249,7 @@ void StrategyBase::save_checkpoint(const StateDict& checkpoint, const std::files
 }
 
 StateDict StrategyBase::load_checkpoint(const std::filesystem::path& path, bool strict) {
-  TORCH_CHECK(sharded() != nullptr, "checkpoints are loaded after setup(module)");
+  require_setup();
   TrainingState state;
   state.model = sharded();
   state.group = process_group();

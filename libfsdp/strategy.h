@@ -29,6 +29,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,17 +65,16 @@ struct StrategyOptions {
   // Ranks of one copy are numbered consecutively.
   std::optional<std::pair<int, int>> device_mesh;
   // cpu_offload, mixed_precision, auto_wrap_policy, activation_checkpointing_policy,
-  // sharding_strategy and the rest; process_group and device_id are set by the strategy.  Unlike
-  // FsdpOptions, use_orig_params is true unless set otherwise here.
-  FsdpOptions fsdp = [] {
-    FsdpOptions options;
-    options.use_orig_params = true;
-    return options;
-  }();
+  // sharding_strategy and the rest; process_group and device_id are set by the strategy.
+  FsdpOptions fsdp;
   // kFull: checkpoints are one file; kSharded: a folder that all ranks write.
   StateDictType state_dict_type = StateDictType::kFull;
   bool state_dict_to_cpu = true;
 };
+
+// Returns the options that a Trainer of Lightning knows by this name: "fsdp", "fsdp_cpu_offload".
+// Throws: c10::Error for another one.
+StrategyOptions strategy_options(std::string_view name);
 
 using Optimizers = std::vector<std::shared_ptr<torch::optim::Optimizer>>;
 // Makes optimizers from the parameters to optimize (see ShardedModule::parameters).
@@ -140,6 +140,11 @@ class StrategyBase {
   // all ranks.
   at::Tensor reduce(const at::Tensor& tensor, const std::shared_ptr<ProcessGroup>& group = nullptr,
                     ReduceKind kind = ReduceKind::kMean) const;
+  // The same by the name of the operation, see reduce_kind().
+  at::Tensor reduce(const at::Tensor& tensor, const std::shared_ptr<ProcessGroup>& group,
+                    std::string_view op) const {
+    return reduce(tensor, group, reduce_kind(op));
+  }
 
   // Collective for kFull, whose state is empty except on rank 0.  In the form of state_dict_type.
   StateDict lightning_module_state_dict() const;
@@ -175,6 +180,8 @@ class StrategyBase {
   // Returns the options for wrapping `module`.
   FsdpOptions wrap_options(const torch::nn::Module& module);
   virtual ShardedModule* sharded() const noexcept = 0;
+  // Throws: c10::Error before setup().
+  void require_setup() const;
   virtual void drop_module() noexcept = 0;
 
  private:
@@ -201,13 +208,16 @@ class Strategy : public StrategyBase {
     if (configure) setup_optimizers(configure);
     return *model_;
   }
-  // Requires: setup().
-  Sharded& model() const { return *model_; }
+  // Throws: c10::Error before setup(), as do all steps.
+  Sharded& model() const {
+    require_setup();
+    return *model_;
+  }
 
   // Calls the module's function of that name like forward (see FullyShardedDataParallel).
   template <typename... Args>
   auto training_step(Args&&... batch) {
-    return model_->call(
+    return model().call(
         [](Impl& module, auto&&... values) {
           return module.training_step(std::forward<decltype(values)>(values)...);
         },
@@ -217,7 +227,7 @@ class Strategy : public StrategyBase {
   template <typename... Args>
   auto validation_step(Args&&... batch) {
     const at::NoGradGuard no_grad;
-    return model_->call(
+    return model().call(
         [](Impl& module, auto&&... values) {
           return module.validation_step(std::forward<decltype(values)>(values)...);
         },
@@ -226,7 +236,7 @@ class Strategy : public StrategyBase {
   template <typename... Args>
   auto test_step(Args&&... batch) {
     const at::NoGradGuard no_grad;
-    return model_->call(
+    return model().call(
         [](Impl& module, auto&&... values) {
           return module.test_step(std::forward<decltype(values)>(values)...);
         },
@@ -236,7 +246,7 @@ class Strategy : public StrategyBase {
   template <typename... Args>
   auto predict_step(Args&&... batch) {
     const at::NoGradGuard no_grad;
-    return model_->call(
+    return model().call(
         [](Impl& module, auto&&... values) {
           if constexpr (requires {
                           module.predict_step(std::forward<decltype(values)>(values)...);

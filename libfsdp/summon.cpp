@@ -10,7 +10,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gather_rows.h"
 #include "libfsdp/internal/engine/gradients.h"
@@ -21,12 +21,18 @@ using namespace internal;
 
 class FullParams::Scope {
  public:
-  Scope(Engine& engine, const SummonOptions& options) : engine_(engine), options_(options) {
+  Scope(Engine& engine, const SummonOptions& options)
+      : engine_(engine),
+        life_(engine.life()),
+        options_(options),
+        persists_(persists(engine, options)) {
     engine_.begin_summon("summon_full_params");
     try {
       if (options_.with_grads) engine_.require_reduced("summon_full_params with with_grads");
       const OwnWork own;
       for (const auto& unit : engine_.units()) {
+        // An optimizer may have dropped gradients since they were shown.
+        show_gradients(*unit);
         if (!options_.recurse && unit->parent != nullptr) continue;
         for (FlatGroup& group : unit->groups) summon(*unit, group);
       }
@@ -42,10 +48,13 @@ class FullParams::Scope {
   void close() {
     if (closed_) return;
     closed_ = true;
+    FSDP_CHECK(life_->engine != nullptr,
+               "full parameters outlive their sharded module, and what was written to them is "
+               "lost: end the scope of summon_full_params first");
     std::exception_ptr error;
     try {
       const OwnWork own;
-      if (options_.writeback) write_back();
+      if (persists_) write_back();
     } catch (...) {
       error = std::current_exception();
     }
@@ -53,9 +62,16 @@ class FullParams::Scope {
     engine_.end_summon();
     if (error) std::rethrow_exception(error);
   }
-  void spoil(const std::string& why) { engine_.spoil(why); }
+  void spoil(const std::string& why) {
+    if (life_->engine != nullptr) engine_.spoil(why);
+  }
 
  private:
+  // What is not sharded keeps what is written, as in PyTorch, unless other ranks do not see it.
+  static bool persists(const Engine& engine, const SummonOptions& options) {
+    return options.writeback || (engine.options().sharding_strategy == ShardingStrategy::kNoShard &&
+                                 !options.rank0_only);
+  }
   bool shows() const {
     return !options_.rank0_only || engine_.options().process_group->rank() == 0;
   }
@@ -67,7 +83,7 @@ class FullParams::Scope {
       if (!shows()) continue;
       summoned_.push_back(parameter);
       // Whole already, and writes to it persist.
-      if (unit.always_unsharded && options_.writeback) continue;
+      if (unit.always_unsharded && persists_) continue;
       at::Tensor full = joined(blocks, parameter->layout, parameter->offset);
       if (options_.offload_to_cpu) full = full.cpu();
       parameter->full.set_data(full);
@@ -77,10 +93,10 @@ class FullParams::Scope {
 
   // Ranks may have different gradients; all take part in the collective.
   void summon_gradients(Unit& unit, FlatGroup& group) {
-    const at::Tensor local = at::zeros({group.trainable_numel}, group.local.options());
+    const at::Tensor local = at::zeros({group.numel}, group.local.options());
     bool any = false;
     for (const Parameter* parameter : group.parameters) {
-      if (!parameter->trainable || !parameter->shard.grad().defined()) continue;
+      if (!parameter->shard.grad().defined()) continue;
       any = true;
       local.narrow(0, parameter->offset, parameter->shard.numel())
           .copy_(parameter->shard.grad().reshape({-1}));
@@ -89,7 +105,7 @@ class FullParams::Scope {
         gather_blocks(engine_, local, "all-gather of gradients of '" + unit.name + "'");
     if (!any || !shows()) return;
     for (Parameter* parameter : group.parameters) {
-      if (!parameter->trainable || !parameter->shard.grad().defined()) continue;
+      if (!parameter->shard.grad().defined()) continue;
       hide_from_module(*parameter);
       parameter->full.mutable_grad() = joined(blocks, parameter->layout, parameter->offset);
       with_gradient_.push_back(parameter);
@@ -99,10 +115,9 @@ class FullParams::Scope {
   void write_back() {
     const int rank = engine_.shard_group()->rank();
     for (Parameter* parameter : summoned_) {
-      TORCH_CHECK(parameter->full.sizes() == at::IntArrayRef(parameter->layout.shape),
-                  "parameter '", parameter->name(), "' was given the shape ",
-                  parameter->full.sizes(), " inside summon_full_params; it is ",
-                  at::IntArrayRef(parameter->layout.shape));
+      FSDP_CHECK(parameter->full.sizes() == at::IntArrayRef(parameter->layout.shape), "parameter '",
+                 parameter->name(), "' was given the shape ", parameter->full.sizes(),
+                 " inside summon_full_params; it is ", at::IntArrayRef(parameter->layout.shape));
       if (still_taken(*parameter)) continue;
       const at::Tensor rows = rows_of(parameter->full.detach(), parameter->layout, rank);
       // Parameters that were only read may still have their backward ahead.
@@ -127,7 +142,7 @@ class FullParams::Scope {
         parameter->full.set_data(parameter->home);
       }
       // Another dtype or device in between made autograd forget its node of the parameter.
-      if (parameter->trainable) engine_.hook_gradients(*parameter);
+      engine_.hook_gradients(*parameter);
     }
     for (Parameter* parameter : with_gradient_) parameter->full.mutable_grad().reset();
     for (const auto& unit : engine_.units()) {
@@ -139,7 +154,9 @@ class FullParams::Scope {
   }
 
   Engine& engine_;
+  const std::shared_ptr<EngineLife> life_;
   const SummonOptions options_;
+  const bool persists_;
   std::vector<Parameter*> summoned_;
   std::vector<Parameter*> with_gradient_;
   bool closed_ = false;
@@ -161,13 +178,13 @@ void FullParams::close() {
 }
 
 FullParams ShardedModule::summon_full_params(const SummonOptions& options) {
-  TORCH_CHECK(!(options.writeback && options.rank0_only),
-              "summon_full_params with writeback and rank0_only: what rank 0 alone writes would "
-              "make the ranks differ; set one of the two to false");
-  TORCH_CHECK(!(options.with_grads && options.offload_to_cpu),
-              "summon_full_params with with_grads and offload_to_cpu is not supported");
-  TORCH_CHECK(!(options.with_grads && !engine_->options().use_orig_params),
-              "summon_full_params with with_grads needs use_orig_params");
+  FSDP_CHECK(!(options.writeback && options.rank0_only),
+             "summon_full_params with writeback and rank0_only: what rank 0 alone writes would "
+             "make the ranks differ; set one of the two to false");
+  FSDP_CHECK(!(options.with_grads && options.offload_to_cpu),
+             "summon_full_params with with_grads and offload_to_cpu is not supported");
+  FSDP_CHECK(!(options.with_grads && !engine_->options().use_orig_params),
+             "summon_full_params with with_grads needs use_orig_params");
   return FullParams(std::make_unique<FullParams::Scope>(*engine_, options));
 }
 

@@ -15,6 +15,8 @@
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp {
 namespace {
 
@@ -115,7 +117,7 @@ class UnitChooser {
 }  // namespace
 
 WrapPolicy custom_policy(ModulePredicate is_unit) {
-  TORCH_CHECK(is_unit, "custom_policy: expected a function, found an empty one");
+  FSDP_CHECK(is_unit, "custom_policy: expected a function, found an empty one");
   return [is_unit = std::move(is_unit)](const Module& module, bool recurse, std::int64_t) {
     return recurse || is_unit(module);
   };
@@ -142,7 +144,7 @@ WrapPolicy wrapped_policy() {
 
 WrapPolicy any_of(std::vector<WrapPolicy> policies) {
   for (const auto& policy : policies) {
-    TORCH_CHECK(policy, "any_of: expected wrap policies, found an empty function among them");
+    FSDP_CHECK(policy, "any_of: expected wrap policies, found an empty function among them");
   }
   return [policies = std::move(policies)](const Module& module, bool recurse,
                                           std::int64_t nonwrapped_numel) {
@@ -162,7 +164,7 @@ EnableWrap::~EnableWrap() {
 
 void mark_wrapped(const std::shared_ptr<Module>& module) {
   if (open_scopes == 0) return;
-  TORCH_CHECK(module != nullptr, "wrap: expected a module, found an empty holder");
+  FSDP_CHECK(module != nullptr, "wrap: expected a module, found an empty holder");
   marks().add(module);
 }
 

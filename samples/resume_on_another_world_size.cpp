@@ -32,7 +32,6 @@ void train(const std::filesystem::path& folder, const std::string& device) {
   fsdp::FsdpOptions options;
   options.process_group = group;
   options.auto_wrap_policy = fsdp::module_wrap_policy<torch::nn::Linear>();
-  options.use_orig_params = true;
   options.sync_module_states = true;  // every rank takes rank 0's weights
   auto sharded = fsdp::FullyShardedDataParallel<torch::nn::Sequential>(model, options);
   fsdp::optim::AdamW optimizer(sharded.parameters(), torch::optim::AdamWOptions(1e-2));

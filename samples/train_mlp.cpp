@@ -39,7 +39,6 @@ void train(const std::string& folder, const std::string& device) {
   fsdp::FsdpOptions options;
   options.process_group = group;
   options.auto_wrap_policy = fsdp::module_wrap_policy<torch::nn::Linear>();
-  options.use_orig_params = true;
   fsdp::FullyShardedDataParallel<MLP> sharded(model, options);
   fsdp::optim::AdamW optimizer(sharded.parameters(), torch::optim::AdamWOptions(1e-2));
 

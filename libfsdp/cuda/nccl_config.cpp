@@ -7,6 +7,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -25,8 +27,8 @@ void set_if_given(int& place, const std::optional<T>& value) {
 }
 
 [[maybe_unused]] void refuse_if_given(bool given, const char* name) {
-  TORCH_CHECK(!given, "NcclConfig::", name,
-              " needs a newer NCCL than the one of this build; leave it out");
+  FSDP_CHECK(!given, "NcclConfig::", name,
+             " needs a newer NCCL than the one of this build; leave it out");
 }
 
 void configure(ncclConfig_t& config, const NcclConfig& given) {

@@ -19,6 +19,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/state/device_step.h"
 
@@ -56,15 +57,14 @@ using DeviceAndDtype = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::Scalar
 
 void check(const at::Tensor& parameter) {
   const StandIn* const stand_in = stand_in_of(parameter.grad());
-  TORCH_CHECK(stand_in == nullptr, refusal(*stand_in, "AdamW takes"));
-  TORCH_CHECK(parameter.is_floating_point(), "AdamW: expected floating-point parameters, found ",
-              parameter.scalar_type(), ": use torch::optim::AdamW");
-  TORCH_CHECK(parameter.is_non_overlapping_and_dense(),
-              "AdamW: expected parameters that are dense in memory, found sizes ",
-              parameter.sizes(), " with strides ", parameter.strides(),
-              ": use torch::optim::AdamW");
-  TORCH_CHECK(parameter.grad().layout() == at::kStrided, "AdamW: expected dense gradients, found ",
-              parameter.grad().layout(), ": AdamW does not support sparse gradients");
+  FSDP_CHECK(stand_in == nullptr, refusal(*stand_in, "AdamW takes"));
+  FSDP_CHECK(parameter.is_floating_point(), "AdamW: expected floating-point parameters, found ",
+             parameter.scalar_type(), ": use torch::optim::AdamW");
+  FSDP_CHECK(parameter.is_non_overlapping_and_dense(),
+             "AdamW: expected parameters that are dense in memory, found sizes ", parameter.sizes(),
+             " with strides ", parameter.strides(), ": use torch::optim::AdamW");
+  FSDP_CHECK(parameter.grad().layout() == at::kStrided, "AdamW: expected dense gradients, found ",
+             parameter.grad().layout(), ": AdamW does not support sparse gradients");
 }
 
 // Returns the gradient in the memory order of the parameter, as the kernel reads it.
@@ -92,7 +92,7 @@ AdamW& AdamW::capturable(bool on) {
 }
 
 AdamW& AdamW::lr_on_device(bool on) {
-  TORCH_CHECK(capturable_ || !on, "AdamW: expected capturable() before lr_on_device()");
+  FSDP_CHECK(capturable_ || !on, "AdamW: expected capturable() before lr_on_device()");
   lr_on_device_ = on;
   device_lrs_.clear();
   return *this;
@@ -111,8 +111,8 @@ const at::Tensor& AdamW::device_lr(std::size_t group, c10::Device device) {
   DeviceLr& lr = device_lrs_[{group, device.type(), device.index()}];
   if (!lr.tensor.defined())
     lr = {at::full({}, wanted, at::TensorOptions().device(device).dtype(at::kFloat)), wanted};
-  TORCH_CHECK(lr.value == wanted, "AdamW: the learning rate of group ", group, " is ", wanted,
-              ", but ", lr.value, " on the device: call upload_lr()");
+  FSDP_CHECK(lr.value == wanted, "AdamW: the learning rate of group ", group, " is ", wanted,
+             ", but ", lr.value, " on the device: call upload_lr()");
   return lr.tensor;
 }
 

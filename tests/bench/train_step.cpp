@@ -28,7 +28,7 @@
 
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/meta_device.h"
 #include "libfsdp/optim/adamw.h"

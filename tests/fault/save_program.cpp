@@ -17,7 +17,7 @@
 #include <ATen/ATen.h>
 
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/process_group.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "tests/support/spawn_ranks.h"
 
 namespace fsdp {

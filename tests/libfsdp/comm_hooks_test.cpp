@@ -146,9 +146,7 @@ ShardedCase<test::Gpt> with_hook(ShardingStrategy strategy, const CommHook& hook
     const auto tokens = random_tokens({2, 9}, 53, static_cast<std::uint64_t>(100 * step + rank));
     return test::next_token_loss(forward(tokens), tokens);
   };
-  test.before_backward = [hook](auto& sharded, int step) {
-    if (step == 0) sharded.register_comm_hook(hook);
-  };
+  test.wrapped = [hook](auto& sharded) { sharded.register_comm_hook(hook); };
   return test;
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "libfsdp/comm_hooks.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "tests/libfsdp/train_loop.h"
 
@@ -96,6 +97,16 @@ TEST(Errors, integer_parameters_cannot_be_sharded) {
                 module->register_parameter("count", torch::ones({2}, torch::kLong), false);
               }),
               AllOf(HasSubstr("'count'"), HasSubstr("ignored_states")));
+}
+
+TEST(Errors, a_module_on_several_devices_names_two_parameters) {
+  if (!on_sim()) GTEST_SKIP() << "needs two devices";
+  EXPECT_THAT(refused([](Gpt& module, FsdpOptions& options) {
+                options.device_id.reset();
+                module->head->to(device_of_rank(0));
+              }),
+              AllOf(HasSubstr("'emb.weight' on cpu"), HasSubstr("'head.weight' is on"),
+                    HasSubstr("set device_id")));
 }
 
 // Two ranks, a GPT sharded over both.
@@ -361,6 +372,33 @@ TEST(Errors, a_forward_that_throws_everywhere_leaves_the_next_step_right) {
     EXPECT_ANY_THROW(sharded.forward(torch::ones({2, 5}), std::vector<int>{0, 1}));
     EXPECT_TRUE(torch::equal(before, output()));
   });
+}
+
+TEST(Errors, full_parameters_end_before_their_module) {
+  spawn_ranks(1, [](const Group& group) {
+    auto sharded = std::make_unique<Sharded>(filled_gpt(), options_over(group));
+    FullParams scope = sharded->summon_full_params();
+    sharded.reset();
+    EXPECT_THAT(error_of([&] { scope.close(); }), HasSubstr("outlive their sharded module"));
+  });
+}
+
+TEST(Errors, a_communication_hook_comes_before_the_first_forward) {
+  on_two_ranks([](Sharded& sharded, Gpt&, int rank) {
+    gpt_loss(sharded, rank, 0).backward();
+    EXPECT_THAT(error_of([&] { sharded.register_comm_hook(reduce_scatter_hook()); }),
+                HasSubstr("after a forward"));
+  });
+  for (const int node_size : {1, 2}) {
+    spawn_ranks(2, [&](const Group& group) {
+      FsdpOptions options = options_over(group);
+      options.sharding_strategy = ShardingStrategy::kHybridShard;
+      options.node_size = node_size;
+      Sharded sharded(filled_gpt(), options);
+      EXPECT_THAT(error_of([&] { sharded.register_comm_hook(allreduce_hook()); }),
+                  HasSubstr("hybrid sharding strategy"));
+    });
+  }
 }
 
 }  // namespace

@@ -15,7 +15,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "tests/libfsdp/error_of.h"
 #include "tests/support/spawn_ranks.h"

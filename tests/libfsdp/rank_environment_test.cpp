@@ -8,8 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/node_list.h"
-#include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/process_group.h"
 
 namespace fsdp {

@@ -60,7 +60,8 @@ struct ShardedCase {
   bool no_sync = false;  // reduce only in the last micro step
   double tolerance = 2e-6;
   double learning_rate = 0.05;
-  // Called in every step before the sharded backward, after it, and after the optimizer.
+  std::function<void(Sharded&)> wrapped = [](Sharded&) {};
+  // Called in every step before the sharded backward, and after the optimizer.
   std::function<void(Sharded&, int step)> before_backward = [](Sharded&, int) {};
   std::function<void(Sharded&, int step)> after_step = [](Sharded&, int) {};
 };
@@ -81,6 +82,7 @@ void train_both(const ShardedCase<Holder>& test, const Group& group) {
   options.device_id = test::device_id_of_rank(group->rank());
   if (!options.node_size) options.node_size = world_size % 2 == 0 ? 2 : 1;
   Sharded sharded(module, options);
+  test.wrapped(sharded);
   const auto sgd = torch::optim::SGDOptions(test.learning_rate).momentum(0.5);
   std::vector<torch::Tensor> trained;
   for (const auto& parameter : reference->parameters()) {

@@ -189,6 +189,37 @@ TEST(ShardedModule, clipping_finds_the_norm_of_all_gradients) {
   }
 }
 
+// What torch.nn.utils.clip_grad_norm_ of Python takes for them; that of C++ does not know them.
+TEST(ShardedModule, norms_of_the_smallest_and_of_the_number_are_pythons) {
+  for (const auto strategy : {ShardingStrategy::kFullShard, ShardingStrategy::kNoShard}) {
+    on_worlds({1, 2, 3}, [&](const Group& group) {
+      FsdpOptions options = block_options(group);
+      options.sharding_strategy = strategy;
+      Gpt module = filled_gpt();
+      Sharded sharded(module, options);
+      gpt_loss(sharded, group->rank(), 0).backward();
+      double least = kInfinity;
+      double nonzero = 0;
+      {
+        const FullParams scope =
+            sharded.summon_full_params({.writeback = false, .with_grads = true});
+        for (const auto& parameter : module->parameters()) {
+          least = std::min(least, parameter.grad().abs().min().item<double>());
+          if (parameter.grad().abs().max().item<double>() != 0) ++nonzero;
+        }
+      }
+      EXPECT_EQ(sharded.clip_grad_norm_(1e9, 0).item<double>(), nonzero);
+      EXPECT_EQ(sharded.clip_grad_norm_(1e9, -kInfinity).item<double>(), least);
+      for (const Tensor& shard : sharded.parameters()) {
+        if (shard.numel() != 0) Tensor(shard.grad()).abs_().add_(1);
+      }
+      EXPECT_GE(sharded.clip_grad_norm_(0.5, -kInfinity).item<double>(), 1);
+      sharded.zero_grad();
+      EXPECT_EQ(sharded.clip_grad_norm_(1, -kInfinity).item<double>(), 0);
+    });
+  }
+}
+
 TEST(ShardedModule, the_norm_has_the_largest_dtype_of_the_gradients) {
   spawn_ranks(2, [](const Group& group) {
     FullyShardedDataParallel<Doubled> doubled(Doubled(), options_over(group));
@@ -302,6 +333,82 @@ TEST(ShardedModule, apply_writes_every_parameter_once) {
   });
 }
 
+TEST(ShardedModule, apply_comes_to_children_before_their_parents) {
+  spawn_ranks(1, [](const Group& group) {
+    Gpt module = filled_gpt(1);
+    Sharded sharded(module, block_options(group));
+    std::vector<std::string> seen;
+    const ShardedModule& same =
+        sharded.apply([&](torch::nn::Module& part) { seen.push_back(part.name()); });
+    EXPECT_EQ(&same, &sharded);
+    ASSERT_EQ(seen.size(), 12U);
+    EXPECT_THAT(seen.back(), HasSubstr("Gpt"));
+    const auto place = [&](const char* name) {
+      return std::find_if(
+                 seen.begin(), seen.end(),
+                 [&](const std::string& text) { return text.find(name) != std::string::npos; }) -
+             seen.begin();
+    };
+    EXPECT_LT(place("Linear"), place("Block"));
+    EXPECT_LT(place("Block"), place("ModuleList"));
+  });
+}
+
+TEST(ShardedModule, what_is_not_sharded_keeps_what_a_summon_wrote) {
+  for (const bool mixed : {false, true}) {
+    spawn_ranks(2, [&](const Group& group) {
+      Gpt module = filled_gpt();
+      FsdpOptions options = block_options(group);
+      options.sharding_strategy = ShardingStrategy::kNoShard;
+      if (mixed) options.mixed_precision.param_dtype = torch::kBFloat16;
+      Sharded sharded(module, options);
+      const auto write = [&](bool rank0_only, double value) {
+        const FullParams scope =
+            sharded.summon_full_params({.writeback = false, .rank0_only = rank0_only});
+        const torch::NoGradGuard no_grad;
+        if (!rank0_only || group->rank() == 0) module->ln->weight.fill_(value);
+      };
+      write(false, 0.25);
+      write(true, 0.5);  // would make ranks differ
+      for (const auto& [name, shard] : sharded.named_parameters()) {
+        if (name == "ln.weight") {
+          EXPECT_TRUE(torch::all(shard == 0.25).item<bool>());
+        }
+      }
+    });
+  }
+}
+
+TEST(ShardedModule, what_is_not_sharded_is_read_between_steps) {
+  for (const bool mixed : {false, true}) {
+    spawn_ranks(2, [&](const Group& group) {
+      Gpt module = filled_gpt();
+      const Tensor before = module->head->weight.detach().clone();
+      FsdpOptions options = block_options(group);
+      options.sharding_strategy = ShardingStrategy::kNoShard;
+      if (mixed) options.mixed_precision.param_dtype = torch::kBFloat16;
+      Sharded sharded(module, options);
+      {
+        const torch::NoGradGuard no_grad;
+        EXPECT_EQ(distance(module->head->weight.clone(), before), 0);
+        EXPECT_EQ(module->head->weight.mul(1).scalar_type(), torch::kFloat);
+        EXPECT_EQ(distance(torch::stack({module->head->weight, module->head->weight})[1], before),
+                  0);
+        module->head->weight.mul_(2);
+        EXPECT_EQ(distance(module->head->weight.clone(), before * 2), 0);
+      }
+      // A gradient of what is rounded in forward would be lost.
+      if (mixed) {
+        EXPECT_THAT(error_of([&] { (void)module->head->weight.norm(); }), HasSubstr("NoGradGuard"));
+      }
+      const auto rank = group->rank();
+      const double found = gpt_loss(sharded, rank, 0).item<double>();
+      sharded.load_state_dict(sharded.state_dict());
+      EXPECT_EQ(gpt_loss(sharded, rank, 0).item<double>(), found);
+    });
+  }
+}
+
 // ---- dtypes
 
 TEST(ShardedModule, the_first_loss_in_bfloat16_is_that_of_a_bfloat16_model) {
@@ -362,6 +469,23 @@ TEST(ShardedModule, batch_norms_keep_their_precision_and_other_buffers_are_cast)
     EXPECT_EQ(module->batch->running_mean.scalar_type(), torch::kFloat);
     EXPECT_EQ(module->named_buffers()["conv.scale"].scalar_type(), torch::kBFloat16);
     EXPECT_EQ(module->batch->num_batches_tracked.scalar_type(), torch::kLong);
+  });
+}
+
+TEST(ShardedModule, batch_norms_without_parameters_keep_their_precision) {
+  spawn_ranks(2, [](const Group& group) {
+    nn::Sequential module(nn::Linear(4, 3), nn::BatchNorm1d(nn::BatchNormOptions(3).affine(false)));
+    FsdpOptions options = options_over(group, module_wrap_policy<nn::LinearImpl>());
+    options.mixed_precision.param_dtype = torch::kBFloat16;
+    options.mixed_precision.buffer_dtype = torch::kBFloat16;
+    FullyShardedDataParallel<nn::Sequential> sharded(module, options);
+    for (const auto& [name, buffer] : sharded.named_buffers()) {
+      if (name != "1.num_batches_tracked") {
+        EXPECT_EQ(buffer.scalar_type(), torch::kFloat) << name;
+      }
+    }
+    const Tensor x = random_values({5, 4}, static_cast<std::uint64_t>(group->rank()));
+    sharded.forward(x.to(test::device_of_rank(group->rank()))).sum().backward();
   });
 }
 

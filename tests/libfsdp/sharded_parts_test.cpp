@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts around the engine, on sharded modules: recomputation, optimizers, loss scaling, manual
 // wrapping.
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -16,6 +18,7 @@
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/meta_device.h"
 #include "libfsdp/optim/adamw.h"
+#include "tests/libfsdp/models.h"
 #include "tests/libfsdp/sharded_case.h"
 
 namespace fsdp {
@@ -24,6 +27,7 @@ namespace {
 
 namespace nn = torch::nn;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 struct LayerImpl : nn::Module {
   explicit LayerImpl(std::int64_t width, double dropout = 0)
@@ -129,6 +133,31 @@ TEST(ShardedParts, the_checkpointing_policy_recomputes_what_it_wants_with_the_sa
   }
 }
 
+struct Heard final : c10::WarningHandler {
+  void process(const c10::Warning& warning) override { text += warning.msg() + "\n"; }
+  std::string text;
+};
+
+TEST(ShardedParts, a_policy_that_recomputes_nothing_is_said_once) {
+  spawn_ranks(1, [](const Group& group) {
+    Heard heard;
+    const c10::WarningUtils::WarningHandlerGuard guard(&heard);
+    const auto forward_twice = [&](const CheckpointPolicy& policy) {
+      heard.text.clear();
+      FsdpOptions options = options_for(group);
+      options.activation_checkpointing_policy = policy;
+      FullyShardedDataParallel<test::Gpt> sharded(test::Gpt(2), options);
+      for (int step = 0; step < 2; ++step) sharded.forward(random_tokens({1, 4}, 53, 1));
+      return heard.text;
+    };
+    const std::string said = forward_twice(instances_of<test::BlockImpl>());
+    EXPECT_THAT(said, HasSubstr("chooses 2 modules ('blocks.0', ...)"));
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+    EXPECT_EQ(forward_twice([](const nn::Module&) { return false; }), "");
+    EXPECT_EQ(forward_twice({}), "");
+  });
+}
+
 TEST(ShardedParts, recomputation_drops_the_same_elements) {
   // Ranks that are threads share a generator, so use one rank.
   spawn_ranks(1, [](const Group& group) {
@@ -186,11 +215,19 @@ TEST(ShardedParts, the_fused_adamw_trains_sharded_as_libtorchs_does_unsharded) {
 }
 
 TEST(ShardedParts, a_loss_that_overflows_on_one_rank_skips_the_step_on_all) {
-  for (const int world_size : {2, 3}) {
+  for (const int world_size : {2, 3, 4}) {
     spawn_ranks(world_size, [&](const Group& group) {
-      FullyShardedDataParallel<Net> sharded(filled_net(), options_for(group));
+      FsdpOptions options = options_for(group);
+      if (world_size == 4) {
+        options.sharding_strategy = ShardingStrategy::kHybridShard;
+        options.node_size = 2;
+      }
+      FullyShardedDataParallel<Net> sharded(filled_net(), options);
       optim::AdamW optimizer(sharded.parameters(), torch::optim::AdamWOptions(1e-2));
-      GradScaler scaler({.init_scale = 1024, .growth_interval = 100, .process_group = group});
+      // Without a group the scaler finds that of the shards.
+      GradScaler scaler({.init_scale = 1024,
+                         .growth_interval = 100,
+                         .process_group = world_size == 2 ? group : nullptr});
       std::vector<bool> stepped;
       for (int step = 0; step < 3; ++step) {
         optimizer.zero_grad();

@@ -220,6 +220,20 @@ TEST(Strategy, tensors_are_reduced_to_a_new_one) {
     const auto count = at::full({}, strategy.global_rank() == 0 ? 1 : 0, at::kLong);
     EXPECT_NEAR(strategy.reduce(count).item<double>(), 1.0 / 3, 1e-7);
     EXPECT_EQ(strategy.reduce(count, nullptr, ReduceKind::kSum).item<std::int64_t>(), 1);
+    const auto bits = at::full({1}, strategy.global_rank() + 1, at::kLong);  // 1, 2, 3
+    const auto by_name = [&](const char* op) {
+      return strategy.reduce(bits, nullptr, op).item<std::int64_t>();
+    };
+    EXPECT_EQ(by_name("sum"), 6);
+    EXPECT_EQ(by_name("product"), 6);
+    EXPECT_EQ(strategy.reduce(bits + 1, nullptr, "PRODUCT").item<std::int64_t>(), 24);
+    EXPECT_EQ(by_name("min"), 1);
+    EXPECT_EQ(by_name("MAX"), 3);
+    EXPECT_EQ(by_name("band"), 0);
+    EXPECT_EQ(by_name("bor"), 3);
+    EXPECT_EQ(strategy.reduce(bits + 3, nullptr, "bxor").item<std::int64_t>(), 4 ^ 5 ^ 6);
+    EXPECT_EQ(strategy.reduce(bits, nullptr, "avg").item<double>(), 2.0);
+    EXPECT_THAT(error_of([&] { strategy.reduce(bits, nullptr, "median"); }), HasSubstr("'median'"));
     strategy.teardown();
   });
 }
@@ -354,8 +368,21 @@ TEST(Strategy, what_contradicts_itself_is_refused) {
               HasSubstr("parallel_devices"));
   Strategy<Steps> fresh((StrategyOptions()));
   EXPECT_THAT(error_of([&] { fresh.barrier(); }), HasSubstr("call setup_environment() first"));
-  EXPECT_THAT(error_of([&] { fresh.load_checkpoint("x"); }), HasSubstr("after setup(module)"));
+  EXPECT_THAT(error_of([&] { fresh.load_checkpoint("x"); }), HasSubstr("call setup(module)"));
+  EXPECT_THAT(error_of([&] { fresh.training_step(tokens_of(9, 0)); }),
+              HasSubstr("call setup(module)"));
+  EXPECT_THAT(error_of([&] { fresh.model(); }), HasSubstr("call setup(module)"));
   EXPECT_EQ(fresh.timeout(), std::chrono::seconds(1800));
+}
+
+TEST(Strategy, strategies_have_names) {
+  EXPECT_FALSE(strategy_options("fsdp").fsdp.cpu_offload.offload_params);
+  EXPECT_TRUE(strategy_options("fsdp_cpu_offload").fsdp.cpu_offload.offload_params);
+  EXPECT_THAT(error_of([] { strategy_options("ddp"); }), HasSubstr("found 'ddp'"));
+  EXPECT_EQ(sharding_strategy_of("full_shard"), ShardingStrategy::kFullShard);
+  EXPECT_EQ(sharding_strategy_of("_HYBRID_SHARD_ZERO2"), ShardingStrategy::kHybridShardZero2);
+  EXPECT_THAT(error_of([] { sharding_strategy_of("ZERO3"); }),
+              HasSubstr("FULL_SHARD, SHARD_GRAD_OP"));
 }
 
 TEST(Strategy, a_rank_takes_its_device_by_its_local_rank_alone) {

@@ -19,7 +19,6 @@ inline FsdpOptions options_over(const Group& group, WrapPolicy policy = nullptr)
   options.process_group = group;
   options.device_id = test::device_id_of_rank(group->rank());
   options.auto_wrap_policy = std::move(policy);
-  options.use_orig_params = true;
   return options;
 }
 

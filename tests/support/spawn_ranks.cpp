@@ -11,7 +11,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "tests/support/test_device.h"
 

@@ -15,6 +15,7 @@
 #include "formats/remote/remote_stores.h"
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 
@@ -80,8 +81,8 @@ at::Tensor CheckpointReader::tensor_of(const formats::TensorValue& tensor) {
   const auto elements = storage.view(type);
   auto result = elements.as_strided(tensor.shape, tensor.strides,
                                     static_cast<std::int64_t>(tensor.storage_offset));
-  TORCH_CHECK(!tensor.conjugate && !tensor.negate,
-              "a tensor inside a value is a conjugate or a negative view, which is not read");
+  FSDP_CHECK(!tensor.conjugate && !tensor.negate,
+             "a tensor inside a value is a conjugate or a negative view, which is not read");
   return result;
 }
 
@@ -96,7 +97,7 @@ void CheckpointReader::read(const std::shared_ptr<ProcessGroup>& group, const st
   try {
     formats::check_together(readers);
   } catch (const Error& error) {
-    TORCH_CHECK(false, what, ": ", error.what());
+    FSDP_CHECK(false, what, ": ", error.what());
   }
 }
 

@@ -6,6 +6,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -63,8 +65,8 @@ StateDict fit_loop(std::int64_t epochs, std::int64_t steps) {
 
 std::int64_t whole_number(const StateDict& rest, const char* key) {
   const StateValue& value = rest.at(key);
-  TORCH_CHECK(value.as_int() != nullptr && *value.as_int() >= 0, "'", key, "' is a ",
-              value.kind_name(), "; expected a count");
+  FSDP_CHECK(value.as_int() != nullptr && *value.as_int() >= 0, "'", key, "' is a ",
+             value.kind_name(), "; expected a count");
   return *value.as_int();
 }
 

@@ -15,6 +15,7 @@
 #include "formats/content/object_fields.h"
 #include "formats/content/state_tree.h"
 #include "formats/model/shard_spec.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 namespace {
@@ -169,7 +170,7 @@ void LoadPlan::check() const {
         " that the state lacks: " + list_of(report_.unexpected, report_.missing));
   }
   for (const std::string& problem : problems_) add(problem);
-  TORCH_CHECK(text.empty(), reader_.checkpoint().description().path, ": ", text);
+  FSDP_CHECK(text.empty(), reader_.checkpoint().description().path, ": ", text);
 }
 
 LoadReport LoadPlan::finish() {

@@ -19,6 +19,7 @@
 #include "formats/rewrite/parameter_order.h"
 #include "libfsdp/fully_sharded.h"
 #include "libfsdp/internal/checkpoint/training_parts.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/optim_state_dict.h"
 
@@ -186,8 +187,8 @@ class OptimizerPlan {
     const StateValue& parameter = parameters_.at(name);
     StateDict result;
     const auto entries = formats::mapping_entries(state);
-    TORCH_CHECK(entries.has_value(), "'", key_, "': the state of '", name, "' is a ",
-                formats::kind_name(state.kind()), ", expected a dict");
+    FSDP_CHECK(entries.has_value(), "'", key_, "': the state of '", name, "' is a ",
+               formats::kind_name(state.kind()), ", expected a dict");
     for (const auto& [slot, value] : *entries) {
       if (slot.as_string() == nullptr) continue;
       const std::string key = key_ + ".state." + name + "." + *slot.as_string();

@@ -5,6 +5,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -23,10 +25,10 @@ PartWriters::PartWriters(const std::vector<StateTensor>& tensors) {
     const auto [place, fresh] = own_.try_emplace({sharded.layout.world_size, sharded.replica_count},
                                                  sharded.part, sharded.replica);
     const auto [part, replica] = place->second;
-    TORCH_CHECK(part == sharded.part && replica == sharded.replica, "'", tensor.key,
-                "': this rank has part ", sharded.part, " of copy ", sharded.replica,
-                ", but of other ", grouping_text(sharded.layout.world_size, sharded.replica_count),
-                " part ", part, " of copy ", replica);
+    FSDP_CHECK(part == sharded.part && replica == sharded.replica, "'", tensor.key,
+               "': this rank has part ", sharded.part, " of copy ", sharded.replica,
+               ", but of other ", grouping_text(sharded.layout.world_size, sharded.replica_count),
+               " part ", part, " of copy ", replica);
   }
 }
 
@@ -56,17 +58,17 @@ void PartWriters::learn(const std::vector<std::string>& texts, const ProcessGrou
     while (in >> parts >> replicas >> part >> replica) {
       // Groupings are the same on every rank: the ranks have compared them.
       std::int64_t& writer = copies_.at({parts, replicas}).at(replica)->at(part);
-      TORCH_CHECK(writer == kNobody, grouping_text(parts, replicas), ": part ", part, " of copy ",
-                  replica, " is both rank ", group.global_rank(static_cast<int>(writer)),
-                  "'s and rank ", group.global_rank(static_cast<int>(rank)), "'s");
+      FSDP_CHECK(writer == kNobody, grouping_text(parts, replicas), ": part ", part, " of copy ",
+                 replica, " is both rank ", group.global_rank(static_cast<int>(writer)),
+                 "'s and rank ", group.global_rank(static_cast<int>(rank)), "'s");
       writer = static_cast<std::int64_t>(rank);
     }
   }
   for (const auto& [grouping, copies] : copies_) {
     for (std::size_t c = 0; c < copies.size(); ++c) {
       for (std::size_t p = 0; p < copies[c]->size(); ++p) {
-        TORCH_CHECK((*copies[c])[p] != kNobody, grouping_text(grouping.first, grouping.second),
-                    ": no rank has part ", p, " of copy ", c);
+        FSDP_CHECK((*copies[c])[p] != kNobody, grouping_text(grouping.first, grouping.second),
+                   ": no rank has part ", p, " of copy ", c);
       }
     }
   }

@@ -13,6 +13,7 @@
 
 #include "formats/content/object_fields.h"
 #include "formats/dcp/rank_writer.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 namespace {
@@ -105,8 +106,8 @@ class Describer {
 
   static void check(const at::Tensor& tensor, const std::string& key) {
     const std::string why = obstacle(tensor);
-    TORCH_CHECK(why.empty(), "'", key, "': the tensor ", why,
-                "; checkpoints hold dense ones of plain dtypes");
+    FSDP_CHECK(why.empty(), "'", key, "': the tensor ", why,
+               "; checkpoints hold dense ones of plain dtypes");
   }
 
   Value whole(const at::Tensor& tensor, const std::string& key) {
@@ -123,14 +124,14 @@ class Describer {
   Value part(const ShardedTensor& sharded, const std::string& key) {
     check(sharded.local, key);
     const ShardLayout& layout = sharded.layout;
-    TORCH_CHECK(sharded.part >= 0 && sharded.part < layout.world_size && sharded.replica >= 0 &&
-                    sharded.replica < sharded.replica_count,
-                "'", key, "': part ", sharded.part, " of ", layout.world_size, ", copy ",
-                sharded.replica, " of ", sharded.replica_count, " does not exist");
-    TORCH_CHECK(sharded.local.numel() == layout.numel_of(sharded.part), "'", key, "': part ",
-                sharded.part, " of a tensor of shape ", at::IntArrayRef(layout.shape),
-                " has shape ", at::IntArrayRef(layout.shape_of(sharded.part)), ", but found ",
-                sharded.local.sizes());
+    FSDP_CHECK(sharded.part >= 0 && sharded.part < layout.world_size && sharded.replica >= 0 &&
+                   sharded.replica < sharded.replica_count,
+               "'", key, "': part ", sharded.part, " of ", layout.world_size, ", copy ",
+               sharded.replica, " of ", sharded.replica_count, " does not exist");
+    FSDP_CHECK(sharded.local.numel() == layout.numel_of(sharded.part), "'", key, "': part ",
+               sharded.part, " of a tensor of shape ", at::IntArrayRef(layout.shape), " has shape ",
+               at::IntArrayRef(layout.shape_of(sharded.part)), ", but found ",
+               sharded.local.sizes());
     tensors_.push_back({key, sharded.local, &sharded});
     return reference(tensors_.size() - 1, sharded.local.scalar_type(), layout.shape);
   }
@@ -241,14 +242,14 @@ DType dtype_of(c10::ScalarType type) {
   for (const auto& [ours, theirs] : kTypes) {
     if (ours == type) return theirs;
   }
-  TORCH_CHECK(false, "checkpoints hold no tensors of dtype ", c10::toString(type));
+  FSDP_CHECK(false, "checkpoints hold no tensors of dtype ", c10::toString(type));
 }
 
 c10::ScalarType scalar_type_of(DType dtype) {
   for (const auto& [ours, theirs] : kTypes) {
     if (theirs == dtype) return ours;
   }
-  TORCH_CHECK(false, "tensors of dtype ", formats::torch_name(dtype), " cannot be loaded here");
+  FSDP_CHECK(false, "tensors of dtype ", formats::torch_name(dtype), " cannot be loaded here");
 }
 
 bool is_host_memory(const at::Tensor& tensor) {

@@ -6,7 +6,10 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/grad_scaler.h"
 #include "libfsdp/internal/checkpoint/lightning_meta.h"
+#include "libfsdp/internal/checkpoint/scaler_state.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/optim_state_dict.h"
 
 namespace fsdp::internal {
@@ -24,12 +27,12 @@ void ParameterPlaces::sort(std::vector<std::string>& names) const {
 }
 
 std::shared_ptr<ProcessGroup> group_of(const TrainingState& state) {
-  TORCH_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
+  FSDP_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
   return state.group ? state.group : state.model->options().process_group;
 }
 
 TrainingParts training_parts(const TrainingState& state) {
-  TORCH_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
+  FSDP_CHECK(state.model != nullptr, "expected a model in TrainingState::model, found none");
   ShardedOptimStateDictConfig in_place;
   in_place.offload_to_cpu = false;
   const StateDictTypeScope scope(*state.model, StateDictType::kSharded, ShardedStateDictConfig{},
@@ -40,9 +43,16 @@ TrainingParts training_parts(const TrainingState& state) {
     result.parts.set("optimizer_" + std::to_string(i),
                      optim_state_dict(*state.model, *state.optimizers[i]));
   }
-  result.meta = state.extra;
-  add_lightning_meta(result.meta);
+  result.meta = meta_of(state);
   return result;
+}
+
+StateDict meta_of(const TrainingState& state) {
+  StateDict meta = state.extra;
+  if (state.grad_scaler != nullptr && state.grad_scaler->is_enabled())
+    meta.set("FSDPPrecision", scaler_dict(state.grad_scaler->state()));
+  add_lightning_meta(meta);
+  return meta;
 }
 
 }  // namespace fsdp::internal

@@ -14,8 +14,10 @@ namespace fsdp::internal {
 
 struct TrainingParts {
   StateDict parts;  // "model", "optimizer_0", ...: sharded
-  StateDict meta;   // `extra`, with what Lightning requires
+  StateDict meta;   // see meta_of
 };
+// Returns `extra` with the state of the scaler, if there is one, and what Lightning requires.
+StateDict meta_of(const TrainingState& state);
 // No communication.  Tensors that are on the CPU, or are to stay where they are, are the training's
 // own.
 // Throws: c10::Error if there is no model, and as state_dict and optim_state_dict do.

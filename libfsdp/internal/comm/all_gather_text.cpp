@@ -5,8 +5,8 @@
 
 #include "libfsdp/internal/comm/call_state.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/long_wait.h"
-#include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/store_client.h"
 
@@ -63,7 +63,7 @@ class TextExchange {
 
   void look_at_the_others() {
     long_wait_.look();
-    if (group_.monitor().any_failed()) give_up("another rank failed");
+    if (others_failed(group_)) give_up("another rank failed");
     const std::string elsewhere = group_.monitor().elsewhere(group_.name());
     if (!elsewhere.empty()) {
       give_up(elsewhere + " where this rank is at " + what_ +

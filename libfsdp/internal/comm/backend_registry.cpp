@@ -7,6 +7,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -40,9 +42,9 @@ const BackendKind& backend_kind(const std::string& name) {
   if (found != kinds.end()) return found->second;
   std::string known;
   for (const auto& [other, kind] : kinds) known += (known.empty() ? "" : ", ") + other;
-  TORCH_CHECK(name != "nccl", "backend nccl is not part of this program (it has: ", known,
-              "): link fsdp::cuda");
-  TORCH_CHECK(false, "expected a backend out of ", known, ", but got '", name, "'");
+  FSDP_CHECK(name != "nccl", "backend nccl is not part of this program (it has: ", known,
+             "): link fsdp::cuda");
+  FSDP_CHECK(false, "expected a backend out of ", known, ", but got '", name, "'");
 }
 
 }  // namespace fsdp::internal

@@ -32,6 +32,10 @@ struct CallState {
 // Requires: group.calls().mutex is held.
 void enter_collective(ProcessGroup& group, const std::string& what);
 
+// Returns whether waiting in this group is in vain: another rank failed, or the one that serves the
+// store, and is in the group, has ended.
+bool others_failed(ProcessGroup& group) noexcept;
+
 // Throws: PeerError "<what>: <why>; <the monitor's diagnosis>", after telling the monitor that this
 // rank lost others.
 [[noreturn]] void throw_lost(ProcessGroup& group, const std::string& what, const std::string& why);

@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 
@@ -44,12 +45,11 @@ void CollectiveOrder::agree(const std::string& what) {
     const std::string theirs = texts[rank].substr(0, end);
     if (theirs != what) {
       forget();
-      TORCH_CHECK(
-          false, "rank ", group_->global_rank(static_cast<int>(rank)), " is about to start the ",
-          theirs, " where this rank starts the ", what,
-          ": the ranks run different operators, but every rank must use the units of the "
-          "module in one order; let no branch of forward depend on the rank or on its data, "
-          "or have every rank use the parameters of both branches");
+      FSDP_CHECK(false, "rank ", group_->global_rank(static_cast<int>(rank)),
+                 " is about to start the ", theirs, " where this rank starts the ", what,
+                 ": the ranks run different operators, but every rank must use the units of the "
+                 "module in one order; let no branch of forward depend on the rank or on its data, "
+                 "or have every rank use the parameters of both branches");
     }
     const std::uint64_t times = std::stoull(texts[rank].substr(end + 1));
     alike = alike && times == forgotten_;

@@ -17,9 +17,9 @@
 
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/call_state.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/long_wait.h"
 #include "libfsdp/internal/comm/offer_work.h"
-#include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/comm/store_client.h"
 
@@ -81,8 +81,8 @@ Pending issued(const std::shared_ptr<ProcessGroup>& group, std::string what, con
 
 void check(bool ok, const std::string& what, const char* expected, const at::Tensor& output,
            const at::Tensor& input) {
-  TORCH_CHECK(ok, what, ": expected ", expected, ", but got an output of ", output.numel(), " ",
-              output.scalar_type(), " and an input of ", input.numel(), " ", input.scalar_type());
+  FSDP_CHECK(ok, what, ": expected ", expected, ", but got an output of ", output.numel(), " ",
+             output.scalar_type(), " and an input of ", input.numel(), " ", input.scalar_type());
 }
 
 c10d::ReduceOp op_of(ReduceOp op) {
@@ -248,7 +248,7 @@ OfferWork* Pending::offer() const noexcept {
 void Pending::wait_on_stream() {
   // A rank whose forward threw may go on: it gets the time that it gets where the thread waits.
   const auto began = Clock::now();
-  while (group_->monitor().any_failed() && !work_->isCompleted()) {
+  while (others_failed(*group_) && !work_->isCompleted()) {
     if (Clock::now() - began >= kSlice) throw_lost(*group_, what_, "another rank failed");
     std::this_thread::sleep_for(kBetweenQuestions);
   }
@@ -277,7 +277,7 @@ void Pending::wait_in_slices() {
       }
     }
     long_wait.look();
-    if (group_->monitor().any_failed()) throw_lost(*group_, what_, "another rank failed");
+    if (others_failed(*group_)) throw_lost(*group_, what_, "another rank failed");
     if (Clock::now() - began >= group_->timeout()) {
       throw_lost(*group_, what_, "not done within " + duration_text(group_->timeout()));
     }
@@ -422,8 +422,8 @@ Pending all_reduce(const std::shared_ptr<ProcessGroup>& group, at::Tensor tensor
 
 Pending broadcast(const std::shared_ptr<ProcessGroup>& group, at::Tensor tensor, int root,
                   std::string what) {
-  TORCH_CHECK(root >= 0 && root < group->size(), what, ": expected a rank below ", group->size(),
-              ", but got ", root);
+  FSDP_CHECK(root >= 0 && root < group->size(), what, ": expected a rank below ", group->size(),
+             ", but got ", root);
   if (tensor.numel() == 0 || !group->backend()) return {};
   return issued(group, std::move(what), [&](c10d::Backend& backend) {
     std::vector<at::Tensor> tensors{as_bytes(tensor)};

@@ -31,7 +31,7 @@ void wait_for_event(ProcessGroup& group, const c10::Event& event, const std::str
     if (now - looked < kBetweenLooks) continue;
     looked = now;
     long_wait.look();
-    if (group.monitor().any_failed()) throw_lost(group, what, "another rank failed");
+    if (others_failed(group)) throw_lost(group, what, "another rank failed");
     if (now - began >= group.timeout())
       throw_lost(group, what, "the device was not done within " + duration_text(group.timeout()));
   }

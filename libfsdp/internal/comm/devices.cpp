@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/backend_registry.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/process_group.h"
 
 namespace fsdp::internal {
@@ -40,8 +41,8 @@ std::string default_backend(c10::DeviceType type) {
   std::string known;
   for (const auto& [other, backend] : backends)
     known += (known.empty() ? "" : ", ") + name_of_type(other);
-  TORCH_CHECK(false, "expected a device out of ", known, ", but got ", name_of_type(type),
-              ", for which no backend is known");
+  FSDP_CHECK(false, "expected a device out of ", known, ", but got ", name_of_type(type),
+             ", for which no backend is known");
 }
 
 int visible_devices(c10::DeviceType type) noexcept {
@@ -64,27 +65,27 @@ bool copies_from_pinned_memory(const c10::Device& device) noexcept {
 c10::Device device_of_rank(const DeviceChoice& choice) {
   if (is_host(choice.type)) return c10::kCPU;
   const std::string name = name_of_type(choice.type);
-  TORCH_CHECK(choice.visible > 0, "expected a ", name,
-              " device for this rank, but this process sees none",
-              choice.type == c10::DeviceType::CUDA
-                  ? "; check that the program links fsdp::cuda, the driver and "
-                    "CUDA_VISIBLE_DEVICES, or use backend gloo and the CPU"
-                  : "");
+  FSDP_CHECK(choice.visible > 0, "expected a ", name,
+             " device for this rank, but this process sees none",
+             choice.type == c10::DeviceType::CUDA
+                 ? "; check that the program links fsdp::cuda, the driver and "
+                   "CUDA_VISIBLE_DEVICES, or use backend gloo and the CPU"
+                 : "");
   const auto at = [&](int index) {
     return c10::Device(choice.type, static_cast<c10::DeviceIndex>(index));
   };
   if (choice.given) {
-    TORCH_CHECK(*choice.given >= 0 && *choice.given < choice.visible, "device_id is ", name, ":",
-                *choice.given, ", but this process sees ", choice.visible, " ", name,
-                " devices, counted from 0");
+    FSDP_CHECK(*choice.given >= 0 && *choice.given < choice.visible, "device_id is ", name, ":",
+               *choice.given, ", but this process sees ", choice.visible, " ", name,
+               " devices, counted from 0");
     return at(*choice.given);
   }
   if (choice.visible == 1) return at(0);
-  TORCH_CHECK(choice.local_rank < choice.visible, "expected a ", name,
-              " device for each rank of the node, but local rank ", choice.local_rank, " sees ",
-              choice.visible,
-              ": start fewer ranks on a node, show each rank a device of its own, or set "
-              "ProcessGroupOptions::device_id or local_rank");
+  FSDP_CHECK(choice.local_rank < choice.visible, "expected a ", name,
+             " device for each rank of the node, but local rank ", choice.local_rank, " sees ",
+             choice.visible,
+             ": start fewer ranks on a node, show each rank a device of its own, or set "
+             "ProcessGroupOptions::device_id or local_rank");
   return at(choice.local_rank);
 }
 
@@ -97,11 +98,11 @@ std::optional<c10::Device> device_to_compute_on(const std::optional<c10::Device>
                                                 const c10::Device& of_group) {
   if (is_host(of_group)) return device_id;
   if (!device_id) return of_group;
-  TORCH_CHECK(device_id->type() == of_group.type() &&
-                  (!device_id->has_index() || device_id->index() == of_group.index()),
-              "FsdpOptions::device_id is ", device_id->str(),
-              ", but the process group of this rank uses ", of_group.str(),
-              ": leave device_id out, or give the same device to ProcessGroupOptions::device_id");
+  FSDP_CHECK(device_id->type() == of_group.type() &&
+                 (!device_id->has_index() || device_id->index() == of_group.index()),
+             "FsdpOptions::device_id is ", device_id->str(),
+             ", but the process group of this rank uses ", of_group.str(),
+             ": leave device_id out, or give the same device to ProcessGroupOptions::device_id");
   return of_group;
 }
 

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "libfsdp/internal/comm/lifeline.h"
 
-#include <netdb.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include <c10/util/Exception.h>
+
+#include "libfsdp/internal/comm/errors.h"
+#include "libfsdp/internal/comm/network_address.h"
 
 namespace fsdp::internal {
 namespace {
@@ -25,8 +31,38 @@ using formats::FileDescriptor;
 // ended, from ranks further before.
 constexpr int kBacklog = 64;
 // Limits the time for a connection, and the time until a failed one is tried again.
-constexpr int kConnectMs = 1000;
+constexpr std::chrono::milliseconds kLifelineConnect(1000);
 constexpr int kRetryMs = 1000;
+
+// A child that this process forks must not keep the port open when this process has ended.
+constexpr std::size_t kMostListening = 64;
+std::array<std::atomic<int>, kMostListening> listening_fds;
+
+// Runs in the child, where only calls that are safe in signal handlers may be made.  The number
+// stays taken, because the child's copy of the object may close it.
+void leave_ports() {
+  const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  for (auto& entry : listening_fds) {
+    const int fd = entry.load() - 1;
+    if (fd >= 0 && nothing >= 0) ::dup2(nothing, fd);
+  }
+  if (nothing >= 0) ::close(nothing);
+}
+
+void change_entry(int from, int to) {
+  for (auto& entry : listening_fds) {
+    int expected = from;
+    if (entry.compare_exchange_strong(expected, to)) return;
+  }
+}
+
+void note_listening(int fd) {
+  static const int registered = ::pthread_atfork(nullptr, nullptr, &leave_ports);
+  if (registered == 0) change_entry(0, fd + 1);
+}
+void forget_listening(int fd) {
+  change_entry(fd + 1, 0);
+}
 
 FileDescriptor listen_at(int family, const sockaddr* address, socklen_t bytes) {
   FileDescriptor fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -56,48 +92,17 @@ std::uint16_t port_of(int fd) {
                                          : reinterpret_cast<sockaddr_in&>(own).sin_port);
 }
 
-struct Connection {
-  FileDescriptor fd;  // none if the connection failed:
-  int error = 0;
-};
-
-Connection connect_to(const LifelineAddress& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found) !=
-      0) {
-    return {FileDescriptor(), EHOSTUNREACH};
-  }
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  Connection result{
-      FileDescriptor(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0};
-  const int fd = result.fd.get();
-  if (fd < 0) return {FileDescriptor(), errno};
-  if (connect(fd, found->ai_addr, found->ai_addrlen) == 0) return result;
-  result.error = errno;
-  if (result.error == EINPROGRESS) {
-    pollfd waiting{fd, POLLOUT, 0};
-    socklen_t bytes = sizeof(result.error);
-    if (poll(&waiting, 1, kConnectMs) != 1) {
-      result.error = ETIMEDOUT;
-    } else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &result.error, &bytes) != 0) {
-      result.error = errno;
-    }
-  }
-  if (result.error != 0) result.fd = FileDescriptor();
-  return result;
-}
-
 }  // namespace
 
 Lifeline::Lifeline() : listening_(listen_anywhere()), stop_(eventfd(0, EFD_CLOEXEC)) {
   port_ = port_of(listening_.get());
-  TORCH_CHECK(listening_.get() >= 0 && stop_.get() >= 0 && port_ != 0,
-              "no port to be watched by the other ranks: ", std::strerror(errno));
+  FSDP_CHECK(listening_.get() >= 0 && stop_.get() >= 0 && port_ != 0,
+             "no port to be watched by the other ranks: ", std::strerror(errno));
+  note_listening(listening_.get());
 }
 
 Lifeline::~Lifeline() {
+  forget_listening(listening_.get());
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   // An eventfd takes eight bytes or fails, which it does not below 2^64.
@@ -116,6 +121,10 @@ void Lifeline::watch(int rank, std::vector<LifelineAddress> addresses,
   });
 }
 
+bool Lifeline::has_ended(const LifelineAddress& address) {
+  return connect_to(address.host, address.port, kLifelineConnect).error == ECONNREFUSED;
+}
+
 bool Lifeline::watch_one(const LifelineAddress& address) const {
   // Waits until `fd` (-1: none) is ready or time is up; returns whether watching must stop.
   const auto stops = [&](int fd, int timeout_ms) {
@@ -127,11 +136,11 @@ bool Lifeline::watch_one(const LifelineAddress& address) const {
   while (true) {
     // A connection may break while the process lives.  If the process has ended, its machine
     // refuses another one; a machine that does not answer may be cut off.
-    const auto connection = connect_to(address);
+    const auto connection = connect_to(address.host, address.port, kLifelineConnect);
     if (connection.error == ECONNREFUSED) return true;
     if (connection.error == 0) {
       if (stops(connection.fd.get(), -1)) return false;
-      if (connect_to(address).error == ECONNREFUSED) return true;
+      if (has_ended(address)) return true;
     }
     if (stops(-1, kRetryMs)) return false;
   }

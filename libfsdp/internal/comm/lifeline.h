@@ -33,6 +33,10 @@ class Lifeline {
 
   std::uint16_t port() const noexcept { return port_; }
 
+  // Returns whether the process that listens there has ended: its machine refuses connections.
+  // Takes up to a second.
+  static bool has_ended(const LifelineAddress& address);
+
   // Starts a thread that watches the ranks after `rank`.  `addresses` has every rank's address.
   // `on_end` is called once for each rank whose process has ended, as soon as it did, and must not
   // throw.  Called once.

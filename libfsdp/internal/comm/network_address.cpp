@@ -2,21 +2,54 @@
 #include "libfsdp/internal/comm/network_address.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <memory>
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
+namespace {
+
+using formats::FileDescriptor;
+
+Connection connect_to(const addrinfo& address, std::chrono::milliseconds time) {
+  Connection result{
+      FileDescriptor(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)), 0,
+      ""};
+  const int fd = result.fd.get();
+  if (fd < 0) {
+    result.error = errno;
+    return result;
+  }
+  if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return result;
+  result.error = errno;
+  if (result.error == EINPROGRESS) {
+    pollfd waiting{fd, POLLOUT, 0};
+    socklen_t bytes = sizeof(result.error);
+    if (poll(&waiting, 1, static_cast<int>(time.count())) != 1) {
+      result.error = ETIMEDOUT;
+    } else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &result.error, &bytes) != 0) {
+      result.error = errno;
+    }
+  }
+  if (result.error != 0) result.fd = FileDescriptor();
+  return result;
+}
+
+}  // namespace
 
 std::string address_towards(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), "9", &hints, &found);
-  TORCH_CHECK(error == 0, "the address of rank 0, ", host, ": ", gai_strerror(error));
+  FSDP_CHECK(error == 0, "the address of rank 0, ", host, ": ", gai_strerror(error));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
     const int fd = socket(a->ai_family, SOCK_DGRAM, 0);
@@ -32,8 +65,23 @@ std::string address_towards(const std::string& host) {
     close(fd);
     if (told) return text;
   }
-  TORCH_CHECK(false, "no network interface leads to the address of rank 0, ", host,
-              "; set GLOO_SOCKET_IFNAME to the interface to use");
+  FSDP_CHECK(false, "no network interface leads to the address of rank 0, ", host,
+             "; set GLOO_SOCKET_IFNAME to the interface to use");
+}
+
+Connection connect_to(const std::string& host, std::uint16_t port, std::chrono::milliseconds time) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int unknown = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  if (unknown != 0) return {FileDescriptor(), EHOSTUNREACH, gai_strerror(unknown)};
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+  Connection result;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    result = connect_to(*a, time);
+    if (result.error == 0) break;
+  }
+  return result;
 }
 
 }  // namespace fsdp::internal

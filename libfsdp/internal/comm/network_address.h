@@ -2,7 +2,11 @@
 // Finds the address by which other ranks reach this one.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <string>
+
+#include "formats/files/file.h"
 
 namespace fsdp::internal {
 
@@ -11,5 +15,14 @@ constexpr const char* kLoopback = "127.0.0.1";
 // Returns this machine's address on the way to `host`, which need not answer: nothing is sent.
 // Throws: c10::Error if `host` is unknown or no interface leads there.
 std::string address_towards(const std::string& host);
+
+struct Connection {
+  formats::FileDescriptor fd;  // none if the connection failed:
+  int error = 0;               // an errno
+  std::string unknown;         // why the host has no address, if it has none
+};
+
+// Connects to a port, and waits for each address of the host for up to `time`.
+Connection connect_to(const std::string& host, std::uint16_t port, std::chrono::milliseconds time);
 
 }  // namespace fsdp::internal

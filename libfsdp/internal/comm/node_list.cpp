@@ -6,6 +6,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -44,7 +46,7 @@ class ListParser {
 
  private:
   void require(bool ok) const {
-    TORCH_CHECK(ok, variable_, ": cannot read '", text_, "' at character ", at_ + 1);
+    FSDP_CHECK(ok, variable_, ": cannot read '", text_, "' at character ", at_ + 1);
   }
 
   bool take(char c) {

@@ -21,6 +21,8 @@
 #include <c10/util/Exception.h>
 #include <climits>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -85,8 +87,8 @@ OfferBoard::OfferBoard(int size)
       descriptor_(::memfd_create("fsdp-offers", MFD_CLOEXEC)),
       address_{::getpid(), descriptor_.get(), new_secret()} {
   const auto bytes = static_cast<off_t>(sizeof(Slot)) * size;
-  TORCH_CHECK(descriptor_.get() >= 0 && ::ftruncate(descriptor_.get(), bytes) == 0,
-              "no memory to share with the other ranks of this host: ", std::strerror(errno));
+  FSDP_CHECK(descriptor_.get() >= 0 && ::ftruncate(descriptor_.get(), bytes) == 0,
+             "no memory to share with the other ranks of this host: ", std::strerror(errno));
   map(descriptor_.get());
   for (int rank = 0; rank < size; ++rank) new (&slot(rank)) Slot;
   sit_down();
@@ -97,12 +99,12 @@ OfferBoard::OfferBoard(const Address& address, int rank, int size)
   const std::string path =
       "/proc/" + std::to_string(address.process) + "/fd/" + std::to_string(address.descriptor);
   const formats::FileDescriptor there(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  TORCH_CHECK(there.get() >= 0, "cannot open ", path, ": ", std::strerror(errno));
+  FSDP_CHECK(there.get() >= 0, "cannot open ", path, ": ", std::strerror(errno));
   // Whatever has this name here may be something else.
-  TORCH_CHECK(::lseek(there.get(), 0, SEEK_END) == static_cast<off_t>(sizeof(Slot)) * size, path,
-              " is not what rank 0 shares");
+  FSDP_CHECK(::lseek(there.get(), 0, SEEK_END) == static_cast<off_t>(sizeof(Slot)) * size, path,
+             " is not what rank 0 shares");
   map(there.get());
-  TORCH_CHECK(slot(0).secret == address.secret, path, " is not what rank 0 shares");
+  FSDP_CHECK(slot(0).secret == address.secret, path, " is not what rank 0 shares");
   sit_down();
 }
 
@@ -115,7 +117,7 @@ OfferBoard::~OfferBoard() {
 void OfferBoard::map(int descriptor) {
   void* const memory = ::mmap(nullptr, sizeof(Slot) * static_cast<std::size_t>(size_),
                               PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  TORCH_CHECK(memory != MAP_FAILED, "cannot map what ranks share: ", std::strerror(errno));
+  FSDP_CHECK(memory != MAP_FAILED, "cannot map what ranks share: ", std::strerror(errno));
   memory_ = memory;
 }
 
@@ -149,8 +151,8 @@ bool OfferBoard::can_read_all() const noexcept {
 std::uint64_t OfferBoard::offer(const void* data, std::int64_t bytes) {
   Slot& own = slot(rank_);
   const std::uint64_t number = own.offered.load(std::memory_order_relaxed) + 1;
-  TORCH_CHECK(number <= kPlaces || all_took(number - kPlaces), "more than ", kPlaces,
-              " collectives that other ranks have not taken part in");
+  FSDP_CHECK(number <= kPlaces || all_took(number - kPlaces), "more than ", kPlaces,
+             " collectives that other ranks have not taken part in");
   Offer& offer = place(rank_, number);
   offer.address = reinterpret_cast<std::uint64_t>(data);
   offer.bytes = bytes;

@@ -6,6 +6,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 
 OfferWork::OfferWork(std::shared_ptr<OfferBoard> board, at::Tensor input, std::int64_t from)
@@ -33,11 +35,11 @@ bool OfferWork::wait(std::chrono::milliseconds timeout) {
   const bool done = board_->wait(
       [&] { return has_left_ ? board_->all_took(number_) : board_->all_offered(number_); },
       deadline);
-  TORCH_CHECK(done, "not done within ", timeout.count(), " ms");
+  FSDP_CHECK(done, "not done within ", timeout.count(), " ms");
   if (!has_left_) {
     const int other = board_->of_another_size(number_);
-    TORCH_CHECK(other < 0, "rank ", other, " of the group brings another number of bytes than the ",
-                input_.nbytes(), " of this rank");
+    FSDP_CHECK(other < 0, "rank ", other, " of the group brings another number of bytes than the ",
+               input_.nbytes(), " of this rank");
   }
   return true;
 }

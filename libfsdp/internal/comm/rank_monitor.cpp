@@ -10,7 +10,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/rank_note.h"
 #include "libfsdp/internal/comm/store_client.h"
 
@@ -189,7 +189,7 @@ class StoreMonitor final : public RankMonitor {
         auto note = decode_rank_note({reinterpret_cast<const char*>(text.data()), text.size()});
         if (note.left || note.failed) return;
         // Writes it on that rank's behalf, because it will not write again.
-        note.failed = true;
+        note.failed = note.left = true;
         note.message = "its process has ended: it was killed, crashed, or left without a word";
         store.set(key, encode(note));
         board->tell(store, 1);
@@ -208,6 +208,14 @@ class StoreMonitor final : public RankMonitor {
       return causes.empty() ? symptoms() : causes;
     } catch (const std::exception& error) {
       return message_of(error);
+    }
+  }
+
+  bool server_has_ended() noexcept override {
+    try {
+      return client_->gone();
+    } catch (const std::exception&) {
+      return false;  // out of memory: nothing was found out
     }
   }
 
@@ -402,6 +410,7 @@ class LoneMonitor final : public RankMonitor {
   void watch() noexcept override {}
   void ended(int) noexcept override {}
   std::optional<std::string> suspects() noexcept override { return std::nullopt; }
+  bool server_has_ended() noexcept override { return false; }
   bool has_ended(int) noexcept override { return false; }
   void linger() noexcept override {}
 };

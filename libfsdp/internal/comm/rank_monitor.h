@@ -57,6 +57,8 @@ class RankMonitor {
   // For threads that wait for long: as diagnosis(), but only from what is known already, so it
   // takes no time. nullopt until watch() has made the monitor read the others for some seconds.
   virtual std::optional<std::string> suspects() noexcept = 0;
+  // Returns whether the process that serves the store has ended, see StoreClient::gone().
+  virtual bool server_has_ended() noexcept = 0;
   // Returns whether a rank left its group, as far as a watching rank knows.
   virtual bool has_ended(int global_rank) noexcept = 0;
   // For the rank that serves the store, when it ends.  If it failed or lost others, returns once

@@ -13,7 +13,7 @@
 
 #include <c10/util/Exception.h>
 
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 namespace {
@@ -53,14 +53,14 @@ std::string described(const Newcomer& who) {
 
 // Compares a rank with one that came before it.
 void check_agreement(const Newcomer& first, const Newcomer& other) {
-  TORCH_CHECK(first.world_size == other.world_size, described(first),
-              " was started with a world size of ", first.world_size, ", but ", described(other),
-              " with ", other.world_size);
-  TORCH_CHECK(first.backend == other.backend, described(first), " was started with backend ",
-              first.backend, ", but ", described(other), " with ", other.backend);
-  TORCH_CHECK(first.device == other.device, described(first), " was started for devices of type ",
-              first.device, ", but ", described(other), " for ", other.device,
-              ": give every rank a ProcessGroupOptions::device_id of one type");
+  FSDP_CHECK(first.world_size == other.world_size, described(first),
+             " was started with a world size of ", first.world_size, ", but ", described(other),
+             " with ", other.world_size);
+  FSDP_CHECK(first.backend == other.backend, described(first), " was started with backend ",
+             first.backend, ", but ", described(other), " with ", other.backend);
+  FSDP_CHECK(first.device == other.device, described(first), " was started for devices of type ",
+             first.device, ", but ", described(other), " for ", other.device,
+             ": give every rank a ProcessGroupOptions::device_id of one type");
 }
 
 std::string missing_ranks(const std::vector<std::optional<Newcomer>>& came) {
@@ -87,8 +87,8 @@ std::vector<Newcomer> wait_for_all(StoreClient& store, const std::string& key, c
     for (const auto& who : newcomers) {
       check_agreement(newcomers.front(), who);
       auto& place = came.at(static_cast<std::size_t>(who.rank));
-      TORCH_CHECK(!place, "rank ", who.rank, " came twice, from ", place->host, " and from ",
-                  who.host, ": each process needs a rank of its own");
+      FSDP_CHECK(!place, "rank ", who.rank, " came twice, from ", place->host, " and from ",
+                 who.host, ": each process needs a rank of its own");
       place = who;
     }
     if (newcomers.size() == came.size()) {

@@ -6,7 +6,7 @@
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 namespace {
@@ -16,6 +16,8 @@ constexpr std::chrono::milliseconds kPeriod(1000);
 constexpr std::chrono::milliseconds kServerFarewell(1000);
 // No answer is expected sooner than this, even if the deadline is near.
 constexpr std::chrono::milliseconds kShortestWait(2000);
+// An answer that takes this long makes one find out whether the server is there.
+constexpr std::chrono::milliseconds kSlowAnswer(1500);
 
 }  // namespace
 
@@ -35,6 +37,7 @@ struct StoreClient::Shared {
   Request repeated;
   Clock::time_point next_repeat;
   std::optional<Clock::time_point> busy_since;
+  std::function<bool()> server_has_ended;  // may be null
   bool gone = false;
   bool stop = false;
   bool ended = false;
@@ -113,15 +116,27 @@ void StoreClient::ask(Request request, Clock::time_point deadline) {
   shared_->waiting.push_back(asked);
   shared_->changed.notify_all();
   const auto began = Clock::now();
-  const bool done = shared_->changed.wait_until(lock, std::max(deadline, began + kShortestWait),
-                                                [&] { return asked->done; });
+  const auto end = std::max(deadline, began + kShortestWait);
+  const auto answered = [&](Clock::time_point until) {
+    return shared_->changed.wait_until(lock, std::min(until, end), [&] { return asked->done; });
+  };
+  bool done = false;
+  bool ended = false;
+  while (!done && !ended && Clock::now() < end) {
+    done = answered(Clock::now() + kPeriod);
+    if (done) break;
+    lock.unlock();
+    ended = gone();
+    lock.lock();
+    done = asked->done;
+  }
   const std::string& server = shared_->served_by;
-  if (!done) {
+  if (!done && !ended) {
     const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - began);
     throw_peer_error("the store of " + server + " has not answered for " + duration_text(waited) +
                      ": " + server + " is stopped or out of reach");
   }
-  if (asked->failed) {
+  if (!done || asked->failed) {
     throw_peer_error("the store of " + server + " is gone: " + server + " has ended");
   }
 }
@@ -191,9 +206,23 @@ const std::string& StoreClient::served_by() const noexcept {
   return shared_->served_by;
 }
 
-bool StoreClient::gone() const {
+void StoreClient::find_out_by(std::function<bool()> server_has_ended) {
   const std::lock_guard lock(shared_->mutex);
-  return shared_->gone;
+  shared_->server_has_ended = std::move(server_has_ended);
+}
+
+bool StoreClient::gone() const {
+  std::function<bool()> ask;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->gone) return true;
+    if (!shared_->busy_since || Clock::now() - *shared_->busy_since < kSlowAnswer) return false;
+    ask = shared_->server_has_ended;
+  }
+  if (!ask || !ask()) return false;
+  const std::lock_guard lock(shared_->mutex);
+  shared_->gone = true;
+  return true;
 }
 
 std::chrono::milliseconds StoreClient::silence() const {

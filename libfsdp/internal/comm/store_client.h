@@ -58,7 +58,11 @@ class StoreClient {
   void repeat(Request request);
 
   const std::string& served_by() const noexcept;
-  // Returns whether the connection broke: the process that served the store has ended.
+  // Tells how to find out, where the store does not answer, whether the process that serves it has
+  // ended: a child of that process may keep the connection.  It may take a second.
+  void find_out_by(std::function<bool()> server_has_ended);
+  // Returns whether the process that served the store has ended: the connection broke, or the store
+  // does not answer and that was found out.
   bool gone() const;
   // Returns for how long the current request has had no answer.
   std::chrono::milliseconds silence() const;

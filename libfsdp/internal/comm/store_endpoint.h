@@ -23,7 +23,8 @@ struct StoreEndpoint {
 // Returns the TCPStore at that address: served by rank 0, or by torchrun's agent if
 // TORCHELASTIC_USE_AGENT_STORE says so.  A process serves a port once, for all its groups, until it
 // ends, so that groups can follow one another.
-// Throws: c10::Error if rank 0 cannot serve the port; PeerError if nothing answers there.
+// Throws: c10::Error if rank 0 cannot serve the port, or the host is not known; PeerError if
+// nothing answers there, or something that is not a store.
 StoreEndpoint store_endpoint(const std::string& addr, std::uint16_t port, int rank,
                              std::chrono::milliseconds timeout);
 

@@ -16,7 +16,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/agree.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/construction/materialization.h"
 #include "libfsdp/internal/construction/rank_0_values.h"
 #include "libfsdp/meta_device.h"
@@ -166,13 +166,13 @@ class Construction {
       const auto* const tensor = item.value().unsafeGetTensorImpl();
       if (ignored_.tensors.count(tensor) != 0) continue;
       const auto known = parameters_.find(tensor);
-      TORCH_CHECK(known != parameters_.end(), "parameter '", item.key(),
-                  "' was registered by what initializes a module (param_init_fn, "
-                  "reset_parameters), when the parameters had been divided into units already: "
-                  "register it before");
-      TORCH_CHECK(still_taken(*known->second), "parameter '", item.key(),
-                  "' was given other memory after it was sharded: what initializes a module "
-                  "(param_init_fn, reset_parameters) writes only the parameters of that module");
+      FSDP_CHECK(known != parameters_.end(), "parameter '", item.key(),
+                 "' was registered by what initializes a module (param_init_fn, "
+                 "reset_parameters), when the parameters had been divided into units already: "
+                 "register it before");
+      FSDP_CHECK(still_taken(*known->second), "parameter '", item.key(),
+                 "' was given other memory after it was sharded: what initializes a module "
+                 "(param_init_fn, reset_parameters) writes only the parameters of that module");
     }
   }
 
@@ -182,15 +182,15 @@ class Construction {
     const c10::IntArrayRef shape = parameter.layout.shape;
     const c10::ScalarType dtype = parameter.unit->groups[parameter.group].dtype;
     if (full.sizes() != shape || full.scalar_type() != dtype) {
-      TORCH_CHECK(has_failed_, "parameter '", parameter.name(), "' was ", dtype, " ", shape,
-                  " on the meta device, but its initialization made it ", full.scalar_type(), " ",
-                  full.sizes());
+      FSDP_CHECK(has_failed_, "parameter '", parameter.name(), "' was ", dtype, " ", shape,
+                 " on the meta device, but its initialization made it ", full.scalar_type(), " ",
+                 full.sizes());
       full.set_data(at::empty(shape, at::TensorOptions().dtype(dtype).device(device_)));
     }
-    TORCH_CHECK(has_failed_ || full.requires_grad() == parameter.trainable, "parameter '",
-                parameter.name(), "' ", parameter.trainable ? "required" : "did not require",
-                " a gradient on the meta device, but its initialization changed that: freeze "
-                "parameters before");
+    FSDP_CHECK(has_failed_ || full.requires_grad() == parameter.trainable, "parameter '",
+               parameter.name(), "' ", parameter.trainable ? "required" : "did not require",
+               " a gradient on the meta device, but its initialization changed that: freeze "
+               "parameters before");
     waiting_.erase(full.unsafeGetTensorImpl());
     if (full.device() != device_) full.set_data(full.to(device_));
     whole_.push_back(&parameter);

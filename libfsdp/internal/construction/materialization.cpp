@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <torch/nn/modules.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/meta_device.h"
 
 namespace fsdp::internal {
@@ -122,9 +123,9 @@ class Materializer {
   void initialize_by_function(nn::Module& module, const std::string& path) const {
     how_.param_init_fn(module);
     const auto left = own_meta_tensors(module);
-    TORCH_CHECK(left.empty(), "param_init_fn: expected no meta tensors after it ran, found '",
-                left.empty() ? "" : left.front().name, "' of ", described(module, path),
-                ": give it memory by fsdp::to_empty(module, device, false) and then values");
+    FSDP_CHECK(left.empty(), "param_init_fn: expected no meta tensors after it ran, found '",
+               left.empty() ? "" : left.front().name, "' of ", described(module, path),
+               ": give it memory by fsdp::to_empty(module, device, false) and then values");
   }
 
   void initialize_by_reset(nn::Module& module, const std::string& path,
@@ -132,11 +133,11 @@ class Materializer {
     to_empty(module, how_.device, /*recurse=*/false);
     std::vector<std::int64_t> versions;
     for (const auto& own : tensors) versions.push_back(own.tensor._version());
-    TORCH_CHECK(reset(module),
-                "meta device: expected a module of torch::nn, or one that derives "
-                "from fsdp::ResetParameters, found ",
-                described(module, path), " with '", tensors.front().name,
-                "': set FsdpOptions::param_init_fn to initialize it");
+    FSDP_CHECK(reset(module),
+               "meta device: expected a module of torch::nn, or one that derives "
+               "from fsdp::ResetParameters, found ",
+               described(module, path), " with '", tensors.front().name,
+               "': set FsdpOptions::param_init_fn to initialize it");
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       auto& tensor = tensors[i].tensor;
       if (tensor._version() != versions[i]) continue;
@@ -144,9 +145,9 @@ class Materializer {
       // Only state dicts read it.
       const bool is_only_registered =
           tensor.use_count() == 2 + static_cast<std::size_t>(how_.kept(tensor));
-      TORCH_CHECK(is_only_registered, "meta device: expected reset_parameters() of ",
-                  described(module, path), " to write '", tensors[i].name,
-                  "', found it untouched: set FsdpOptions::param_init_fn to initialize it");
+      FSDP_CHECK(is_only_registered, "meta device: expected reset_parameters() of ",
+                 described(module, path), " to write '", tensors[i].name,
+                 "', found it untouched: set FsdpOptions::param_init_fn to initialize it");
       const at::NoGradGuard no_grad;
       tensor.zero_();
     }
@@ -161,7 +162,7 @@ class Materializer {
 }  // namespace
 
 void run(const Materialization& materialization, nn::Module& root) {
-  TORCH_CHECK(
+  FSDP_CHECK(
       !meta_factories_active(),
       "meta device: expected the MetaDevice scope to have ended before the module is sharded "
       "or materialized, found it open: what is made from now on needs memory");

@@ -10,10 +10,12 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "libfsdp/internal/comm/device_wait.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/engine/gather.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/own_work.h"
+#include "libfsdp/internal/engine/shard_tensor.h"
 #include "libfsdp/internal/engine/written_parameters.h"
 
 namespace fsdp::internal {
@@ -55,10 +57,13 @@ Engine::Engine(FsdpOptions options, std::shared_ptr<ProcessGroup> shard_group,
     take_over(*unit, /*observed=*/!unit->always_unsharded);
     if (unit->always_unsharded) make_unsharded(*unit);
     for (const auto& parameter : unit->parameters) {
-      if (parameter->trainable) hook_gradients(*parameter);
+      hook_gradients(*parameter);
+      set_owner(parameter->shard, life_);
     }
+    for (const FlatGroup& group : unit->groups) set_owner(group.flat, life_);
   }
   gradient_stream_ = streams_.id(Lane::kCompute);
+  let_go_of_parameters();
 }
 
 Engine::~Engine() {
@@ -97,29 +102,35 @@ void Engine::trace_compute(const Unit* unit, Phase phase) {
 }
 
 void Engine::set_comm_hook(CommHook hook) {
-  TORCH_CHECK(!reduce_context_.hook, "a communication hook is registered already");
-  TORCH_CHECK(!replicate_group_ || shard_group_->size() == 1,
-              "a communication hook cannot be registered for a hybrid sharding strategy");
+  FSDP_CHECK(!reduce_context_.hook, "a communication hook is registered already");
+  FSDP_CHECK(options_.sharding_strategy != ShardingStrategy::kHybridShard &&
+                 options_.sharding_strategy != ShardingStrategy::kHybridShardZero2,
+             "a communication hook cannot be registered for a hybrid sharding strategy");
+  FSDP_CHECK(!has_run_,
+             "a communication hook is registered after a forward: register it right after the "
+             "module is wrapped, so that every gradient goes through it");
   reduce_context_.hook = std::move(hook);
 }
 
 // ---- forward
 
 void Engine::begin_forward() {
-  TORCH_CHECK(!summoned_, "forward inside summon_full_params: end its scope first");
-  TORCH_CHECK(torch::autograd::get_current_graph_task_id() == -1,
-              "forward of a sharded module inside a backward: recompute parts of a module with "
-              "fsdp::checkpoint instead");
-  TORCH_CHECK(!in_forward_.exchange(true),
-              "forward of a sharded module inside its own forward, or in two threads at once: it "
-              "gathers and frees one set of parameters; call it in one thread, one call after the "
-              "other");
+  FSDP_CHECK(!summoned_, "forward inside summon_full_params: end its scope first");
+  FSDP_CHECK(torch::autograd::get_current_graph_task_id() == -1,
+             "forward of a sharded module inside a backward: recompute parts of a module with "
+             "fsdp::checkpoint instead");
+  FSDP_CHECK(!in_forward_.exchange(true),
+             "forward of a sharded module inside its own forward, or in two threads at once: it "
+             "gathers and frees one set of parameters; call it in one thread, one call after the "
+             "other");
   try {
     const std::lock_guard lock(mutex_);
     streams_.follow_caller();
-    TORCH_CHECK(spoiled_.empty(), spoiled_);
+    FSDP_CHECK(spoiled_.empty(), spoiled_);
     if (!graph_tasks_.empty()) drop_backward();
     check_taken();
+    check_untouched();
+    follow_freezing();
     follow_with_gradients();
     thread_ = std::this_thread::get_id();
     if (failed_) options_.process_group->monitor().recovered();
@@ -136,6 +147,7 @@ void Engine::begin_forward() {
         parameter->replaced_at.reset();
       }
     }
+    has_run_ = true;
     current_ = nullptr;
     previous_ = nullptr;
     streams_.order(Lane::kCompute, Lane::kUnshard);
@@ -149,9 +161,9 @@ void Engine::end_forward() {
   const std::lock_guard lock(mutex_);
   streams_.follow_caller();
   check_taken(/*replaceable=*/true);
-  TORCH_CHECK(strangers_ == 0,
-              "forward of a sharded module ends while another thread uses its "
-              "parameters: wait for the thread in forward");
+  FSDP_CHECK(strangers_ == 0,
+             "forward of a sharded module ends while another thread uses its "
+             "parameters: wait for the thread in forward");
   in_forward_ = false;
   current_ = nullptr;
   trace_compute(nullptr, Phase::kForward);
@@ -165,6 +177,8 @@ void Engine::end_forward() {
     if (reshard_unused()) settle_shards(Lane::kUnshard);
   }
   take_replacements();
+  follow_freezing();
+  let_go_of_parameters();
 }
 
 void Engine::abandon_forward(const char* what) noexcept {
@@ -184,6 +198,7 @@ void Engine::abandon_forward(const char* what) noexcept {
     forget_written(*unit);
   }
   keep_replacements();
+  let_go_of_parameters();
 }
 
 // A backward that threw ran none of its callbacks.
@@ -215,14 +230,15 @@ void Engine::forget_order() noexcept {
 // ---- outside of a step
 
 void Engine::begin_summon(const char* what) {
-  TORCH_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1, what,
-              " inside forward or backward");
-  TORCH_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
+  FSDP_CHECK(!in_forward_ && torch::autograd::get_current_graph_task_id() == -1, what,
+             " inside forward or backward");
+  FSDP_CHECK(!summoned_.exchange(true), what, " inside summon_full_params");
   try {
     const std::lock_guard lock(mutex_);
     streams_.follow_caller();
     if (!graph_tasks_.empty()) drop_backward();
     check_taken();
+    check_untouched();
     reshard_all();
     settle_shards(Lane::kUnshard);
     keep_units_ = false;
@@ -230,6 +246,11 @@ void Engine::begin_summon(const char* what) {
     summoned_ = false;
     throw;
   }
+}
+
+void Engine::end_summon() noexcept {
+  let_go_of_parameters();
+  summoned_ = false;
 }
 
 void Engine::zero_grad(bool set_to_none) {
@@ -246,9 +267,9 @@ void Engine::zero_grad(bool set_to_none) {
 void Engine::require_reduced(const char* what) const {
   for (const auto& unit : units_) {
     const Parameter* const parameter = first_kept(*unit);
-    TORCH_CHECK(parameter == nullptr, what, ": the gradient of parameter '", parameter->name(),
-                "' is not reduced yet: its last backward ran without synchronization (NoSync); run "
-                "a backward outside of NoSync before");
+    FSDP_CHECK(parameter == nullptr, what, ": the gradient of parameter '", parameter->name(),
+               "' is not reduced yet: its last backward ran without synchronization (NoSync); run "
+               "a backward outside of NoSync before");
   }
 }
 

@@ -91,6 +91,9 @@ class Engine {
   // Throws: c10::Error outside forward, backward and summon_full_params, and in another thread than
   // the forward's.
   bool use(const std::vector<Unit*>& units);
+  // Returns whether parameters can be read at their shards, which are whole: NO_SHARD, outside of
+  // forward and backward.
+  bool reads_shards() const noexcept;
   void end_use(bool own) noexcept { --(own ? kernels_ : strangers_); }
   // The operator `writer` has written the unsharded parameter, see written_parameters.h.
   // Throws: c10::Error if the shard cannot take the written values.
@@ -114,7 +117,7 @@ class Engine {
   // has memory beyond its shards.  `what` names the caller's action, for errors.
   // Throws: c10::Error inside forward or backward, or if a summon is in progress already.
   void begin_summon(const char* what);
-  void end_summon() noexcept { summoned_ = false; }
+  void end_summon() noexcept;
   // A parameter's tensor was replaced temporarily: autograd's nodes may be new ones.
   void hook_gradients(Parameter& parameter);
 
@@ -134,6 +137,12 @@ class Engine {
 
   // `replaceable`: accept another tensor in a parameter's place if its values can be taken.
   void check_taken(bool replaceable = false) const;
+  // Throws: c10::Error if something wrote a parameter that has no memory, or put a hook on a shard,
+  // since the library let go of it.
+  void check_untouched() const;
+  void let_go_of_parameters() noexcept;
+  // See Note [freezing] in freezing.h.
+  void follow_freezing();
   // Takes the values of such tensors, and restores the parameters' own tensors.
   void take_replacements();
   void keep_replacements() noexcept;
@@ -203,6 +212,7 @@ class Engine {
   c10::StreamId gradient_stream_ = 0;
   bool keep_units_ = false;  // no_sync with a strategy that keeps units: they outlive the backward
   bool failed_ = false;      // other ranks were told of it
+  bool has_run_ = false;     // a forward has begun
   // The unit the last operator used, unsharded; further operators on it need nothing.
   std::atomic<Unit*> current_ = nullptr;
   std::atomic<int> current_task_ = -1;  // the graph task it was used in

@@ -13,7 +13,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
@@ -78,6 +78,7 @@ struct AfterGradient : torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 void Engine::hook_gradients(Parameter& parameter) {
+  if (!parameter.full.requires_grad()) return;
   const c10::InferenceMode no_inference(false);
   const at::AutoGradMode grad(true);
   auto accumulator = torch::autograd::impl::grad_accumulator(parameter.full);
@@ -94,7 +95,6 @@ void Engine::follow_with_gradients() {
   gradient_stream_ = streams_.id(Lane::kCompute);
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters) {
-      if (!parameter->trainable) continue;
       parameter->accumulator.reset();
       hook_gradients(*parameter);
     }
@@ -114,12 +114,16 @@ void Engine::begin_backward(int graph_task) {
     if (failed_) options_.process_group->monitor().recovered();
     failed_ = false;
   }
+  const auto task = std::make_shared<TaskEnd>(life_, graph_task);
+  torch::autograd::Engine::get_default_engine().queue_callback([task] { task->reached(); });
+  if (graph_tasks_.size() == 1) follow_freezing();
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   const auto* infos = torch::autograd::get_current_graph_task_exec_info();
   for (const auto& unit : units_) {
     for (const auto& parameter : unit->parameters) {
       torch::autograd::Node* node = parameter->accumulator.get();
-      if (node == nullptr || nodes == nullptr || nodes->count(node) == 0) continue;
+      if (!parameter->trainable || node == nullptr || nodes == nullptr || nodes->count(node) == 0)
+        continue;
       if (infos != nullptr && !infos->empty()) {
         // autograd::grad: only nodes that lead to its inputs are computed.
         const auto info = infos->find(node);
@@ -128,8 +132,6 @@ void Engine::begin_backward(int graph_task) {
       ++unit->expected;
     }
   }
-  const auto task = std::make_shared<TaskEnd>(life_, graph_task);
-  torch::autograd::Engine::get_default_engine().queue_callback([task] { task->reached(); });
 }
 
 // Hides the stand-in, because autograd would add to it.
@@ -142,8 +144,8 @@ void Engine::gradient_ready(Parameter& parameter) {
   streams_.follow_caller();
   enter_backward();
   Unit& unit = *parameter.unit;
-  TORCH_CHECK(!parameter.replaced_at || parameter.replaced_at == unit.version(),
-              changed_since_forward(unit));
+  FSDP_CHECK(!parameter.replaced_at || parameter.replaced_at == unit.version(),
+             changed_since_forward(unit));
   ++unit.ready;
   if (!sync_)
     keep_gradient(parameter);
@@ -243,6 +245,7 @@ void Engine::end_backward(int graph_task) {
   previous_ = nullptr;
   check_taken(/*replaceable=*/true);
   take_replacements();
+  let_go_of_parameters();
 }
 
 void Engine::drop_backward() noexcept {
@@ -252,6 +255,7 @@ void Engine::drop_backward() noexcept {
   let_gathers_read();
   for (const auto& unit : units_) forget_written(*unit);
   keep_replacements();
+  let_go_of_parameters();
   current_ = nullptr;
   previous_ = nullptr;
 }

@@ -9,9 +9,15 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "libfsdp/internal/comm/device_wait.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/engine.h"
 
 namespace fsdp::internal {
+
+bool Engine::reads_shards() const noexcept {
+  return options_.sharding_strategy == ShardingStrategy::kNoShard && !in_forward_ &&
+         torch::autograd::get_current_graph_task_id() == -1;
+}
 
 bool Engine::use(const std::vector<Unit*>& units) {
   const int task = torch::autograd::get_current_graph_task_id();
@@ -23,11 +29,11 @@ bool Engine::use(const std::vector<Unit*>& units) {
   }
   const std::lock_guard lock(mutex_);
   const Phase phase = task == -1 ? Phase::kForward : Phase::kBackward;
-  TORCH_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '",
-              units.front()->name,
-              "' is used outside of forward and backward of its sharded module, where it has no "
-              "memory; read or write parameters inside summon_full_params, and call submodules "
-              "through the forward of the module that was wrapped");
+  FSDP_CHECK(phase == Phase::kBackward || in_forward_, "a parameter of unit '", units.front()->name,
+             "' is used outside of forward and backward of its sharded module, where it has no "
+             "memory; read or write parameters inside summon_full_params",
+             reads_shards() ? " or a NoGradGuard" : "",
+             ", and call submodules through the forward of the module that was wrapped");
   const auto two_threads = [&] {
     return c10::str("parameters of unit '", units.front()->name, "' (", units.front()->first_name(),
                     ") are used in another thread than the one that called forward: ranks would "
@@ -38,11 +44,11 @@ bool Engine::use(const std::vector<Unit*>& units) {
         kernels_ > 0 && std::all_of(units.begin(), units.end(), [](const Unit* unit) {
           return unit->state == UnitState::kUnsharded;
         });
-    TORCH_CHECK(read_by_a_kernel, two_threads());
+    FSDP_CHECK(read_by_a_kernel, two_threads());
     ++strangers_;
     return false;
   }
-  TORCH_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
+  FSDP_CHECK(phase == Phase::kBackward || strangers_ == 0, two_threads());
   streams_.follow_caller();
   if (phase == Phase::kBackward) enter_backward();
   ++stats_.uses;

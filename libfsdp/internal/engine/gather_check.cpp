@@ -10,6 +10,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 namespace {
@@ -33,19 +34,18 @@ void GatherChecks::check(const Unit& unit, const char* trailer, std::int64_t str
     const Trailer theirs = trailer_of_rank(rank);
     const std::int64_t id = theirs.unit_id;
     const bool known = id >= 0 && id < static_cast<std::int64_t>(all_.size());
-    TORCH_CHECK(id == unit.id, "rank ", group_->global_rank(rank), " gathers ",
-                known ? "'" + all_[static_cast<std::size_t>(id)]->name + "'" : "something else",
-                " where this rank gathers '", unit.name,
-                "': the ranks run different operators, but every rank must use the units of the "
-                "module in one order");
-    TORCH_CHECK(theirs.written == written, "forward of rank ", group_->global_rank(rank),
-                " wrote other values than that of this rank to parameters of unit '", unit.name,
-                "'",
-                unit.last_written == nullptr ? std::string()
-                                             : ", here '" + unit.last_written->name() + "' last",
-                ": each rank keeps its rows of what it writes, so that what forward writes to a "
-                "parameter must not depend on the rank or on its data; leave such parameters "
-                "whole with ignored_states");
+    FSDP_CHECK(id == unit.id, "rank ", group_->global_rank(rank), " gathers ",
+               known ? "'" + all_[static_cast<std::size_t>(id)]->name + "'" : "something else",
+               " where this rank gathers '", unit.name,
+               "': the ranks run different operators, but every rank must use the units of the "
+               "module in one order");
+    FSDP_CHECK(theirs.written == written, "forward of rank ", group_->global_rank(rank),
+               " wrote other values than that of this rank to parameters of unit '", unit.name, "'",
+               unit.last_written == nullptr ? std::string()
+                                            : ", here '" + unit.last_written->name() + "' last",
+               ": each rank keeps its rows of what it writes, so that what forward writes to a "
+               "parameter must not depend on the rank or on its data; leave such parameters "
+               "whole with ignored_states");
   }
 }
 

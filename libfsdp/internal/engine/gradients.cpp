@@ -2,13 +2,16 @@
 #include "libfsdp/internal/engine/gradients.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <ATen/Functions.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/dispatch_key.h"
 #include "libfsdp/internal/engine/own_work.h"
 
@@ -136,12 +139,23 @@ void put_back(at::Tensor& reduced, at::Tensor& aside) noexcept {
   reduced = std::exchange(aside, {});
 }
 
-void clear(at::Tensor& gradient, bool set_to_none) {
-  if (!gradient.defined()) return;
+// Nothing of the flat gradient is unreduced any more: shows the reduced one, zeros if there is
+// none.
+void show_reduced(FlatGroup& group) {
+  if (stand_in_of(group.flat.grad()) == nullptr) return;
+  if (!group.aside.defined()) group.aside = at::zeros_like(group.flat);
+  put_back(group.flat.mutable_grad(), group.aside);
+}
+
+// `kept`: there is a gradient that is not reduced.
+void clear(const at::Tensor& shard, bool set_to_none, bool kept) {
+  at::Tensor& gradient = shard.mutable_grad();
   if (set_to_none)
     gradient.reset();
-  else
+  else if (gradient.defined())
     gradient.zero_();
+  else if (kept)
+    gradient = at::zeros_like(shard);
 }
 
 }  // namespace
@@ -186,15 +200,15 @@ void make_zero(const StandIn& stand_in) {
     const at::Tensor& gradient = flat.flat.grad();
     const at::Tensor& reduced = stand_in_of(gradient) != nullptr ? flat.aside : gradient;
     if (reduced.defined()) segment(reduced, parameter).zero_();
+    if (std::none_of(flat.parameters.begin(), flat.parameters.end(),
+                     [](const Parameter* other) { return other->kept.defined(); }))
+      show_reduced(flat);
     return;
   }
   if (group != nullptr) {
     for (Parameter* parameter : group->parameters) drop_kept(*parameter);
-    if (group->aside.defined())
-      group->aside.zero_();
-    else
-      group->aside = at::zeros_like(group->flat);
-    put_back(group->flat.mutable_grad(), group->aside);
+    if (group->aside.defined()) group->aside.zero_();
+    show_reduced(*group);
     return;
   }
   Parameter& parameter = *stand_in.parameter;
@@ -209,12 +223,10 @@ void make_zero(const StandIn& stand_in) {
 
 void show_gradients(Unit& unit) {
   for (FlatGroup& group : unit.groups) {
-    if (group.trainable_numel == 0) continue;
     if (unit.flat && std::any_of(group.parameters.begin(), group.parameters.end(),
                                  [](const Parameter* p) { return p->kept.defined(); }))
       set_aside(group.flat.mutable_grad(), group.aside, group.flat, {nullptr, &group, false});
     for (Parameter* parameter : group.parameters) {
-      if (!parameter->trainable) continue;
       if (!unit.flat && parameter->kept.defined())
         set_aside(parameter->shard.mutable_grad(), parameter->aside, parameter->shard,
                   {parameter, nullptr, false});
@@ -238,10 +250,10 @@ void hide_from_module(Parameter& parameter) noexcept {
 }
 
 void check_dense(const Parameter& parameter, const at::Tensor& gradient) {
-  TORCH_CHECK(gradient.layout() == at::kStrided, "parameter '", parameter.name(), "' has a ",
-              gradient.layout(),
-              " gradient, but only dense ones can be reduced; build its module "
-              "with sparse(false), or ignore it with ignored_states");
+  FSDP_CHECK(gradient.layout() == at::kStrided, "parameter '", parameter.name(), "' has a ",
+             gradient.layout(),
+             " gradient, but only dense ones can be reduced; build its module "
+             "with sparse(false), or ignore it with ignored_states");
 }
 
 void keep_gradient(Parameter& parameter) {
@@ -267,12 +279,16 @@ void take_back_reduced(FlatGroup& group, bool flat) noexcept {
 void zero_gradients(Unit& unit, bool set_to_none) {
   const OwnWork own;
   for (FlatGroup& group : unit.groups) {
-    if (group.trainable_numel == 0) continue;
+    std::vector<bool> kept;
+    for (const Parameter* parameter : group.parameters) kept.push_back(parameter->kept.defined());
     take_back_reduced(group, unit.flat);
-    if (unit.flat) clear(group.flat.mutable_grad(), set_to_none);
-    for (Parameter* parameter : group.parameters) {
-      if (!unit.flat && parameter->trainable) clear(parameter->shard.mutable_grad(), set_to_none);
+    if (unit.flat) {
+      const bool any = std::find(kept.begin(), kept.end(), true) != kept.end();
+      clear(group.flat, set_to_none, any);
+      continue;
     }
+    for (std::size_t i = 0; i < group.parameters.size(); ++i)
+      clear(group.parameters[i]->shard, set_to_none, kept[i]);
   }
   show_gradients(unit);
 }

@@ -5,15 +5,17 @@
 
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
 int node_size(const FsdpOptions& options) {
   if (options.node_size) return *options.node_size;
   const auto environment = rank_environment();
-  TORCH_CHECK(environment && environment->local_known,
-              "a hybrid sharding strategy shards inside a node, but no launcher says "
-              "how many ranks one has: set node_size, or give process_group and replicate_group");
+  FSDP_CHECK(environment && environment->local_known,
+             "a hybrid sharding strategy shards inside a node, but no launcher says "
+             "how many ranks one has: set node_size, or give process_group and replicate_group");
   return environment->local_world_size;
 }
 
@@ -23,8 +25,8 @@ Mesh mesh_of(const FsdpOptions& options) {
   const auto& all = options.process_group;
   const bool hybrid = options.sharding_strategy == ShardingStrategy::kHybridShard ||
                       options.sharding_strategy == ShardingStrategy::kHybridShardZero2;
-  TORCH_CHECK(hybrid || !options.replicate_group,
-              "replicate_group is given, but the sharding strategy is not a hybrid one");
+  FSDP_CHECK(hybrid || !options.replicate_group,
+             "replicate_group is given, but the sharding strategy is not a hybrid one");
   if (options.replicate_group)
     return {all, options.replicate_group->size() > 1 ? options.replicate_group : nullptr};
   if (options.sharding_strategy == ShardingStrategy::kNoShard) {
@@ -33,9 +35,9 @@ Mesh mesh_of(const FsdpOptions& options) {
   }
   if (!hybrid) return {all, nullptr};
   const int ranks = node_size(options);
-  TORCH_CHECK(ranks >= 1 && all->size() % ranks == 0,
-              "a hybrid sharding strategy needs whole nodes: ", all->size(),
-              " ranks do not fill nodes of ", ranks);
+  FSDP_CHECK(ranks >= 1 && all->size() % ranks == 0,
+             "a hybrid sharding strategy needs whole nodes: ", all->size(),
+             " ranks do not fill nodes of ", ranks);
   const int node = all->rank() / ranks;
   std::vector<int> inside;
   for (int local = 0; local < ranks; ++local) inside.push_back(node * ranks + local);

@@ -9,7 +9,9 @@
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/dispatch_key.h"
+#include "libfsdp/internal/engine/freezing.h"
 
 namespace fsdp::internal {
 namespace {
@@ -45,15 +47,11 @@ Units empty_units(const torch::nn::Module& module, const FsdpOptions& options,
   if (!options.auto_wrap_policy) return units;
   std::vector<std::string> chosen = unit_names(module, options.auto_wrap_policy, ignored.modules,
                                                options.ignored_states.parameters());
-  const auto left_alone = options.mixed_precision.module_classes_to_ignore
-                              ? options.mixed_precision.module_classes_to_ignore
-                              : is_batch_norm;
-  const bool casting = casts(options.mixed_precision);
   for (const auto& child : module.named_modules("", /*include_self=*/false)) {
     const bool is_ignored = std::find(ignored.modules.begin(), ignored.modules.end(),
                                       child.value().get()) != ignored.modules.end();
     if (is_ignored || of_module.count(child.value().get()) != 0) continue;
-    const bool full_precision = casting && left_alone(*child.value());
+    const bool full_precision = keeps_precision(*child.value(), options);
     if (full_precision || std::find(chosen.begin(), chosen.end(), child.key()) != chosen.end())
       add_unit(units, of_module, *child.value(), child.key()).mixed_precision = !full_precision;
   }
@@ -94,22 +92,22 @@ std::string quoted(const Unit& unit) {
 }
 
 void check_parameter(const std::string& name, const at::Tensor& tensor) {
-  TORCH_CHECK(parameter_of(tensor) == nullptr, "parameter '", name,
-              "' is sharded already: it lies in a module that was wrapped before, alone or inside "
-              "another; wrap the outermost module once, and say by auto_wrap_policy (or wrap()) "
-              "which modules in it are units");
-  TORCH_CHECK(!tensor.key_set().has(internal::interception_key()), "parameter '", name,
-              "' belonged to a sharded module that has been destroyed, and its values with it: "
-              "build the module anew");
-  TORCH_CHECK(tensor.layout() == at::kStrided, "parameter '", name, "' is ", tensor.layout(),
-              ", but only dense parameters can be sharded; ignore it with ignored_states");
-  TORCH_CHECK(tensor.is_floating_point() || tensor.is_complex(), "parameter '", name, "' is ",
-              tensor.scalar_type(),
-              ", but only floating-point and complex parameters can be "
-              "sharded; make it a buffer, or ignore it with ignored_states");
-  TORCH_CHECK(tensor.is_leaf(), "parameter '", name,
-              "' is the result of an operator; register a "
-              "leaf tensor (detach() it first)");
+  FSDP_CHECK(parameter_of(tensor) == nullptr, "parameter '", name,
+             "' is sharded already: it lies in a module that was wrapped before, alone or inside "
+             "another; wrap the outermost module once, and say by auto_wrap_policy (or wrap()) "
+             "which modules in it are units");
+  FSDP_CHECK(!tensor.key_set().has(internal::interception_key()), "parameter '", name,
+             "' belonged to a sharded module that has been destroyed, and its values with it: "
+             "build the module anew");
+  FSDP_CHECK(tensor.layout() == at::kStrided, "parameter '", name, "' is ", tensor.layout(),
+             ", but only dense parameters can be sharded; ignore it with ignored_states");
+  FSDP_CHECK(tensor.is_floating_point() || tensor.is_complex(), "parameter '", name, "' is ",
+             tensor.scalar_type(),
+             ", but only floating-point and complex parameters can be "
+             "sharded; make it a buffer, or ignore it with ignored_states");
+  FSDP_CHECK(tensor.is_leaf(), "parameter '", name,
+             "' is the result of an operator; register a "
+             "leaf tensor (detach() it first)");
 }
 
 void group_by_dtype(Unit& unit, const FsdpOptions& options) {
@@ -132,19 +130,6 @@ void group_by_dtype(Unit& unit, const FsdpOptions& options) {
   }
 }
 
-void check_flat(const Unit& unit) {
-  const auto& parameters = unit.parameters;
-  const auto frozen = std::find_if(parameters.begin(), parameters.end(),
-                                   [](const auto& p) { return !p->trainable; });
-  const auto trainable = std::find_if(parameters.begin(), parameters.end(),
-                                      [](const auto& p) { return p->trainable; });
-  TORCH_CHECK(frozen == parameters.end() || trainable == parameters.end(), quoted(unit),
-              " mixes parameters that require a gradient ('", (*trainable)->name(),
-              "') with frozen ones ('", (*frozen)->name(),
-              "'), which one flat parameter cannot hold: set use_orig_params, or wrap the frozen "
-              "modules as units of their own");
-}
-
 // Drops units without parameters, except the root; their children move to the units around them.
 void drop_empty(Units& units) {
   const auto empty = [](const Unit& unit) {
@@ -158,15 +143,22 @@ void drop_empty(Units& units) {
 
 }  // namespace
 
+bool keeps_precision(const torch::nn::Module& module, const FsdpOptions& options) {
+  const MixedPrecision& precision = options.mixed_precision;
+  if (!options.auto_wrap_policy || !casts(precision)) return false;
+  return precision.module_classes_to_ignore ? precision.module_classes_to_ignore(module)
+                                            : is_batch_norm(module);
+}
+
 Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) {
-  TORCH_CHECK(options.ignored_modules.empty() || options.ignored_states.empty(),
-              "ignored_modules and ignored_states are both given: give at most one of them");
+  FSDP_CHECK(options.ignored_modules.empty() || options.ignored_states.empty(),
+             "ignored_modules and ignored_states are both given: give at most one of them");
   Ignored ignored;
   const bool by_states = options.ignored_modules.empty();
   const char* const option = by_states ? "ignored_states" : "ignored_modules";
   for (const auto& root : by_states ? options.ignored_states.modules() : options.ignored_modules) {
-    TORCH_CHECK(root, option, " holds a null pointer");
-    TORCH_CHECK(root.get() != &module, option, " holds the module that is wrapped");
+    FSDP_CHECK(root, option, " holds a null pointer");
+    FSDP_CHECK(root.get() != &module, option, " holds the module that is wrapped");
     for (const auto& below : root->modules()) ignored.modules.push_back(below.get());
     for (const at::Tensor& tensor : root->parameters())
       ignored.tensors.insert(tensor.unsafeGetTensorImpl());
@@ -176,8 +168,8 @@ Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options) 
   std::unordered_set<const c10::TensorImpl*> own;
   for (const at::Tensor& tensor : module.parameters()) own.insert(tensor.unsafeGetTensorImpl());
   for (const at::Tensor& tensor : options.ignored_states.parameters()) {
-    TORCH_CHECK(own.count(tensor.unsafeGetTensorImpl()) != 0,
-                "ignored_states holds a tensor that is not a parameter of the module");
+    FSDP_CHECK(own.count(tensor.unsafeGetTensorImpl()) != 0,
+               "ignored_states holds a tensor that is not a parameter of the module");
     ignored.tensors.insert(tensor.unsafeGetTensorImpl());
   }
   return ignored;
@@ -197,10 +189,10 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     Unit& unit = finder.innermost(parent_path(name));
     const auto known = seen.find(tensor.unsafeGetTensorImpl());
     if (known != seen.end()) {
-      TORCH_CHECK(known->second->unit == &unit, "parameter '", known->second->name(), "' of ",
-                  quoted(*known->second->unit), " is shared with '", name, "' of ", quoted(unit),
-                  ": shared parameters must lie in one unit; wrap a module that holds both, or "
-                  "neither of them");
+      FSDP_CHECK(known->second->unit == &unit, "parameter '", known->second->name(), "' of ",
+                 quoted(*known->second->unit), " is shared with '", name, "' of ", quoted(unit),
+                 ": shared parameters must lie in one unit; wrap a module that holds both, or "
+                 "neither of them");
       known->second->names.push_back(name);
       continue;
     }
@@ -222,7 +214,7 @@ std::vector<std::unique_ptr<Unit>> units_of(const torch::nn::Module& module,
     unit.id = static_cast<std::int64_t>(id);
     unit.flat = !options.use_orig_params;
     group_by_dtype(unit, options);
-    if (!options.use_orig_params) check_flat(unit);
+    check_flat(unit);
   }
   return units;
 }

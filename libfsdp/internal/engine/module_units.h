@@ -24,6 +24,10 @@ struct Ignored {
 // not a parameter of the module.
 Ignored ignored_by(const torch::nn::Module& module, const FsdpOptions& options);
 
+// Returns whether mixed precision leaves a submodule alone: see
+// MixedPrecision::module_classes_to_ignore.
+bool keeps_precision(const torch::nn::Module& module, const FsdpOptions& options);
+
 // Returns the units, root first, parents before children, with their parameters in the order of the
 // module and grouped by dtype.  They have no memory yet (see lay_out).  A unit without parameters
 // is left out, except the root.

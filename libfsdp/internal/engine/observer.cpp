@@ -14,6 +14,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/dispatch_key.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/gradients.h"
@@ -57,7 +58,7 @@ class SameValues final : public torch::autograd::FunctionPreHook {
     for (const Saved& saved : saved_) {
       const auto life = saved.life.lock();
       if (!life || life->engine == nullptr) continue;
-      TORCH_CHECK(saved.unit->version() == saved.version, changed_since_forward(*saved.unit));
+      FSDP_CHECK(saved.unit->version() == saved.version, changed_since_forward(*saved.unit));
     }
     return gradients;
   }
@@ -113,28 +114,65 @@ ObservedCall::ObservedCall(const c10::OperatorHandle& operation, torch::jit::Sta
   if (stand_in != nullptr) {
     const std::string& name = schema.name();
     const bool zeroes = name == "aten::zero_";
-    TORCH_CHECK(zeroes || name == "aten::detach" || name == "aten::detach_",
-                refusal(*stand_in, "'" + name + "' reads or writes"));
+    FSDP_CHECK(zeroes || name == "aten::detach" || name == "aten::detach_",
+               refusal(*stand_in, "'" + name + "' reads or writes"));
     if (zeroes) make_zero(*stand_in);
     torch::jit::drop(stack, count);
     torch::jit::push(stack, std::move(held));
     answered_ = true;
     return;
   }
-  if (units_.empty()) return;
+  if (units_.empty() || read_shards(stack)) return;
   try {
     // If it is outside of forward, that error comes first.
     use(units_);
-    TORCH_CHECK(
-        reshaped == nullptr, "'", schema.name(), "' changes parameter '", reshaped->name(),
-        "' itself, not its values, inside forward or backward of its sharded module, whose "
-        "shards have its shape: call it on a view of the parameter (data(), t()), or before "
-        "the module is wrapped");
+    FSDP_CHECK(reshaped == nullptr, "'", schema.name(), "' changes parameter '", reshaped->name(),
+               "' itself, not its values, inside forward or backward of its sharded module, whose "
+               "shards have its shape: call it on a view of the parameter (data(), t()), or before "
+               "the module is wrapped");
     raise(stack);
   } catch (...) {
     end_uses();
     throw;
   }
+}
+
+// Gives the operator shards in the place of parameters, if they are whole and no gradient is asked
+// for.  Returns whether it did.
+bool ObservedCall::read_shards(torch::jit::Stack& stack) {
+  if (at::GradMode::is_enabled()) return false;
+  for (const Unit* unit : units_) {
+    if (!unit->engine->reads_shards()) return false;
+  }
+  const auto shard_of = [](const at::Tensor& tensor) {
+    const Parameter* const parameter = parameter_of(tensor);
+    return parameter == nullptr || !tensor.is_same(parameter->full)
+               ? tensor
+               : parameter->shard.detach().view(parameter->layout.shape);
+  };
+  const c10::impl::ExcludeDispatchKeyGuard without_key(interception_key());
+  const std::size_t count = schema_.arguments().size();
+  std::vector<c10::IValue> shown(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+  for (c10::IValue& argument : shown) {
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      argument = shard_of(argument.toTensor());
+    } else if (argument.isTensorList()) {
+      std::vector<at::Tensor> tensors = argument.toTensorVector();
+      for (at::Tensor& tensor : tensors) tensor = shard_of(tensor);
+      argument = tensors;
+    }
+  }
+  // Views of a parameter cannot be read elsewhere.
+  for (const c10::IValue& argument : shown) {
+    bool all = true;
+    each_tensor(argument,
+                [&](const at::Tensor& tensor) { all = all && parameter_of(tensor) == nullptr; });
+    if (!all) return false;
+  }
+  std::move(shown.begin(), shown.end(), stack.end() - static_cast<std::ptrdiff_t>(count));
+  units_.clear();
+  written_.clear();
+  return true;
 }
 
 void ObservedCall::end_uses() noexcept {

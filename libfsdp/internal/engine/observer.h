@@ -47,6 +47,7 @@ class ObservedCall {
 
   void use(const std::vector<Unit*>& units);
   void end_uses() noexcept;
+  bool read_shards(torch::jit::Stack& stack);
   void raise(torch::jit::Stack& stack);
 
   const c10::FunctionSchema& schema_;

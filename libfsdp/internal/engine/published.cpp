@@ -28,11 +28,9 @@ bool is_shared(const FlatGroup& group) {
 
 std::vector<at::Tensor> rows_in(const at::Tensor& gradients, const FlatGroup& group) {
   std::vector<at::Tensor> result;
-  for (const Parameter* parameter : group.parameters) {
-    if (!parameter->trainable) break;
-    result.push_back(gradients.narrow(0, parameter->offset, parameter->shard.numel())
+  for (const Parameter* parameter : group.trained)
+    result.push_back(gradients.narrow(0, parameter->grad_offset, parameter->shard.numel())
                          .view(parameter->shard.sizes()));
-  }
   return result;
 }
 
@@ -40,14 +38,14 @@ std::vector<at::Tensor> rows_in(const at::Tensor& gradients, const FlatGroup& gr
 
 bool accumulates(const ReduceContext& context, const FlatGroup& group) {
   if (context.flat) return group.flat.grad().defined();
-  return std::any_of(group.parameters.begin(), group.parameters.end(),
+  return std::any_of(group.trained.begin(), group.trained.end(),
                      [](const Parameter* p) { return p->shard.grad().defined(); });
 }
 
 at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group) {
   if (!group.grad.defined() || is_shared(group)) {
     group.grad_rows.clear();
-    group.grad = at::empty({group.trainable_numel}, grad_options(context, group));
+    group.grad = at::empty({group.grad_numel}, grad_options(context, group));
   }
   return group.grad;
 }
@@ -59,7 +57,7 @@ void show_grad(const ReduceContext& context, FlatGroup& group) {
   }
   if (group.grad_rows.empty()) group.grad_rows = rows_in(group.grad, group);
   for (std::size_t i = 0; i < group.grad_rows.size(); ++i)
-    group.parameters[i]->shard.mutable_grad() = group.grad_rows[i];
+    group.trained[i]->shard.mutable_grad() = group.grad_rows[i];
 }
 
 void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::Tensor& gradients) {
@@ -71,7 +69,7 @@ void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::
   std::vector<at::Tensor> present;
   std::vector<at::Tensor> more;
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    at::Tensor& gradient = group.parameters[i]->shard.mutable_grad();
+    at::Tensor& gradient = group.trained[i]->shard.mutable_grad();
     if (!gradient.defined()) {
       gradient = rows[i].to(grad_options(context, group).dtype(), /*non_blocking=*/false,
                             /*copy=*/true);
@@ -89,7 +87,7 @@ void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& r
   const bool adds = accumulates(context, group);
   const bool is_offloaded = group.local.is_cpu() && !reduced.is_cpu();
   if (adds && !is_offloaded) return add_to_gradients(context, group, reduced);
-  at::Tensor to = adds ? at::empty({group.trainable_numel}, grad_options(context, group))
+  at::Tensor to = adds ? at::empty({group.grad_numel}, grad_options(context, group))
                        : memory_of_gradients(context, group);
   if (is_offloaded && reduced.scalar_type() != to.scalar_type()) {
     // Else the host would cast.

@@ -23,7 +23,7 @@ namespace fsdp::internal {
 // Gradients in pinned memory that come before the host's next wait for kReduce.
 struct Arriving {
   FlatGroup* group = nullptr;
-  at::Tensor gradients;  // [trainable_numel], to be added to the present ones
+  at::Tensor gradients;  // [grad_numel], to be added to the present ones
 };
 
 // Returns whether the group has gradients that reduced ones are added to.
@@ -35,11 +35,11 @@ at::Tensor& memory_of_gradients(const ReduceContext& context, FlatGroup& group);
 // Makes what lies in FlatGroup::grad the gradients of the shards.
 void show_grad(const ReduceContext& context, FlatGroup& group);
 
-// Adds `gradients` [trainable_numel], of the shards' device and of any dtype, to the gradients of
+// Adds `gradients` [grad_numel], of the shards' device and of any dtype, to the gradients of
 // the shards.
 void add_to_gradients(const ReduceContext& context, FlatGroup& group, const at::Tensor& gradients);
 
-// Publishes `reduced` [trainable_numel], on the device, of any dtype.  Queues work on kReduce.
+// Publishes `reduced` [grad_numel], on the device, of any dtype.  Queues work on kReduce.
 void publish(const ReduceContext& context, FlatGroup& group, const at::Tensor& reduced,
              std::vector<Arriving>& arriving);
 

@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 
 #include "libfsdp/comm_hooks.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/gradients.h"
 #include "libfsdp/internal/engine/own_work.h"
 #include "libfsdp/internal/engine/staging.h"
@@ -77,6 +78,7 @@ std::string Reduction::full_title(const std::vector<Part>& parts) {
     const auto& [unit, group] = parts[i];
     text += (i == 0 ? "" : ", ") + (unit->name.empty() ? "the root unit" : unit->name);
     if (unit->groups.size() > 1) text += std::string(" (") + c10::toString(group->dtype) + ")";
+    text += group->trained_text;
   }
   return text;
 }
@@ -180,11 +182,11 @@ void Reduction::check_ids(const Blocks& blocks) const {
     for (int rank = 0; rank < group.size(); ++rank) {
       std::int64_t id = 0;
       std::array<char, sizeof(id)> scratch{};
-      const std::int64_t from = (position + flat->trainable_numel) * item_bytes(flat->reduce_dtype);
+      const std::int64_t from = (position + flat->grad_numel) * item_bytes(flat->reduce_dtype);
       std::memcpy(&id, blocks.view(rank, from, sizeof(id), scratch.data()), sizeof(id));
-      TORCH_CHECK(id == unit->id, "rank ", group.global_rank(rank),
-                  " reduces gradients of another unit where this rank reduces those of '",
-                  unit->name, "': the ranks run different backwards");
+      FSDP_CHECK(id == unit->id, "rank ", group.global_rank(rank),
+                 " reduces gradients of another unit where this rank reduces those of '",
+                 unit->name, "': the ranks run different backwards");
     }
     position += block_numel(*context_, *flat);
   }
@@ -205,7 +207,7 @@ void Reduction::read_means() {
   for (const auto& [unit, group] : parts_) {
     take_back_reduced(*group, context_->flat);
     adds.push_back(accumulates(*context_, *group));
-    means.push_back(adds.back() ? at::empty({group->trainable_numel}, at::kFloat)
+    means.push_back(adds.back() ? at::empty({group->grad_numel}, at::kFloat)
                                 : memory_of_gradients(*context_, *group));
   }
   pending_.read([&](const Blocks& blocks) {
@@ -214,7 +216,7 @@ void Reduction::read_means() {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const FlatGroup& group = *parts_[i].second;
       mean_of_blocks(means[i].mutable_data_ptr<float>(), blocks, context_->shard_group->size(),
-                     position * item_bytes(at::kFloat), group.trainable_numel);
+                     position * item_bytes(at::kFloat), group.grad_numel);
       position += block_numel(*context_, group);
     }
   });
@@ -267,10 +269,9 @@ at::Tensor Reduction::averaged_over_replicas(const at::Tensor& rows) {
 
 void Reduction::run_hook(std::vector<Arriving>& arriving) {
   const auto& [unit, group] = parts_.front();
-  at::Tensor unsharded = sent_.narrow(1, 0, group->trainable_numel).reshape({-1}).clone();
+  at::Tensor unsharded = sent_.narrow(1, 0, group->grad_numel).reshape({-1}).clone();
   const bool replicated = context_->shard_group->size() == 1;
-  at::Tensor sharded =
-      replicated ? unsharded : at::empty({group->trainable_numel}, unsharded.options());
+  at::Tensor sharded = replicated ? unsharded : at::empty({group->grad_numel}, unsharded.options());
   const auto& ranks =
       replicated && context_->replicate_group ? context_->replicate_group : context_->shard_group;
   context_->hook(ranks, unsharded, sharded);
@@ -285,7 +286,7 @@ void Reduction::publish_exchanged(FlatGroup& group, const at::Tensor& received_W
     return publish(*context_, group, at::mean(received_WN, 0, false, dtype), arriving);
   take_back_reduced(group, context_->flat);
   const bool adds = accumulates(*context_, group);
-  at::Tensor out = adds ? at::empty({group.trainable_numel}, received_WN.options().dtype(dtype))
+  at::Tensor out = adds ? at::empty({group.grad_numel}, received_WN.options().dtype(dtype))
                         : memory_of_gradients(*context_, group);
   at::mean_out(out, received_WN, 0, false, dtype);
   if (adds)
@@ -314,7 +315,7 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
   } else if (is_exchanged() && !context_->replicate_group) {
     std::int64_t position = 0;
     for (const auto& [unit, group] : parts_) {
-      publish_exchanged(*group, received_.narrow(1, position, group->trainable_numel), arriving);
+      publish_exchanged(*group, received_.narrow(1, position, group->grad_numel), arriving);
       position += block_numel(*context_, *group);
     }
   } else {
@@ -328,7 +329,7 @@ void Reduction::finish(std::vector<Arriving>& arriving) {
         group->receives_in_grad = false;
         received_.reset();
       } else {
-        publish(*context_, *group, rows.narrow(0, position, group->trainable_numel), arriving);
+        publish(*context_, *group, rows.narrow(0, position, group->grad_numel), arriving);
       }
       position += block_numel(*context_, *group);
     }

@@ -5,11 +5,29 @@
 // tensor: a step between a forward and its backward would go unnoticed.
 #pragma once
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include <ATen/core/Tensor.h>
 
 namespace fsdp::internal {
 
 // Shares the memory of `view`; has one version counter for itself and its data().
-at::Tensor shard_tensor(const at::Tensor& view);
+// `whole`: the shape of the tensor of which it is a part; empty with `is_flat`: of several.
+at::Tensor shard_tensor(const at::Tensor& view, std::vector<std::int64_t> whole,
+                        bool is_flat = false);
+
+struct EngineLife;
+// Tells whose shard it is.
+void set_owner(const at::Tensor& shard, const std::shared_ptr<EngineLife>& life);
+// Returns null for any other tensor.
+std::shared_ptr<EngineLife> owner_of(const at::Tensor& tensor) noexcept;
+
+// A shard of one parameter, of several, or another tensor.
+enum class ShardKind { kNone, kOne, kFlat };
+ShardKind shard_kind(const at::Tensor& tensor) noexcept;
+// Requires: ShardKind::kOne.
+const std::vector<std::int64_t>& whole_shape(const at::Tensor& shard);
 
 }  // namespace fsdp::internal

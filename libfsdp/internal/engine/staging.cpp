@@ -32,7 +32,7 @@ void make_staging(const ReduceContext& context, FlatGroup& group) {
 // Returns the columns of `parameter` in a group's staging buffer [W, block_numel], including those
 // that only align the next parameter.
 at::Tensor columns_of(const FlatGroup& group, const Parameter& parameter) {
-  return group.staging.narrow(1, parameter.offset, parameter.reserved);
+  return group.staging.narrow(1, parameter.grad_offset, parameter.reserved);
 }
 
 // Copies on the CPU without operators, because small gradients are many.
@@ -42,7 +42,7 @@ void copy_rows(const at::Tensor& gradient, const FlatGroup& group, const Paramet
   const auto share = static_cast<std::size_t>(layout.padded_numel()) * item;
   const auto* source = static_cast<const char*>(gradient.const_data_ptr());
   auto* target = static_cast<char*>(group.staging.mutable_data_ptr()) +
-                 static_cast<std::size_t>(parameter.offset) * item;
+                 static_cast<std::size_t>(parameter.grad_offset) * item;
   const auto reserved = static_cast<std::size_t>(parameter.reserved) * item;
   const auto stride = static_cast<std::size_t>(group.staging.size(1)) * item;
   for (int rank = 0; rank < layout.world_size; ++rank) {
@@ -117,7 +117,7 @@ void stage(const ReduceContext& context, Parameter& parameter, const at::Tensor&
   parameter.staged = true;
 }
 
-// Stages gradients of all trainable parameters of a group by one operator, which CUDA has a kernel
+// Stages gradients of all trained parameters of a group by one operator, which CUDA has a kernel
 // for.  `gradients`: in the order of the parameters.
 void stage_together(const ReduceContext& context, FlatGroup& group,
                     const std::vector<at::Tensor>& gradients) {
@@ -127,7 +127,7 @@ void stage_together(const ReduceContext& context, FlatGroup& group,
   std::vector<at::Tensor> parts;
   std::int64_t most_zeros = trailer_numel(context, group);
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const Parameter& parameter = *group.parameters[i];
+    const Parameter& parameter = *group.trained[i];
     most_zeros = std::max(most_zeros, parameter.reserved - parameter.layout.padded_numel());
   }
   const c10::TensorOptions options = gradients.front().options().requires_grad(false);
@@ -139,7 +139,7 @@ void stage_together(const ReduceContext& context, FlatGroup& group,
       parts.push_back(group.zeros.narrow(0, 0, ranks * columns).view({ranks, columns}));
   };
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    Parameter& parameter = *group.parameters[i];
+    Parameter& parameter = *group.trained[i];
     const ShardLayout& layout = parameter.layout;
     if (layout.padded_numel() != 0)
       parts.push_back(gradients[i].reshape({layout.rows, layout.row_numel}));
@@ -159,7 +159,7 @@ std::int64_t trailer_numel(const ReduceContext& context, const FlatGroup& group)
 }
 
 std::int64_t block_numel(const ReduceContext& context, const FlatGroup& group) {
-  return group.trainable_numel + trailer_numel(context, group);
+  return group.grad_numel + trailer_numel(context, group);
 }
 
 void stage_gradient(const ReduceContext& context, Parameter& parameter) {
@@ -173,8 +173,7 @@ void stage_gradients(const ReduceContext& context, Unit& unit) {
   for (FlatGroup& group : unit.groups) {
     std::vector<at::Tensor> gradients;
     bool together = !context.streams->on_cpu() && !group.staging.defined();
-    for (Parameter* parameter : group.parameters) {
-      if (!parameter->trainable) break;
+    for (Parameter* parameter : group.trained) {
       gradients.push_back(take_gradient(*parameter));
       together = together && gradients.back().defined() &&
                  gradients.back().scalar_type() == gradients.front().scalar_type();
@@ -185,20 +184,19 @@ void stage_gradients(const ReduceContext& context, Unit& unit) {
       continue;
     }
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].defined()) stage(context, *group.parameters[i], gradients[i]);
+      if (gradients[i].defined()) stage(context, *group.trained[i], gradients[i]);
     }
   }
 }
 
 void complete_staging(const ReduceContext& context, const Unit& unit, FlatGroup& group) {
-  for (Parameter* parameter : group.parameters) {
-    if (context.streams->on_cpu() && parameter->trainable && !parameter->staged)
-      columns_of(group, *parameter).zero_();
+  for (Parameter* parameter : group.trained) {
+    if (context.streams->on_cpu() && !parameter->staged) columns_of(group, *parameter).zero_();
     parameter->staged = false;
   }
   const std::int64_t numel = trailer_numel(context, group);
   if (!context.streams->on_cpu() || numel == 0) return;
-  const at::Tensor trailer = group.staging.narrow(1, group.trainable_numel, numel);
+  const at::Tensor trailer = group.staging.narrow(1, group.grad_numel, numel);
   for (std::int64_t rank = 0; rank < trailer.size(0); ++rank)
     std::memcpy(trailer.select(0, rank).mutable_data_ptr(), &unit.id, sizeof(unit.id));
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <sstream>
 #include <utility>
 
 #include <ATen/Functions.h>
@@ -86,6 +87,24 @@ at::Tensor tensor_without_memory(const at::Tensor& full, c10::ScalarType dtype, 
   return result;
 }
 
+// Returns " where parameters 0-2, 5 of 9 train", or nothing if all do.
+std::string text_of_trained(const FlatGroup& group) {
+  const auto& all = group.parameters;
+  if (group.trained.size() == all.size()) return {};
+  std::ostringstream text;
+  const char* separator = " where parameters ";
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!all[i]->trainable) continue;
+    const std::size_t first = i;
+    while (i + 1 < all.size() && all[i + 1]->trainable) ++i;
+    text << separator << first;
+    if (i != first) text << '-' << i;
+    separator = ", ";
+  }
+  text << " of " << all.size() << " train";
+  return text.str();
+}
+
 // One counter for the whole unit, because every operator asks whether any of it was written.
 void share_version(Unit& unit) {
   const auto& version = unit.parameters.front()->shard.unsafeGetTensorImpl()->version_counter();
@@ -97,11 +116,6 @@ void share_version(Unit& unit) {
 }
 
 }  // namespace
-
-bool Unit::has_trainable() const noexcept {
-  return std::any_of(groups.begin(), groups.end(),
-                     [](const FlatGroup& group) { return group.trainable_numel != 0; });
-}
 
 std::string flat_name(const Unit& unit, const FlatGroup& group) {
   std::string name = unit.name.empty() ? "_flat_param" : unit.name + "._flat_param";
@@ -161,14 +175,12 @@ std::int64_t set_offsets(Unit& unit) {
     const auto local_item = item_bytes(group.dtype);
     const auto compute_item = item_bytes(group.compute_dtype);
     const std::int64_t step = kAlignment / std::min({local_item, compute_item, kAlignment});
-    std::stable_partition(group.parameters.begin(), group.parameters.end(),
-                          [](const Parameter* parameter) { return parameter->trainable; });
     for (Parameter* parameter : group.parameters) {
       parameter->offset = group.numel;
       parameter->reserved = rounded_up(parameter->layout.padded_numel(), step);
       group.numel += parameter->reserved;
-      if (parameter->trainable) group.trainable_numel = group.numel;
     }
+    set_grad_offsets(group);
     group.local_offset = local_bytes;
     group.gather_offset = unit.gather_bytes;
     local_bytes += rounded_up(group.numel * local_item, kAlignment);
@@ -178,6 +190,18 @@ std::int64_t set_offsets(Unit& unit) {
   unit.gather_bytes += kTrailerBytes;
   unit.gather_parts.push_back(kTrailerBytes);
   return local_bytes + kTrailerBytes;
+}
+
+void set_grad_offsets(FlatGroup& group) {
+  group.trained.clear();
+  group.grad_numel = 0;
+  for (Parameter* parameter : group.parameters) {
+    if (!parameter->trainable) continue;
+    parameter->grad_offset = group.grad_numel;
+    group.grad_numel += parameter->reserved;
+    group.trained.push_back(parameter);
+  }
+  group.trained_text = text_of_trained(group);
 }
 
 void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Device compute_device) {
@@ -193,13 +217,11 @@ void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Devi
     const auto item = item_bytes(group.dtype);
     group.local = unit.local.narrow(0, group.local_offset, group.numel * item).view(group.dtype);
     for (Parameter* parameter : group.parameters) {
-      parameter->shard = shard_tensor(rows_of(*parameter, rank));
+      parameter->shard = shard_tensor(rows_of(*parameter, rank), parameter->layout.shape);
       parameter->shard.set_requires_grad(parameter->trainable);
     }
-    const bool trainable = group.trainable_numel != 0;
-    group.flat =
-        shard_tensor(group.local.narrow(0, 0, trainable ? group.trainable_numel : group.numel));
-    group.flat.set_requires_grad(trainable);
+    group.flat = shard_tensor(group.local, {}, /*is_flat=*/true);
+    group.flat.set_requires_grad(!group.trained.empty());
   }
   if (!unit.parameters.empty()) share_version(unit);
   unit.resident = world_size == 1 && !unit.parameters.empty() && device == compute_device &&
@@ -290,6 +312,7 @@ void shard_was_written(Parameter& parameter) noexcept {
   parameter.shard.unsafeGetTensorImpl()->bump_version();
   // For graphs that saved the module's tensor, if it lies in the shard.
   parameter.full.unsafeGetTensorImpl()->bump_version();
+  ++parameter.full_version;
 }
 
 }  // namespace fsdp::internal

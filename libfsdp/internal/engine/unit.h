@@ -2,10 +2,10 @@
 // A unit: parameters that are gathered, resharded and reduced together.
 //
 // Note [layout of a unit]: for each parameter a rank holds the rows that shard_layout gives it, one
-// after another in one byte buffer, grouped by dtype (a FlatGroup each), trainable parameters
-// first, each padded to the share of a full rank and to 64 bytes, with a Trailer at the end:
+// after another in one byte buffer, grouped by dtype (a FlatGroup each), each padded to the share
+// of a full rank and to 64 bytes, with a Trailer at the end:
 //
-//   local   [ group float32: w | b | ... | frozen ... ][ group float64: ... ][ trailer ]
+//   local   [ group float32: w | b | ... ][ group float64: ... ][ trailer ]
 //
 // All ranks' buffers have one size, so an all-gather of bytes moves a unit of any dtypes.  A
 // gathered unit is laid out parameter by parameter: the ranks' shares of one parameter follow each
@@ -14,7 +14,8 @@
 //
 //   full    [ w of rank 0, 1, ... | b of rank 0, 1, ... | ... | trailers of rank 0, 1, ... ]
 //
-// If the unit computes in another dtype, offsets in elements stay the same.
+// If the unit computes in another dtype, offsets in elements stay the same.  Gradients have a
+// layout of their own, of the parameters that train now.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +44,11 @@ struct Parameter {
   std::vector<std::string> names;  // in the module; more than one if it is tied
   Unit* unit = nullptr;
   ShardLayout layout;
-  bool trainable = true;
-  std::size_t group = 0;      // in unit->groups
-  std::int64_t offset = 0;    // in elements, in the group
-  std::int64_t reserved = 0;  // elements from there to the next one's offset
+  bool trainable = true;         // see Note [freezing] in freezing.h
+  std::size_t group = 0;         // in unit->groups
+  std::int64_t offset = 0;       // in elements, in the group
+  std::int64_t reserved = 0;     // elements from there to the next one's offset
+  std::int64_t grad_offset = 0;  // of a trainable one, in elements, in the group's gradients
 
   // The module's tensor, permanently; between uses its storage has no memory.
   at::Tensor full;
@@ -54,7 +56,7 @@ struct Parameter {
   at::Tensor home;
   // This rank's rows: a view of the unit's local buffer, in the dtype the module was built with.
   at::Tensor shard;
-  NodePtr accumulator;  // of full's gradient; null for a frozen one
+  NodePtr accumulator;  // of full's gradient; null for one that was never trainable
   bool staged = false;  // its gradient lies in the group's staging buffer
 
   // See gradients.h.
@@ -64,6 +66,8 @@ struct Parameter {
   at::Tensor spare;        // a stand-in for `full` that is not in use
   // The shard's version when the last forward began: tells which parameter was changed since.
   std::uint32_t version = 0;
+  // The version of `full` when the library last let go of it: between steps nobody else moves it.
+  std::uint32_t full_version = 0;
   // The shard's version when this forward put another tensor in the place of `full`, see
   // written_parameters.h: operators on that tensor are not observed.
   std::optional<std::uint32_t> replaced_at;
@@ -78,22 +82,24 @@ inline std::int64_t item_bytes(c10::ScalarType dtype) noexcept {
 
 // The parameters of one dtype in a unit.
 struct FlatGroup {
-  c10::ScalarType dtype{};             // of the shards
-  c10::ScalarType compute_dtype{};     // of the module's tensors
-  c10::ScalarType reduce_dtype{};      // of gradients while they are reduced
-  std::vector<Parameter*> parameters;  // trainable first
-  std::int64_t numel = 0;              // of a rank's share with padding
-  std::int64_t trainable_numel = 0;    // its first part
-  std::int64_t local_offset = 0;       // in bytes, in Unit::local
-  std::int64_t gather_offset = 0;      // in bytes, in a rank's block of a gather
+  c10::ScalarType dtype{};          // of the shards
+  c10::ScalarType compute_dtype{};  // of the module's tensors
+  c10::ScalarType reduce_dtype{};   // of gradients while they are reduced
+  std::vector<Parameter*> parameters;
+  std::vector<Parameter*> trained;  // the trainable ones
+  std::string trained_text;         // says which, if some are not: ranks compare it
+  std::int64_t numel = 0;           // of a rank's share with padding
+  std::int64_t grad_numel = 0;      // of a rank's share of the gradients, with padding
+  std::int64_t local_offset = 0;    // in bytes, in Unit::local
+  std::int64_t gather_offset = 0;   // in bytes, in a rank's block of a gather
 
   at::Tensor local;  // [numel], dtype; a view of Unit::local
-  // The tensor that the optimizer gets if use_orig_params is false: [trainable_numel], or [numel]
-  // if every parameter is frozen.
+  // The tensor that the optimizer gets if use_orig_params is false: [numel].  Then all parameters
+  // are trainable, or none.
   at::Tensor flat;
-  // [trainable_numel]: the reduced gradients, in the same memory in every step; see published.h.
+  // [grad_numel]: the reduced gradients, in the same memory in every step; see published.h.
   at::Tensor grad;
-  std::vector<at::Tensor> grad_rows;  // of each trainable parameter: views of it
+  std::vector<at::Tensor> grad_rows;  // of each trained parameter: views of it
   bool receives_in_grad = false;      // a reduction in flight writes `grad`
   at::Tensor aside;  // the reduced gradient of `flat`, while a stand-in holds its place
   // [W, block_numel], reduce_dtype, rank-major: the full gradients of this backward.
@@ -154,7 +160,6 @@ struct Unit {
   Unit* next_in_forward = nullptr;  // the unit that was used after it the last time
   Unit* next_in_backward = nullptr;
 
-  bool has_trainable() const noexcept;
   // Returns its first parameter's name, in quotes, for errors.
   std::string first_name() const;
   // Returns a number that changes with every write to a shard that LibTorch knows of.
@@ -184,6 +189,8 @@ Trailer& trailer_of(Unit& unit) noexcept;
 // Sets each group's offsets and the unit's sizes.
 // Requires: the parameters' layouts.  Returns the bytes of the unit's buffer.
 std::int64_t set_offsets(Unit& unit);
+// Lays out the gradients of the parameters that are trainable now.  Requires: set_offsets().
+void set_grad_offsets(FlatGroup& group);
 // Sets layouts and offsets, and makes the unit's buffer, with shards whose values are zeros.
 // `device`: of the shards; `compute_device`: of the unit's gathers.
 void lay_out(Unit& unit, int rank, int world_size, c10::Device device, c10::Device compute_device);

@@ -9,6 +9,7 @@
 #include "libfsdp/agree.h"
 #include "libfsdp/internal/comm/collectives.h"
 #include "libfsdp/internal/comm/devices.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/state/state_skeleton.h"
 
 namespace fsdp::internal {
@@ -48,8 +49,8 @@ at::Tensor sent(const std::shared_ptr<ProcessGroup>& group, const at::Tensor* ow
 
 StateValue broadcast_value(const std::shared_ptr<ProcessGroup>& group, const StateValue& value,
                            int src, const std::string& what) {
-  TORCH_CHECK(src >= 0 && src < group->size(), what, ": there is no rank ", src, " among ",
-              group->size());
+  FSDP_CHECK(src >= 0 && src < group->size(), what, ": there is no rank ", src, " among ",
+             group->size());
   const bool own = group->rank() == src;
   std::string text;
   agree(group, what, [&] {

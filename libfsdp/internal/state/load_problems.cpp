@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include "formats/base/text.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/engine/gather_rows.h"
 
 namespace fsdp::internal {
@@ -61,7 +62,7 @@ void LoadProblems::check(const std::string& what) const {
   std::string text = what + ":";
   for (const std::string& problem : problems_)
     text += (problems_.size() == 1 ? " " : "\n  ") + problem;
-  TORCH_CHECK(false, text);
+  FSDP_CHECK(false, text);
 }
 
 std::string name_of(c10::ScalarType dtype) {

@@ -15,6 +15,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/state/device_step.h"
 
 namespace fsdp::internal {
@@ -43,8 +44,8 @@ void take(bool& into, const StateValue& value) {
 void take(Betas& into, const StateValue& value) {
   const StateList* items = value.as_list();
   if (const StateTuple* tuple = value.as_tuple()) items = &tuple->items;
-  TORCH_CHECK(items != nullptr && items->size() == 2, "expected two numbers, found ",
-              value.kind_name());
+  FSDP_CHECK(items != nullptr && items->size() == 2, "expected two numbers, found ",
+             value.kind_name());
   into = {(*items)[0].number(), (*items)[1].number()};
 }
 
@@ -125,8 +126,8 @@ class Schema : public OptimizerSchema {
         set(own, option, *value);
       } else if (option.must_be_fixed) {
         const bool wanted = !value->is_none() && value->number() != 0;
-        TORCH_CHECK(wanted == *option.fixed.as_bool(), name_, " of C++ has no ", option.name, "=",
-                    wanted ? "True" : "False");
+        FSDP_CHECK(wanted == *option.fixed.as_bool(), name_, " of C++ has no ", option.name, "=",
+                   wanted ? "True" : "False");
       }
     }
   }
@@ -181,8 +182,8 @@ class Schema : public OptimizerSchema {
     try {
       option.set(own, value);
     } catch (const c10::Error& error) {
-      TORCH_CHECK(false, "option ", option.name, " of ", name_, ": ",
-                  error.what_without_backtrace());
+      FSDP_CHECK(false, "option ", option.name, " of ", name_, ": ",
+                 error.what_without_backtrace());
     }
   }
 
@@ -309,8 +310,8 @@ const OptimizerSchema& schema_of(const optim::Optimizer& optimizer) {
   if (dynamic_cast<const optim::SGD*>(&optimizer) != nullptr) return sgd();
   if (dynamic_cast<const optim::Adagrad*>(&optimizer) != nullptr) return adagrad();
   if (dynamic_cast<const optim::RMSprop*>(&optimizer) != nullptr) return rmsprop();
-  TORCH_CHECK(false, "state dicts of ", c10::demangle(typeid(optimizer).name()),
-              " are not supported; use SGD, Adam, AdamW, Adagrad or RMSprop");
+  FSDP_CHECK(false, "state dicts of ", c10::demangle(typeid(optimizer).name()),
+             " are not supported; use SGD, Adam, AdamW, Adagrad or RMSprop");
 }
 
 ParamState state_of(const OptimizerSchema& schema, const optim::Optimizer& optimizer,
@@ -326,8 +327,8 @@ at::Tensor step_tensor(std::int64_t step) {
 
 std::int64_t step_in(const StateValue& value) {
   const double step = value.number();
-  TORCH_CHECK(step >= 0 && step == std::floor(step) && step < 9e15,
-              "expected a count of steps, found ", step);
+  FSDP_CHECK(step >= 0 && step == std::floor(step) && step < 9e15,
+             "expected a count of steps, found ", step);
   return static_cast<std::int64_t>(step);
 }
 

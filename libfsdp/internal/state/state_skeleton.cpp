@@ -12,6 +12,8 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
+#include "libfsdp/internal/comm/errors.h"
+
 namespace fsdp::internal {
 namespace {
 
@@ -41,8 +43,8 @@ class Writer {
     } else if (const auto* tuple = value.as_tuple()) {
       write('t', tuple->items);
     } else {
-      TORCH_CHECK(value.as_sharded() == nullptr,
-                  "expected whole tensors, found one of which each rank has some rows");
+      FSDP_CHECK(value.as_sharded() == nullptr,
+                 "expected whole tensors, found one of which each rank has some rows");
       write(value.dict());
     }
   }
@@ -74,9 +76,9 @@ class Writer {
   }
 
   void write(const at::Tensor& tensor) {
-    TORCH_CHECK(tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_meta(),
-                "expected dense tensors with their data, found one that is sparse, quantized or on "
-                "the meta device");
+    FSDP_CHECK(tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_meta(),
+               "expected dense tensors with their data, found one that is sparse, quantized or on "
+               "the meta device");
     text_ += 'T';
     number(static_cast<std::int64_t>(tensor.scalar_type()));
     number(tensor.dim());

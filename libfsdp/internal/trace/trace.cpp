@@ -13,6 +13,7 @@
 #include <c10/util/Exception.h>
 
 #include "formats/base/json.h"
+#include "libfsdp/internal/comm/errors.h"
 
 namespace fsdp::internal {
 namespace {
@@ -72,7 +73,7 @@ Trace::Trace(int rank, std::size_t max_spans, Clock::time_point begin,
       max_spans_(max_spans),
       begin_(begin),
       epoch_(std::chrono::duration_cast<nanoseconds>(epoch.time_since_epoch())) {
-  TORCH_CHECK(max_spans > 0, "trace: expected room for at least one span, found none");
+  FSDP_CHECK(max_spans > 0, "trace: expected room for at least one span, found none");
 }
 
 void Trace::time_device(c10::Device device, std::function<bool()> is_capturing) {
@@ -173,11 +174,11 @@ void Trace::write(std::ostream& out) const {
 
 void Trace::write(const std::filesystem::path& path) const {
   std::ofstream out(path, std::ios::binary);
-  TORCH_CHECK(out, "trace: cannot create ", path.string(),
-              ": expected a name in a folder that exists and may be written to");
+  FSDP_CHECK(out, "trace: cannot create ", path.string(),
+             ": expected a name in a folder that exists and may be written to");
   write(out);
   out.close();
-  TORCH_CHECK(out, "trace: cannot write ", path.string(), ": the disk may be full");
+  FSDP_CHECK(out, "trace: cannot write ", path.string(), ": the disk may be full");
 }
 
 TraceSpan::TraceSpan(Trace* trace, TraceLane lane, std::string_view what, std::string_view unit)

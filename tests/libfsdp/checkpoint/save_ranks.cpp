@@ -8,7 +8,7 @@
 #include <torch/torch.h>
 
 #include "libfsdp/checkpoint.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/process_group.h"
 
 int main(int argc, char** argv) {

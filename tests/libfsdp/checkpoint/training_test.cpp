@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "libfsdp/agree.h"
 #include "libfsdp/checkpoint.h"
 #include "libfsdp/fully_sharded.h"
+#include "libfsdp/grad_scaler.h"
 #include "libfsdp/optim/adamw.h"
 #include "libfsdp/optim_state_dict.h"
 #include "tests/libfsdp/error_of.h"
@@ -229,6 +231,63 @@ TEST_F(Training, an_optimizer_whose_state_lacks_a_parameter_says_which_at_any_nu
       EXPECT_THAT(error, HasSubstr("optimizer"));
     });
   }
+}
+
+TEST_F(Training, the_scale_of_losses_comes_back) {
+  const GradScalerState last{512, 3, 0.25, 77, 5};
+  spawn_ranks(2, [&](const Group& group) {
+    Trained run(group);
+    GradScaler scaler;
+    scaler.load_state(last);
+    run.state.grad_scaler = &scaler;
+    save(folder(), run.state);
+    save_file(file(), run.state);
+    GradScaler off({.enabled = false});
+    run.state.grad_scaler = &off;
+    save(dir_.path() / "off", run.state);
+  });
+  for (const auto& from : {folder(), file()}) {
+    spawn_ranks(3, [&](const Group& group) {
+      Trained run(group, {}, 7);
+      GradScaler scaler;
+      run.state.grad_scaler = &scaler;
+      EXPECT_TRUE(load(from, run.state).same_keys());
+      EXPECT_EQ(scaler.get_scale(), 512);
+      EXPECT_EQ(scaler.state().growth_tracker, 5);
+      EXPECT_EQ(scaler.state().growth_interval, 77);
+      EXPECT_EQ(scaler.state().backoff_factor, 0.25);
+      EXPECT_EQ(run.state.extra.find("FSDPPrecision"), nullptr);
+    });
+  }
+  spawn_ranks(1, [&](const Group& group) {
+    Trained run(group, {}, 7);
+    GradScaler scaler;
+    run.state.grad_scaler = &scaler;
+    const auto from = dir_.path() / "off";
+    EXPECT_THAT(error_of([&] { load(from, run.state); }), HasSubstr("gradient scaler"));
+    TrainingLoadOptions loose;
+    loose.strict = false;
+    EXPECT_THAT(load(from, run.state, loose).missing, ElementsAre("FSDPPrecision"));
+    EXPECT_EQ(scaler.get_scale(), 65536);
+  });
+}
+
+TEST_F(Training, folders_above_are_made_and_a_lost_meta_file_is_said) {
+  spawn_ranks(2, [&](const Group& group) {
+    Trained run(group);
+    run.step(0);
+    run.state.extra["step"] = 1;
+    const auto folder = dir_.path() / "runs" / "a" / "step-1";
+    save(folder, run.state);
+    save_file(dir_.path() / "files" / "step-1.ckpt", run.state);
+    EXPECT_TRUE(load(folder, run.state).missing.empty());
+    if (group->rank() == 0) std::filesystem::remove(folder / "meta.pt");
+    agree(group, "removal", [] {});
+    EXPECT_THAT(load(folder, run.state).missing, ElementsAre("meta.pt"));
+    TrainingLoadOptions without;
+    without.extra = false;
+    EXPECT_TRUE(load(folder, run.state, without).missing.empty());
+  });
 }
 
 TEST_F(Training, is_saved_while_it_goes_on) {

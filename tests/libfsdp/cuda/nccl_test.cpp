@@ -8,8 +8,8 @@
 
 #include "libfsdp/internal/comm/backend_registry.h"
 #include "libfsdp/internal/comm/collectives.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/flight_record.h"
-#include "libfsdp/internal/comm/peer_error.h"
 #include "libfsdp/process_group.h"
 #include "tests/support/temp_dir.h"
 

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks as processes: the errors of the others when one is killed, stopped, late or from another
 // job.
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -170,6 +174,55 @@ TEST_F(ProcessFaults, no_thread_of_the_library_takes_the_signal_of_broken_pipes)
 TEST_F(ProcessFaults, a_killed_rank_0_is_named) {
   hit("hang", 0, 60'000, SIGKILL);
   expect_others_say(0, "all-gather of blocks.1: .*; the store of rank 0 is gone: rank 0 has ended");
+}
+
+TEST_F(ProcessFaults, killed_ranks_are_named_in_direct_copies) {
+  hit("hang in direct copies", 1, 600'000, SIGKILL);
+  expect_others_say(1, "all-gather of blocks.1: .*; rank 1 failed: its process has ended: .*");
+}
+
+TEST_F(ProcessFaults, a_killed_rank_0_is_named_in_direct_copies) {
+  hit("hang in direct copies", 0, 600'000, SIGKILL);
+  expect_others_say(0, "all-gather of blocks.1: .*; the store of rank 0 is gone: rank 0 has ended");
+}
+
+TEST_F(ProcessFaults, a_child_of_a_killed_rank_does_not_hide_its_end) {
+  hit("hang beside a child", 1, 600'000, SIGKILL);
+  expect_others_say(1, "all-gather of blocks.1: .*; rank 1 failed: its process has ended: .*");
+}
+
+TEST_F(ProcessFaults, a_child_of_a_killed_rank_0_does_not_hide_its_end) {
+  hit("hang beside a child", 0, 600'000, SIGKILL);
+  expect_others_say(0, "all-gather of blocks.1: .*; the store of rank 0 is gone: rank 0 has ended");
+}
+
+TEST_F(ProcessFaults, a_host_that_is_not_known_is_named) {
+  auto variables = torchrun(1, 2, free_port());
+  variables["MASTER_ADDR"] = "no-such-host.invalid";
+  ranks_.start(program("nothing", 0, 600'000), variables);
+  EXPECT_EQ(ranks_.wait(0), 1);
+  EXPECT_THAT(ranks_.output(0),
+              ContainsRegex("error: the address of rank 0, 'no-such-host.invalid', is not known "
+                            "here: .*; set MASTER_ADDR"));
+}
+
+// It takes connections, and says nothing.
+TEST_F(ProcessFaults, a_port_where_something_else_listens_is_named) {
+  const int port = free_port();
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(listen(fd, 8), 0);
+  ranks_.start(program("nothing", 0, 7000), torchrun(1, 2, port));
+  EXPECT_EQ(ranks_.wait(0), 1);
+  EXPECT_THAT(ranks_.output(0), HasSubstr("has not answered as the store of rank 0 for 5 s"));
+  EXPECT_THAT(ranks_.output(0),
+              ContainsRegex("\nerror: what listens at 127.0.0.1:[0-9]+ has not answered as the "
+                            "store of rank 0 for 7 s: .*; set MASTER_PORT"));
+  close(fd);
 }
 
 TEST_F(ProcessFaults, a_stopped_rank_is_named_at_the_timeout) {

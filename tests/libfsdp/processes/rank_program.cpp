@@ -17,9 +17,13 @@
 #include <torch/torch.h>
 
 #include "libfsdp/agree.h"
+#include "libfsdp/checkpoint.h"
+#include "libfsdp/fully_sharded.h"
+#include "libfsdp/internal/comm/blocks.h"
 #include "libfsdp/internal/comm/collectives.h"
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/comm/rank_monitor.h"
+#include "libfsdp/optim/adamw.h"
 #include "libfsdp/process_group.h"
 #include "tests/support/sim_device/arena.h"
 #include "tests/support/sim_device/device.h"
@@ -57,6 +61,47 @@ bool blocks(const std::filesystem::path& thread, int signal) {
   while (true) pause();
 }
 
+// As parameters are gathered: by direct copies, if ranks can read each other's memory.
+void gather_blocks(const std::shared_ptr<ProcessGroup>& group) {
+  const auto own = at::full({1}, group->rank(), at::kLong);
+  const auto all = at::empty({group->size()}, at::kLong);
+  fsdp::internal::gather_blocks(group, all, own, "all-gather of blocks.1")
+      .read([](const fsdp::internal::Blocks&) {});
+}
+
+// Trains, saves and loads in turns, until another rank is lost.
+[[noreturn]] void train(const std::shared_ptr<ProcessGroup>& group) {
+  torch::nn::Sequential model;
+  for (int i = 0; i < 4; ++i) {
+    model->push_back(torch::nn::Linear(64, 64));
+    model->push_back(torch::nn::Tanh());
+  }
+  fsdp::FsdpOptions options;
+  options.process_group = group;
+  options.auto_wrap_policy = fsdp::module_wrap_policy<torch::nn::LinearImpl>();
+  options.bucket_bytes = 0;
+  fsdp::FullyShardedDataParallel<torch::nn::Sequential> sharded(model, options);
+  fsdp::optim::AdamW optimizer(sharded.parameters(), torch::optim::AdamWOptions(1e-3));
+  fsdp::TrainingState state;
+  state.model = &sharded;
+  state.optimizers = {&optimizer};
+  const std::filesystem::path folder = std::getenv("FSDP_TEST_FOLDER");
+  fsdp::SaveOptions overwrite;
+  overwrite.overwrite = true;
+  overwrite.sync = false;
+  for (int round = 0;; ++round) {
+    for (int step = 0; step < 20; ++step) {
+      optimizer.zero_grad();
+      sharded.forward(torch::ones({8, 64})).sum().backward();
+      sharded.clip_grad_norm_(1.0);
+      optimizer.step();
+    }
+    save(folder / "step", state, overwrite);
+    load(folder / "step", state);
+    std::cout << "round " << round << std::endl;
+  }
+}
+
 void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& options) {
   auto group = fsdp::init_process_group(options);
   const bool hit = group->rank() == victim;
@@ -67,6 +112,19 @@ void run(const std::string& event, int victim, const fsdp::ProcessGroupOptions& 
   } else if (event == "hang") {
     if (hit) hang();
     gather(group);
+  } else if (event == "hang in direct copies") {
+    if (hit) hang();
+    gather_blocks(group);
+  } else if (event == "hang beside a child") {
+    // Whatever the child holds open must not make its parent look alive.
+    if (hit && fork() == 0) {
+      std::this_thread::sleep_for(std::chrono::seconds(40));
+      _exit(0);
+    }
+    if (hit) hang();
+    gather_blocks(group);
+  } else if (event == "train") {
+    train(group);
   } else if (event == "hang before text") {
     if (hit) hang();
     agree(group, "save step-4", [] {});
@@ -121,6 +179,7 @@ int main(int argc, char** argv) {
   options.backend = fsdp::test::backend_of_devices();
   options.timeout = std::chrono::milliseconds(std::atoi(argv[3]));
   options.warn_after = std::chrono::seconds(2);
+  options.direct_copies = std::getenv("FSDP_TEST_SOCKETS") == nullptr;
   try {
     run(argv[1], std::atoi(argv[2]), options);
   } catch (const std::exception& error) {

@@ -18,7 +18,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/torch.h>
 
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 #include "tests/support/spawn_ranks.h"
 #include "tests/support/test_device.h"
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "libfsdp/internal/comm/peer_error.h"
+#include "libfsdp/internal/comm/errors.h"
 
-#include <cstdint>
 #include <new>
 
 #include "formats/base/error.h"
 
 namespace fsdp::internal {
 
+void throw_error(const std::string& message) {
+  throw c10::Error(message);
+}
+
 void throw_peer_error(const std::string& message) {
-  throw PeerError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, message);
+  throw PeerError(message);
 }
 
 namespace {

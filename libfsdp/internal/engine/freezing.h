@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Follows what the user freezes and thaws after a module was wrapped.
+//
+// Note [freezing]: a parameter has two tensors that a user sees, the module's and its shard, and
+// `requires_grad` of both means the same.  Parameter::trainable is what was in force last: a tensor
+// that differs from it was set since then, and both tensors get the new value.  That happens when a
+// forward begins and ends, and when a backward begins, so that a step sees what a plain module
+// would.  Gradients that a parameter has when it is frozen stay, as those of a plain module do.
+#pragma once
+
+#include "libfsdp/internal/engine/unit.h"
+
+namespace fsdp::internal {
+
+// Throws: c10::Error if the optimizer gets flat tensors, and one holds parameters that are
+// trainable beside frozen ones.
+void check_flat(const Unit& unit);
+
+// Takes over what was set, and lays out the gradients anew.  Returns whether anything was set.
+// Throws: c10::Error if a flat tensor would hold both kinds, or a parameter is frozen whose
+// gradient is not reduced yet; nothing is changed then.
+bool follow_requires_grad(Unit& unit);
+
+}  // namespace fsdp::internal
