@@ -15,6 +15,7 @@
 #include "libfsdp/internal/comm/devices.h"
 #include "libfsdp/internal/comm/errors.h"
 #include "libfsdp/internal/construction/construction.h"
+#include "libfsdp/internal/construction/left_out_option.h"
 #include "libfsdp/internal/engine/engine.h"
 #include "libfsdp/internal/engine/mesh.h"
 #include "libfsdp/internal/engine/module_units.h"
@@ -24,6 +25,7 @@ using namespace internal;
 namespace {
 
 FsdpOptions checked(FsdpOptions options) {
+  leave_out_option(options);
   FSDP_CHECK(options.process_group,
              "FsdpOptions::process_group is not set; make one with "
              "fsdp::init_process_group()");
