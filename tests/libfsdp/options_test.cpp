@@ -18,6 +18,7 @@ namespace fsdp {
 using namespace internal;
 namespace {
 
+using ::testing::HasSubstr;
 using namespace test;  // the modules
 using Sharded = FullyShardedDataParallel<Gpt>;
 
@@ -290,10 +291,13 @@ TEST(Options, param_init_fn) {
 }
 
 TEST(Options, device_id) {
-  if (!on_sim()) GTEST_SKIP() << "needs a device beside the host";
+  if (!on_sim()) GTEST_SKIP() << "needs two devices";
   spawn_ranks(1, [](const Group& group) {
-    Sharded sharded(filled_gpt(), block_options(group));
-    EXPECT_EQ(sharded.parameters().front().device(), device_of_rank(0));
+    FsdpOptions options = block_options(group);
+    EXPECT_EQ(Sharded(filled_gpt(), options).parameters().front().device(), device_of_rank(0));
+    // The group's has to be the same.
+    options.device_id = device_of_rank(1);
+    EXPECT_THAT(error_of([&] { Sharded(filled_gpt(), options); }), HasSubstr("device_id"));
   });
 }
 
