@@ -2,7 +2,7 @@
 // A random search: sequences of what a user may do with a sharded module between steps, each held
 // against the unsharded module, to which the same is done.  It knows nothing of the engine.
 //
-// FSDP_TEST_SEQUENCES: how many (default 100); FSDP_TEST_SEQUENCE: only that one, step by step.
+// FSDP_TEST_SEQUENCES: how many (default 30); FSDP_TEST_SEQUENCE: only that one, step by step.
 #include <algorithm>
 #include <cstdlib>
 #include <iostream>
@@ -410,7 +410,7 @@ class Sequence {
 
 TEST(Sequences, what_a_user_does_between_steps_is_what_it_is_without_sharding) {
   const int only = number_of("FSDP_TEST_SEQUENCE", -1);
-  const int count = number_of("FSDP_TEST_SEQUENCES", 100);
+  const int count = number_of("FSDP_TEST_SEQUENCES", 30);
   for (const int world_size : {1, 2, 3}) {
     spawn_ranks(world_size, [&](const Group& group) {
       for (int i = 0; i < count && !HasFailure(); ++i) {

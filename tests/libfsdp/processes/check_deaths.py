@@ -21,7 +21,6 @@ import tempfile
 import time
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
-import sample  # noqa: E402
 import slowness  # noqa: E402
 
 RANKS = 3
@@ -105,8 +104,7 @@ def main():
         for kind in ("kill", "stop"):
             for victim in range(RANKS):
                 times = []
-                runs = sample.count(arguments.runs)
-                for _ in range(runs if kind == "kill" else max(1, runs // 4)):
+                for _ in range(arguments.runs if kind == "kill" else max(1, arguments.runs // 4)):
                     took, wrong = hit(program, victim, kind, direct, chance.uniform(0, 0.5))
                     way = f"{kind} of rank {victim}, {'direct' if direct else 'sockets'}"
                     if wrong:
