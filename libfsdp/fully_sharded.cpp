@@ -56,7 +56,7 @@ void cast_buffers(torch::nn::Module& module, const FsdpOptions& options, const I
     if (!keeps_precision(*inner, options)) continue;
     for (const at::Tensor& buffer : inner->buffers()) kept.insert(buffer.unsafeGetTensorImpl());
   }
-  for (at::Tensor buffer : module.buffers()) {
+  for (const at::Tensor& buffer : module.buffers()) {
     if (!buffer.is_floating_point() || kept.count(buffer.unsafeGetTensorImpl()) != 0) continue;
     buffer.set_data(buffer.to(dtype));
   }

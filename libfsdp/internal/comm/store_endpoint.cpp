@@ -78,9 +78,9 @@ void await_listener(const std::string& addr, std::uint16_t port, const std::stri
                served_by, ", '", addr, "', is not known here: ", there.unknown,
                "; set MASTER_ADDR to a name or an address of its host");
     if (waited >= timeout)
-      throw_peer_error(served_by + " did not open the store at " + addr + ":" +
-                       std::to_string(port) + " within " + duration_text(timeout) + ": " +
-                       std::strerror(there.error));
+      throw_peer_error(c10::str(served_by, " did not open the store at ", addr, ":", port,
+                                " within ", duration_text(timeout), ": ",
+                                std::strerror(there.error)));
     std::this_thread::sleep_for(kBetweenTries);
   }
 }

@@ -217,6 +217,26 @@ TEST(SimValues, are_reduced_and_used_at_once) {
   });
 }
 
+TEST(SimValues, are_multiplied_and_used_at_once) {
+  run(Scene(), [](const Group& group, const FsdpOptions&) {
+    const torch::Tensor mine = device_values({64}, group->rank(), 0);
+    const torch::Tensor product = reduce(mine, group, ReduceKind::kProduct);
+    const torch::Tensor other = device_values({64}, 1 - group->rank(), 0);
+    EXPECT_NEAR((product - mine * other.to(mine.device())).abs().max().item<double>(), 0, 1e-6);
+  });
+}
+
+TEST(SimValues, of_gradients_are_counted_and_used_at_once) {
+  run(Scene(), [](ShardedGpt& sharded, const Group& group) {
+    for (int step = 0; step < 3; ++step) {
+      token_loss(sharded, group->rank(), step).backward();
+      EXPECT_EQ(sharded.clip_grad_norm_(1e9, 0).item<double>(),
+                static_cast<double>(sharded.parameters().size()));
+      sharded.zero_grad();
+    }
+  });
+}
+
 TEST(SimValues, are_broadcast_and_read_at_once) {
   run(Scene(), [](const Group& group, const FsdpOptions&) {
     const torch::Tensor mine = device_values({64}, group->rank(), 0);
