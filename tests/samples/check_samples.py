@@ -175,7 +175,7 @@ def wrong_options(samples):
         (1, ["--data", high, "--vocab", VOCABULARY], f"token {VOCABULARY} at 700000 is not below"),
         (1, [*data, "--seq", 8, "--resume", samples.at("none")], "none"), (1, [*data, "--seq", 8, "--init", samples.tokens], "tokens.bin"),
         (1, [*data, "--seq", 8, "--metrics", samples.at("no/such/folder")], "cannot be written"),
-        (1, [*data, "--seq", 8, "--steps", 1, "--save", samples.at("no/such/folder")], "no/such"),
+        (1, [*data, "--seq", 8, "--steps", 1, "--save", samples.at("tokens.bin/step")], "tokens.bin"),
     ]
     for status, options, words in cases:
         done = subprocess.run([samples.program("train_gpt"), *map(str, options)], capture_output=True, text=True, timeout=120)
