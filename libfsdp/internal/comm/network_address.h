@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the address by which other ranks reach this one.
+// Finds the address by which other ranks reach this one, and connects to theirs.
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kServerFarewell(1000);
 // No answer is expected sooner than this, even if the deadline is near.
 constexpr std::chrono::milliseconds kShortestWait(2000);
 // An answer that takes this long makes one find out whether the server is there.
-constexpr std::chrono::milliseconds kSlowAnswer(1500);
+constexpr std::chrono::milliseconds kSlowAnswer(500);
 
 }  // namespace
 
@@ -38,6 +38,7 @@ struct StoreClient::Shared {
   Clock::time_point next_repeat;
   std::optional<Clock::time_point> busy_since;
   std::function<bool()> server_has_ended;  // may be null
+  Clock::time_point next_question;         // when it may be asked again
   bool gone = false;
   bool stop = false;
   bool ended = false;
@@ -113,6 +114,8 @@ void StoreClient::ask(Request request, Clock::time_point deadline) {
   auto asked = std::make_shared<Shared::Asked>();
   asked->request = std::move(request);
   std::unique_lock lock(shared_->mutex);
+  // The thread may still wait for an answer to an earlier request.
+  if (shared_->gone) throw_gone();
   shared_->waiting.push_back(asked);
   shared_->changed.notify_all();
   const auto began = Clock::now();
@@ -136,9 +139,12 @@ void StoreClient::ask(Request request, Clock::time_point deadline) {
     throw_peer_error("the store of " + server + " has not answered for " + duration_text(waited) +
                      ": " + server + " is stopped or out of reach");
   }
-  if (!done || asked->failed) {
-    throw_peer_error("the store of " + server + " is gone: " + server + " has ended");
-  }
+  if (!done || asked->failed) throw_gone();
+}
+
+void StoreClient::throw_gone() const {
+  const std::string& server = shared_->served_by;
+  throw_peer_error("the store of " + server + " is gone: " + server + " has ended");
 }
 
 void StoreClient::set(const std::string& key, const std::string& value,
@@ -216,7 +222,11 @@ bool StoreClient::gone() const {
   {
     const std::lock_guard lock(shared_->mutex);
     if (shared_->gone) return true;
-    if (!shared_->busy_since || Clock::now() - *shared_->busy_since < kSlowAnswer) return false;
+    const auto now = Clock::now();
+    if (!shared_->busy_since || now - *shared_->busy_since < kSlowAnswer ||
+        now < shared_->next_question)
+      return false;
+    shared_->next_question = now + kPeriod;
     ask = shared_->server_has_ended;
   }
   if (!ask || !ask()) return false;

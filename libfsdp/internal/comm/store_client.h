@@ -70,6 +70,7 @@ class StoreClient {
  private:
   struct Shared;
   void ask(Request request, Clock::time_point deadline);
+  [[noreturn]] void throw_gone() const;
 
   // Shared with the thread, which outlives the client if the server does not answer.
   const std::shared_ptr<Shared> shared_;
